@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 
 import deltalake
 import pytest
-from confluent_kafka.admin import AdminClient
 
-from tests.integration.topic_reading import read_everything
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tests.integration.shared_stack import now
+from tests.integration.topic_reading import read_published
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PREFIX, STREAM = "precise", "Feed"
-TOPIC = f"{PREFIX}.Seen"
+STREAM = "Feed"
 TABLE = "Moment TIMESTAMP NOT NULL, V INT64, Last TIMESTAMP, Times ARRAY<TIMESTAMP>"
 DDL = [
     f"CREATE TABLE Seen ({TABLE}) PRIMARY KEY (Moment)",
@@ -36,48 +30,32 @@ DEADLINE_S = 240
 
 
 @pytest.mark.timeout(600)
-def test_nanoseconds_arrive_as_text_in_keys_values_and_arrays(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        settings = {
-            "folder": tmp_path,
-            "bootstrap_servers": stack.bootstrap_servers,
-            "registry_url": stack.registry_url,
-            "spanner_address": stack.spanner_address,
-            "database": name,
-            "stream": STREAM,
-            "prefix": PREFIX,
-        }
-        pipeline = Pipeline(Programs(**settings, more={"TIDEGATE_PRODUCER_TIMESTAMPS": "string"}))
-        try:
-            pipeline.start_workers(1, start=start)
-            for version in range(3):
-                with database.batch() as batch:
-                    batch.insert_or_update(
-                        "Seen", COLUMNS, [(key, version, LAST, TIMES) for key in KEYS]
-                    )
-            admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-            pipeline.wait(
-                lambda: TOPIC in admin.list_topics(timeout=30).topics,
-                what=f"topic {TOPIC}",
-                deadline_s=DEADLINE_S,
-            )
-            changes = read_everything(stack, TOPIC, count=3 * len(KEYS))
-            pipeline.start_consumer()
-            pipeline.wait_released(commit_time_us(batch.committed), deadline_s=DEADLINE_S)
-        finally:
-            faults = pipeline.stop()
-        assert faults == []
+def test_nanoseconds_arrive_as_text_in_keys_values_and_arrays(shared_stack, tmp_path):
+    topic = shared_stack.topic("Seen")
+    database = shared_stack.create_database(DDL)
+    start = now()
+    pipeline = Pipeline(shared_stack.programs(STREAM, TIDEGATE_PRODUCER_TIMESTAMPS="string"))
+    try:
+        pipeline.start_workers(1, start=start)
+        for version in range(3):
+            with database.batch() as batch:
+                batch.insert_or_update(
+                    "Seen", COLUMNS, [(key, version, LAST, TIMES) for key in KEYS]
+                )
+        changes = read_published(shared_stack, pipeline, topic, count=3 * len(KEYS))
+        pipeline.start_consumer()
+        pipeline.wait_released(commit_time_us(batch.committed), deadline_s=DEADLINE_S)
+    finally:
+        faults = pipeline.stop()
+    assert faults == []
 
-        other = Pipeline(Programs(**settings)).programs.worker("other", start=start)
-        other.start()
-        give_up_at = time.monotonic() + DEADLINE_S
-        while other.process.exit_code is None and time.monotonic() < give_up_at:
-            time.sleep(0.1)
-        assert other.process.exit_code == 2
-        assert "timestamps: recorded 'string', now 'micros'" in other.process.log_tail(20)
+    other = shared_stack.programs(STREAM).worker("other", start=start)
+    other.start()
+    give_up_at = time.monotonic() + DEADLINE_S
+    while other.process.exit_code is None and time.monotonic() < give_up_at:
+        time.sleep(0.1)
+    assert other.process.exit_code == 2
+    assert "timestamps: recorded 'string', now 'micros'" in other.process.log_tail(20)
 
     assert sorted(change.key()["Moment"] for change in changes) == sorted(3 * KEYS)
     for key in KEYS:
