@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core import position, stream_partition
 from tidegate.producer.core.fleet_alignment import FleetAlignment
+from tidegate.producer.core.heartbeat import HeartbeatWriter
 from tidegate.producer.core.position import Position
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.driver.reader import PartitionReader
@@ -27,6 +29,15 @@ _sequence_pair = order_key.sequence_pair
 def _low_before_high(record_sequence: str) -> tuple[int, int]:
     high, low = _sequence_pair(record_sequence)
     return (low, high) if "-" in record_sequence else (high, low)
+
+
+_draft = HeartbeatWriter.draft
+
+
+def _without_slots(self: Any, tokens: Any, publications: Any, before: Any, after: Any) -> Any:
+    """Draft heartbeats whose vector names data topics alone, and not the slots of children."""
+    vector = {place: n for place, n in after.vector.items() if not place[0].endswith("-progress")}
+    return _draft(self, tokens, publications, before, replace(after, vector=vector))
 
 
 _lies_past = stream_partition.lies_past
@@ -103,6 +114,13 @@ BROKEN_POSITIONS = (
         "an end that does not wait for keys that moved in",
         (f"{_MOVES}::TestWaiting::test_what_follows_is_held_and_the_query_given_back",),
         ((stream_partition, "waits_for_move_ins", _end_is_read_at_once),),
+    ),
+    UnitMutant(
+        "a vector that forgets the other slots",
+        (
+            "tests/unit/producer/core/test_worker.py::TestLineage::test_the_finishing_snapshots_vector_holds_the_announcement",
+        ),
+        ((HeartbeatWriter, "draft", _without_slots),),
     ),
     UnitMutant(
         "a start that is announced again with each query",

@@ -35,11 +35,6 @@ def _short_vector(_before: SlotState, after: SlotState) -> SlotState:
     return replace(after, vector={place: last - 1 for place, last in after.vector.items()})
 
 
-def _without_slots(_before: SlotState, after: SlotState) -> SlotState:
-    vector = {p: last for p, last in after.vector.items() if not p[0].endswith("-progress")}
-    return replace(after, vector=vector)
-
-
 def _includes_one_more(_before: SlotState, after: SlotState) -> SlotState:
     return replace(after, includes=after.includes + 1)
 
@@ -133,11 +128,6 @@ BROKEN_HEARTBEATS = (
         "a vector without the last record",
         "watermark",
         ((HeartbeatWriter, "draft", _written(_short_vector)),),
-    ),
-    Mutant(
-        "a vector that forgets the other slots",
-        "soundness",
-        ((HeartbeatWriter, "draft", _written(_without_slots)),),
     ),
     Mutant("a vector that is not taken over", "vectors", ((Slot, "own", _own_without_vector),)),
     Mutant(

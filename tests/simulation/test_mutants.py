@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_it_is_caught(mutant):
     seeds, found = caught_after(mutant)
