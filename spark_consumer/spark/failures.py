@@ -15,7 +15,7 @@ from tidegate.spark_consumer.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["name_failure", "require_no_conflict"]
+__all__ = ["find_successor", "name_failure", "require_no_conflict"]
 
 
 class GateFolder(Protocol):
@@ -53,6 +53,20 @@ def name_failure(
         except Exception:  # noqa: BLE001, S112 - what does not answer must not hide the failure
             continue
     return failure
+
+
+def find_successor(gate: GateFolder) -> WriterReplaced | None:
+    """Return the error of a run that another one has replaced; None if it is the last, or unknown.
+
+    Blocks for as long as storage takes to answer.
+    """
+    try:
+        gate.require_writer()
+    except WriterReplaced as replaced:
+        return replaced
+    except Exception:  # noqa: BLE001 - without storage nothing is known of a successor
+        return None
+    return None
 
 
 def require_no_conflict(gate: GateFolder, failure: BaseException) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.spark_consumer.spark.failures import name_failure
+from tidegate.spark_consumer.spark.failures import find_successor, name_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,10 +48,14 @@ class GateQuery:
         self.lease.stop()
 
     def failure(self) -> BaseException | None:
-        """Return the error that ended the query, by the name that says most; None without one."""
+        """Return the error that ended the query, by the name that says most; None without one.
+
+        Spark itself stops a query, without an error, when another one of its session starts with
+        the same checkpoint.
+        """
         failure = self.batch.failure or self.query.exception()
         if failure is None:
-            return None
+            return find_successor(self.gate)
         return name_failure(failure, gate=self.gate, require_kept=self.require_kept)
 
     def pause(self) -> None:

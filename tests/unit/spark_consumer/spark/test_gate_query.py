@@ -49,3 +49,18 @@ def test_a_failure_is_named_by_what_the_gate_says(running):
     assert running.failure() is CONFLICT
     running.gate.require_writer = replaced
     assert isinstance(running.failure(), WriterReplaced)
+
+
+def test_a_query_that_ended_without_an_error_may_have_been_replaced(running):
+    """Spark stops it when another query of the session starts with its checkpoint."""
+
+    def replaced():
+        raise WriterReplaced("another run has taken this folder")
+
+    def unknown():
+        raise ConnectionError("the storage is away")
+
+    running.gate.require_writer = unknown
+    assert running.failure() is None
+    running.gate.require_writer = replaced
+    assert isinstance(running.failure(), WriterReplaced)

@@ -151,7 +151,12 @@ def test_an_adopted_output_keeps_its_own_beginning_while_kafka_has_what_follows_
 
 
 def test_a_query_that_ended_without_failure_is_no_failure():
-    assert _wait(ended(of_gate=REPLACED), threading.Event(), Health())
+    assert _wait(ended(), threading.Event(), Health())
+
+
+def test_a_query_that_another_run_has_replaced_says_so_where_spark_has_stopped_it():
+    with pytest.raises(WriterReplaced):
+        _wait(ended(of_gate=REPLACED), threading.Event(), Health())
 
 
 class Running:
