@@ -91,9 +91,6 @@ def _require_writer(gate: GateFolder, failure: BaseException) -> None:
     A run that was replaced while it was paused may continue in the middle of a sink's commit or of
     a write to Spark's own log; the error there has another name.
     """
-    try:
-        gate.require_writer()
-    except WriterReplaced as replaced:
+    replaced = find_successor(gate)
+    if replaced is not None:
         raise replaced from failure
-    except Exception:  # noqa: BLE001 - without storage the first failure is all there is to report
-        return

@@ -111,8 +111,8 @@ def compare_cuts_of_mirror(
             done += 1
         for table in layout:
             rows = cut.rows.get(table, ())
-            for fault in _differences(rows, source[table], key=layout[table].key):
-                faults.append(f"{table} at release {cut.release}: {fault}")  # noqa: PERF401 - in a loop over cuts
+            found = _differences(rows, source[table], key=layout[table].key)
+            faults.extend(f"{table} at release {cut.release}: {fault}" for fault in found)
     if newest is not None and newest.number not in {cut.release for cut in cuts}:
         faults.append(f"no mirror has release {newest.number}")
     return faults
