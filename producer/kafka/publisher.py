@@ -380,8 +380,13 @@ class KafkaPublisher:
                 return self._abort_undelivered(reason.str())
 
     def _has_failed_report(self) -> bool:
-        """Whether a message failed; a client that takes no more says only that it does not."""
+        """Whether a message failed; a client that takes no more says only that it does not.
+
+        Purged first: a client whose transaction has failed refuses messages some time before it
+        reports those that it has.  Whoever asks aborts in either case.
+        """
         with suppress(KafkaException):
+            self._open.purge()
             self._open.poll(0)
         return bool(self._reports.failures)
 

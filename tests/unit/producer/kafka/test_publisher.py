@@ -282,6 +282,21 @@ def test_a_produce_after_the_transaction_failed_reports_why_it_failed(publisher_
     assert outcome.failure.fault is on.DeliveryFault.TOO_LARGE
 
 
+def test_a_produce_that_is_quicker_than_the_reports_says_why_the_transaction_failed(publisher_on):
+    """The client takes no message before its reports have come: they are not waited for in vain."""
+
+    class PurgesLate(ScriptedClient):
+        def poll(self, timeout):
+            return super().poll(timeout) if "purge" in self.calls else self._do("poll")
+
+    refuses = KafkaError(KafkaError._STATE)
+    client = PurgesLate(produce=[None, refuses], begin=[None, TOO_LARGE], abort=[BROKEN])
+    client.report_errors = [PURGED]
+    outcome = publish(publisher_on(client))
+
+    assert outcome.failure.fault is on.DeliveryFault.TOO_LARGE
+
+
 def test_a_fence_that_the_abort_meets_is_a_fence(publisher_on):
     client = ScriptedClient(abort=[FENCED])
     client.report_errors = [TOO_LARGE]
