@@ -16,6 +16,12 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from tidegate.producer.source_config import (
+    NOT_OF_FILES,
+    FilesSource,
+    files_source,
+    unfit_for_files,
+)
 from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
@@ -84,6 +90,13 @@ class ProducerConfig(StreamSettings):
     help_command: ClassVar[str] = "tidegate-producer run --help"
     owned_kafka_options: ClassVar[frozenset[str]] = _OWNED_KAFKA_OPTIONS
 
+    source: dict[str, str | int] = Field(
+        default={}, description=(
+            'What is read, if it is not Spanner: a table with `kind` and, for "datastream", '
+            "`location`, `poll_seconds`, `open_minutes`, `lateness_seconds`, `late_hours` and "
+            "`uuids_max`"
+        ),
+    )  # fmt: skip
     project: str = Field(description="Google Cloud project")
     instance: str = Field(description="Spanner instance")
     database: str = Field(description="Spanner database")
@@ -285,6 +298,22 @@ class ProducerConfig(StreamSettings):
         ),
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_source(cls, values: Any) -> Any:
+        source = values.get("source") if isinstance(values, dict) else None
+        if not isinstance(source, dict) or source.get("kind") != "datastream":
+            return values
+        if faults := unfit_for_files(values):
+            raise ValueError("; ".join(faults))
+        return {**NOT_OF_FILES, **values}
+
+    @field_validator("source")
+    @classmethod
+    def _check_files(cls, value: dict[str, str | int]) -> dict[str, str | int]:
+        files_source(value)
+        return value
+
     @field_validator("project", "instance", "database", "change_stream", "worker")
     @classmethod
     def _check_name(cls, value: str, info: Any) -> str:
@@ -357,6 +386,8 @@ class ProducerConfig(StreamSettings):
             raise ValueError("drift_ms_max: must be 0 or at least ten times heartbeat_ms")
         if self.poison == "park" and self.progress_version == 1:
             raise ValueError('poison: "park" needs progress_version 2, which records parked keys')
+        if self.files is not None and self.progress_version == 1:
+            raise ValueError('source: "datastream" needs progress_version 2 or later')
         if self.timestamps == "string" and self.progress_version == 1:
             raise ValueError('timestamps: "string" needs progress_version 2, which records it')
         if self.value_format == "json" and self.envelope not in {"debezium", "datastream"}:
@@ -375,13 +406,20 @@ class ProducerConfig(StreamSettings):
         return TopicNames(self.prefix, template.text)
 
     @property
+    def files(self) -> FilesSource | None:
+        """The files that are read; None for Spanner."""
+        return files_source(self.source)
+
+    @property
     def database_path(self) -> str:
         """The database's full name."""
         return f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
 
     @property
     def stream_path(self) -> str:
-        """The change stream's full name, as `StreamStarted` records it."""
+        """The change stream's full name, as `StreamStarted` records it; of files their location."""
+        if self.files is not None:
+            return f"datastream/{self.files.location.rstrip('/')}"
         return f"{self.database_path}/changeStreams/{self.change_stream}"
 
     @property

@@ -18,6 +18,7 @@
     ├── EndedInGap              a stream partition ended within such changes              exit 2
     ├── CommandNotWritten       what an operator wants of a fleet is not in its progress topic
     ├── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
+    ├── SourceFileError         a file of the source, or an event in it, cannot be used as it is
     └── DeliveryRefused         Kafka does not take a record until somebody acts
         ├── MessageTooLarge     it is larger than its topic takes
         └── DeliveryDenied      the principal may not write to its topic                  exit 2
@@ -50,6 +51,7 @@ __all__ = [
     "QueryInterrupted",
     "QueryRefused",
     "RedriveFailed",
+    "SourceFileError",
     "SourceOrderBroken",
     "StreamChangedError",
     "StreamNotStarted",
@@ -93,6 +95,10 @@ class PositionExpired(QueryError):  # noqa: N818 - named for what happened
 
     Never skipped: continuing at a later position would leave a gap.
     """
+
+
+class SourceFileError(ProducerError):
+    """A file of the source, or an event in it, cannot be used as it is."""
 
 
 class SourceOrderBroken(ProducerError):  # noqa: N818 - named for what happened

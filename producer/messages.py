@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "FORM_EVENT",
     "FORM_MESSAGE",
     "FORM_RECORD",
     "FORM_REDRIVEN",
@@ -35,6 +36,12 @@ FORM_MESSAGE = b"message"
 
 FORM_REDRIVEN = b"redriven"
 """No content: the parked changes of the key, up to this order key, are in their data topic now."""
+
+FORM_EVENT = b"event"
+"""The content is JSON: where an event of a file stands that cannot be published, and its error.
+
+It parks no key: of such a stream the highest order wins, whatever comes between.
+"""
 
 MOD_DELETE = b"D"
 """The `mod` of a DELETE."""
@@ -87,7 +94,7 @@ class ParkedChange(NamedTuple):
     content: bytes
     """What `form` says."""
     form: bytes
-    """`FORM_RECORD`, `FORM_MESSAGE` or `FORM_REDRIVEN`."""
+    """`FORM_RECORD`, `FORM_MESSAGE`, `FORM_REDRIVEN` or `FORM_EVENT`."""
     reason: str
     """The class of the error; `KEY_PARKED` for a good change."""
     error: str

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ChildPartitionsRecord",
     "DataChangeRecord",
+    "FilesClosedRecord",
     "HeartbeatRecord",
     "LineageRecord",
     "Mod",
@@ -151,9 +152,23 @@ class PartitionEventRecord:
     destinations: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FilesClosedRecord:
+    """Files of a stream partition that reads files are not met again; of no Spanner stream."""
+
+    first_open_minute: int
+    """Since 1970: files of earlier minutes are not met again, but for those of the boundary."""
+    files: tuple[str, ...]
+    """As the boundary names them."""
+
+
 LineageRecord: TypeAlias = (
-    ChildPartitionsRecord | PartitionStartRecord | PartitionEndRecord | PartitionEventRecord
+    ChildPartitionsRecord
+    | PartitionStartRecord
+    | PartitionEndRecord
+    | PartitionEventRecord
+    | FilesClosedRecord
 )
-"""What a stream partition returns about others, and about its end."""
+"""What a stream partition returns about others, about its end, and about where it is."""
 
 StreamRecord: TypeAlias = DataChangeRecord | HeartbeatRecord | LineageRecord

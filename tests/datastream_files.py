@@ -295,20 +295,25 @@ def _text(ms: int) -> str:
 
 
 def write_stream(
-    folder: Path, source: str, events: Sequence[dict[str, Any]], *, form: str = "avro"
+    folder: Path,
+    source: str,
+    events: Sequence[dict[str, Any]],
+    *,
+    form: str = "avro",
+    first: datetime = datetime(2024, 2, 28, 23, 50, tzinfo=UTC),
 ) -> list[Path]:
     """Write events into files of a few, one a minute, below `<folder>/<object>/yyyy/mm/dd/hh/mm`.
 
-    `form` is avro, jsonl or jsonl.gz.
+    `form` is avro, jsonl or jsonl.gz; `first` is the minute of the first file.
     """
-    return list(_written(folder / _OBJECT[source], source, events, form))
+    return list(_written(folder / _OBJECT[source], source, events, form, first))
 
 
 def _written(
-    folder: Path, source: str, events: Sequence[dict[str, Any]], form: str
+    folder: Path, source: str, events: Sequence[dict[str, Any]], form: str, first: datetime
 ) -> Iterator[Path]:
     for number, start in enumerate(range(0, len(events), 7)):
-        minute = datetime(2024, 2, 28, 23, 50, tzinfo=UTC) + timedelta(minutes=number)
+        minute = first + timedelta(minutes=number)
         place = folder / minute.strftime("%Y/%m/%d/%H/%M")
         place.mkdir(parents=True, exist_ok=True)
         some = events[start : start + 7]

@@ -103,6 +103,10 @@ def accept_gap(
     config = config.model_copy(update={"worker": NAME, "poison": "stop"})
     with ExitStack() as exits:
         found = exits.enter_context(closing(find_environment(config)))
+        if config.files is not None:
+            message = "nothing expires unread in a stream of files"
+            hint = "A stream partition that stopped names its file: replace the file, or park"
+            raise ConfigError(message, hint=hint)
         if found.description.has_key_moves:
             message = "a gap cannot be accepted where keys move between stream partitions"
             hint = (

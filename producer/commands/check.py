@@ -41,8 +41,11 @@ def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
     dead_letter = _dead_letter(config, found)
     kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
+    source = f"Spanner: {config.stream_path}, {found.description.dialect}, watches {tables}"
+    if config.files is not None:
+        source = f"Datastream: {config.files.location} can be listed"
     return [
-        f"Spanner: {config.stream_path}, {found.description.dialect}, watches {tables}",
+        source,
         f"Kafka: {config.bootstrap_servers}, {kafka}",
         f"registry: {config.registry_url}, {schemas}",
         f"accelerator: {describe_accelerator()}",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.backfill.read_partition import is_of_backfill
 from tidegate.producer.backfill.stream import BackfillStream
+from tidegate.producer.commands.files_source import NoChannels, open_files
 from tidegate.producer.config import listed
 from tidegate.producer.core.stream_identity import require_settings
 from tidegate.producer.driver.tasks import TaskThread
@@ -76,7 +77,7 @@ class Environment:
     registry: SchemaRegistry
     catalogue: Catalogue
     stream: ChangeStream
-    channels: SpannerChannels
+    channels: SpannerChannels | NoChannels
     tasks: TaskThread
     """What queries of the stream are read by."""
     description: StreamDescription
@@ -165,6 +166,25 @@ def find_environment(config: ProducerConfig) -> Environment:
             require_unclaimed(config, visible, registry, options)
         else:
             require_backfill(config, recorded)
+        if config.files is not None:
+            tasks = TaskThread()
+            exits.callback(tasks.close)
+            opened = open_files(config, config.files, tasks=tasks)
+            exits.pop_all()
+            return Environment(
+                topics=names,
+                kafka=kafka,
+                kafka_options=options,
+                registry=registry,
+                catalogue=opened.catalogue,
+                stream=opened.stream,
+                channels=NoChannels(),
+                tasks=tasks,
+                description=opened.description,
+                root_slot=root_slot,
+                recorded=recorded,
+                has_dead_letter=has_dead_letter,
+            )
         channels = SpannerChannels(
             database=config.database_path,
             emulator_host=config.emulator_host,

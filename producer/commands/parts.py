@@ -63,6 +63,9 @@ _log = structlog.get_logger()
 _OF_SETTINGS = (OTHER_TIMESTAMPS_HINT, OTHER_ENVELOPE_HINT, RESERVED_HINT)
 """Hints of errors that concern every change of a table, and no row: nothing is parked for them."""
 
+_LISTING_US = 120_000_000
+"""A listing of many files may take so long, in which a query of files is silent."""
+
 _Worker = TypeVar("_Worker", bound=Worker)
 
 
@@ -97,7 +100,10 @@ class Parts:
             limits=WorkerLimits(
                 commit_interval_us=config.commit_interval_ms * 1_000,
                 queries=QueryLimits(
-                    stall_after_us=stall_after_us(config.heartbeat_ms),
+                    stall_after_us=max(
+                        stall_after_us(config.heartbeat_ms),
+                        0 if config.files is None else _LISTING_US,
+                    ),
                     window_us=self.found.window_us,
                     scheduler=SchedulerLimits(
                         open_max=config.open_queries_max, drift_us_max=config.drift_ms_max * 1_000

@@ -12,6 +12,8 @@ from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands.environment import filter_of, find_environment
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.core.worker import Worker
+from tidegate.producer.datastream_source.stream import DatastreamFiles
+from tidegate.producer.datastream_source.translator import EventTranslator
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.parked_log import ParkedLog
@@ -91,6 +93,11 @@ def start(
 def _translator(parts: Parts) -> RecordTranslator:
     """Return what readers translate with."""
     translator: RecordTranslator = parts.translator
+    record_filter = filter_of(parts.config)
+    if parts.config.files is not None:
+        if not record_filter.is_empty:
+            translator = FilteringTranslator(translator, record_filter)
+        return EventTranslator(translator, parks=parts.config.poison == "park")
     if parts.config.poison == "park":
         translator = ParkingTranslator(
             parts.translator,
@@ -99,7 +106,6 @@ def _translator(parts: Parts) -> RecordTranslator:
             dead_letter=parts.dead_letter,
             report=ParkedLog(),
         )
-    record_filter = filter_of(parts.config)
     return translator if record_filter.is_empty else FilteringTranslator(translator, record_filter)
 
 
@@ -109,8 +115,11 @@ def _reader_factory(
     def open_reader(
         query: do.StartQuery, deliver: Callable[[on.ReaderOutput], None]
     ) -> PartitionReader:
+        stream = parts.found.stream
+        if isinstance(stream, DatastreamFiles):
+            stream = stream.resumed(query.resumption)
         return PartitionReader(
-            parts.found.stream,
+            stream,
             translator,
             token=query.token,
             query_id=query.query_id,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.producer.messages import PublishableRecord
     from tidegate.schemas.errors import TidegateError
     from tidegate.schemas.progress import ProgressRecord
@@ -84,6 +86,8 @@ class StartQuery:
     start_ns: int
     end_ns: int | None = None
     """Inclusive; only where the service requires an end, and the next query goes on."""
+    resumption: Mapping[str, str] = field(default_factory=dict)
+    """Of the position that it starts at: what a source of files has to read and not to return."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import (
     ChildPartitionsRecord,
+    FilesClosedRecord,
     HeartbeatRecord,
     LineageRecord,
     PartitionEndRecord,
@@ -34,6 +35,8 @@ def lies_past(item: Item, end_ns: int) -> bool:
             return item.end_ns // NS_PER_US > end_ns // NS_PER_US
         case ChildPartitionsRecord() | PartitionStartRecord():
             return item.start_ns > end_ns
+        case FilesClosedRecord():
+            return False
 
 
 def waits_for_move_ins(item: Item, at_us: int) -> bool:

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import TooManyParkedKeys
-from tidegate.producer.messages import FORM_MESSAGE, KEY_PARKED, ChangeMessage, ParkedChange
+from tidegate.producer.messages import (
+    FORM_EVENT,
+    FORM_MESSAGE,
+    KEY_PARKED,
+    ChangeMessage,
+    ParkedChange,
+)
 from tidegate.schemas.checksums import parked_key
 
 if TYPE_CHECKING:
@@ -57,6 +63,9 @@ class ParkedKeys:
         changes: list[ChangeMessage | ParkedChange] = [*record.messages, *record.parked]
         changes.sort(key=lambda one: one.order_key)
         for change in changes:
+            if isinstance(change, ParkedChange) and change.form == FORM_EVENT:
+                parked.append(change)
+                continue
             key = parked_key(change.topic, change.key)
             if isinstance(change, ParkedChange):
                 found.add(key)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import sequence_pair
 from tidegate.schemas.progress import MOVE_OUTS, STARTS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.producer.messages import PublishableRecord
-    from tidegate.producer.records import PartitionEventRecord, PartitionStartRecord
+    from tidegate.producer.records import (
+        FilesClosedRecord,
+        PartitionEventRecord,
+        PartitionStartRecord,
+    )
 
 __all__ = ["Position"]
 
@@ -52,6 +59,16 @@ class Position:
     def with_heartbeat(self, timestamp_us: int) -> Position:
         """Return the position after a heartbeat: the instant itself may still bring records."""
         return self.through(timestamp_us - 1)
+
+    def with_closed(self, record: FilesClosedRecord) -> Position:
+        """Return the position without files that are not met again; only where files are read."""
+        message = "files were closed in a stream partition that reads none"
+        raise InvariantViolation(message, files=len(record.files))
+
+    @property
+    def resumption(self) -> Mapping[str, str]:
+        """What a query that starts here has to know of what was returned before."""
+        return {}
 
     def through(self, at_us: int) -> Position:
         """Return the position when all of an instant was returned."""

@@ -101,7 +101,8 @@ class Queries:
         self._stalls.hear(self._last_id, partition)
         window_us = self._window_us
         end_ns = None if window_us is None else start_ns + window_us * NS_PER_US
-        return do.StartQuery(partition.child.token, self._last_id, start_ns, end_ns)
+        token, resumption = partition.child.token, partition.read.resumption
+        return do.StartQuery(token, self._last_id, start_ns, end_ns, resumption)
 
     def stop(self, partition: StreamPartition) -> list[do.Effect]:
         """Stop the query of a stream partition, if one runs; let it wait for none."""

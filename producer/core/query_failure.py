@@ -14,6 +14,7 @@ from tidegate.producer.errors import (
     IncompatibleChange,
     MessageTooLarge,
     PositionExpired,
+    SourceFileError,
     SourceOrderBroken,
     TokenRefused,
     TooManyParkedKeys,
@@ -35,6 +36,7 @@ _OF_ONE_STREAM_PARTITION = (
     IncompatibleChange,
     MessageTooLarge,
     TooManyParkedKeys,
+    SourceFileError,
 )
 
 

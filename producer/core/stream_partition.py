@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.lineage.stop_reason import stop_text
+from tidegate.producer.core.file_position import position_of
 from tidegate.producer.core.item_times import Item, lies_past, waits_for_move_ins
 from tidegate.producer.core.key_moves import MoveIns
 from tidegate.producer.core.lifecycle import (
@@ -31,6 +32,7 @@ from tidegate.producer.errors import SourceOrderBroken
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import (
     ChildPartitionsRecord,
+    FilesClosedRecord,
     HeartbeatRecord,
     PartitionEndRecord,
     PartitionEventRecord,
@@ -103,7 +105,7 @@ class StreamPartition:
         """Start with nothing read; without `published`, nothing is published either."""
         self.child = child
         self.heard = set(heard)
-        self.published = published or Position(child.start_ns // NS_PER_US - 1)
+        self.published = published or position_of(child.token, child.start_ns // NS_PER_US - 1)
         self.totals = {entry.topic: entry for entry in totals}
         self.filtered = filtered
         """Changes left out up to the published position."""
@@ -139,7 +141,7 @@ class StreamPartition:
         return cls(
             ChildPartition(snapshot.token, snapshot.parents, snapshot.start_ns),
             heard=snapshot.parents_heard,
-            published=Position(snapshot.watermark_us, dict(snapshot.boundary)),
+            published=position_of(snapshot.token, snapshot.watermark_us, snapshot.boundary),
             totals=snapshot.totals,
             filtered=snapshot.filtered,
             parked=ParkedKeys(frozenset(snapshot.parked_keys), snapshot.parked),
@@ -257,6 +259,8 @@ class StreamPartition:
                     self._add_start(item, query)
                 case PartitionEventRecord():
                     self._add_move(item)
+                case FilesClosedRecord():
+                    self._advance(self.read.with_closed(item))
                 case PartitionEndRecord():
                     self._finish_at(item.end_ns)
                     return True

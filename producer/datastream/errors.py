@@ -8,6 +8,8 @@
     ├── UnknownReadMethod       `read_method` is not one of a known source
     ├── MissingSortKey          a change lacks what orders it
     ├── SortKeyMismatch         `sort_keys` contradict the fields that order the source's changes
+    ├── FileNamesCollide        two files of one minute cannot be distinguished
+    ├── MisplacedFile           a file is not in the folder of a minute
     ├── MixedSources            events of several sources are in one location
     └── MissingKeyColumn        an event names a key column that its row does not have
 
@@ -18,7 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from tidegate.schemas.errors import ExitCode, ProducerError
+from tidegate.producer.errors import SourceFileError
+from tidegate.schemas.errors import ExitCode
 
 if TYPE_CHECKING:
     from tidegate.producer.datastream.position import Position
@@ -27,7 +30,9 @@ __all__ = [
     "DatastreamError",
     "FileCutShort",
     "FileDamaged",
+    "FileNamesCollide",
     "InvalidEvent",
+    "MisplacedFile",
     "MissingKeyColumn",
     "MissingSortKey",
     "MixedSources",
@@ -37,7 +42,7 @@ __all__ = [
 ]
 
 
-class DatastreamError(ProducerError):
+class DatastreamError(SourceFileError):
     """A file of Datastream's cannot be used as it is; the fields hold `file` and `record`."""
 
     exit_code = ExitCode.USAGE
@@ -89,6 +94,18 @@ class SortKeyMismatch(DatastreamError):  # noqa: N818 - named for what was found
     """`sort_keys` have another form than the source's, or contradict its metadata."""
 
     fix = "The record does not say which of the two holds: report it to Datastream's support"
+
+
+class FileNamesCollide(DatastreamError):  # noqa: N818 - named for what was found
+    """Two files of one minute have one name in a position."""
+
+    fix = "Copy one of the two under another name in the same folder, and remove the original"
+
+
+class MisplacedFile(DatastreamError):  # noqa: N818 - named for what was found
+    """A file is not in the folder of a minute, `yyyy/mm/dd/hh/mm`."""
+
+    fix = "Keep the folders as Datastream writes them: they say which files may still come"
 
 
 class MixedSources(DatastreamError):  # noqa: N818 - named for what was found

@@ -39,13 +39,24 @@ class EventFile:
         self.name = name
         self.fields: list[PayloadField] | None = None
         self._records = self._open(stream)
+        fields = self.fields
+        self._columns = None if fields is None else frozenset(one.name for one in fields)
 
     def __iter__(self) -> Iterator[Event]:
         """Yield the events in the order of the file."""
-        columns = None if self.fields is None else frozenset(one.name for one in self.fields)
         while (found := self._next()) is not None:
-            number, record = found
-            yield parse_event(record, Position(self.name, number), columns=columns)
+            yield self._parsed(*found)
+
+    def each(self) -> Iterator[Event | DatastreamError]:
+        """Yield each event, or the error that it has; raise what concerns the rest of the file."""
+        while (found := self._next()) is not None:
+            try:
+                yield self._parsed(*found)
+            except DatastreamError as error:
+                yield error
+
+    def _parsed(self, number: int, record: Any) -> Event:
+        return parse_event(record, Position(self.name, number), columns=self._columns)
 
     def _open(self, stream: BinaryIO) -> Iterator[tuple[int, Any]]:
         plain = stream

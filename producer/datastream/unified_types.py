@@ -56,6 +56,8 @@ class PayloadField:
     type: str
     nullable: bool | None
     """As the schema says: Datastream lets nearly every field be null; None: unknown."""
+    is_in_millis: bool = False
+    """Whether its values are milliseconds since 1970 and not microseconds."""
 
 
 def payload_fields(payload: Mapping[str, Any], named: Mapping[str, Any]) -> list[PayloadField]:
@@ -69,7 +71,12 @@ def payload_fields(payload: Mapping[str, Any], named: Mapping[str, Any]) -> list
         branches = schema if isinstance(schema, list) else [schema]
         kinds = [_type(branch, named, 0) for branch in branches if branch != "null"]
         text = kinds[0] if len(kinds) == 1 else f"UNION({', '.join(kinds)})"
-        found.append(PayloadField(str(one.get("name")), text, nullable="null" in branches))
+        in_millis = any(
+            isinstance(branch, Mapping) and branch.get("logicalType") == "timestamp-millis"
+            for branch in branches
+        )
+        name, nullable = str(one.get("name")), "null" in branches
+        found.append(PayloadField(name, text, nullable=nullable, is_in_millis=in_millis))
     return found
 
 

@@ -26,6 +26,7 @@ from tidegate.producer.messages import MOD_DELETE, PublishableRecord
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
+    FilesClosedRecord,
     HeartbeatRecord,
     LineageRecord,
     PartitionEndRecord,
@@ -236,5 +237,7 @@ def size_bytes(item: ReadItem, *, tombstones: bool = False) -> int:
             return _ITEM_OVERHEAD_BYTES * (1 + len(item.tokens))
         case PartitionEventRecord():
             return _ITEM_OVERHEAD_BYTES * (1 + len(item.sources) + len(item.destinations))
+        case FilesClosedRecord():
+            return _ITEM_OVERHEAD_BYTES * (1 + len(item.files))
         case HeartbeatRecord() | PartitionEndRecord():
             return _ITEM_OVERHEAD_BYTES

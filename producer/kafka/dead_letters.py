@@ -14,6 +14,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, RetryingAdmin
 from tidegate.producer.messages import (
+    FORM_EVENT,
     FORM_MESSAGE,
     FORM_RECORD,
     FORM_REDRIVEN,
@@ -38,7 +39,7 @@ __all__ = ["KafkaDeadLetters", "parked_change"]
 _BATCH_MAX = 100
 _POLL_S = 0.5
 _LARGE_RECORDS = {"fetch.max.bytes": 50 << 20, "receive.message.max.bytes": 1_000_000_000}
-_FORMS = (FORM_MESSAGE, FORM_RECORD, FORM_REDRIVEN)
+_FORMS = (FORM_EVENT, FORM_MESSAGE, FORM_RECORD, FORM_REDRIVEN)
 
 
 class KafkaDeadLetters:

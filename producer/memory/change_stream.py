@@ -12,6 +12,7 @@ from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
+    FilesClosedRecord,
     HeartbeatRecord,
     PartitionEndRecord,
     PartitionEventRecord,
@@ -224,3 +225,5 @@ class _MemoryQuery:
                 return record.end_ns > self._end_ns
             case PartitionEventRecord():
                 return record.commit_timestamp_ns > self._end_ns
+            case FilesClosedRecord():
+                return False

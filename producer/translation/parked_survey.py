@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.producer.messages import FORM_REDRIVEN
+from tidegate.producer.messages import FORM_EVENT, FORM_REDRIVEN
 from tidegate.producer.translation.parking import POISON
 from tidegate.schemas.checksums import parked_key
 
@@ -91,9 +91,9 @@ class ParkedSurvey:
             self._redriven.setdefault(name, []).append(letter)
 
     def is_parked(self, letter: DeadLetter) -> bool:
-        """Whether it is a change, and was not put back before."""
+        """Whether it is a change of a key, and was not put back before."""
         change = letter.change
-        if change.form == FORM_REDRIVEN:
+        if change.form in (FORM_EVENT, FORM_REDRIVEN):
             return False
         markers = self._redriven.get(KeyName(change.topic, change.key), ())
         return not any(_covers(marker, letter) for marker in markers)

@@ -1,0 +1,316 @@
+"""Datastream's events as data change records: one event is one record with one change.
+
+Rows are whole, so each event but a deletion is an INSERT, which replaces the row in every sink.
+Columns have the types of `docs/datastream-rules.md`; behind them stand those that say where a row
+comes from.  Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+from tidegate.producer.datastream.errors import InvalidEvent
+from tidegate.producer.datastream.metadata import SalesforceMetadata
+from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.schemas.checksums import xxhash_64
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import NS_PER_US, US_PER_MS, format_rfc3339
+from tidegate.schemas.order_key import sequence_pair
+from tidegate.schemas.tables import ColumnType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tidegate.producer.datastream.event import Event
+    from tidegate.producer.datastream.unified_types import PayloadField
+
+__all__ = [
+    "ORDER_COLUMN",
+    "UUID_COLUMN",
+    "EventRecords",
+    "file_and_record",
+    "place_of",
+    "table_name",
+    "time_and_turn",
+]
+
+ORDER_COLUMN = "_datastream_order"
+"""The source's order of the event, its file and record, as text that sorts: of a row's events the
+one with the highest is the newest."""
+UUID_COLUMN = "_datastream_uuid"
+_STRING, _TIMESTAMP, _JSON = ColumnType("STRING"), ColumnType("TIMESTAMP"), ColumnType("JSON")
+_NUMBER = ColumnType("NUMERIC", None, "PG_NUMERIC")
+_ADDED = (
+    (ORDER_COLUMN, _STRING),
+    (UUID_COLUMN, _STRING),
+    ("_datastream_change_type", _STRING),
+    ("_datastream_read_method", _STRING),
+    ("_datastream_source_timestamp", _TIMESTAMP),
+)
+_FIRST_ADDED_ORDINAL = 1_000_000
+_MILLIS = "TIMESTAMP of milliseconds"
+_TYPES = {
+    "BOOLEAN": ColumnType("BOOL"),
+    "INTEGER": ColumnType("INT64"),
+    "LONG": ColumnType("INT64"),
+    "TIME": ColumnType("INT64"),
+    "TIME INTERVAL": ColumnType("INT64"),
+    "FLOAT": ColumnType("FLOAT32"),
+    "DOUBLE": ColumnType("FLOAT64"),
+    "BYTES": ColumnType("BYTES"),
+    "STRING": _STRING,
+    "UUID": _STRING,
+    "VARCHAR": _STRING,
+    "TIMESTAMP": _TIMESTAMP,
+    _MILLIS: _TIMESTAMP,
+    "DATE": ColumnType("DATE"),
+    "NUMBER": _NUMBER,
+    "JSON": _JSON,
+}
+_DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")
+_NUMERIC_DIGITS, _NUMERIC_SCALE = 29, 9
+_NAME_PART = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+_EXACT = Context(prec=400)
+_DAY_NS = 86_400_000_000_000
+_PLACE = re.compile(r".*-([0-9a-f]{16})-([0-9a-f]{8})", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The columns of a file's rows, and what turns their values into those of records."""
+
+    columns: tuple[RecordColumn, ...]
+    convert: Mapping[str, Callable[[Any], Any]]
+
+
+def table_name(event: Event) -> str:
+    """Return the table of an event: schema and table, or MySQL's database and table.
+
+    Characters that no topic's name may have become `_`, with a hash of the name behind them.
+    """
+    metadata = event.metadata
+    path = (
+        (metadata.object_name,) if isinstance(metadata, SalesforceMetadata) else metadata.path[-2:]
+    )
+    return ".".join(_name_part(part) for part in path)
+
+
+def place_of(earliest_us: int, turn: int) -> str:
+    """Return what a record's sequence says: the first time that was open, the file's turn."""
+    return f"{max(earliest_us, 0):x}-{turn:x}"
+
+
+def time_and_turn(place: str) -> tuple[int, int]:
+    """Return what `place_of` has put into a record's sequence."""
+    return sequence_pair(place)
+
+
+def file_and_record(order: str) -> tuple[str, int]:
+    """Return the file's name in a position, and the record's number, of an `ORDER_COLUMN`."""
+    found = _PLACE.fullmatch(order)
+    if found is None:
+        message = "the order of an event does not end with its file and record"
+        raise SchemaError(message, order=order[:200])
+    return found[1], int(found[2], 16)
+
+
+class EventRecords:
+    """Makes the records of events; keeps the columns of the files that were read last."""
+
+    def __init__(self) -> None:
+        self._forms: dict[object, _Form] = {}
+
+    def record_of(
+        self,
+        event: Event,
+        fields: Sequence[PayloadField] | None,
+        *,
+        file: str,
+        release_us: int,
+        place: str,
+    ) -> DataChangeRecord:
+        """Return the record of an event; `fields` are those of its file's schema.
+
+        `file` names the file in a position, `place` is of `place_of`.  Raises InvalidEvent for a
+        value that is not of its column's type.
+        """
+        keys = event.metadata.key_columns
+        form = self._form(event, fields, keys or (UUID_COLUMN,))
+        order = f"{event.order_key.hex()}-{file}-{event.position.record:08x}"
+        values = {
+            ORDER_COLUMN: order,
+            UUID_COLUMN: event.uuid,
+            "_datastream_change_type": event.change_type.value,
+            "_datastream_read_method": event.read_method.text,
+            "_datastream_source_timestamp": _instant(event.source_timestamp_us),
+        }
+        try:
+            for column in form.columns:
+                if column.name not in values:
+                    found = event.payload.get(column.name)
+                    values[column.name] = (
+                        None if found is None else form.convert[column.name](found)
+                    )
+        except (SchemaError, ValueError, TypeError, ArithmeticError, KeyError) as error:
+            message = f"the column {column.name} has a value that its type does not have"
+            raise InvalidEvent.at(event.position, message, cause=str(error)[:200]) from error
+        keyed = {
+            column.name: values[column.name] for column in form.columns if column.is_primary_key
+        }
+        row = {name: value for name, value in values.items() if name not in keyed}
+        # A deletion of a row without a key is an event of its own, as every other one of it.
+        is_deletion = event.is_deleted and bool(keys)
+        return DataChangeRecord(
+            commit_timestamp_ns=release_us * NS_PER_US,
+            record_sequence=place,
+            server_transaction_id=order,
+            is_last_record_in_transaction_in_partition=True,
+            table_name=table_name(event),
+            columns=form.columns,
+            mods=(Mod(keyed, {}, row) if is_deletion else Mod(keyed, row, {}),),
+            mod_type="DELETE" if is_deletion else "INSERT",
+            value_capture_type="NEW_ROW",
+            number_of_records_in_transaction=1,
+            number_of_partitions_in_transaction=1,
+            transaction_tag=event.position.file,
+            is_system_transaction=False,
+        )
+
+    def _form(
+        self, event: Event, fields: Sequence[PayloadField] | None, keys: Sequence[str]
+    ) -> _Form:
+        shown = _inferred(event) if fields is None else _declared(fields)
+        identity = (tuple(shown), tuple(keys))
+        form = self._forms.get(identity)
+        if form is None:
+            if len(self._forms) > _FORMS_MAX:
+                self._forms.clear()
+            form = self._forms[identity] = _form_of(event, shown, keys)
+        return form
+
+
+_FORMS_MAX = 256
+
+
+def _form_of(event: Event, shown: Sequence[tuple[str, str]], keys: Sequence[str]) -> _Form:
+    added = [name for name, _ in _ADDED]
+    for name, _ in shown:
+        if name in added:
+            message = f"the row has a column {name}, which Tidegate adds to every row"
+            raise InvalidEvent.at(event.position, message)
+    typed = [(name, *_type_of(kind)) for name, kind in shown]
+    columns = [
+        RecordColumn(name, kind, name in keys, ordinal)
+        for ordinal, (name, kind, _) in enumerate(typed, 1)
+    ]
+    columns += [
+        RecordColumn(name, kind, name in keys, _FIRST_ADDED_ORDINAL + number)
+        for number, (name, kind) in enumerate(_ADDED)
+    ]
+    return _Form(tuple(columns), {name: convert for name, _, convert in typed})
+
+
+def _declared(fields: Sequence[PayloadField]) -> list[tuple[str, str]]:
+    return [(one.name, _MILLIS if one.is_in_millis else one.type) for one in fields]
+
+
+def _inferred(event: Event) -> list[tuple[str, str]]:
+    """Return the columns of a row of JSON; one that is null has no type, so it is left out."""
+    found = []
+    for name, value in event.payload.items():
+        match value:
+            case None:
+                continue
+            case bool():
+                found.append((name, "BOOLEAN"))
+            case int() | Decimal():
+                found.append((name, "NUMBER"))
+            case str():
+                found.append((name, "STRING"))
+            case _:
+                found.append((name, "JSON"))
+    return found
+
+
+def _type_of(unified: str) -> tuple[ColumnType, Callable[[Any], Any]]:
+    """Return the column type of a unified type, and what converts values of it."""
+    if match := _DECIMAL.fullmatch(unified):
+        precision, scale = int(match[1]), int(match[2])
+        fits = scale <= _NUMERIC_SCALE and precision - scale <= _NUMERIC_DIGITS
+        return ColumnType("NUMERIC") if fits else _NUMBER, lambda value: _decimal(value, scale)
+    kind = _TYPES.get(unified, _JSON)
+    return kind, _CONVERTERS.get(unified, _json_text)
+
+
+def _decimal(value: Any, scale: int) -> str:
+    unscaled = int.from_bytes(value, "big", signed=True)
+    return f"{Decimal(unscaled).scaleb(-scale, context=_EXACT):f}"
+
+
+def _number(value: Any) -> str:
+    return value if isinstance(value, str) else f"{Decimal(value):f}"
+
+
+def _instant(value: int) -> str:
+    return format_rfc3339(value * NS_PER_US)
+
+
+def _day(value: int) -> str:
+    return format_rfc3339(value * _DAY_NS)[:10]
+
+
+def _octets(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _varchar(value: Any) -> Any:
+    """Return the text of old files' record of a text and its length."""
+    return value["value"] if isinstance(value, dict) else value
+
+
+def _json_text(value: Any) -> str:
+    """Return a value as JSON, with all digits of its numbers; a text is one already."""
+    return value if isinstance(value, str) else _dumped(value)
+
+
+def _dumped(value: Any) -> str:
+    match value:
+        case dict():
+            parts = (f"{json.dumps(name)}:{_dumped(one)}" for name, one in value.items())
+            return f"{{{','.join(parts)}}}"
+        case list():
+            return f"[{','.join(map(_dumped, value))}]"
+        case Decimal():
+            return str(value)
+        case bytes():
+            return json.dumps(_octets(value))
+        case _:
+            return json.dumps(value)
+
+
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_TYPES, _same),
+    "BYTES": _octets,
+    "TIMESTAMP": _instant,
+    _MILLIS: lambda value: _instant(value * US_PER_MS),
+    "DATE": _day,
+    "NUMBER": _number,
+    "VARCHAR": _varchar,
+    "JSON": _json_text,
+}
+
+
+def _name_part(name: str) -> str:
+    if _NAME_PART.fullmatch(name):
+        return name
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", name, flags=re.ASCII)
+    return f"{plain}_{xxhash_64(name.encode(errors='surrogateescape')) & 0xFFFF_FFFF:08x}"

@@ -1,0 +1,53 @@
+"""When the events of one object are released: times that grow with the source's order.
+
+An event has a time of its own, `source_timestamp`, which for some sources does not grow with their
+order: it is that of a statement and not of its commit.  Readers release by time and sort within a
+release, so each event gets a time between those of its neighbours in the order, as near to its own
+as possible.  Pure; forgets what lies before the earliest time that is open.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+__all__ = ["EventTimes"]
+
+_KEPT_MAX = 200_000
+
+
+class EventTimes:
+    """The release times that were given to events, by order key."""
+
+    def __init__(self) -> None:
+        self._given: list[tuple[bytes, int]] = []
+        """Sorted by both: times never fall while keys grow."""
+        self._earliest_us = 0
+
+    def time_of(
+        self, order_key: bytes, source_us: int, *, earliest_us: int, latest_us: int
+    ) -> tuple[int, bool]:
+        """Return the release time of an event, and whether the event is late.
+
+        It is at least `earliest_us`, the first time that is open, and at most `latest_us` if that
+        is open.  `earliest_us` never falls.  A late event belongs before what is open.
+        """
+        self._forget(earliest_us)
+        is_late = source_us < earliest_us
+        place = bisect_left(self._given, (order_key, -1))
+        if place < len(self._given) and self._given[place][0] == order_key:
+            return self._given[place][1], is_late
+        lowest_us = self._given[place - 1][1] if place else earliest_us
+        time_us = max(min(source_us, latest_us), lowest_us, earliest_us)
+        if place < len(self._given):
+            time_us = min(time_us, self._given[place][1])
+        self._given.insert(place, (order_key, time_us))
+        if len(self._given) > _KEPT_MAX:
+            del self._given[: _KEPT_MAX // 2]
+        return time_us, is_late
+
+    def _forget(self, earliest_us: int) -> None:
+        """Drop those before the earliest time: a new one before them gets that time anyway."""
+        if earliest_us > self._earliest_us:
+            self._earliest_us = earliest_us
+            first = bisect_left(self._given, earliest_us, key=lambda one: one[1])
+            del self._given[:first]

@@ -1,0 +1,168 @@
+"""Which files of an object are read next, which are not met again, and how far the watermark is.
+
+Pure: listings and the time of each come in.  A file is due if its minute is open, if it is late, or
+if the position names it; so a file is published once, whatever a listing shows and whenever.
+
+    minute < first open one     its files were read; a file of it is read only if it is late
+    otherwise                   every file that a listing shows is read
+
+A file is late if it was written after its minute could be closed at the earliest.  One that was
+read before its minute was closed, and written so late, stays in the position: a listing could not
+tell it from one that was not read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.producer.core.file_position import CLOSED
+from tidegate.producer.datastream.errors import FileNamesCollide
+from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream_source.found_file import minute_of_name
+from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+from tidegate.producer.records import FilesClosedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tidegate.producer.datastream_source.found_file import FoundFile
+
+__all__ = ["FileLedger"]
+
+_CLOCKS_DIFFER_US = 60_000_000
+"""How much a worker's clock may be ahead of the store's."""
+
+
+class FileLedger:
+    """The files of one object, from the position that its query started at."""
+
+    def __init__(
+        self, resumption: Mapping[str, str], *, first_minute: int, limits: SourceLimits
+    ) -> None:
+        """Begin with the files that a position names, of which no listing was seen."""
+        self._limits = limits
+        self._first_minute = first_minute
+        self.first_open_minute = int(resumption.get(CLOSED, first_minute))
+        entries = {name: at.split("/") for name, at in resumption.items() if name != CLOSED}
+        self._records = {name: int(at[0]) for name, at in entries.items()}
+        self._turns = {name: int(at[1]) for name, at in entries.items()}
+        """The place of each file of the position in the order in which files were read."""
+        self._next_turn = max(self._turns.values(), default=0) + 1
+        self._unseen = set(self._records)
+        """Files of the position whose published records were not read again yet."""
+        self._found: dict[str, FoundFile] = {}
+        self._complete: set[str] = set()
+        self._postponed: set[str] = set()
+
+    def add(self, files: Iterable[FoundFile]) -> list[FoundFile]:
+        """Take a listing; return the files that are new and late.
+
+        Raises FileNamesCollide if two files have one name.
+        """
+        late = []
+        self._postponed.clear()
+        for one in files:
+            known = self._found.get(one.name)
+            if known is not None:
+                if known.path != one.path:
+                    message = f"a position cannot distinguish the file from {known.path}"
+                    raise FileNamesCollide.at(Position(one.path, 0), message)
+                if one.name not in self._complete:
+                    self._found[one.name] = one  # it may have grown
+                continue
+            is_open = one.minute >= self.first_open_minute
+            if one.name not in self._records and not is_open:
+                if not self._comes_late(one, self.first_open_minute):
+                    continue
+                late.append(one)
+            self._found[one.name] = one
+        return late
+
+    def next_file(self) -> FoundFile | None:
+        """Return the file that is to be read now; None if all were read.
+
+        Files of the position come first, in the order in which they were read: what was published
+        has to be known before anything is.
+        """
+        due = [one for one in self._unread() if one.name not in self._postponed]
+        return min(due, key=self._order, default=None)
+
+    def _order(self, one: FoundFile) -> tuple[int, int, str]:
+        if one.name in self._unseen:
+            return 0, self._turns[one.name], ""
+        return 1, one.minute, one.path
+
+    def is_unseen(self, file: FoundFile) -> bool:
+        """Whether only the published records of a file are to be read now."""
+        return file.name in self._unseen
+
+    def seen(self, file: FoundFile) -> None:
+        """Note that the published records of a file were read again."""
+        self._unseen.discard(file.name)
+
+    def published(self, file: FoundFile) -> int:
+        """Return how many records of a file are published or were returned."""
+        return self._records.get(file.name, 0)
+
+    def add_record(self, file: FoundFile, record: int) -> int:
+        """Note that a record of a file is returned; return the file's place in the order."""
+        self._records[file.name] = record
+        if file.name not in self._turns:
+            self._turns[file.name] = self._next_turn
+            self._next_turn += 1
+        return self._turns[file.name]
+
+    def complete(self, file: FoundFile) -> None:
+        """Note that a file was read to its end."""
+        self._unseen.discard(file.name)
+        self._complete.add(file.name)
+
+    def postpone(self, file: FoundFile) -> None:
+        """Read a file again after the next listing; until then its minute stays open."""
+        self._unseen.discard(file.name)
+        self._postponed.add(file.name)
+
+    def watermark_us(self, listed_us: int) -> int:
+        """Return the event time that what follows is after, but for late events.
+
+        Once all files of the listing were read, that depends on its time; before, on the first one
+        that was not.
+        """
+        starts = [one.minute * US_PER_MINUTE for one in self._unread()]
+        return min([listed_us, *starts]) - self._limits.lateness_us
+
+    def close(self, listed_us: int) -> FilesClosedRecord | None:
+        """Close the minutes that are over and read; return what leaves the position, if anything.
+
+        `listed_us` is the beginning of the last listing.
+        """
+        patience_us = self._limits.open_us + _CLOCKS_DIFFER_US
+        # What is still to be read may hold copies of what was read, however long ago that was.
+        minutes = [one.minute - self._limits.open_minutes for one in self._unread()]
+        first = min([(listed_us - patience_us) // US_PER_MINUTE, *minutes])
+        if first <= self.first_open_minute:
+            return None
+        self.first_open_minute = first
+        gone = [name for name in self._records if not self._is_kept(name, first)]
+        for name in gone:
+            del self._records[name], self._turns[name]
+        for name, one in list(self._found.items()):
+            if one.minute < first and name not in self._records:
+                del self._found[name]
+                self._complete.discard(name)
+        return FilesClosedRecord(first, tuple(sorted(gone)))
+
+    def _unread(self) -> list[FoundFile]:
+        return [one for name, one in self._found.items() if name not in self._complete]
+
+    def _is_kept(self, name: str, first: int) -> bool:
+        if minute_of_name(name) >= first:
+            return True
+        found = self._found.get(name)
+        return found is not None and self._comes_late(found, first)
+
+    def _comes_late(self, one: FoundFile, first: int) -> bool:
+        """Whether a file of a closed minute has to be known by its name, or has to be read."""
+        oldest = max(first - self._limits.late_minutes, self._first_minute)
+        is_late = one.modified_us > one.end_us + self._limits.open_us
+        return is_late and one.minute >= oldest

@@ -1,0 +1,81 @@
+"""Lists the files of an object from a minute on: a listing per hour, and none of hours before.
+
+Datastream's folders are `yyyy/mm/dd/hh/mm`; a listing of a bucket costs a request per 1,000 files
+below an hour, however many folders of minutes there are.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tidegate.producer.datastream.errors import MisplacedFile
+from tidegate.producer.datastream.file_store import PathMissing
+from tidegate.producer.datastream.file_tree import is_event_file
+from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream_source.found_file import found_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidegate.producer.datastream.file_store import FileStore
+    from tidegate.producer.datastream_source.found_file import FoundFile
+
+__all__ = ["files_from"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HOURS_ASKED_BLINDLY = 3
+_LEVELS = 4
+
+
+def files_from(
+    store: FileStore, folder: str, *, from_minute: int, now_minute: int
+) -> list[FoundFile]:
+    """Return an object's files with events of that minute and later ones, in no order.
+
+    Raises ConfigError, UnreachableError and, for a file outside of the folders of minutes,
+    MisplacedFile.
+    """
+    first = from_minute // 60
+    last = now_minute // 60 + 1  # the store's clock may be ahead
+    if last - first < _HOURS_ASKED_BLINDLY:
+        hours = [f"{folder}/{_hour(one)}" for one in range(first, last + 1)]
+    else:
+        hours = list(_hours(store, folder, _hour(first).split("/"), level=0, is_edge=True))
+    found = []
+    for hour in hours:
+        for one in store.files_below(hour):
+            if is_event_file(one.path.rpartition("/")[2]):
+                file = found_file(one.path, within=folder, modified_us=one.modified_us)
+                if file.minute >= from_minute:
+                    found.append(file)
+    return found
+
+
+def _hours(
+    store: FileStore, folder: str, first: list[str], *, level: int, is_edge: bool
+) -> Iterator[str]:
+    """Yield the folders of hours that are not before the first one; `is_edge`: one of it may be."""
+    if level == _LEVELS:
+        yield folder
+        return
+    try:
+        entries = store.entries(folder)
+    except PathMissing:
+        return
+    for one in entries:
+        if not one.is_folder:
+            if level == 0 and is_event_file(one.name):
+                message = "the file is not in a folder yyyy/mm/dd/hh/mm of its object"
+                raise MisplacedFile.at(Position(one.path, 0), message)
+            continue
+        if not one.name.isdigit() or len(one.name) != len(first[level]):
+            continue
+        if is_edge and one.name < first[level]:
+            continue
+        is_next = is_edge and one.name == first[level]
+        yield from _hours(store, one.path, first, level=level + 1, is_edge=is_next)
+
+
+def _hour(hour: int) -> str:
+    return (_EPOCH + timedelta(hours=hour)).strftime("%Y/%m/%d/%H")

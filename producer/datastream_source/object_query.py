@@ -1,0 +1,162 @@
+"""Reads the files of one object as `object_reading` says: `ports.RunningQuery`, which never ends.
+
+Files are listed and read beside the other readers, in portions, since both may block.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import structlog
+
+from tidegate.producer.datastream.errors import DatastreamError
+from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.file_store import PathMissing
+from tidegate.producer.datastream_source.limits import US_PER_MINUTE
+from tidegate.producer.datastream_source.listing import files_from
+from tidegate.producer.datastream_source.object_reading import ListFiles, ReadFile, WaitUntil
+from tidegate.producer.datastream_source.waiting_query import WaitingQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidegate.producer.datastream.event import Event
+    from tidegate.producer.datastream.file_store import FileStore
+    from tidegate.producer.datastream_source.found_file import FoundFile
+    from tidegate.producer.datastream_source.object_reading import Item, ObjectReading
+    from tidegate.producer.ports import Clock, Tasks
+
+__all__ = ["ObjectQuery"]
+
+_PORTION_EVENTS = 200
+_log = structlog.get_logger()
+
+
+class _Reading:
+    """A file that is being read."""
+
+    def __init__(self, file: FoundFile, through: int | None, stream: BinaryIO) -> None:
+        self.file = file
+        self.through = through
+        self.records = 0
+        self._stream = stream
+        self._opened: EventFile | None = None
+        self._events: Iterator[Event | DatastreamError] = iter(())
+
+    @property
+    def fields(self) -> Any:
+        return None if self._opened is None else self._opened.fields
+
+    def next(self) -> Event | DatastreamError | None:
+        """Return the next event or its error; None at the end.  Raises what ends the file."""
+        if self._opened is None:
+            self._opened = EventFile(self.file.path, self._stream)
+            self._events = self._opened.each()
+        found = next(self._events, None)
+        if found is not None:
+            self.records = _record_of(found)
+        return found
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class ObjectQuery(WaitingQuery):
+    """The files of one object, from a position on."""
+
+    def __init__(
+        self,
+        store: FileStore,
+        folder: str,
+        reading: ObjectReading,
+        *,
+        tasks: Tasks,
+        clock: Clock,
+        heartbeat_ms: int,
+    ) -> None:
+        """Prepare to read; nothing is listed before the first `next_size`."""
+        super().__init__(tasks=tasks, clock=clock, heartbeat_ms=heartbeat_ms)
+        self._store = store
+        self._folder = folder
+        self._reading = reading
+        self._open: _Reading | None = None
+
+    @property
+    def earliest_us(self) -> int:
+        """The first time that is open."""
+        return self._reading.earliest_us
+
+    def step(self) -> tuple[list[Item], int]:
+        """Do what is due; return what follows from it, and until when there is nothing to do."""
+        if self._open is not None:
+            return self._portion(self._open), 0
+        now_us = self.clock.wall_us()
+        match self._reading.due(now_us):
+            case WaitUntil(until_us=until_us):
+                return [], until_us
+            case ListFiles(from_minute=from_minute):
+                files = files_from(
+                    self._store, self._folder,
+                    from_minute=from_minute, now_minute=now_us // US_PER_MINUTE,
+                )  # fmt: skip
+                items = self._reading.listed(files, began_us=now_us, from_minute=from_minute)
+                return items, 0
+            case ReadFile(file=file, through=through):
+                try:
+                    stream = self._store.open(file.path)
+                except PathMissing:
+                    _log.warning("file is gone", file=file.path)
+                    return self._reading.ended(file, records=self._reading.files.published(file)), 0
+                self._open = _Reading(file, through, stream)
+                return [], 0
+
+    def stop(self) -> None:
+        """Close the file that is being read."""
+        self._close()
+
+    def _portion(self, open_file: _Reading) -> list[Item]:
+        items: list[Item] = []
+        file, reading = open_file.file, self._reading
+        try:
+            for _ in range(_PORTION_EVENTS):
+                if open_file.through is not None and open_file.records >= open_file.through:
+                    reading.seen(file)
+                    self._close()
+                    return items
+                found = open_file.next()
+                if found is None:
+                    items += reading.ended(file, records=open_file.records)
+                    self._close()
+                    return items
+                if isinstance(found, DatastreamError):
+                    items += reading.refused(file, open_file.records, found)
+                else:
+                    items += reading.event(file, found, open_file.fields)
+        except PathMissing:
+            items += reading.ended(file, records=open_file.records)
+            self._close()
+        except DatastreamError as error:
+            return items + self._refused(open_file, error)
+        return items
+
+    def _refused(self, open_file: _Reading, error: DatastreamError) -> list[Item]:
+        """Take an error that ends a file, or that stops the stream partition."""
+        records, file = open_file.records, open_file.file
+        self._close()
+        try:
+            return self._reading.ended(file, records=records, error=error)
+        except DatastreamError as stopping:
+            self.fail_with(stopping)
+            return []
+
+    def _close(self) -> None:
+        if self._open is not None:
+            with closing(self._open):
+                self._open = None
+
+
+def _record_of(found: Event | DatastreamError) -> int:
+    if isinstance(found, DatastreamError):
+        return int(found.fields["record"])
+    return found.position.record

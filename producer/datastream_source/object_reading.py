@@ -1,0 +1,238 @@
+"""What is read of one object, and what becomes of it: a state machine, without files or a clock.
+
+`due` says what to do next; what came of it goes into `listed`, `event`, `refused` and `ended`, which
+return what the stream partition returns.  Published are the events behind the position that
+the query started at, each once; the other ones are read only for their uuids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from tidegate.producer.datastream.errors import DatastreamError, FileCutShort, MixedSources
+from tidegate.producer.datastream.log_positions import log_file_number
+from tidegate.producer.datastream.metadata import MySqlMetadata
+from tidegate.producer.datastream.read_methods import ReadKind
+from tidegate.producer.datastream_source.aside import copied_event, refused_event
+from tidegate.producer.datastream_source.event_records import EventRecords, place_of
+from tidegate.producer.datastream_source.event_times import EventTimes
+from tidegate.producer.datastream_source.file_ledger import FileLedger
+from tidegate.producer.datastream_source.seen_uuids import SeenUuids
+from tidegate.producer.records import DataChangeRecord, FilesClosedRecord, HeartbeatRecord
+from tidegate.schemas.instants import NS_PER_US
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tidegate.producer.datastream.event import Event
+    from tidegate.producer.datastream.unified_types import PayloadField
+    from tidegate.producer.datastream_source.found_file import FoundFile
+    from tidegate.producer.datastream_source.limits import SourceLimits
+
+__all__ = ["Due", "Item", "ListFiles", "ObjectReading", "ReadFile", "WaitUntil"]
+
+Item: TypeAlias = DataChangeRecord | FilesClosedRecord | HeartbeatRecord
+_DEEP_EVERY_US = 600_000_000
+"""How often folders of closed minutes are listed for late files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListFiles:
+    """List the files of the minutes from here on, and tell when that began."""
+
+    from_minute: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """Read a file from its beginning, to its end or up to a record that was published."""
+
+    file: FoundFile
+    through: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """There is nothing to do before this wall time."""
+
+    until_us: int
+
+
+Due: TypeAlias = ListFiles | ReadFile | WaitUntil
+
+
+class ObjectReading:
+    """One object from a position on."""
+
+    def __init__(
+        self,
+        *,
+        resumption: Mapping[str, str],
+        start_us: int,
+        first_minute: int,
+        limits: SourceLimits,
+        poll_us: int,
+        parks: bool,
+    ) -> None:
+        """Begin behind `start_us`, the watermark; `parks`: what is refused goes aside."""
+        self._limits = limits
+        self._poll_us = poll_us
+        self._parks = parks
+        self._first_minute = first_minute
+        self.files = FileLedger(resumption, first_minute=first_minute, limits=limits)
+        self._uuids = SeenUuids(limits.uuids_max)
+        self._times = EventTimes()
+        self._records = EventRecords()
+        self.earliest_us = start_us + 1
+        """The first time that is open: nothing is returned with a time before it."""
+        self.counts: Counter[str] = Counter()
+        """`events`, `copies`, `late_events`, `late_files`, `refused` since the query began."""
+        self._source: tuple[str, str] | None = None
+        self._listed_us: int | None = None
+        self._next_listing_us = 0
+        self._next_deep_us = 0
+
+    def due(self, now_us: int) -> Due:
+        """Return what to do next."""
+        if self._listed_us is not None and (file := self.files.next_file()) is not None:
+            return ReadFile(
+                file, self.files.published(file) if self.files.is_unseen(file) else None
+            )
+        if now_us < self._next_listing_us:
+            return WaitUntil(self._next_listing_us)
+        first = self.files.first_open_minute
+        if now_us >= self._next_deep_us:
+            first = max(first - self._limits.late_minutes, self._first_minute)
+        return ListFiles(first)
+
+    def listed(self, files: Sequence[FoundFile], *, began_us: int, from_minute: int) -> list[Item]:
+        """Take the files of a listing that began then."""
+        self._listed_us = began_us
+        self._next_listing_us = began_us + self._poll_us
+        if from_minute < self.files.first_open_minute or self._next_deep_us == 0:
+            self._next_deep_us = began_us + _DEEP_EVERY_US
+        self.counts["late_files"] += len(self.files.add(files))
+        return self._progress()
+
+    def event(
+        self, file: FoundFile, event: Event, fields: Sequence[PayloadField] | None
+    ) -> list[Item]:
+        """Take the next event of a file."""
+        record = event.position.record
+        is_first = self._uuids.add(file.name, event.uuid)
+        if record <= self.files.published(file):
+            self._note_source(event)
+            self._release(file, event)  # those of later events depend on it
+            return []
+        turn = self.files.add_record(file, record)
+        try:
+            self._require_one_source(event)
+            if is_first:
+                return [self._returned(file, event, fields, turn)]
+        except DatastreamError as error:
+            return self._refused(file, record, error, turn)
+        self.counts["copies"] += 1
+        return [copied_event(file, record, earliest_us=self.earliest_us, turn=turn)]
+
+    def refused(self, file: FoundFile, record: int, error: DatastreamError) -> list[Item]:
+        """Take what cannot be used of a file; raises the error if nothing is set aside."""
+        if record <= self.files.published(file):
+            return []
+        return self._refused(file, record, error, self.files.add_record(file, record))
+
+    def seen(self, file: FoundFile) -> None:
+        """Take that the published records of a file were read again."""
+        self.files.seen(file)
+
+    def ended(
+        self, file: FoundFile, *, records: int, error: DatastreamError | None = None
+    ) -> list[Item]:
+        """Take the end of a file after so many records, or what keeps its rest from being read.
+
+        A file that is cut short may still be written: it is read again after the next listing,
+        until it has not been written for as long as its folder is open.
+        """
+        found: list[Item] = []
+        if error is not None:
+            patient_until_us = file.modified_us + self._limits.open_us
+            if isinstance(error, FileCutShort) and (self._listed_us or 0) <= patient_until_us:
+                self.files.postpone(file)
+                return []
+            found = self.refused(file, records + 1, error)
+        self.files.complete(file)
+        return found + self._progress()
+
+    def _refused(
+        self, file: FoundFile, record: int, error: DatastreamError, turn: int
+    ) -> list[Item]:
+        if not self._parks:
+            raise error
+        self.counts["refused"] += 1
+        return [refused_event(error, file, record, earliest_us=self.earliest_us, turn=turn)]
+
+    def _progress(self) -> list[Item]:
+        """Return what follows from the files that were read."""
+        listed_us = self._listed_us or 0
+        found: list[Item] = []
+        closed = self.files.close(listed_us)
+        if closed is not None:
+            self._uuids.close(closed.files)
+            found.append(closed)
+        self.earliest_us = max(self.earliest_us, self.files.watermark_us(listed_us) + 1)
+        return [*found, HeartbeatRecord(self.earliest_us * NS_PER_US)]
+
+    def _returned(
+        self, file: FoundFile, event: Event, fields: Sequence[PayloadField] | None, turn: int
+    ) -> DataChangeRecord:
+        release_us, is_late = self._release(file, event)
+        made = self._records.record_of(
+            event,
+            fields,
+            file=file.name,
+            release_us=release_us,
+            place=place_of(self.earliest_us, turn),
+        )
+        self.counts["events"] += 1
+        self.counts["late_events"] += is_late
+        return made
+
+    def _release(self, file: FoundFile, event: Event) -> tuple[int, bool]:
+        """Return when an event is released, and whether it is late; a backfill's row never is."""
+        if event.read_method.kind is ReadKind.BACKFILL:
+            return self.earliest_us, False
+        return self._times.time_of(
+            event.order_key,
+            event.source_timestamp_us,
+            earliest_us=self.earliest_us,
+            latest_us=file.end_us,
+        )
+
+    def _require_one_source(self, event: Event) -> None:
+        """Raise MixedSources for an event whose order cannot be compared with the others'."""
+        known, found = self._source, _source_of(event)
+        self._note_source(event)
+        if known is None:
+            return
+        if found[0] != known[0]:
+            message = f"the object has events of {known[0]} and of {found[0]}"
+            raise MixedSources.at(event.position, message)
+        if found[1] and known[1] and found[1] != known[1]:
+            message = "the object has events of two binary logs of MySQL"
+            raise MixedSources.at(event.position, message, logs=[known[1], found[1]])
+
+    def _note_source(self, event: Event) -> None:
+        kind, log = _source_of(event)
+        if self._source is None or (self._source[0] == kind and not self._source[1]):
+            self._source = kind, log
+
+
+def _source_of(event: Event) -> tuple[str, str]:
+    """Return the kind of an event's source, and the base name of its binary log, if it has one."""
+    metadata = event.metadata
+    log = ""
+    if event.read_method.kind is ReadKind.CDC and isinstance(metadata, MySqlMetadata):
+        found = log_file_number(metadata.log_file or "")
+        log = "" if found is None else found[0]
+    return event.read_method.source.value, log

@@ -1,0 +1,112 @@
+"""Datastream's files behind the port of change streams: `ports.ChangeStream`.
+
+A query needs more than its start: the files that the position names.  `resumed` gives them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+from tidegate.producer.datastream_source.object_query import ObjectQuery
+from tidegate.producer.datastream_source.object_reading import ObjectReading
+from tidegate.producer.datastream_source.objects_query import ObjectsQuery
+from tidegate.producer.datastream_source.tokens import object_of, objects_minute, objects_token
+from tidegate.producer.datastream_source.waiting_query import RecordsResponse
+from tidegate.producer.errors import TokenRefused
+from tidegate.producer.records import ChildPartitionsRecord
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.progress import ChildPartition
+from tidegate.schemas.topics import ROOT_TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.producer.datastream.file_store import FileStore
+    from tidegate.producer.ports import Clock, RunningQuery, Tasks
+
+__all__ = ["DatastreamFiles"]
+
+_US_PER_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DatastreamFiles:
+    """The files below a location; immutable, so any thread may query."""
+
+    store: FileStore
+    location: str
+    """The folder in the store."""
+    tasks: Tasks
+    clock: Clock
+    limits: SourceLimits = field(default_factory=SourceLimits)
+    poll_ms: int = 10_000
+    """How often the files of an object are listed; objects are six times less often."""
+    parks: bool = False
+    """Whether what cannot be published goes to the dead-letter topic."""
+    resumption: Mapping[str, str] = field(default_factory=dict)
+
+    def resumed(self, resumption: Mapping[str, str]) -> DatastreamFiles:
+        """Return the source for a query that starts at a position."""
+        return replace(self, resumption=resumption)
+
+    def query(
+        self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
+    ) -> RunningQuery:
+        """Prepare a query; `end_ns` is ignored, as no stream of files has an end."""
+        start_us, poll_us = start_ns // NS_PER_US, self.poll_ms * _US_PER_MS
+        if token == ROOT_TOKEN:
+            child = ChildPartition(objects_token(start_us // US_PER_MINUTE), (), start_ns)
+            return _Announcing(child)
+        first_minute = objects_minute(token)
+        if first_minute is not None:
+            return ObjectsQuery(
+                self.store,
+                self.location,
+                named=self.resumption,
+                start_us=start_us,
+                first_minute=first_minute,
+                lateness_us=self.limits.lateness_us,
+                poll_us=6 * poll_us,
+                tasks=self.tasks,
+                clock=self.clock,
+                heartbeat_ms=heartbeat_ms,
+            )
+        found = object_of(token)
+        if found is None:
+            message = "the stream has begun with another source than Datastream's files"
+            raise TokenRefused(message, code="INVALID_ARGUMENT", token=token)
+        first_minute, folder = found
+        reading = ObjectReading(
+            resumption=self.resumption,
+            start_us=start_us,
+            first_minute=first_minute,
+            limits=self.limits,
+            poll_us=poll_us,
+            parks=self.parks,
+        )
+        return ObjectQuery(
+            self.store,
+            f"{self.location}/{folder}".rstrip("/"),
+            reading,
+            tasks=self.tasks,
+            clock=self.clock,
+            heartbeat_ms=heartbeat_ms,
+        )
+
+
+class _Announcing:
+    """The initial query: names one stream partition, and ends."""
+
+    def __init__(self, child: ChildPartition) -> None:
+        self._left = [RecordsResponse([ChildPartitionsRecord(child.start_ns, "0", (child,))])]
+
+    async def next_size(self) -> int | None:
+        return self._left[0].size_bytes if self._left else None
+
+    async def receive(self) -> RecordsResponse:
+        return self._left.pop()
+
+    def cancel(self) -> None:
+        self._left.clear()

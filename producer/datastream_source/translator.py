@@ -1,0 +1,70 @@
+"""Translates events of files: their place is a file's record, and what is refused goes aside.
+
+Port: `ports.RecordTranslator`, around the one that translates data change records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.producer.datastream_source.aside import dead_letter, set_aside
+from tidegate.producer.datastream_source.event_records import file_and_record, time_and_turn
+from tidegate.producer.errors import IncompatibleChange, MessageTooLarge
+from tidegate.producer.messages import PublishableRecord
+from tidegate.schemas.errors import SchemaError
+
+if TYPE_CHECKING:
+    from tidegate.producer.ports import RecordTranslator
+    from tidegate.producer.records import DataChangeRecord
+
+__all__ = ["EventTranslator"]
+
+_REFUSALS = (SchemaError, IncompatibleChange, MessageTooLarge)
+
+
+class EventTranslator:
+    """Gives published records the place that a position knows: the file and its record."""
+
+    def __init__(self, translator: RecordTranslator, *, parks: bool) -> None:
+        """`parks`: an event that cannot be published becomes a dead letter."""
+        self._translator = translator
+        self._parks = parks
+
+    def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
+        """Return as `translate` does; None if it would block."""
+        if not record.mods:
+            return _aside(record, token)
+        try:
+            translated = self._translator.translate_now(record, token=token)
+        except _REFUSALS:
+            return None
+        return None if translated is None else _placed(translated, record)
+
+    def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
+        """Return the event's message; raises what the translator raises unless it is set aside."""
+        if not record.mods:
+            return _aside(record, token)
+        try:
+            return _placed(self._translator.translate(record, token=token), record)
+        except _REFUSALS as error:
+            if not self._parks:
+                raise
+            file, number = file_and_record(record.server_transaction_id)
+            change = dead_letter(error, record, file=file, number=number, token=token)
+            return _placed(PublishableRecord(0, "", "", (), (change,)), record)
+
+
+def _aside(record: DataChangeRecord, token: str) -> PublishableRecord:
+    file, number = file_and_record(record.server_transaction_id)
+    return set_aside(record, file=file, number=number, token=token)
+
+
+def _placed(translated: PublishableRecord, record: DataChangeRecord) -> PublishableRecord:
+    """Return a record as a position sees it; its time is the first one that was open."""
+    file, number = file_and_record(record.server_transaction_id)
+    earliest_us, turn = time_and_turn(record.record_sequence)
+    return translated._replace(
+        commit_timestamp_us=earliest_us,
+        server_transaction_id=file,
+        record_sequence=f"{number}/{turn}",
+    )

@@ -1,0 +1,105 @@
+"""The table `[source]` of the settings: what a stream is read from, if it is not Spanner.
+
+[source]
+kind = "datastream"
+location = "gs://bucket/path"
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["NOT_OF_FILES", "FilesSource", "files_source", "unfit_for_files"]
+
+_NAMES = {"project": "datastream", "instance": "datastream", "database": "datastream"}
+NOT_OF_FILES = {**_NAMES, "change_stream": "files"}
+"""Settings of Spanner, and what stands in their place where files are read."""
+
+_DEFAULTS: dict[str, Any] = {
+    "envelope": "tidegate",
+    "tombstones": False,
+    "backfill": "",
+    "end": "",
+}
+_REASONS = {
+    "envelope": "other envelopes do not have what orders these events",
+    "tombstones": "a DELETE may be followed by an older change of its row",
+    "backfill": "Datastream backfills objects itself",
+    "end": "files do not show that all before a time has come",
+}
+
+
+class FilesSource(BaseModel):
+    """Files that Google Datastream writes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["datastream"]
+    location: str = Field(min_length=1)
+    """A local folder, gs://BUCKET/PATH or s3://BUCKET/PATH: the path of one Datastream stream."""
+    poll_seconds: int = Field(default=10, ge=1, le=3_600)
+    """How often the files of each object are listed; new objects six times less often."""
+    open_minutes: int = Field(default=10, ge=1, le=1_440)
+    """For how long after its end a minute's folder gets files; copies are recognised within it."""
+    lateness_seconds: int = Field(default=600, ge=0, le=86_400)
+    """How far the watermark stays behind the files that were read."""
+    late_hours: int = Field(default=24, ge=0, le=8_760)
+    """How old the folder of a file may be that comes later than `open_minutes`."""
+    uuids_max: int = Field(default=1_000_000, ge=1_000, le=100_000_000)
+    """Uuids of an object that are kept to recognise copies."""
+
+
+def files_source(value: Mapping[str, object]) -> FilesSource | None:
+    """Return the table as settings; None for Spanner.  Raises ValueError with every fault."""
+    if not value:
+        return None
+    kind = value.get("kind")
+    if kind == "spanner":
+        if len(value) > 1:
+            raise ValueError('kind "spanner" takes no other name: leave the table out')
+        return None
+    if kind != "datastream":
+        raise ValueError('kind must be "spanner" or "datastream"')
+    try:
+        found = FilesSource.model_validate(dict(value))
+    except ValidationError as error:
+        raise ValueError("; ".join(_faults(error))) from error
+    if found.lateness_seconds > 60 * found.open_minutes:
+        raise ValueError(
+            f"lateness_seconds {found.lateness_seconds} is more than open_minutes "
+            f"{found.open_minutes}: events are put in order among the files of open minutes"
+        )
+    return found
+
+
+def unfit_for_files(values: Mapping[str, object]) -> list[str]:
+    """Return a line for each setting that does not go with files, of those that are given."""
+    found = [
+        f'{name}: names something of Spanner, and source.kind is "datastream": leave it out'
+        for name in NOT_OF_FILES
+        if values.get(name, NOT_OF_FILES[name]) != NOT_OF_FILES[name]
+    ]
+    return found + [
+        f'{name}: cannot be {values[name]!r} with source.kind "datastream": {_REASONS[name]}'
+        for name, default in _DEFAULTS.items()
+        if values.get(name, default) != default
+    ]
+
+
+def _faults(error: ValidationError) -> list[str]:
+    lines = []
+    for entry in error.errors(include_input=False):
+        name = ".".join(str(part) for part in entry["loc"])
+        match entry["type"]:
+            case "missing":
+                lines.append(f"{name} is not set")
+            case "extra_forbidden":
+                lines.append(f"{name} is not known: {', '.join(FilesSource.model_fields)}")
+            case _:
+                lines.append(f"{name}: {entry['msg']}")
+    return lines

@@ -1,0 +1,358 @@
+"""The files of one object: published once, whatever arrives, dies and comes again."""
+
+import gzip
+import random
+
+import pytest
+
+from tests.datastream_files import SOURCES, avro_bytes, history, json_bytes
+from tests.datastream_folder import minute_folder
+from tests.datastream_model import ObjectModel
+from tests.datastream_worlds import judge, newest_rows, run_world, source_rows
+from tidegate.producer.datastream.errors import (
+    DatastreamError,
+    FileCutShort,
+    FileNamesCollide,
+    MisplacedFile,
+    MissingKeyColumn,
+    MissingSortKey,
+    MixedSources,
+    UnknownReadMethod,
+    WrongSchema,
+)
+from tidegate.producer.datastream_source import found_file as found_files
+from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+
+FIRST = 1_700_000_040_000_000 // US_PER_MINUTE
+ROOT = "root/shop_orders"
+
+
+def model(**more):
+    start_us = more.pop("start_us", (FIRST - 1) * US_PER_MINUTE)
+    now_us = more.pop("now_us", (FIRST + 5) * US_PER_MINUTE)
+    return ObjectModel(now_us=now_us, start_us=start_us, **more)
+
+
+def events(count, source="mysql", seed=1):
+    return history(source, random.Random(seed), count)
+
+
+def put(one, number, some, *, source="mysql", minute=FIRST, after_us=0, data=None):
+    path = f"{ROOT}/{minute_folder(minute)}/{number}.avro"
+    content = avro_bytes(source, some) if data is None else data
+    one.files.put(path, content, modified_us=(minute + 1) * US_PER_MINUTE + after_us)
+    return path
+
+
+def uuids(one):
+    found = []
+    for message, _ in one.published:
+        (mod,) = message.value.mods
+        found.append({**mod.new_values, **mod.old_values}["_datastream_uuid"])
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("seed", range(6))
+def test_worlds(source, seed):
+    assert judge(run_world(seed, source=source)) == []
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_newest_rows_are_the_sources_and_keys_are_in_its_order(source):
+    world = run_world(100, source=source, late_files=False)
+    assert judge(world) == []
+    assert newest_rows(world) == source_rows(world)
+
+
+def test_a_file_that_arrives_between_death_and_restart_is_published_once():
+    one, some = model(), events(6)
+    put(one, 5, some[:3])
+    while not one.partition.pending:
+        one.step()
+    one.commit()
+    put(one, 1, some[3:])  # before the other one by name
+    one.die()
+    one.run()
+    assert sorted(uuids(one)) == sorted(event["uuid"] for event in some)
+
+
+def test_a_death_in_the_middle_of_a_file_goes_on_behind_its_last_record():
+    one, some = model(), events(500)
+    put(one, 1, some)
+    while not one.partition.pending:
+        one.step()
+    one.commit()
+    assert 0 < len(one.published) < 500
+    one.die()
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some]
+
+
+def test_copies_are_recognised_after_a_death_whatever_is_read_first():
+    one, some = model(), events(6)
+    put(one, 5, some[:3])
+    while not one.partition.pending:
+        one.step()
+    one.commit()
+    one.die()
+    put(one, 1, some[:2] + some[4:])  # two copies, in a file that sorts before the other one
+    one.run()
+    assert sorted(uuids(one)) == sorted(event["uuid"] for event in some[:3] + some[4:])
+    assert one.filtered == 2
+
+
+def test_a_copy_in_a_file_of_which_only_a_part_was_published():
+    one, some = model(), events(500)
+    put(one, 1, some)
+    put(one, 2, some[:1], minute=FIRST + 1)
+    while not one.partition.pending:
+        one.step()
+    one.commit()
+    one.die()
+    one.run()
+    assert len(uuids(one)) == len(set(uuids(one))) == 500
+
+
+def test_a_backlog_is_read_without_copies_though_its_minutes_were_over_long_ago():
+    one, some = model(now_us=(FIRST + 600) * US_PER_MINUTE), events(8)
+    put(one, 1, some[:4])
+    put(one, 2, some[3:6], minute=FIRST + 2)
+    put(one, 3, some[5:], minute=FIRST + 4)
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some]
+    assert one.filtered == 2
+
+
+def test_a_closed_minutes_files_leave_the_position_and_are_not_read_again():
+    one, some = model(), events(6)
+    put(one, 1, some[:3])
+    put(one, 2, some[3:], minute=FIRST + 1)
+    one.run()
+    assert len(one.committed.boundary) == 2
+    one.clock.now_us += 60 * US_PER_MINUTE
+    one.run()
+    assert dict(one.committed.boundary) == {":closed": str(FIRST + 5 + 60 - 11)}
+    one.die()
+    one.clock.now_us += 60 * US_PER_MINUTE
+    one.run()
+    assert len(uuids(one)) == 6
+
+
+def test_a_late_file_is_published_once_and_counted():
+    one, some = model(), events(6)
+    put(one, 1, some[:3])
+    one.clock.now_us += 60 * US_PER_MINUTE
+    one.run()
+    late = put(one, 2, some[3:], after_us=50 * US_PER_MINUTE)
+    one.clock.now_us += 15 * US_PER_MINUTE
+    one.run()
+    assert one.query._reading.counts["late_files"] == 1
+    assert len(uuids(one)) == 6
+    for _ in range(3):
+        one.die()
+        one.clock.now_us += 15 * US_PER_MINUTE
+        one.run()
+    assert len(uuids(one)) == 6
+    one.clock.now_us += 48 * 60 * US_PER_MINUTE
+    one.run()
+    assert one.files.opened.count(late) >= 1
+    assert all(name == ":closed" for name, _ in one.committed.boundary)
+
+
+def test_a_file_that_was_read_in_time_and_written_late_is_not_taken_for_a_late_one():
+    # The worker was behind: the minute was open for it for longer.
+    one, some = model(), events(4)
+    put(one, 1, some, after_us=30 * US_PER_MINUTE)
+    one.clock.now_us += 30 * US_PER_MINUTE
+    one.run()
+    one.clock.now_us += 90 * US_PER_MINUTE
+    one.run()
+    one.die()
+    one.run()
+    assert len(uuids(one)) == 4
+
+
+def test_files_before_the_start_are_not_read():
+    one, some = model(start_us=FIRST * US_PER_MINUTE), events(4)
+    put(one, 1, some[:2], minute=FIRST - 1, after_us=120 * US_PER_MINUTE)
+    put(one, 2, some[2:])
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some[2:]]
+
+
+def test_the_watermark_is_behind_what_was_not_read_and_then_behind_the_listing():
+    one, some = model(limits=SourceLimits(lateness_us=60_000_000)), events(500)
+    put(one, 1, some, minute=FIRST + 2)
+    while not one.partition.pending:
+        one.step()
+    one.commit()
+    assert one.committed.watermark_us == (FIRST + 1) * US_PER_MINUTE
+    one.run()
+    assert one.committed.watermark_us == (FIRST + 4) * US_PER_MINUTE
+
+
+def test_a_late_event_gets_the_earliest_time_that_is_open():
+    one, some = model(limits=SourceLimits(lateness_us=60_000_000)), events(4)
+    one.clock.now_us += 120 * US_PER_MINUTE
+    one.run()
+    watermark_us = one.committed.watermark_us
+    put(one, 1, some, minute=FIRST + 124)
+    one.clock.now_us += US_PER_MINUTE
+    one.run()
+    times = [message.value.commit_timestamp_ns // 1_000 for message, _ in one.published]
+    assert times == [watermark_us + 1] * 4
+    assert one.query._reading.counts["late_events"] == 4
+
+
+def test_an_event_from_the_future_is_released_with_its_file():
+    one, some = model(), events(1)
+    some[0]["source_timestamp"] += 10**12
+    some[0]["sort_keys"][0] += 10**12
+    put(one, 1, some)
+    one.run()
+    ((message, _),) = one.published
+    assert message.value.commit_timestamp_ns // 1_000 == (FIRST + 1) * US_PER_MINUTE
+
+
+def test_a_file_that_is_being_written_is_read_on_once_it_is_whole():
+    one, some = model(), events(40)
+    data = avro_bytes("mysql", some, per_block=600)
+    one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
+    put(one, 1, some, data=data[: len(data) // 2])
+    one.run()
+    published = len(uuids(one))
+    assert 0 < published < 40
+    put(one, 1, some, data=data)
+    one.clock.now_us += 20_000_000
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some]
+    assert one.dead_letters == []
+
+
+def test_a_file_that_stays_cut_short_goes_aside_with_its_place_and_the_rest_flows():
+    one, some = model(), events(40)
+    data = avro_bytes("mysql", some[:39], per_block=600)
+    path = put(one, 1, some, data=data[: len(data) // 2])
+    put(one, 2, some[39:], minute=FIRST + 1)
+    one.clock.now_us += 60 * US_PER_MINUTE
+    one.run()
+    (letter,) = one.dead_letters
+    assert letter.reason == FileCutShort.__name__
+    assert path in letter.content.decode()
+    assert some[39]["uuid"] in uuids(one)
+    one.die()
+    one.run()
+    assert len(one.dead_letters) == 1
+
+
+def spoiled(kind):
+    some = events(3)
+    bad = some[1]
+    match kind:
+        case "method":
+            bad["read_method"] = "db2-cdc"
+        case "order":
+            bad["source_metadata"]["log_file"] = None
+            bad["sort_keys"] = [bad["sort_keys"][0]]
+        case "log":
+            bad["source_metadata"]["log_file"] = bad["sort_keys"][1] = "other-bin.000001"
+        case "key":
+            bad["source_metadata"]["primary_keys"] = ["nothing"]
+        case "change type":
+            bad["source_metadata"]["change_type"] = "MERGE"
+    return some
+
+
+@pytest.mark.parametrize(
+    ("kind", "reasons"),
+    [
+        ("method", {UnknownReadMethod.__name__}),
+        ("order", {MissingSortKey.__name__, "SortKeyMismatch"}),
+        ("log", {MixedSources.__name__}),
+        ("key", {MissingKeyColumn.__name__}),
+        ("change type", {"InvalidEvent"}),
+    ],
+)
+def test_an_event_that_cannot_be_used_goes_aside_or_stops_the_stream_partition(kind, reasons):
+    some = spoiled(kind)
+    one = model()
+    path = put(one, 1, some)
+    one.run()
+    assert uuids(one) == [some[0]["uuid"], some[2]["uuid"]]
+    (letter,) = one.dead_letters
+    assert letter.reason in reasons
+    assert path in letter.content.decode()
+    assert '"record": 2' in letter.content.decode()
+    stopping = model(parks=False)
+    put(stopping, 1, some)
+    with pytest.raises(DatastreamError) as raised:
+        stopping.run()
+    assert type(raised.value).__name__ in reasons
+    stopping.commit()
+    assert uuids(stopping) == [some[0]["uuid"]]
+
+
+def test_two_sources_in_one_object():
+    one = model()
+    put(one, 1, events(3))
+    put(one, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
+    one.run()
+    assert len(uuids(one)) == 3
+    assert {letter.reason for letter in one.dead_letters} == {MixedSources.__name__}
+
+
+def test_a_file_of_another_writer():
+    one = model()
+    put(one, 1, [], data=b"Obj\x01" + b"nothing of Avro")
+    put(one, 2, [], data=b'{"a": 1}\n', minute=FIRST + 1)
+    put(one, 3, events(2), minute=FIRST + 2)
+    one.clock.now_us += 60 * US_PER_MINUTE
+    one.run()
+    assert len(uuids(one)) == 2
+    assert len(one.dead_letters) == 2
+    assert WrongSchema.__name__ in {letter.reason for letter in one.dead_letters}
+
+
+def test_a_file_outside_of_a_minutes_folder_stops():
+    one = model(start_us=0)
+    one.files.put(f"{ROOT}/a.avro", avro_bytes("mysql", events(1)))
+    with pytest.raises(MisplacedFile, match="yyyy/mm/dd/hh/mm"):
+        one.run()
+
+
+def test_two_files_with_one_name_in_the_position(monkeypatch):
+    monkeypatch.setattr(found_files, "xxhash_64", lambda _: 7)
+    one = model()
+    put(one, 1, events(1))
+    put(one, 2, events(1))
+    with pytest.raises(FileNamesCollide):
+        one.run()
+
+
+def test_a_file_that_is_gone_before_it_is_read():
+    one, some = model(), events(4)
+    path = put(one, 1, some[:2])
+    put(one, 2, some[2:], minute=FIRST + 1)
+    one.step()
+    one.files.remove(path)
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some[2:]]
+
+
+def test_json_lines_with_gzip():
+    one, some = model(), events(5)
+    path = f"{ROOT}/{minute_folder(FIRST)}/1.jsonl.gz"
+    one.files.put(path, gzip.compress(json_bytes(some)), modified_us=FIRST * US_PER_MINUTE)
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some]
+
+
+def test_uuids_are_bounded_and_the_oldest_files_are_forgotten():
+    one, some = model(limits=SourceLimits(uuids_max=6)), events(9)
+    put(one, 1, some[:4])
+    put(one, 2, some[4:8], minute=FIRST + 1)
+    put(one, 3, some[8:] + some[:1] + some[7:8], minute=FIRST + 2)
+    one.run()
+    assert len(uuids(one)) == 10  # the first one again: its file's were forgotten
+    assert one.query._reading._uuids.forgotten == 4
