@@ -1,4 +1,4 @@
-"""A folder of Datastream's files in memory, to which a test adds files at any time; a file store."""
+"""Files of Datastream in memory, to which a test adds more at any time."""
 
 from __future__ import annotations
 

@@ -39,6 +39,11 @@ class ModelClock:
         self.now_us += int(seconds * 1_000_000)
 
 
+class _Signal:
+    def notify(self):
+        """Nobody waits."""
+
+
 class PlainTranslator:
     """Makes a message of each change; what it holds is the record itself, for checks."""
 
@@ -69,7 +74,7 @@ class ObjectModel:
         self.clock = ModelClock(now_us)
         root, _, name = folder.partition("/")
         self.source = source(
-            self.files, root, SimpleNamespace(signal=lambda: SimpleNamespace(notify=lambda: None)), self.clock,
+            self.files, root, SimpleNamespace(signal=_Signal), self.clock,
             limits=limits or SourceLimits(), poll_ms=poll_ms, parks=parks,
         )  # fmt: skip
         self.translator = EventTranslator(PlainTranslator(), parks=parks)

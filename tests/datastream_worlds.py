@@ -1,7 +1,7 @@
 """Worlds of Datastream's files: from a seed, files arrive late, twice and out of order.
 
-`run_world` lets the production reading and core read them, with deaths at any step; `judge` compares
-what was published with what the source did.
+`run_world` lets the production reading and core read them, with deaths at any step.  `judge`
+compares what was published with what the source did.
 """
 
 from __future__ import annotations

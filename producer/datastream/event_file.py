@@ -38,9 +38,8 @@ class EventFile:
     def __init__(self, name: str, stream: BinaryIO) -> None:
         self.name = name
         self.fields: list[PayloadField] | None = None
+        self._columns: frozenset[str] | None = None
         self._records = self._open(stream)
-        fields = self.fields
-        self._columns = None if fields is None else frozenset(one.name for one in fields)
 
     def __iter__(self) -> Iterator[Event]:
         """Yield the events in the order of the file."""
@@ -70,6 +69,7 @@ class EventFile:
             if head == MAGIC:
                 container = AvroContainer(plain, self.name)
                 self.fields = self._fields_of(container.schema)
+                self._columns = frozenset(one.name for one in self.fields)
                 return iter(container)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise self._translated(error) from error

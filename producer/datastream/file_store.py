@@ -275,6 +275,8 @@ def _modified_us(entry: Mapping[str, Any], url: str) -> int:
                 return parse_rfc3339_ns(text) // _NS_PER_US
             case int() | float() as seconds:
                 return int(seconds * 1_000_000)
+            case _:
+                continue
     message = f"{url}: the store does not say when it was written"
     raise ConfigError(message, hint="Late files are recognised by it: use gs://, s3:// or a folder")
 

@@ -21,6 +21,7 @@ from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS, format_rfc3339
 from tidegate.schemas.order_key import sequence_pair
+from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.schemas.tables import ColumnType
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from tidegate.producer.datastream.unified_types import PayloadField
 
 __all__ = [
-    "ORDER_COLUMN",
     "UUID_COLUMN",
     "EventRecords",
     "file_and_record",
@@ -39,18 +39,16 @@ __all__ = [
     "time_and_turn",
 ]
 
-ORDER_COLUMN = "_datastream_order"
-"""The source's order of the event, its file and record, as text that sorts: of a row's events the
-one with the highest is the newest."""
 UUID_COLUMN = "_datastream_uuid"
+_SOURCE_TIME = "_datastream_source_timestamp"
 _STRING, _TIMESTAMP, _JSON = ColumnType("STRING"), ColumnType("TIMESTAMP"), ColumnType("JSON")
 _NUMBER = ColumnType("NUMERIC", None, "PG_NUMERIC")
 _ADDED = (
-    (ORDER_COLUMN, _STRING),
+    (SOURCE_ORDER, _STRING),
     (UUID_COLUMN, _STRING),
     ("_datastream_change_type", _STRING),
     ("_datastream_read_method", _STRING),
-    ("_datastream_source_timestamp", _TIMESTAMP),
+    (_SOURCE_TIME, _TIMESTAMP),
 )
 _FIRST_ADDED_ORDINAL = 1_000_000
 _MILLIS = "TIMESTAMP of milliseconds"
@@ -111,7 +109,7 @@ def time_and_turn(place: str) -> tuple[int, int]:
 
 
 def file_and_record(order: str) -> tuple[str, int]:
-    """Return the file's name in a position, and the record's number, of an `ORDER_COLUMN`."""
+    """Return the file's name in a position, and the record's number, of an `SOURCE_ORDER`."""
     found = _PLACE.fullmatch(order)
     if found is None:
         message = "the order of an event does not end with its file and record"
@@ -142,22 +140,22 @@ class EventRecords:
         keys = event.metadata.key_columns
         form = self._form(event, fields, keys or (UUID_COLUMN,))
         order = f"{event.order_key.hex()}-{file}-{event.position.record:08x}"
-        values = {
-            ORDER_COLUMN: order,
+        values: dict[str, Any] = {
+            SOURCE_ORDER: order,
             UUID_COLUMN: event.uuid,
             "_datastream_change_type": event.change_type.value,
             "_datastream_read_method": event.read_method.text,
-            "_datastream_source_timestamp": _instant(event.source_timestamp_us),
         }
+        name = _SOURCE_TIME
         try:
+            values[name] = _instant(event.source_timestamp_us)
             for column in form.columns:
-                if column.name not in values:
-                    found = event.payload.get(column.name)
-                    values[column.name] = (
-                        None if found is None else form.convert[column.name](found)
-                    )
+                name = column.name
+                if name not in values:
+                    found = event.payload.get(name)
+                    values[name] = None if found is None else form.convert[name](found)
         except (SchemaError, ValueError, TypeError, ArithmeticError, KeyError) as error:
-            message = f"the column {column.name} has a value that its type does not have"
+            message = f"the column {name} has a value that its type does not have"
             raise InvalidEvent.at(event.position, message, cause=str(error)[:200]) from error
         keyed = {
             column.name: values[column.name] for column in form.columns if column.is_primary_key

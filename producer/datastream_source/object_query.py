@@ -158,5 +158,5 @@ class ObjectQuery(WaitingQuery):
 
 def _record_of(found: Event | DatastreamError) -> int:
     if isinstance(found, DatastreamError):
-        return int(found.fields["record"])
+        return int(str(found.fields["record"]))
     return found.position.record

@@ -16,6 +16,7 @@ from tidegate.producer.datastream_source.tokens import object_of, objects_minute
 from tidegate.producer.datastream_source.waiting_query import RecordsResponse
 from tidegate.producer.errors import TokenRefused
 from tidegate.producer.records import ChildPartitionsRecord
+from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
@@ -54,7 +55,8 @@ class DatastreamFiles:
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> RunningQuery:
-        """Prepare a query; `end_ns` is ignored, as no stream of files has an end."""
+        """Prepare a query, which has no end: the settings refuse one for a stream of files."""
+        invariant(end_ns is None, "a query of files has an end", token=token)
         start_us, poll_us = start_ns // NS_PER_US, self.poll_ms * _US_PER_MS
         if token == ROOT_TOKEN:
             child = ChildPartition(objects_token(start_us // US_PER_MINUTE), (), start_ns)

@@ -69,7 +69,7 @@ class WaitingQuery(ABC):
     async def next_size(self) -> int | None:
         """Wait for records; None after `cancel`."""
         silent_since_us = self.clock.monotonic_us()
-        while not self._is_cancelled:
+        while not self._was_cancelled():
             if self._failure is not None:
                 raise self._failure
             records, until_us = await self._tasks.in_thread(self._undisturbed)
@@ -99,18 +99,21 @@ class WaitingQuery(ABC):
 
     def _undisturbed(self) -> tuple[Sequence[StreamRecord], int]:
         with self._stepping:
-            if self._is_cancelled:
+            if self._was_cancelled():
                 return [], 0
             try:
                 return self.step()
             finally:
-                if self._is_cancelled:
+                if self._was_cancelled():
                     self.stop()
+
+    def _was_cancelled(self) -> bool:
+        return self._is_cancelled
 
     async def _wait(self, until_us: int, longest_us: int) -> None:
         pause_us = min(until_us - self.clock.wall_us(), longest_us)
         if pause_us > 0:
-            await self._changed.wait_for(lambda: self._is_cancelled, pause_us / US_PER_SECOND)
+            await self._changed.wait_for(self._was_cancelled, pause_us / US_PER_SECOND)
 
 
 def _size_bytes(record: StreamRecord) -> int:

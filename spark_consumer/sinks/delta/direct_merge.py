@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.sinks.delta.fold import (
     DELETE,
     PATCH,
@@ -30,17 +31,23 @@ def merge_folded(
     keys: Sequence[str],
     commit: Commit,
 ) -> None:
-    """Apply folded changes to the mirror; keys are also equal where both are null."""
+    """Apply folded changes to the mirror; keys are also equal where both are null.
+
+    With the column `SOURCE_ORDER` a row changes only if it has a lower value there.
+    """
     rows = _source(mirror, folded, columns=columns, keys=keys)
     positions = {column: n for n, column in enumerate(columns)}
     # A table of key columns only has nothing to patch, but a MERGE must assign something.
     assigned = [column for column in columns if column not in keys] or list(keys)
+    newer = ""
+    if SOURCE_ORDER in positions:
+        newer = f' AND s.{folded_value(positions[SOURCE_ORDER])} > t."{SOURCE_ORDER}"'
     mirror.merge(
         rows,
         same_row=same_key(rows, keys),
         is_deleted=f"s.action = '{DELETE}'",
         updated={
-            f'"{column}"': f"CASE WHEN s.{captured_flag(positions[column])} "
+            f'"{column}"': f"CASE WHEN s.{captured_flag(positions[column])}{newer} "
             f'THEN s.{folded_value(positions[column])} ELSE t."{column}" END'
             for column in assigned
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.sinks.delta.fold import (
     DELETE,
     REPLACE,
@@ -45,6 +46,8 @@ def merge_clauses(
 ) -> MergeClauses:
     """Return the clauses for a fold of these columns; keys are also equal where both are null.
 
+    With the column `SOURCE_ORDER` a row changes only if it has a lower value there.
+
     A column that `existing` names and the fold lacks becomes null in a row that is inserted.
     """
     folded = {column.lower() for column in columns}
@@ -52,12 +55,15 @@ def merge_clauses(
     positions = {column: n for n, column in enumerate(columns)}
     # A table of key columns only has nothing to patch, but a MERGE must assign something.
     assigned = [column for column in columns if column not in keys] or list(keys)
+    newer = ""
+    if SOURCE_ORDER in positions:
+        newer = f" AND s.{folded_value(positions[SOURCE_ORDER])} > t.`{SOURCE_ORDER}`"
     return MergeClauses(
         same_key=" AND ".join(f"t.`{key}` <=> s.key.`{key}`" for key in keys),
         is_deleted=f"s.action = '{DELETE}'",
         is_inserted=f"s.action = '{REPLACE}'",
         changed={
-            f"`{column}`": f"CASE WHEN s.{captured_flag(positions[column])} "
+            f"`{column}`": f"CASE WHEN s.{captured_flag(positions[column])}{newer} "
             f"THEN s.{folded_value(positions[column])} ELSE t.`{column}` END"
             for column in assigned
         },

@@ -5,7 +5,8 @@ UPDATE of a row that the mirror lacks (the stream started after the row's INSERT
 its changes go to `<output>/incomplete/<table>`.  An UPDATE before an INSERT or DELETE of the same
 key and merge has no effect.  Exactly once: a release that a table's commits name is not merged
 again.  Where the mirror takes several releases at once, they come from the changelog, as one that
-has the number of the last.
+has the number of the last.  A table whose source orders changes by a column has rules of its own
+(`newest`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tidegate.spark_consumer.sinks.delta.incomplete import free, lost_updates
 from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
 from tidegate.spark_consumer.sinks.delta.merging import DeltaMergingSink, key_names, key_struct
 from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_columns, mirror_schema
+from tidegate.spark_consumer.sinks.delta.newest import newest_changes, newest_rows
 from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow, fold_rows
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
@@ -78,7 +80,7 @@ class DeltaMirrorSink(DeltaMergingSink):
         """Merge one table by delta-rs; return its fold if an UPDATE in it matched no row."""
         columns, keys = mirror_columns(one.schemas), key_names(one.schemas)
         log = self._tables.log(one.spark, one.schemas.table)
-        folded = fold_rows(one.changes, columns)
+        folded = fold_rows(newest_rows(one.changes, columns), columns)
         if log.written(commit) is None:
             merge_folded(mirror, folded, columns=columns, keys=keys, commit=commit)
             log.follow()
@@ -130,7 +132,7 @@ class DeltaMirrorSink(DeltaMergingSink):
         log = self._tables.log(spark, table)
         seen = Observation()
         folded = (
-            fold(one.frame, columns)
+            fold(newest_changes(one.frame, columns), columns)
             .observe(
                 seen,
                 F.count_if(F.col("action") != DELETE).alias("rows"),

@@ -26,6 +26,7 @@ from tidegate.spark_consumer.sinks.delta.mirror_scope import (
     mirror_columns,
     mirror_schema,
 )
+from tidegate.spark_consumer.sinks.delta.newest import newest_changes
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
 from tidegate.spark_consumer.sinks.observed import observed
@@ -117,11 +118,11 @@ class IcebergMirrorSink(TableMergingSink[IcebergTables, IcebergTables]):
 
     def _fold(self, one: AnyTable, *, commit: Commit) -> DataFrame:
         """Fold one table's changes, and set those aside that change no row."""
-        seen = Observation()
+        seen, columns = Observation(), mirror_columns(one.schemas)
         action = F.col("action")
         lost_perhaps = (action == PATCH) | ((action == DELETE) & F.col("updated_after_base"))
         folded = (
-            fold(one.frame, mirror_columns(one.schemas))
+            fold(newest_changes(one.frame, columns), columns)
             .observe(seen, F.count_if(lost_perhaps).alias("lost_perhaps"))
             .localCheckpoint(eager=True)
         )

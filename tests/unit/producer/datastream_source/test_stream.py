@@ -49,11 +49,11 @@ TOPICS = {
 class Topics:
     """Reports the topic of a later table, as `KafkaDataTopics` does; it exists in the broker."""
 
-    def __init__(self, found):
-        self._found = found
+    def __init__(self, workers):
+        self._workers = workers
 
     def ensure(self, topic, *, key_schema_id):
-        self._found(DataTopic(topic, "tid", 2, key_schema_id))
+        self._workers[0].add_table(DataTopic(topic, "tid", 2, key_schema_id))
 
 
 class Fleet:
@@ -73,7 +73,7 @@ class Fleet:
         budget = ByteBudget(1 << 20, tasks=tasks)
         registrar = TableRegistrar(NAMES, self.registry)
         plain = Translator({}, change_stream="files")
-        topics = Topics(lambda found: holder[0].add_table(found))
+        topics = Topics(holder)
         translator = EventTranslator(
             RefreshingTranslator(plain, FilesCatalogue(), registrar, topics), parks=True
         )

@@ -30,3 +30,9 @@ def test_the_statement_deletes_before_it_updates():
     assert (
         text.index("DELETE") < text.index("UPDATE SET t.`a` = ") < text.index("INSERT (`id`, `a`)")
     )
+
+
+def test_a_table_that_a_column_orders_changes_for_a_higher_value_only():
+    clauses = merge_clauses(columns=["id", "a", "_datastream_order"], keys=["id"])
+    newer = "s.captured_1 AND s.value_2 > t.`_datastream_order`"
+    assert clauses.changed["`a`"] == f"CASE WHEN {newer} THEN s.value_1 ELSE t.`a` END"

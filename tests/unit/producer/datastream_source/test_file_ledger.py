@@ -1,0 +1,110 @@
+"""Which files are read next, which leave the position, and the watermark."""
+
+from tidegate.producer.datastream_source.file_ledger import FileLedger
+from tidegate.producer.datastream_source.found_file import FoundFile
+from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+
+FIRST = 1_000
+LIMITS = SourceLimits(open_minutes=10, lateness_us=2 * US_PER_MINUTE, late_hours=1)
+
+
+def file(minute, number=0, *, after_minutes=0):
+    name = f"{minute << 36 | number:016x}"
+    return FoundFile(f"{minute}/{number}", minute, name, (minute + 1 + after_minutes) * US_PER_MINUTE)
+
+
+def ledger(resumption=None):
+    return FileLedger(resumption or {}, first_minute=FIRST, limits=LIMITS)
+
+
+def read(one, found, records=1):
+    one.add_record(found, records)
+    one.complete(found)
+
+
+def test_files_are_read_by_minute_and_those_of_the_position_first():
+    known = file(FIRST + 5)
+    one = ledger({known.name: "3/1"})
+    one.add([file(FIRST + 2), file(FIRST + 1, 2), file(FIRST + 1, 1), known])
+    assert one.next_file() == known
+    assert one.is_unseen(known)
+    assert one.published(known) == 3
+    one.seen(known)
+    order = []
+    while (found := one.next_file()) is not None:
+        order.append((found.minute, found.path))
+        one.complete(found)
+    assert order == sorted(order)
+
+
+def test_files_of_the_position_are_read_in_the_order_of_their_turns():
+    early, late = file(FIRST), file(FIRST + 5)
+    one = ledger({late.name: "3/1", early.name: "1/2"})
+    one.add([early, late])
+    assert one.next_file() == late
+    assert one.add_record(late, 4) == 1
+    assert one.add_record(file(FIRST + 6), 1) == 3
+
+
+def test_a_minute_is_closed_after_its_time_and_a_tolerance_for_clocks():
+    one, found = ledger(), file(FIRST)
+    one.add([found])
+    read(one, found)
+    assert one.close((FIRST + 11) * US_PER_MINUTE) is None
+    closed = one.close((FIRST + 12) * US_PER_MINUTE)
+    assert (closed.first_open_minute, closed.files) == (FIRST + 1, (found.name,))
+    assert one.add([found]) == []
+    assert one.next_file() is None
+
+
+def test_what_is_not_read_keeps_the_minutes_before_it_open():
+    one, early, late = ledger(), file(FIRST), file(FIRST + 15)
+    one.add([early, late])
+    read(one, early)
+    closed = one.close((FIRST + 1_000) * US_PER_MINUTE)
+    assert (closed.first_open_minute, closed.files) == (FIRST + 5, (early.name,))
+    postponed = ledger()
+    postponed.add([early])
+    postponed.postpone(early)
+    assert postponed.next_file() is None
+    assert postponed.close((FIRST + 1_000) * US_PER_MINUTE) is None
+    postponed.add([early])
+    assert postponed.next_file() == early
+
+
+def test_the_watermark_is_behind_the_first_file_that_was_not_read():
+    one = ledger()
+    one.add([file(FIRST + 3), file(FIRST + 7)])
+    now_us = (FIRST + 9) * US_PER_MINUTE + 5
+    assert one.watermark_us(now_us) == (FIRST + 1) * US_PER_MINUTE
+    one.complete(file(FIRST + 3))
+    assert one.watermark_us(now_us) == (FIRST + 5) * US_PER_MINUTE
+    one.complete(file(FIRST + 7))
+    assert one.watermark_us(now_us) == now_us - LIMITS.lateness_us
+
+
+def test_a_file_of_a_closed_minute_is_read_only_if_it_was_written_late():
+    one = ledger({":closed": str(FIRST + 50)})
+    in_time, late = file(FIRST + 20, 1), file(FIRST + 20, 2, after_minutes=11)
+    assert one.add([in_time, late]) == [late]
+    assert one.next_file() == late
+
+
+def test_a_late_file_stays_in_the_position_until_nobody_looks_for_it():
+    one, late = ledger({":closed": str(FIRST + 50)}), file(FIRST + 20, after_minutes=11)
+    one.add([late])
+    read(one, late)
+    closed = one.close((FIRST + 70) * US_PER_MINUTE)
+    assert closed.files == ()
+    assert one.add([late]) == []
+    closed = one.close((FIRST + 200) * US_PER_MINUTE)
+    assert closed.files == (late.name,)
+    assert one.add([late]) == []
+
+
+def test_a_file_that_is_gone_leaves_the_position_with_its_minute():
+    gone = file(FIRST + 2)
+    one = ledger({gone.name: "3/1"})
+    one.add([])
+    assert one.close((FIRST + 12) * US_PER_MINUTE).files == ()
+    assert one.close((FIRST + 30) * US_PER_MINUTE).files == (gone.name,)
