@@ -18,7 +18,7 @@
     ├── EndedInGap              a stream partition ended within such changes              exit 2
     ├── CommandNotWritten       what an operator wants of a fleet is not in its progress topic
     ├── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
-    ├── SourceFileError         a file of the source, or an event in it, cannot be used as it is
+    ├── SourceFileError         a file of the source, or an event in it, cannot be used       exit 2
     └── DeliveryRefused         Kafka does not take a record until somebody acts
         ├── MessageTooLarge     it is larger than its topic takes
         └── DeliveryDenied      the principal may not write to its topic                  exit 2
@@ -99,6 +99,8 @@ class PositionExpired(QueryError):  # noqa: N818 - named for what happened
 
 class SourceFileError(ProducerError):
     """A file of the source, or an event in it, cannot be used as it is."""
+
+    exit_code = ExitCode.USAGE
 
 
 class SourceOrderBroken(ProducerError):  # noqa: N818 - named for what happened

@@ -21,7 +21,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from tidegate.producer.errors import SourceFileError
-from tidegate.schemas.errors import ExitCode
 
 if TYPE_CHECKING:
     from tidegate.producer.datastream.position import Position
@@ -45,7 +44,6 @@ __all__ = [
 class DatastreamError(SourceFileError):
     """A file of Datastream's cannot be used as it is; the fields hold `file` and `record`."""
 
-    exit_code = ExitCode.USAGE
     fix: ClassVar[str] = ""
 
     @classmethod

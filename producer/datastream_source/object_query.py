@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["ObjectQuery"]
 
 _PORTION_EVENTS = 200
+_REPORTED = ("late_files", "late_events", "refused", "forgotten_uuids")
+"""Copies are counted in the progress topic, as what is left out."""
 _log = structlog.get_logger()
 
 
@@ -81,6 +83,7 @@ class ObjectQuery(WaitingQuery):
         self._folder = folder
         self._reading = reading
         self._open: _Reading | None = None
+        self._reported: dict[str, int] = {}
 
     @property
     def earliest_us(self) -> int:
@@ -101,6 +104,7 @@ class ObjectQuery(WaitingQuery):
                     from_minute=from_minute, now_minute=now_us // US_PER_MINUTE,
                 )  # fmt: skip
                 items = self._reading.listed(files, began_us=now_us, from_minute=from_minute)
+                self._report()
                 return items, 0
             case ReadFile(file=file, through=through):
                 try:
@@ -149,6 +153,18 @@ class ObjectQuery(WaitingQuery):
         except DatastreamError as stopping:
             self.fail_with(stopping)
             return []
+
+    def _report(self) -> None:
+        """Log what was counted since the last report, if any of it matters to an operator."""
+        counts = {**self._reading.counts, "forgotten_uuids": self._reading.forgotten_uuids}
+        news = {
+            name: counts[name] - self._reported.get(name, 0)
+            for name in _REPORTED
+            if counts.get(name, 0) > self._reported.get(name, 0)
+        }
+        self._reported = counts
+        if news:
+            _log.warning("events or files were late", folder=self._folder, **news)
 
     def _close(self) -> None:
         if self._open is not None:

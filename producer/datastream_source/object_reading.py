@@ -88,11 +88,16 @@ class ObjectReading:
         self.earliest_us = start_us + 1
         """The first time that is open: nothing is returned with a time before it."""
         self.counts: Counter[str] = Counter()
-        """`events`, `copies`, `late_events`, `late_files`, `refused` since the query began."""
+        """`events`, `copies`, `late_events`, `late_files` and `refused` since the query began."""
         self._source: tuple[str, str] | None = None
         self._listed_us: int | None = None
         self._next_listing_us = 0
         self._next_deep_us = 0
+
+    @property
+    def forgotten_uuids(self) -> int:
+        """How many uuids of open files were forgotten, so that their copies are published."""
+        return self._uuids.forgotten
 
     def due(self, now_us: int) -> Due:
         """Return what to do next."""

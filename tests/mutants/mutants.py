@@ -11,6 +11,7 @@ from tests.mutants.broken_datastream import BROKEN_DATASTREAM
 from tests.mutants.broken_decoding import BROKEN_DECODING
 from tests.mutants.broken_events import BROKEN_EVENTS
 from tests.mutants.broken_figures import BROKEN_FIGURES
+from tests.mutants.broken_file_source import BROKEN_FILE_SOURCE
 from tests.mutants.broken_history import BROKEN_HISTORY
 from tests.mutants.broken_iceberg import BROKEN_ICEBERG
 from tests.mutants.broken_late_writes import BROKEN_LATE_WRITES
@@ -29,6 +30,7 @@ MUTANTS = (
     *BROKEN_POSITIONS,
     *BROKEN_OPENINGS,
     *BROKEN_DATASTREAM,
+    *BROKEN_FILE_SOURCE,
     *BROKEN_DECODING,
     *BROKEN_COMPACTION,
     *BROKEN_BAD_RECORDS,

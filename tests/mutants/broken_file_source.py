@@ -1,0 +1,175 @@
+"""Parts that are broken on purpose: which files of Datastream are read, when and how often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import UnitMutant
+from tidegate.producer.core.file_position import FilePosition
+from tidegate.producer.core.parked_keys import ParkedKeys
+from tidegate.producer.datastream_source import event_records
+from tidegate.producer.datastream_source.event_times import EventTimes
+from tidegate.producer.datastream_source.file_ledger import FileLedger
+from tidegate.producer.datastream_source.object_reading import ObjectReading
+from tidegate.producer.datastream_source.seen_uuids import SeenUuids
+from tidegate.producer.messages import FORM_MESSAGE
+from tidegate.spark_consumer.sinks.delta import newest
+
+__all__ = ["BROKEN_FILE_SOURCE"]
+
+_FOLDER = "tests/unit/producer/datastream_source"
+_READING = f"{_FOLDER}/test_object_reading.py"
+_LEDGER = f"{_FOLDER}/test_file_ledger.py"
+_TIMES = f"{_FOLDER}/test_event_times.py"
+_NEWEST = "tests/unit/spark_consumer/sinks/delta/test_newest.py"
+
+
+def _through_and_forget(self: FilePosition, at_us: int) -> FilePosition:
+    return self if at_us <= self.watermark_us else FilePosition(at_us)
+
+
+def _no(*_: Any, **__: Any) -> bool:
+    return False
+
+
+def _yes(*_: Any, **__: Any) -> bool:
+    return True
+
+
+def _by_name(_ledger: FileLedger, one: Any) -> tuple[int, int, str]:
+    return 1, one.minute, one.path
+
+
+def _own_time(
+    _times: EventTimes, _key: bytes, source_us: int, *, earliest_us: int, latest_us: int
+) -> tuple[int, bool]:
+    return max(min(source_us, latest_us), earliest_us), source_us < earliest_us
+
+
+def _late_stays_late(
+    _times: EventTimes, _key: bytes, source_us: int, *, earliest_us: int, latest_us: int
+) -> tuple[int, bool]:
+    return source_us, source_us < earliest_us
+
+
+_close = FileLedger.close
+
+
+def _close_by_the_clock(self: FileLedger, listed_us: int) -> Any:
+    unread = FileLedger._unread
+    FileLedger._unread = lambda _: []  # type: ignore[method-assign]
+    try:
+        return _close(self, listed_us)
+    finally:
+        FileLedger._unread = unread  # type: ignore[method-assign]
+
+
+def _watermark_of_the_listing(self: FileLedger, listed_us: int) -> int:
+    return listed_us - self._limits.lateness_us
+
+
+def _kept_never(_ledger: FileLedger, name: str, first: int) -> bool:
+    return int(name, 16) >> 36 >= first
+
+
+def _postponed_forgotten(self: FileLedger, file: Any) -> None:
+    self.complete(file)
+
+
+_parked = ParkedKeys.divert
+
+
+def _event_parks_a_key(self: ParkedKeys, record: Any, *, token: str) -> Any:
+    parked = tuple(one._replace(form=FORM_MESSAGE) for one in record.parked)
+    return _parked(self, record._replace(parked=parked), token=token)
+
+
+def _one_source(_reading: ObjectReading, _event: Any) -> None:
+    return None
+
+
+_table_name = event_records.table_name
+
+
+def _first_part(event: Any) -> str:
+    return _table_name(event).rpartition(".")[2]
+
+
+BROKEN_FILE_SOURCE = (
+    UnitMutant(
+        "a heartbeat removes files from the position",
+        (f"{_READING}::test_a_file_that_arrives_between_death_and_restart_is_published_once",
+         "tests/unit/producer/core/test_file_position.py::test_a_heartbeat_moves_the_watermark_and_forgets_no_file"),
+        ((FilePosition, "through", _through_and_forget),),
+    ),
+    UnitMutant(
+        "files of the position are read when their turn comes by name",
+        (f"{_READING}::test_copies_are_recognised_after_a_death_whatever_is_read_first",),
+        ((FileLedger, "is_unseen", _no), (FileLedger, "_order", _by_name)),
+    ),
+    UnitMutant(
+        "files of the position are read by time and not by their turns",
+        (f"{_LEDGER}::test_files_of_the_position_are_read_in_the_order_of_their_turns",),
+        ((FileLedger, "_order", _by_name),),
+    ),
+    UnitMutant(
+        "minutes are closed by the clock alone",
+        (f"{_READING}::test_a_backlog_is_read_without_copies_though_its_minutes_were_over_long_ago",),
+        ((FileLedger, "close", _close_by_the_clock),),
+    ),
+    UnitMutant(
+        "late files leave the position with their minute",
+        (f"{_READING}::test_a_late_file_is_published_once_and_counted",),
+        ((FileLedger, "_is_kept", _kept_never),),
+    ),
+    UnitMutant(
+        "late files are not looked for",
+        (f"{_READING}::test_a_late_file_is_published_once_and_counted",),
+        ((FileLedger, "_comes_late", _no),),
+    ),
+    UnitMutant(
+        "the watermark is that of the listing though files are unread",
+        (f"{_LEDGER}::test_the_watermark_is_behind_the_first_file_that_was_not_read",),
+        ((FileLedger, "watermark_us", _watermark_of_the_listing),),
+    ),
+    UnitMutant(
+        "copies are published",
+        (f"{_READING}::test_copies_are_recognised_after_a_death_whatever_is_read_first",),
+        ((SeenUuids, "add", _yes),),
+    ),
+    UnitMutant(
+        "an event is released at its own time, whatever the order is",
+        (f"{_TIMES}::test_in_any_order_of_arrival_times_grow_with_keys",),
+        ((EventTimes, "time_of", _own_time),),
+    ),
+    UnitMutant(
+        "a late event is released below the watermark",
+        (f"{_READING}::test_a_late_event_gets_the_earliest_time_that_is_open",),
+        ((EventTimes, "time_of", _late_stays_late),),
+    ),
+    UnitMutant(
+        "a file that is cut short is never read again",
+        (f"{_READING}::test_a_file_that_is_being_written_is_read_on_once_it_is_whole",),
+        ((FileLedger, "postpone", _postponed_forgotten),),
+    ),
+    UnitMutant(
+        "two sources in an object are put in one order",
+        (f"{_READING}::test_two_sources_in_one_object",),
+        ((ObjectReading, "_require_one_source", _one_source),),
+    ),
+    UnitMutant(
+        "an event that cannot be published parks a key",
+        (f"{_FOLDER}/test_aside.py::test_it_parks_no_key",),
+        ((ParkedKeys, "divert", _event_parks_a_key),),
+    ),
+    UnitMutant(
+        "a mirror applies changes as they come",
+        (f"{_NEWEST}::test_the_newest_change_of_each_key_is_taken_as_an_insert",),
+        ((newest, "is_ordered_by_column", _no),),
+    ),
+    UnitMutant(
+        "tables of two schemas share a name",
+        (f"{_FOLDER}/test_event_records.py::test_tables_have_the_names_of_the_source",),
+        ((event_records, "table_name", _first_part),),
+    ),
+)  # fmt: skip
