@@ -1,4 +1,4 @@
-"""Datastream's files through Kafka to a mirror: newer changes first, copies, and a worker killed."""
+"""Datastream's files through Kafka to a mirror: newer changes first, copies, a worker killed."""
 
 from __future__ import annotations
 
@@ -134,7 +134,9 @@ def test_a_mirror_ends_as_the_source_whatever_comes_first(tmp_path):
         wait_for_orders(stack, len(new_uuids), process)
         time.sleep(5)
         has_come(new_uuids)
-        for number, path in enumerate(write_stream(tmp_path / "later", "mysql", older, first=first)):
+        for number, path in enumerate(
+            write_stream(tmp_path / "later", "mysql", older, first=first)
+        ):
             target = location / path.relative_to(tmp_path / "later")
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target.with_name(f"later-{number}.avro"))

@@ -98,7 +98,7 @@ def _first_part(event: Any) -> str:
 BROKEN_FILE_SOURCE = (
     UnitMutant(
         "a heartbeat removes files from the position",
-        (f"{_READING}::test_a_file_that_arrives_between_death_and_restart_is_published_once",
+        (f"{_READING}::test_a_closed_minutes_files_leave_the_position_and_are_not_read_again",
          "tests/unit/producer/core/test_file_position.py::test_a_heartbeat_moves_the_watermark_and_forgets_no_file"),
         ((FilePosition, "through", _through_and_forget),),
     ),

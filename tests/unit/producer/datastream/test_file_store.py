@@ -2,6 +2,8 @@
 
 import io
 import sys
+import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import fsspec
@@ -12,6 +14,7 @@ from tidegate.producer.datastream.file_store import (
     Entry,
     FsspecStore,
     LocalStore,
+    PathMissing,
     open_location,
 )
 from tidegate.schemas.errors import ConfigError, UnreachableError
@@ -55,6 +58,47 @@ def test_a_folder_lists_what_it_holds_by_name(place):
     ]  # fmt: skip
     (below,) = place.store.entries(found[0].path)
     assert below.name == "2"
+
+
+def test_files_of_all_folders_below_with_the_time_of_writing(place):
+    for name in ("a/2/3.avro", "a/4.avro", "b/5.avro"):
+        place.put(name, b"x")
+    now_us = time.time_ns() // 1_000
+    found = place.store.files_below(f"{place.root}/a")
+    assert sorted(one.path.removeprefix(place.root) for one in found) == ["/a/2/3.avro", "/a/4.avro"]
+    assert all(abs(now_us - one.modified_us) < 3_600_000_000 for one in found)
+    assert place.store.files_below(f"{place.root}/nothing") == []
+    place.put("a/6.avro", b"x")
+    assert len(place.store.files_below(f"{place.root}/a")) == 3
+
+
+@pytest.mark.parametrize(
+    ("entry", "modified_us"),
+    [
+        ({"LastModified": datetime(2024, 1, 2, tzinfo=UTC)}, 1_704_153_600_000_000),
+        ({"created": datetime(2024, 1, 2)}, 1_704_153_600_000_000),  # noqa: DTZ001 - as libraries do
+        ({"updated": "2024-01-02T00:00:00.5Z", "mtime": None}, 1_704_153_600_500_000),
+        ({"mtime": 1.5}, 1_500_000),
+    ],
+)
+def test_times_of_writing_in_the_forms_of_libraries(entry, modified_us):
+    files = SimpleNamespace(
+        invalidate_cache=lambda: None, find=lambda _, detail: {"b/f": {"name": "b/f", **entry}}
+    )
+    (one,) = FsspecStore(files, scheme="s3").files_below("b")
+    assert one.modified_us == modified_us
+
+
+def test_a_store_without_times_of_writing_is_refused():
+    files = SimpleNamespace(invalidate_cache=lambda: None, find=lambda _, detail: {"b/f": {}})
+    with pytest.raises(ConfigError, match="does not say when it was written"):
+        FsspecStore(files, scheme="s3").files_below("b")
+
+
+def test_errors_name_the_setting(tmp_path):
+    store, folder = open_location(f"{tmp_path}/nothing", setting="source.location")
+    with pytest.raises(PathMissing, match=r"^source\.location: .*/nothing does not exist"):
+        store.entries(folder)
 
 
 def test_a_file_holds_itself(place):

@@ -169,9 +169,7 @@ def test_a_decimal_beyond_numeric_is_text_with_all_its_digits():
     columns = [{"name": "id", "type": "long"}, {"name": "c", "type": decimal(65, 30)}]
     record = one_of(columns, {"id": 1, "c": (-(10**64) - 7).to_bytes(28, "big", signed=True)})
     assert values_of(record)["c"] == f"-1{'0' * 34}.{'0' * 29}7"
-    small = one_of(
-        [columns[0], {"name": "c", "type": decimal(38, 9)}], {"id": 1, "c": b"\x02"}
-    )
+    small = one_of([columns[0], {"name": "c", "type": decimal(38, 9)}], {"id": 1, "c": b"\x02"})
     assert values_of(small)["c"] == b"\x02"
 
 
@@ -207,9 +205,7 @@ def test_real_files_become_records():
     carried, refused = 0, []
     for path in sorted(REAL.rglob("*.avro")):
         try:
-            carried += sum(
-                len(values_of(one)) for one in records_of(path.read_bytes(), path.name)
-            )
+            carried += sum(len(values_of(one)) for one in records_of(path.read_bytes(), path.name))
         except InvalidEvent as error:
             refused.append(error.message)
     assert carried > 100

@@ -10,7 +10,9 @@ LIMITS = SourceLimits(open_minutes=10, lateness_us=2 * US_PER_MINUTE, late_hours
 
 def file(minute, number=0, *, after_minutes=0):
     name = f"{minute << 36 | number:016x}"
-    return FoundFile(f"{minute}/{number}", minute, name, (minute + 1 + after_minutes) * US_PER_MINUTE)
+    return FoundFile(
+        f"{minute}/{number}", minute, name, (minute + 1 + after_minutes) * US_PER_MINUTE
+    )
 
 
 def ledger(resumption=None):

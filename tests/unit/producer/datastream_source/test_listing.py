@@ -23,9 +23,7 @@ def store_of(minutes):
 def test_every_file_from_the_minute_on_is_found_and_none_before(span):
     rng = random.Random(span)
     minutes = [MINUTE + rng.randrange(-span, span) for _ in range(60)] + [MINUTE, MINUTE - 1]
-    found = files_from(
-        store_of(minutes), "r/o", from_minute=MINUTE, now_minute=MINUTE + span
-    )
+    found = files_from(store_of(minutes), "r/o", from_minute=MINUTE, now_minute=MINUTE + span)
     assert sorted(one.minute for one in found) == sorted(m for m in minutes if m >= MINUTE)
 
 

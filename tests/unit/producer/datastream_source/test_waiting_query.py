@@ -72,9 +72,7 @@ def test_an_error_comes_after_the_records_before_it(tasks):
     query.fail_with(UnreachableError("gone"))
     with pytest.raises(UnreachableError, match="gone"):
         following(tasks, query)
-    direct = Steps(
-        tasks, [HeartbeatRecord(1)], UnreachableError("away"), heartbeat_ms=3_600_000
-    )
+    direct = Steps(tasks, [HeartbeatRecord(1)], UnreachableError("away"), heartbeat_ms=3_600_000)
     assert following(tasks, direct) == [HeartbeatRecord(1)]
     with pytest.raises(UnreachableError, match="away"):
         following(tasks, direct)

@@ -36,8 +36,10 @@ def change(key, order, *, deleted=False):
 
 
 def test_the_newest_change_of_each_key_is_taken_as_an_insert():
-    found = newest_rows([change(1, 5), change(1, 7, deleted=True), change(1, 6), change(2, 1)], COLUMNS)
-    assert [(one["new_values"]["note"], one["mod_type"]) for one in found] == [
+    found = newest_rows(
+        [change(1, 5), change(1, 7, deleted=True), change(1, 6), change(2, 1)], COLUMNS
+    )
+    assert [((one["new_values"] or {}).get("note"), one["mod_type"]) for one in found] == [
         ("n7", "INSERT"),
         ("n1", "INSERT"),
     ]
