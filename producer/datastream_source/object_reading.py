@@ -1,6 +1,6 @@
 """What is read of one object, and what becomes of it: a state machine, without files or a clock.
 
-`due` says what to do next; what came of it goes into `listed`, `event`, `refused` and `ended`,
+`due` says what to do next; its outcome goes into `listed`, `event`, `refused` and `ended`,
 which return what the stream partition returns.  Published are the events behind the position that
 the query started at, each once; the other ones are read only for their uuids.
 """

@@ -32,6 +32,7 @@ def test_the_page_has_all_sections():
         "Event flow",
         "Ordering",
         "Consistency",
+        "Publishing",
         "Discover",
         "Files",
         "Not covered",

@@ -25,7 +25,13 @@ from tests.tidy.protocol_page import (
 from tidegate.lineage.subscription import Subscription
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
-from tidegate.producer.messages import FORM_MESSAGE, FORM_RECORD, FORM_REDRIVEN, KEY_PARKED
+from tidegate.producer.messages import (
+    FORM_EVENT,
+    FORM_MESSAGE,
+    FORM_RECORD,
+    FORM_REDRIVEN,
+    KEY_PARKED,
+)
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation.table_evolution import grown
 from tidegate.producer.translation.translator import TableEncoding, Translator
@@ -160,6 +166,7 @@ def test_headers_of_a_parked_change():
         FORM_RECORD,
         FORM_MESSAGE,
         FORM_REDRIVEN,
+        FORM_EVENT,
     }
     assert f"`{KEY_PARKED}`" in section("3.5")
 

@@ -65,7 +65,10 @@ def test_files_of_all_folders_below_with_the_time_of_writing(place):
         place.put(name, b"x")
     now_us = time.time_ns() // 1_000
     found = place.store.files_below(f"{place.root}/a")
-    assert sorted(one.path.removeprefix(place.root) for one in found) == ["/a/2/3.avro", "/a/4.avro"]
+    assert sorted(one.path.removeprefix(place.root) for one in found) == [
+        "/a/2/3.avro",
+        "/a/4.avro",
+    ]
     assert all(abs(now_us - one.modified_us) < 3_600_000_000 for one in found)
     assert place.store.files_below(f"{place.root}/nothing") == []
     place.put("a/6.avro", b"x")

@@ -92,7 +92,7 @@ def test_a_file_of_a_closed_minute_is_read_only_if_it_was_written_late():
     assert one.next_file() == late
 
 
-def test_a_late_file_stays_in_the_position_until_nobody_looks_for_it():
+def test_a_late_file_stays_in_the_position_as_long_as_late_files_are_looked_for():
     one, late = ledger({":closed": str(FIRST + 50)}), file(FIRST + 20, after_minutes=11)
     one.add([late])
     read(one, late)
