@@ -49,6 +49,8 @@ class WaitingQuery(ABC):
         self._next: RecordsResponse | None = None
         self._failure: TidegateError | None = None
         self._stepping = threading.Lock()
+        self._idle_until_us = 0
+        """By the wall clock: until then a step would find nothing to do."""
 
     @property
     @abstractmethod
@@ -72,14 +74,16 @@ class WaitingQuery(ABC):
         while not self._was_cancelled():
             if self._failure is not None:
                 raise self._failure
-            records, until_us = await self._tasks.in_thread(self._undisturbed)
+            records: Sequence[StreamRecord] = ()
+            if self.clock.wall_us() >= self._idle_until_us:
+                records, self._idle_until_us = await self._tasks.in_thread(self._undisturbed)
             waited_us = self.clock.monotonic_us() - silent_since_us
             if not records and waited_us >= self._heartbeat_us:
                 records = [HeartbeatRecord(self.earliest_us * NS_PER_US)]
             if records:
                 self._next = RecordsResponse(records)
                 return self._next.size_bytes
-            await self._wait(until_us, self._heartbeat_us - waited_us)
+            await self._wait(self._idle_until_us, self._heartbeat_us - waited_us)
         return None
 
     async def receive(self) -> RecordsResponse:

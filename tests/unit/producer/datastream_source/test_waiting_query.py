@@ -27,10 +27,12 @@ class Steps(WaitingQuery):
         super().__init__(tasks=tasks, clock=SystemClock(), heartbeat_ms=heartbeat_ms)
         self.steps = list(steps)
         self.stopped = 0
+        self.calls = 0
         self.entered = threading.Event()
         self.may_go = threading.Event()
 
     def step(self):
+        self.calls += 1
         if not self.steps:
             return [], self.clock.wall_us() + 3_600_000_000
         found = self.steps.pop(0)
@@ -65,6 +67,13 @@ def test_records_come_as_they_are_found(tasks):
 def test_a_quiet_query_says_that_it_lives(tasks):
     query = Steps(tasks)
     assert following(tasks, query) == [HeartbeatRecord(77_000)]
+
+
+def test_a_quiet_query_takes_no_thread_before_there_is_something_to_do(tasks):
+    query = Steps(tasks, heartbeat_ms=1)
+    for _ in range(3):
+        following(tasks, query)
+    assert query.calls == 1
 
 
 def test_an_error_comes_after_the_records_before_it(tasks):
