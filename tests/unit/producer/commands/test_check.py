@@ -8,6 +8,7 @@ from tests.unit.producer.commands.test_environment import started
 from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands import check as check_command
 from tidegate.producer.commands.check import check
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.schemas.errors import ConfigError
 
@@ -25,6 +26,18 @@ def test_each_system_has_a_line(place):
     )
     assert accelerator == f"accelerator: {describe_accelerator()}"
     assert {method for method, _ in place.registry.asked} == {"GET"}
+
+
+def test_a_source_of_files_has_a_line(place, tmp_path):
+    named = ("project", "instance", "database", "change_stream")
+    kafka = {name: value for name, value in place.settings.items() if name not in named}
+    source = {"kind": "datastream", "location": str(tmp_path)}
+    assert check(ProducerConfig.load(None, **kafka, source=source))[0] == (
+        f"Datastream: {tmp_path} can be listed"
+    )
+    missing = {**source, "location": f"{tmp_path}/nothing"}
+    with pytest.raises(ConfigError, match=r"^source\.location: .* does not exist"):
+        check(ProducerConfig.load(None, **kafka, source=missing))
 
 
 def test_the_epoch_of_a_stream_that_has_begun_is_named(place):

@@ -11,6 +11,7 @@ from tidegate.producer.errors import (
     PositionExpired,
     QueryInterrupted,
     QueryRefused,
+    SourceFileError,
     SourceOrderBroken,
     TokenRefused,
     TooManyParkedKeys,
@@ -41,6 +42,7 @@ def test_what_may_pass_is_retried(kind, token):
         IncompatibleChange,
         MessageTooLarge,
         TooManyParkedKeys,
+        SourceFileError,
     ],
 )
 def test_what_concerns_one_stream_partition_stops_it(kind):

@@ -49,6 +49,19 @@ def test_all_formats_hold_the_same_events(source):
     assert len(keys) == 1
 
 
+def test_the_events_behind_one_that_is_refused_can_be_read():
+    events = history("mysql", random.Random(4), 5)
+    events[1]["read_method"] = "db2-cdc"
+    for data in (avro_bytes("mysql", events), json_bytes(events)):
+        found = list(EventFile("a", BytesIO(data)).each())
+        assert isinstance(found[1], UnknownReadMethod)
+        assert [one.uuid for n, one in enumerate(found) if n != 1] == [
+            one["uuid"] for n, one in enumerate(events) if n != 1
+        ]
+    with pytest.raises(FileCutShort):
+        list(EventFile("a", BytesIO(avro_bytes("mysql", events)[:-3])).each())
+
+
 def test_the_schema_gives_the_fields_and_json_has_none():
     found = EventFile("a.avro", BytesIO(avro_bytes("mysql", [])))
     assert [(one.name, one.type, one.nullable) for one in found.fields] == [

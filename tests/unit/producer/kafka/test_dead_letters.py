@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from tidegate.producer.kafka import dead_letters
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters, parked_change
-from tidegate.producer.messages import FORM_REDRIVEN, ParkedChange
+from tidegate.producer.messages import FORM_EVENT, FORM_REDRIVEN, ParkedChange
 from tidegate.program import from_beginning
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 
@@ -124,7 +124,9 @@ def test_reading_that_stands_still_is_given_up(letters_on, monkeypatch):
 def test_a_record_becomes_what_was_parked():
     marker = CHANGE._replace(form=FORM_REDRIVEN, content=b"", reason="", error="", token="")
 
-    for change in (CHANGE, FOLLOWER, marker):
+    event = CHANGE._replace(form=FORM_EVENT, topic="", order_key=b"", mod=b"")
+
+    for change in (CHANGE, FOLLOWER, marker, event):
         assert parked_change(Message(change)) == change
     no_text = [(name, content or None) for name, content in FOLLOWER.headers]
     assert parked_change(Message(FOLLOWER, headers=no_text)) == FOLLOWER

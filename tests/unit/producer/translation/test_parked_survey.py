@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.producer.messages import (
+    FORM_EVENT,
     FORM_MESSAGE,
     FORM_RECORD,
     FORM_REDRIVEN,
@@ -61,6 +62,11 @@ def names(selection):
 
 
 A, B = KeyName("p.t", b"a"), KeyName("p.t", b"b")
+
+
+def test_an_event_of_a_file_is_of_no_key():
+    survey = surveyed(Translate(), change(b"a", 1, topic="", form=FORM_EVENT), change(b"b", 2))
+    assert list(survey.select().chosen) == [B]
 
 
 def test_a_key_is_put_back_as_a_whole():
