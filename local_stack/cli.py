@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidegate.local_stack.config import LocalStackConfig
-from tidegate.local_stack.demo.bank import Dialect, KeyRanges
+from tidegate.local_stack.demo.bank import Dialect, KeyRanges, Scenario
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
 from tidegate.program.command_line import new_app, run_program
@@ -98,8 +98,20 @@ def up(
 
 @app.command()
 def demo(
+    scenario: Annotated[
+        Scenario,
+        typer.Option(
+            help=(
+                "bank: transfers, under splits, merges and kills. backfill: the bank has rows "
+                "before its stream begins, and workers are killed while these are read."
+            )
+        ),
+    ] = Scenario.BANK,
     accounts: Annotated[int, typer.Option(min=2, help="Accounts of the bank.")] = 200,
     transfers: Annotated[int, typer.Option(min=10, help="Transfers to make.")] = 2_000,
+    rows: Annotated[
+        int, typer.Option(min=1, help="Transfers before the stream, with --scenario backfill.")
+    ] = 40_000,
     workers: Annotated[int, typer.Option(min=1, help="Producer workers.")] = 2,
     splits: Annotated[int, typer.Option(min=0, help="Splits of stream partitions.")] = 6,
     merges: Annotated[int, typer.Option(min=0, help="Merges of stream partitions.")] = 4,
@@ -147,6 +159,8 @@ def demo(
         rate_max=rate,
         dialect=dialect,
         key_ranges=key_ranges,
+        scenario=scenario,
+        rows=rows,
     )
     try:
         right = prove(options, console=_errors, report=report, keep=keep)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import random
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tidegate.local_stack.judge.delta import TableRows
 
@@ -29,7 +29,9 @@ __all__ = [
     "STREAM",
     "Bank",
     "Dialect",
+    "History",
     "KeyRanges",
+    "Scenario",
     "Transfer",
     "schema_statements",
 ]
@@ -121,6 +123,13 @@ def _postgresql_statements(options: str, *, commit_timestamps: bool) -> list[str
     ]
 
 
+class Scenario(StrEnum):
+    """What a demo shows."""
+
+    BANK = "bank"
+    BACKFILL = "backfill"
+
+
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """A requested transfer; `settle` reduces the amount to what the account has."""
@@ -139,6 +148,13 @@ class Transfer:
         if debit_balance > 0:
             return self.debit, self.credit, min(self.amount, debit_balance)
         return self.credit, self.debit, min(self.amount, credit_balance)
+
+
+class History(NamedTuple):
+    """The rows of both tables, in the order of their columns."""
+
+    accounts: list[tuple[str, str, int, int]]
+    ledger: list[tuple[str, str, str, int, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +191,26 @@ class Bank:
             credit=self.account_id(credit),
             amount=chance.randint(1, 100),
             note=None if chance.random() < 0.25 else f"no {number}",
+        )
+
+    def after(self, numbers: Iterable[int]) -> History:
+        """Return the rows that both tables have after these transfers, in this order."""
+        balances = {row[0]: row[2] for row in self.opening_rows()}
+        moves: Counter[str] = Counter()
+        ledger = []
+        for number in numbers:
+            one = self.transfer(number)
+            debit, credit, amount = one.settle(balances[one.debit], balances[one.credit])
+            balances[debit] -= amount
+            balances[credit] += amount
+            moves.update((debit, credit))
+            ledger.append((one.transfer_id, debit, credit, amount, one.note))
+        return History(
+            [
+                (account, owner, balances[account], moves[account])
+                for account, owner, _, _ in self.opening_rows()
+            ],
+            ledger,
         )
 
     def faults(self, tables: Mapping[str, TableRows], *, opened: bool) -> Sequence[str]:

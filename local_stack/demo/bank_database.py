@@ -27,13 +27,14 @@ from tidegate.local_stack.demo.bank import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidegate.local_stack.demo.bank import Bank, Transfer
+    from tidegate.local_stack.demo.bank import Bank, History, Transfer
     from tidegate.local_stack.parts.database_name import DatabaseName
 
 __all__ = [
     "commit_time_us",
     "create_bank_database",
     "create_database",
+    "load_history",
     "open_accounts",
     "open_database",
     "quiet_environment",
@@ -109,6 +110,20 @@ def open_accounts(database: Any, bank: Bank) -> int:
     with database.batch() as batch:
         batch.insert(ACCOUNTS, columns=ACCOUNT_COLUMNS, values=bank.opening_rows())
     return commit_time_us(batch.committed)
+
+
+def load_history(database: Any, history: History, *, rows_at_once: int = 2_500) -> None:
+    """Write the rows of a bank that has been open for a while, in several transactions."""
+    at = datetime.now(UTC)
+    ledger = [(*row, at) for row in history.ledger]
+    tables: tuple[tuple[str, tuple[str, ...], Sequence[tuple[object, ...]]], ...] = (
+        (ACCOUNTS, ACCOUNT_COLUMNS, history.accounts),
+        (LEDGER, (*LEDGER_COLUMNS, "CommittedAt"), ledger),
+    )
+    for table, columns, rows in tables:
+        for first in range(0, len(rows), rows_at_once):
+            with database.batch() as batch:
+                batch.insert(table, columns=columns, values=rows[first : first + rows_at_once])
 
 
 def transfer_money(transaction: Any, transfer: Transfer, *, commit_timestamps: bool = True) -> None:

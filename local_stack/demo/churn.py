@@ -1,7 +1,7 @@
 """The plan of splits, merges and kills of a run, and the client of the simulator's control port.
 
 `schedule` is pure: the same seed gives the same plan.  `SimulatorControl` carries out splits and
-merges.
+merges, and slows table reads down.
 """
 
 from __future__ import annotations
@@ -112,6 +112,15 @@ class SimulatorControl:
     def move(self) -> dict[str, Any]:
         """Move the busiest stream partition: one parent, one child; returns as `split` does."""
         return self._ask("/move")
+
+    def slow_reads(self, delay_ms: int) -> None:
+        """Let each message of a table read come so much later, until `clear_faults`."""
+        rule = {"method": "StreamingRead", "kind": "slow", "delay_ms": delay_ms, "count": None}
+        self._send("POST", "/add-fault", json.dumps({"database": self.database, **rule}))
+
+    def clear_faults(self) -> None:
+        """Take all faults back."""
+        self._send("POST", "/clear-faults", "{}")
 
     def stream_partitions(self) -> list[Any]:
         """Return the live stream partitions as the simulator describes them."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from tidegate.local_stack.demo.backfill_run import BackfillRun
+from tidegate.local_stack.demo.bank import Scenario
 from tidegate.local_stack.demo.report import latency_table, proof_table
 from tidegate.local_stack.demo.run import DemoOptions, run_demo
 from tidegate.local_stack.demo.view import RunView
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from tidegate.local_stack.demo.report import Report
 
 __all__ = ["prove"]
+
+_KINDS = {Scenario.BACKFILL: BackfillRun}
 
 
 def prove(options: DemoOptions, *, console: Console, report: Path | None, keep: bool) -> bool:
@@ -28,7 +32,7 @@ def prove(options: DemoOptions, *, console: Console, report: Path | None, keep: 
     leave = True
     try:
         with RunView(console=console) as view:
-            figures = run_demo(options, folder=folder, view=view)
+            figures = run_demo(options, folder=folder, view=view, kind=_KINDS.get(options.scenario))
         if report is not None:
             report.parent.mkdir(parents=True, exist_ok=True)
             report.write_text(figures.to_json())

@@ -90,10 +90,18 @@ class Conductor:
                     self._churn(self.control.merge)
                     self.merges += 1
                 case "kill-worker":
-                    self._kill(chance.choice(self.pipeline.workers), self.worker_killer)
+                    self.kill_worker(chance.choice(self.pipeline.workers))
                 case "kill-consumer":
-                    if self.pipeline.consumer:
-                        self._kill(self.pipeline.consumer, self.consumer_killer)
+                    self.kill_consumer()
+
+    def kill_worker(self, victim: Program) -> None:
+        """Kill a worker in the step that is next, and start it again."""
+        self._kill(victim, self.worker_killer)
+
+    def kill_consumer(self) -> None:
+        """Kill the consumer, if it was started, in the step that is next, and start it again."""
+        if self.pipeline.consumer:
+            self._kill(self.pipeline.consumer, self.consumer_killer)
 
     def _churn(self, act: Callable[[], object]) -> None:
         """Split or merge; retries a refusal, because the next rows may make it possible."""

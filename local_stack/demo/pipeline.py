@@ -6,11 +6,13 @@ the logs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tidegate.local_stack.errors import PartFailedError
@@ -69,6 +71,28 @@ class Pipeline:
         self._wait_for_progress_topic(tick)
         self.consumer = self.programs.consumer()
         self.consumer.start()
+
+    def records_in(self, topic: str) -> int:
+        """Return how many records a topic has, with those that no transaction committed.
+
+        0 where the broker does not know it yet, or is about to create it.
+        """
+        consumer = Consumer(
+            {"bootstrap.servers": self.programs.bootstrap_servers, "group.id": "tidegate-demo"}
+        )
+        # A topic partition of a new topic has no leader for a moment.
+        with contextlib.closing(consumer), contextlib.suppress(KafkaException):
+            found = consumer.list_topics(topic, timeout=_METADATA_S).topics[topic]
+            return sum(
+                high - low
+                for number in found.partitions
+                for low, high in [
+                    consumer.get_watermark_offsets(
+                        TopicPartition(topic, number), timeout=_METADATA_S
+                    )
+                ]
+            )
+        return 0
 
     def _wait_for_progress_topic(self, tick: Callable[[], None]) -> None:
         topic = f"{self.programs.prefix}-progress"

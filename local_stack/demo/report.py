@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Asked",
+    "BackfillFigures",
     "Kill",
     "Latency",
     "Report",
@@ -61,6 +62,23 @@ class Asked:
     merges: int
     kill_workers: int
     kill_consumer: int
+    first_rows: int | None = None
+    """The rows that the stream was asked to begin with; None without a backfill."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillFigures:
+    """The rows that a stream began with, and what happened while they were read."""
+
+    rows: int
+    read_partitions: int
+    """The key ranges that the fleet read."""
+    seconds: float
+    """From the stream's start until every row was published."""
+    transactions_meanwhile: int
+    """Committed in that time."""
+    worker_kills: int
+    """Workers that were killed in that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +126,7 @@ class Report:
     """Programs that were stopped at the end and did not exit with code 0."""
     seconds: float
     seed: int
+    backfill: BackfillFigures | None = None
     examples: tuple[str, ...] = ()
 
     def wrong_figures(self, asked: Asked) -> list[WrongFigure]:
@@ -133,8 +152,7 @@ class Report:
             "transactions_across_partitions": 1,
             "splits": asked.splits,
             "merges": asked.merges,
-            # The run waits for one after the opening, the warm-up, the quiet round and the end.
-            "releases": 4 if asked.kill_workers or asked.kill_consumer else 3,
+            "releases": self._releases_min(asked),
         }
         wrong += [
             WrongFigure(name, getattr(self, name), f"at least {least}")
@@ -162,7 +180,30 @@ class Report:
             for name, (found, expected) in exactly.items()
             if found != expected
         ]
-        return wrong
+        return [*wrong, *self._wrong_backfill(asked)]
+
+    @staticmethod
+    def _releases_min(asked: Asked) -> int:
+        # The run waits for one after the rows, or the opening, and after each part.
+        if asked.first_rows is not None:
+            return 3
+        return 4 if asked.kill_workers or asked.kill_consumer else 3
+
+    def _wrong_backfill(self, asked: Asked) -> list[WrongFigure]:
+        if asked.first_rows is None:
+            return []
+        found = self.backfill or BackfillFigures(0, 0, 0.0, 0, 0)
+        exactly = {"rows": asked.first_rows, "worker_kills": asked.kill_workers}
+        wrong = [
+            WrongFigure(f"backfill.{name}", getattr(found, name), str(expected))
+            for name, expected in exactly.items()
+            if getattr(found, name) != expected
+        ]
+        return wrong + [
+            WrongFigure(f"backfill.{name}", getattr(found, name), "at least 1")
+            for name in ("read_partitions", "transactions_meanwhile")
+            if getattr(found, name) < 1
+        ]
 
     def to_json(self) -> str:
         """Return the report as indented JSON; field names are the ones above."""
@@ -219,6 +260,15 @@ def proof_table(report: Report, asked: Asked) -> Table:
     def row(promise: str, figures: str, *names: str) -> None:
         table.add_row("[red]✗" if wrong & set(names) else "[green]✓", promise, figures)
 
+    if report.backfill is not None:
+        first = report.backfill
+        row(
+            "every row from before the stream comes before all changes, once, as it was",
+            f"{first.rows:,} rows in {first.read_partitions} key ranges within "
+            f"{first.seconds:.1f} s; meanwhile {first.transactions_meanwhile:,} transactions "
+            f"committed and {first.worker_kills} workers killed",
+            *(f"backfill.{name}" for name in asdict(first)),
+        )
     row(
         "every committed change is in the changelog exactly once, as it was",
         f"{report.changes_committed:,} committed, {report.changes_in_changelog:,} in the "

@@ -19,7 +19,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import (
@@ -31,6 +31,7 @@ from tidegate.local_stack.demo.bank import (
     Bank,
     Dialect,
     KeyRanges,
+    Scenario,
 )
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
@@ -41,6 +42,7 @@ from tidegate.local_stack.demo.conductor import Conductor
 from tidegate.local_stack.demo.customers import Customers
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.demo.report import Asked, Report, latency_figures
+from tidegate.local_stack.judge.first_rows import is_of_backfill
 from tidegate.local_stack.judge.log import fetch_commit_log
 from tidegate.local_stack.judge.progress import finished_stream_partitions
 from tidegate.local_stack.judge.source import SourceTable, SpannerSource
@@ -50,11 +52,14 @@ from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from tidegate.local_stack.demo.report import BackfillFigures
     from tidegate.local_stack.demo.view import RunView
+    from tidegate.local_stack.judge.first_rows import FirstRows
 
-__all__ = ["PREFIX", "DemoOptions", "bank_layout", "run_demo"]
+__all__ = ["PREFIX", "BankRun", "DemoOptions", "bank_layout", "run_demo"]
 
 PREFIX = "bank"
 _CONSUMER_DEADLINE_S = 300.0
@@ -84,6 +89,9 @@ class DemoOptions:
     """The dialect of the bank's database."""
     key_ranges: KeyRanges = KeyRanges.IMMUTABLE
     """The partition mode of its change stream."""
+    scenario: Scenario = Scenario.BANK
+    rows: int = 40_000
+    """Transfers that were made before the stream, in the scenario `backfill`."""
 
     @property
     def pace(self) -> float:
@@ -108,11 +116,27 @@ class DemoOptions:
         return int(self.transfers * _UNDISTURBED_SHARE) if self.has_kills else self.transfers
 
     @property
+    def meanwhile(self) -> int:
+        """How many transfers are made while the rows before them are read, with `backfill`."""
+        return self.transfers // 2
+
+    @property
+    def pauses(self) -> tuple[int, ...]:
+        """The numbers of the transfers that wait until all before them are in Delta."""
+        if self.scenario is Scenario.BACKFILL:
+            return (self.meanwhile, (self.meanwhile + self.transfers) // 2)
+        return (self.warm_up, *([self.kills_from] if self.has_kills else []))
+
+    @property
     def asked(self) -> Asked:
         """What the report is compared with."""
+        is_backfill = self.scenario is Scenario.BACKFILL
         return Asked(
             transfers=self.transfers,
-            undisturbed=self.kills_from - self.warm_up,
+            undisturbed=(
+                self.transfers - self.meanwhile if is_backfill else self.kills_from - self.warm_up
+            ),
+            first_rows=self.accounts + self.rows if is_backfill else None,
             splits=self.splits,
             merges=self.merges,
             kill_workers=self.kill_workers,
@@ -129,8 +153,12 @@ def bank_layout(*, commit_timestamps: bool = True) -> dict[str, SourceTable]:
     }
 
 
-def run_demo(options: DemoOptions, *, folder: Path, view: RunView) -> Report:
+def run_demo(
+    options: DemoOptions, *, folder: Path, view: RunView, kind: type[BankRun] | None = None
+) -> Report:
     """Run the whole demo below `folder` and return its report, right or wrong.
+
+    `kind` is the scenario's; the bank's without one.
 
     Raises PartFailedError when a part fails or a deadline passes; stops everything in any case.
     """
@@ -139,13 +167,16 @@ def run_demo(options: DemoOptions, *, folder: Path, view: RunView) -> Report:
         view.stage("starting Kafka, schema registry and the Spanner simulator")
         config = load_config(data_dir=folder / "stack", seed=options.seed)
         stack = cleanup.enter_context(LocalStack(config, report=view.detail))
-        run = _Run(options=options, bank=bank, stack=stack, folder=folder, view=view)
+        run = (kind or BankRun)(options=options, bank=bank, stack=stack, folder=folder, view=view)
         cleanup.callback(run.stop)
         return run.run()
 
 
-class _Run:
+class BankRun:
     """One run on a started stack."""
+
+    settings: ClassVar[Mapping[str, str]] = {}
+    """Further environment variables of its programs."""
 
     def __init__(
         self, *, options: DemoOptions, bank: Bank, stack: LocalStack, folder: Path, view: RunView
@@ -164,6 +195,7 @@ class _Run:
                 database=self._name,
                 stream=STREAM,
                 prefix=PREFIX,
+                more=self.settings,
             )
         )
         self._customers = Customers(
@@ -171,8 +203,8 @@ class _Run:
             bank=bank,
             transfers=options.transfers,
             rate_max=options.pace,
-            pauses=(options.warm_up, *([options.kills_from] if options.has_kills else [])),
-            reserve=max(2, options.transfers // 10) if options.has_kills else 0,
+            pauses=options.pauses,
+            reserve=self._reserve,
             log=folder / "logs" / "customers.log",
         )
         self._conductor = Conductor(
@@ -184,6 +216,11 @@ class _Run:
         )
         self._figures_at = 0.0
         self._rate_from = (0.0, 0)
+
+    @property
+    def _reserve(self) -> int:
+        """How many of the last transfers wait for the last kill."""
+        return max(2, self._options.transfers // 10) if self._options.has_kills else 0
 
     def run(self) -> Report:
         """Carry out all parts and return the report."""
@@ -219,7 +256,11 @@ class _Run:
         unclean = self._pipeline.stop()
         verdict = self._judge(database, opened_us=opened_us)
         return self._report(
-            verdict, warm_us=warm_us, undisturbed_us=undisturbed_us, unclean=unclean
+            verdict,
+            warm_us=warm_us,
+            undisturbed_us=undisturbed_us,
+            unclean=unclean,
+            finished=self._finished(),
         )
 
     def _start_pipeline(self) -> tuple[Any, int]:
@@ -259,7 +300,7 @@ class _Run:
         self._customers.stop()
         self._pipeline.stop()
 
-    def _judge(self, database: Any, *, opened_us: int) -> Verdict:
+    def _judge(self, database: Any, *, opened_us: int, first: FirstRows | None = None) -> Verdict:
         self._view.stage("comparing Delta with the commit log and the source tables")
         return judge_output(
             self._pipeline.programs.output,
@@ -268,18 +309,29 @@ class _Run:
             ),
             source=SpannerSource(database, bank_layout()),
             rule=lambda cut, through_us: self._bank.faults(cut, opened=through_us >= opened_us),
+            first=first,
             progress=self._view.detail,
         )
 
-    def _report(
-        self, verdict: Verdict, *, warm_us: int, undisturbed_us: int, unclean: list[str]
-    ) -> Report:
-        conductor = self._conductor
-        finished = finished_stream_partitions(
+    def _finished(self) -> dict[str, int]:
+        """Return the finished stream partitions, and when each was, in ms since 1970."""
+        return finished_stream_partitions(
             PREFIX,
             bootstrap_servers=self._stack.bootstrap_servers,
             registry_url=self._stack.registry_url,
         )
+
+    def _report(
+        self,
+        verdict: Verdict,
+        *,
+        warm_us: int,
+        undisturbed_us: int,
+        unclean: list[str],
+        finished: Mapping[str, int],
+        backfill: BackfillFigures | None = None,
+    ) -> Report:
+        conductor = self._conductor
         changelog, cuts = verdict.changelog, verdict.cuts
         undisturbed, with_kills = latency_figures(
             verdict.deliveries, warm_us=warm_us, undisturbed_us=undisturbed_us
@@ -299,7 +351,7 @@ class _Run:
             transactions_torn=changelog.torn,
             splits=conductor.splits,
             merges=conductor.merges,
-            stream_partitions_finished=len(finished),
+            stream_partitions_finished=sum(not is_of_backfill(token) for token in finished),
             worker_kills=tuple(conductor.worker_killer.kills),
             consumer_kills=tuple(conductor.consumer_killer.kills),
             releases=cuts.releases,
@@ -314,6 +366,7 @@ class _Run:
             unclean_stops=len(unclean),
             seconds=round(self._view.seconds, 1),
             seed=self._options.seed,
+            backfill=backfill,
             examples=(*changelog.examples, *cuts.examples, *unclean),
         )
 

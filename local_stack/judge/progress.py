@@ -77,13 +77,16 @@ def _reached(consumer: DeserializingConsumer, *, topic: str, ends: dict[int, int
 
 def finished_stream_partitions(
     prefix: str, *, bootstrap_servers: str, registry_url: str
-) -> frozenset[str]:
-    """Return the tokens of all stream partitions that have a completion marker."""
+) -> dict[str, int]:
+    """Return the tokens of all stream partitions that have a completion marker.
+
+    With each, when its marker was written, in milliseconds since 1970.
+    """
     messages = read_topic(
         f"{prefix}-progress", bootstrap_servers=bootstrap_servers, registry_url=registry_url
     )
-    return frozenset(
-        message.key()["id"]
+    return {
+        message.key()["id"]: int(message.timestamp()[1])
         for message in messages
         if message.key()["kind"] == "PARTITION_FINISHED" and message.value() is not None
-    )
+    }

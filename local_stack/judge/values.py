@@ -51,7 +51,10 @@ def canonical(value: Any) -> Any:
 
 
 def canonical_json(value: Any, kind: pa.DataType) -> Any:
-    """Return the canonical form of a value in Spanner's JSON form, by its column's Arrow type."""
+    """Return the canonical form of a value in Spanner's JSON form, by its column's Arrow type.
+
+    A value that is in canonical form is returned as it is.
+    """
     if value is None:
         return None
     if pa.types.is_integer(kind):
@@ -59,7 +62,7 @@ def canonical_json(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_floating(kind):
         return canonical(float(value))
     if pa.types.is_timestamp(kind):
-        return rfc3339_us(value)
+        return value if isinstance(value, int) else rfc3339_us(value)
     if pa.types.is_date(kind):
         return date.fromisoformat(value)
     if pa.types.is_decimal(kind):

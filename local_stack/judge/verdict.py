@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tidegate.local_stack.judge.changelog import ChangelogFigures, compare_changelog
 from tidegate.local_stack.judge.cuts import CutFigures, compare_cuts
 from tidegate.local_stack.judge.delta import DeltaReader
+from tidegate.local_stack.judge.first_rows import first_transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from tidegate.local_stack.judge.cuts import CutRule, SourceReader
     from tidegate.local_stack.judge.delta import ChangelogTable, ReleaseManifest
+    from tidegate.local_stack.judge.first_rows import FirstRows
     from tidegate.local_stack.judge.log import LoggedTransaction
 
 __all__ = ["Delivery", "Verdict", "judge_output"]
@@ -44,6 +46,8 @@ class Verdict:
     transactions: int
     transactions_across_partitions: int
     deliveries: tuple[Delivery, ...]
+    first_rows: int = 0
+    """The rows that the stream began with."""
 
 
 def judge_output(
@@ -52,18 +56,25 @@ def judge_output(
     transactions: Sequence[LoggedTransaction],
     source: SourceReader,
     rule: CutRule,
+    first: FirstRows | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Compare a consumer's output folder with everything that was committed.
 
     `rule` returns what is wrong with a cut as a whole; `progress` gets a line for each stage.
+    With `first` the stream began with the rows of that time, and has the changes after it.
     """
     delta = DeltaReader(output)
     progress("reading the changelog's files")
     manifests = delta.manifests()
     changelogs = [delta.changelog(table) for table in delta.changelog_tables()]
+    rows: list[LoggedTransaction] = []
+    if first is not None:
+        progress("reading the tables as the stream found them")
+        rows = first_transactions(first, source, changelogs)
+        transactions = [one for one in transactions if one.commit_timestamp_us > first.at_us]
     progress("comparing it with the commit log")
-    figures = compare_changelog(transactions, changelogs=changelogs, manifests=manifests)
+    figures = compare_changelog([*rows, *transactions], changelogs=changelogs, manifests=manifests)
     cuts = compare_cuts(
         manifests,
         mirrors=delta,
@@ -80,6 +91,7 @@ def judge_output(
             len(transaction.stream_partition_tokens) > 1 for transaction in transactions
         ),
         deliveries=tuple(_deliveries(delta, changelogs=changelogs, manifests=manifests)),
+        first_rows=sum(len(one.changes) for one in rows),
     )
 
 

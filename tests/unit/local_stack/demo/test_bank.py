@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.local_stack.demo.bank import ACCOUNTS, LEDGER, Bank, Transfer, schema_statements
+from tidegate.local_stack.demo.bank import (
+    ACCOUNT_COLUMNS,
+    ACCOUNTS,
+    LEDGER,
+    LEDGER_COLUMNS,
+    Bank,
+    Transfer,
+    schema_statements,
+)
 
 BANK = Bank(accounts=3, seed=7)
 
@@ -87,3 +95,16 @@ def test_the_schema_can_do_without_commit_timestamps():
     assert not any(
         "allow_commit_timestamp" in ddl for ddl in schema_statements(commit_timestamps=False)
     )
+
+
+def test_a_bank_that_has_been_open_keeps_its_rules():
+    found = BANK.after(range(100, 150))
+
+    assert [row[0] for row in found.accounts] == [row[0] for row in BANK.opening_rows()]
+    assert sum(row[3] for row in found.accounts) == 100
+    assert len({row[0] for row in found.ledger}) == 50
+    tables = {
+        ACCOUNTS: dict(zip(ACCOUNT_COLUMNS, zip(*found.accounts, strict=True), strict=True)),
+        LEDGER: dict(zip(LEDGER_COLUMNS, zip(*found.ledger, strict=True), strict=True)),
+    }
+    assert BANK.faults(tables, opened=True) == []

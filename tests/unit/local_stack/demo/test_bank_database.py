@@ -11,6 +11,7 @@ from spanner_simulator import Simulator, SimulatorConfig
 from tidegate.local_stack.demo.bank import ACCOUNTS, LEDGER, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
+    load_history,
     open_accounts,
     open_database,
     quiet_environment,
@@ -118,3 +119,17 @@ def test_the_environment_names_the_address_and_switches_reporting_off():
 
     assert environment["SPANNER_EMULATOR_HOST"] == "127.0.0.1:9010"
     assert environment["SPANNER_DISABLE_BUILTIN_METRICS"] == "true"
+
+
+def test_a_history_is_there_as_it_was_made(simulator: Simulator):
+    database = create_bank_database(
+        DatabaseName(address=simulator.grpc_address, instance="history", database="history")
+    )
+    history = BANK.after(range(50))
+    load_history(database, history, rows_at_once=7)
+    source = SpannerSource(database, bank_layout())
+    accounts = source.read(ACCOUNTS, at_us=None)
+    ledger = source.read(LEDGER, at_us=None)
+
+    assert sorted(zip(*accounts.values(), strict=True)) == sorted(history.accounts)
+    assert {row[:5] for row in zip(*ledger.values(), strict=True)} == set(history.ledger)

@@ -137,3 +137,18 @@ def test_a_silent_port_is_named():
 
     with pytest.raises(LocalStackError, match=address):
         SimulatorControl(address, database="d", stream="s").split()
+
+
+def test_reads_of_tables_are_slowed_down_and_quick_again():
+    with answering(200, {}) as (address, asked):
+        SimulatorControl(address, database="d", stream="s").slow_reads(300)
+    assert (asked[0][1], json.loads(asked[0][2])) == (
+        "/add-fault",
+        {
+            "database": "d", "method": "StreamingRead", "kind": "slow", "delay_ms": 300,
+            "count": None,
+        },
+    )  # fmt: skip
+    with answering(200, {}) as (address, asked):
+        SimulatorControl(address, database="d", stream="s").clear_faults()
+    assert asked[0][1] == "/clear-faults"

@@ -59,8 +59,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def give(monkeypatch: pytest.MonkeyPatch, outcome: Report | BaseException) -> None:
-    def run(options: DemoOptions, *, folder: Path, view: Any) -> Report:
-        assert options is OPTIONS
+    def run(options: DemoOptions, *, folder: Path, view: Any, kind: Any) -> Report:
+        assert (options, kind) == (OPTIONS, None)
         assert folder.is_dir()
         view.stage("running")
         if isinstance(outcome, Report):

@@ -6,8 +6,10 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tidegate.local_stack.demo import pipeline as module
 from tidegate.local_stack.demo.pipeline import Pipeline, Released
@@ -165,3 +167,28 @@ def test_batches_are_counted_by_sparks_commits(tmp_path: Path, names: list[str],
 
     assert Pipeline(FakePrograms(tmp_path)).batches() == batches
     assert Pipeline(FakePrograms(tmp_path / "none")).batches() == 0
+
+
+def test_the_records_of_a_topic_are_counted_and_none_before_it_has_a_leader(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+):
+    failures = [KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))]
+
+    class Client:
+        def __init__(self, _: object) -> None:
+            pass
+
+        def list_topics(self, topic: str, timeout: float) -> object:
+            return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None, 1: None})})
+
+        def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+            if failures:
+                raise failures.pop()
+            return 2, 5 + place.partition
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(module, "Consumer", Client)
+
+    assert [pipeline.records_in("t"), pipeline.records_in("t")] == [0, 7]

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from tidegate.local_stack.demo.report import (
     Asked,
+    BackfillFigures,
     Kill,
     Latency,
     Report,
@@ -166,3 +167,41 @@ def test_a_run_without_kills_has_one_latency():
 
     assert "2.1 s" in text
     assert "killed" not in text
+
+
+BEGAN_WITH = dataclasses.replace(ASKED, first_rows=1_040)
+FIRST = BackfillFigures(1_040, 3, 12.5, 7, 1)
+
+
+def test_the_rows_of_a_backfill_have_a_line_of_their_own():
+    report = dataclasses.replace(RIGHT, backfill=FIRST)
+    text = text_of(proof_table(report, BEGAN_WITH))
+
+    assert report.wrong_figures(BEGAN_WITH) == []
+    assert "1,040 rows in 3 key ranges" in text
+    assert text.count("✓") == 8
+    assert json.loads(report.to_json())["backfill"]["transactions_meanwhile"] == 7
+
+
+@pytest.mark.parametrize(
+    "figure", ["rows", "read_partitions", "transactions_meanwhile", "worker_kills"]
+)
+def test_each_figure_of_a_backfill_can_be_wrong(figure: str):
+    report = dataclasses.replace(RIGHT, backfill=dataclasses.replace(FIRST, **{figure: 0}))
+
+    (wrong,) = report.wrong_figures(BEGAN_WITH)
+    assert wrong.name == f"backfill.{figure}"
+    assert "✗" in text_of(proof_table(report, BEGAN_WITH))
+
+
+def test_a_backfill_that_was_asked_for_and_left_out_is_wrong():
+    assert "backfill.rows" in {one.name for one in RIGHT.wrong_figures(BEGAN_WITH)}
+
+
+def test_the_report_of_a_backfill_is_readable_in_100_columns():
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(proof_table(dataclasses.replace(RIGHT, backfill=FIRST), BEGAN_WITH))
+    text = console.export_text()
+
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text

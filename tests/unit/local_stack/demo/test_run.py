@@ -154,7 +154,7 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(module, "open_accounts", lambda *_: OPENED_US)
     monkeypatch.setattr(module, "fetch_commit_log", lambda *_, **__: [])
     monkeypatch.setattr(
-        module, "finished_stream_partitions", lambda *_, **__: frozenset({"a", "b", "c"})
+        module, "finished_stream_partitions", lambda *_, **__: {"a": 1, "b": 1, "c": 1}
     )
     monkeypatch.setattr(module, "judge_output", lambda *_, **__: done.append("judge") or VERDICT)
     monkeypatch.setattr(module.SimulatorControl, "stream_partitions", lambda _: [{"token": "a"}])

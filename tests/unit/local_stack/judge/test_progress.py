@@ -23,6 +23,9 @@ class Message:
     def value(self) -> Any:
         return self.body
 
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 5
+
 
 def test_only_markers_count_and_each_stream_partition_once(monkeypatch: pytest.MonkeyPatch):
     found = [
@@ -44,7 +47,7 @@ def test_only_markers_count_and_each_stream_partition_once(monkeypatch: pytest.M
         "bank", bootstrap_servers="b", registry_url="r"
     )
 
-    assert tokens == {"a", "b"}
+    assert tokens == {"a": 5, "b": 5}
     assert asked == ["bank-progress"]
 
 
