@@ -29,7 +29,7 @@ from benchmarks.producer.memory import MEMORY, measure_memory
 from benchmarks.producer.responses import CASES, Case
 from benchmarks.producer.rounds import Checkout
 from benchmarks.producer.scale import SCALE
-from benchmarks.producer.scenarios import FLOORS, SCENARIOS, Figures
+from benchmarks.producer.scenarios import FLOORS, LARGE, SCENARIOS, Figures
 from benchmarks.producer.stages import STAGES
 from benchmarks.producer.worker import WORKERS
 from tidegate.local_stack.config import load_config
@@ -37,10 +37,11 @@ from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.program.garbage import collect_rarely
 
 _OWN = Path(__file__).resolve().parents[2]
-_ON_KAFKA = (*SCENARIOS, *FLOORS)
+_ON_KAFKA = (*SCENARIOS, *LARGE, *FLOORS)
 _ALONE = {**{name: partial(measure_memory, name) for name in MEMORY}, **SCALE}
 """Measured of this checkout alone."""
 _ALL = (*STAGES, *WORKERS, *_ALONE, *_ON_KAFKA)
+_USUAL = tuple(name for name in _ALL if name not in LARGE)
 
 
 def main(arguments: list[str]) -> None:
@@ -68,7 +69,7 @@ def _options(arguments: list[str]) -> Any:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", nargs="*", default=_ALL, metavar="NAME", help="; ".join(_ALL))
+    parser.add_argument("--only", nargs="*", default=_USUAL, metavar="NAME", help="; ".join(_ALL))
     parser.add_argument("--baseline", type=Path, help="another checkout, measured in turn")
     parser.add_argument("--json", action="store_true", help="one JSON document at the end")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each checkout")
@@ -128,11 +129,12 @@ def _measure_on_kafka(
     Returns what failed beside the figures.
     """
     names = [name for name in _ON_KAFKA if name in options.only]
+    scenarios = {**SCENARIOS, **LARGE}
     failures: list[str] = []
     if not names:
         return [], failures
     rounds: dict[str, dict[str, list[Figures]]] = {
-        name: {checkout: [] for checkout in (paths if name in SCENARIOS else ["this"])}
+        name: {checkout: [] for checkout in (paths if name in scenarios else ["this"])}
         for name in names
     }
     with (
@@ -145,8 +147,8 @@ def _measure_on_kafka(
                     _say(f"round {number + 1} of {options.rounds}: {name} ({checkout})")
                     try:
                         figures = (
-                            SCENARIOS[name](stack, paths[checkout])
-                            if name in SCENARIOS
+                            scenarios[name](stack, paths[checkout])
+                            if name in scenarios
                             else FLOORS[name](stack)
                         )
                     except SystemExit as failed:  # the figures of the others are not lost

@@ -14,6 +14,7 @@ AIMS = {
     "many_of_few": 2.0,
     "skip_us": 5.0,
     "extra_p99_ms": 2_000.0,
+    "most_of_tenth": 1.25,
 }
 """By the figure's name."""
 

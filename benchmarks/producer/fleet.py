@@ -37,6 +37,7 @@ _COMMIT_INTERVAL_S = 0.25
 """The producer's default."""
 _PATIENCE_S = 90.0
 _BACKLOG_PATIENCE_S = 600.0
+_ROWS_PER_S_MIN = 2_000
 _WARM_UP = 0.1
 _POISON_EVERY = 10
 _READ_AT_ONCE = 10_000
@@ -59,22 +60,29 @@ class Fleet:
         heartbeat_ms: int = 1_000,
         settings: Mapping[str, str] | None = None,
         has_backlog: bool = False,
+        rows: int = 0,
     ) -> None:
-        """Start them; with `has_backlog` all changes are there before the first query."""
+        """Start them; with `has_backlog` all changes are there before the first query.
+
+        With `rows` the table has so many, and the stream begins with them.
+        """
         self._stack, self._checkout, self._changes = stack, checkout, changes
         self._names = TopicNames(f"b{uuid.uuid4().hex[:8]}")
         self._stream_partitions, self._heartbeat_ms = stream_partitions, heartbeat_ms
-        self._settings = settings or {}
+        self._settings = {**({"backfill": TABLE.name} if rows else {}), **(settings or {})}
         self._exits = ExitStack()
         try:
-            self._source = SourceProcess(case, changes=changes, stream_partitions=stream_partitions)
+            self._source = SourceProcess(
+                case, changes=changes, stream_partitions=stream_partitions, rows=rows
+            )
             self._exits.callback(self._source.close)
             if has_backlog:
                 self._source.ask("backlog")
             self._began = time.monotonic()
             self._workers = [self._start(f"w{number}") for number in range(workers)]
             # A backlog is read by turns, and then some stream partitions wait for theirs.
-            self._wait_for_queries(1 if has_backlog else stream_partitions)
+            if not rows:  # else the change stream is read after them
+                self._wait_for_queries(1 if has_backlog else stream_partitions)
             self._consumer = self._subscribed()
         except BaseException:
             self._exits.close()
@@ -140,6 +148,33 @@ class Fleet:
             "queries_at_once": float(self._source.ask("most")),
             "progress_bytes": sum(sizes),
             "progress_records": len(sizes),
+        }
+
+    def backfill(self, rows: int) -> dict[str, float]:
+        """Publish the rows that the stream begins with; counted from the start of the worker.
+
+        Ends the program if the topic has another number of records.
+        """
+        count, first_s = 0, 0.0
+        patience_s = _BACKLOG_PATIENCE_S + rows / _ROWS_PER_S_MIN
+        for _ in self._patiently("publishing the rows", patience_s=patience_s):
+            found = self._consumer.consume(_READ_AT_ONCE, timeout=0.2)
+            count += sum(message.error() is None for message in found)
+            if count and not first_s:
+                first_s = time.monotonic() - self._began
+            if count >= rows:
+                break
+        elapsed_s, cpu_s = time.monotonic() - self._began, self._cpu_s()
+        count += len(self._consumer.consume(_READ_AT_ONCE, timeout=1.0))
+        if count != rows:
+            sys.exit(f"{count} rows were published, of which {rows} exist")
+        return {
+            "rows_per_s": rows / elapsed_s,
+            "wall_s": elapsed_s,
+            "first_row_s": first_s,
+            "cpu_s": cpu_s,
+            "cpu_us": cpu_s * 1e6 / rows,
+            "most_mib": max(_most_mib(worker.pid) for worker in self._workers),
         }
 
     def parked(self, *, rate: int, seconds: float, warm_up_s: float) -> dict[str, float]:

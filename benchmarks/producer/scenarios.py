@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tidegate.local_stack.parts.stack import LocalStack
 
-__all__ = ["FLOORS", "SCENARIOS", "Figures"]
+__all__ = ["FLOORS", "LARGE", "SCENARIOS", "Figures"]
 
 Figures: TypeAlias = dict[str, float]
 
@@ -85,6 +85,16 @@ def _catch_up(
         has_backlog=True,
     ) as fleet:
         return fleet.catch_up()
+
+
+def _backfill(rows: int, stack: LocalStack, checkout: Path) -> Figures:
+    """One worker that publishes the rows of a table; its memory beside that of a tenth of them."""
+    found = {}
+    for count in (rows // 10, rows):
+        with Fleet(stack, checkout, Case(1, 1), rows=count) as fleet:
+            found[count] = fleet.backfill(count)
+    small, large = found.values()
+    return {**large, "most_of_tenth": large["most_mib"] / small["most_mib"]}
 
 
 def _parked(stack: LocalStack, checkout: Path) -> Figures:
@@ -143,11 +153,18 @@ SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
         f"kafka, backlog, {count} stream partitions": partial(_catch_up, count, count // 10)
         for count in (1_000, _MANY)
     },
+    "kafka, backfill, 500000 rows": partial(_backfill, 500_000),
     **{
         f"kafka, progress, {count} stream partitions": partial(_progress, count)
         for count in (10, 1000, _MANY)
     },
 }
+
+
+LARGE: dict[str, Callable[[LocalStack, Path], Figures]] = {
+    f"kafka, backfill, {count} rows": partial(_backfill, count) for count in (100_000, 5_000_000)
+}
+"""Measured when they are named, and not with all others."""
 
 
 # ---------------------------------------------------------------- floors

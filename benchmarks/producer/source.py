@@ -1,7 +1,7 @@
 """The Spanner that a real worker program reads: a gRPC server in a process of its own.
 
-Answers the catalogue's queries for the benchmark's table, and change stream queries with what it is
-sent on standard input, a JSON list a line:
+Answers the catalogue's queries for the benchmark's table, reads of it with as many rows as it was
+started with, and change stream queries with what it is sent on standard input, a JSON list a line:
 
     ["release", share]          that share of the prepared changes, for all stream partitions; a
                                 query that begins later has those from its start on
@@ -26,7 +26,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from google.cloud.spanner_v1.types import ExecuteSqlRequest, ResultSet, Session
+from google.cloud.spanner_v1.types import ExecuteSqlRequest, ReadRequest, ResultSet, Session
 
 from benchmarks.producer.responses import (
     STREAM,
@@ -40,6 +40,7 @@ from benchmarks.producer.responses import (
     value,
     written_ns,
 )
+from benchmarks.producer.table_rows import table_responses
 from tidegate.schemas.instants import parse_rfc3339_ns
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ _CATALOGUE: dict[str, list[dict[str, Any]]] = {
 class SourceProcess:
     """The server, seen from the benchmark; `address` is its host and port."""
 
-    def __init__(self, case: Case, *, changes: int, stream_partitions: int) -> None:
-        """Start it with so many prepared changes in all."""
+    def __init__(self, case: Case, *, changes: int, stream_partitions: int, rows: int = 0) -> None:
+        """Start it with so many prepared changes in all, and a table with so many rows."""
         program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
         self._process = subprocess.Popen(
             [sys.executable, "-c", program],
@@ -97,7 +98,7 @@ class SourceProcess:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.address = self.ask(case.rows, case.mods, changes, stream_partitions)
+        self.address = self.ask(case.rows, case.mods, changes, stream_partitions, rows)
 
     def ask(self, *command: Any) -> str:
         """Send a command; return its answer, which comes at once."""
@@ -231,7 +232,7 @@ def _catalogue_rows(sql: str) -> bytes:
 
 
 async def _serve() -> None:
-    rows, mods, changes, stream_partitions = json.loads(sys.stdin.readline())
+    rows, mods, changes, stream_partitions, rows_of_table = json.loads(sys.stdin.readline())
     source = _Source(Case(rows, mods), changes, stream_partitions)
 
     async def session(_request: bytes, _context: Any) -> bytes:
@@ -247,12 +248,19 @@ async def _serve() -> None:
         async for message in source.answer(asked["partition_token"], start_ns, heartbeat_s):
             yield message
 
+    async def table(request: Any, _context: Any) -> AsyncIterator[bytes]:
+        for message in table_responses(request, rows_of_table):
+            yield message
+
     read = ExecuteSqlRequest.pb().FromString
     handlers = {
         "CreateSession": grpc.unary_unary_rpc_method_handler(session),
         "ExecuteSql": grpc.unary_unary_rpc_method_handler(execute, request_deserializer=read),
         "ExecuteStreamingSql": grpc.unary_stream_rpc_method_handler(
             stream, request_deserializer=read
+        ),
+        "StreamingRead": grpc.unary_stream_rpc_method_handler(
+            table, request_deserializer=ReadRequest.pb().FromString
         ),
     }
     server = grpc.aio.server(options=_SERVER_OPTIONS)
