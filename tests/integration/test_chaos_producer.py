@@ -19,10 +19,10 @@ DEADLINE_S = 540
 @pytest.mark.parametrize(
     "more",
     [
-        [],
-        ["--mixed"],
-        ["--moves", "--sasl-ssl"],
-        ["--dialect", "postgresql", "--sasl-ssl"],
+        ["--backfill"],
+        ["--mixed", "--no-backfill"],
+        ["--moves", "--sasl-ssl", "--backfill"],
+        ["--dialect", "postgresql", "--sasl-ssl", "--no-backfill"],
     ],
     ids=["one version", "two versions", "keys that move", "postgresql"],
 )
@@ -58,6 +58,10 @@ def test_a_minute_of_faults_leaves_every_figure_at_0(
     counts = report["counts"]
     assert counts["changes_published"] + counts["changes_parked"] == counts["changes_committed"]
     assert counts["changes_committed"] > 500
+    if "--backfill" in more:
+        assert counts["first_rows"] == 50_000
+        assert counts["faults_meanwhile"] > 0
+        assert counts["rescales_meanwhile"] > 0
     assert counts["changes_parked"] >= counts["poison_changes"]
     assert (counts["poison_changes"] > 0) is not bool({"--mixed", "--moves"} & set(more))
     assert (counts["heartbeats_of_version_1"] > 0) is ("--mixed" in more)

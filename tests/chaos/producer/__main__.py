@@ -50,6 +50,13 @@ def main(
     dialect: Annotated[
         Dialect, typer.Option(help="Of the database.", case_sensitive=False)
     ] = Dialect.GOOGLESQL,
+    backfill: Annotated[
+        bool | None,
+        typer.Option(
+            "--backfill/--no-backfill",
+            help="Tables have rows that the stream begins with; unset: the seed decides.",
+        ),
+    ] = None,
     sasl_ssl: Annotated[
         bool, typer.Option("--sasl-ssl", help="Workers use Kafka with TLS and a login.")
     ] = False,
@@ -74,6 +81,7 @@ def main(
         is_mixed=mixed,
         has_moves=moves,
         dialect=dialect,
+        backfill=backfill,
         has_login=sasl_ssl,
     )
     run_program(

@@ -7,6 +7,7 @@ judge reads all topics.
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from tests.chaos.faults import SESSION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS
 from tests.chaos.fleet import Fleet
 from tests.chaos.lineage import Lineage
 from tests.chaos.opening import run_on_a_stack
+from tests.chaos.producer.first_rows import with_first_rows
 from tests.chaos.producer.follower import Follower
 from tests.chaos.producer.plan import SIZES, broker_faults_of, worker_stages_of
 from tests.chaos.producer.reader import Where
@@ -35,11 +37,17 @@ from tests.chaos.producer.topic_log import (
     registry_schemas,
 )
 from tests.chaos.producer.verdict import compare, late_changes
-from tests.chaos.producer.workload import STREAM, Workload, initial_ddl, is_poison
+from tests.chaos.producer.workload import (
+    STREAM,
+    Workload,
+    initial_ddl,
+    initial_tables,
+    is_poison,
+)
 from tests.chaos.report import Report
 from tests.chaos.stage import Stage
 from tidegate.local_stack.demo.bank import Dialect
-from tidegate.local_stack.demo.bank_database import create_database
+from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
@@ -52,6 +60,13 @@ __all__ = ["Options", "run_chaos"]
 
 _PREFIX = "chaos"
 _RATE = 15.0
+_BACKFILLS = 0.5
+"""The share of the seeds whose stream begins with rows."""
+_FIRST_ROWS = 25_000
+"""Of each table; about three key ranges."""
+_READS_BROKEN = 0.5
+"""The share of the run after which reads of tables are no longer broken."""
+_POLL_S = 0.2
 _CATCH_UP_DEADLINE_S = 240.0
 _SETTING = "TIDEGATE_PRODUCER_"
 _PROGRESS_VERSION = f"{_SETTING}PROGRESS_VERSION"
@@ -74,8 +89,17 @@ class Options:
     """The change stream has mutable key ranges; nothing can be parked then, either."""
 
     dialect: Dialect = Dialect.GOOGLESQL
+    backfill: bool | None = None
+    """Whether the stream begins with rows; without a word of it the seed decides."""
     has_login: bool = False
     """Workers use the broker's listener with TLS and a login; the judge uses the plain one."""
+
+    @property
+    def has_backfill(self) -> bool:
+        """Whether tables have rows before the stream, and it begins with these."""
+        if self.backfill is not None:
+            return self.backfill
+        return random.Random(f"{self.seed}/backfill").random() < _BACKFILLS
 
     @property
     def parks(self) -> bool:
@@ -109,7 +133,11 @@ class _Run:
         """Nothing breaks any more."""
         self._quiet = threading.Event()
         """Nothing is committed any more."""
+        self._has_rows = threading.Event()
+        """All rows from before the stream are published, or there are none."""
         settings = {"poison": "park" if options.parks else "stop", **options.settings}
+        if options.has_backfill:
+            settings["backfill"] = "*"
         self._started = Counter[str]()
         self._programs = Programs(
             folder=folder,
@@ -142,6 +170,9 @@ class _Run:
             has_poison=settings["poison"] == "park",
             statements=statements,
         )
+        if options.has_backfill:
+            view.stage("filling the tables")
+            self._workload.fill(_FIRST_ROWS)
         self._start = datetime.now(UTC)
         control = SimulatorControl(stack.control_address, database=name.path, stream=STREAM)
         self._control = control
@@ -167,13 +198,14 @@ class _Run:
         view, options = self._view, self._options
         seconds = options.minutes * 60
         self._lineage.begin()
+        self._backfill_s = 0.0
         view.stage("starting the first worker")
         self._fleet.start("w1")
         self._stage.wait(lambda: self._fleet.current("w1").program.has_begun, what="w1 to work")
         self._follower.start()
         writers = self._workload.writers(self._quiet)
         view.stage(f"{options.minutes:g} minutes of faults")
-        began_s = view.seconds
+        began_s = self._began_s = view.seconds
         broker = broker_faults_of(options.seed, seconds=seconds)
         self._stage.break_for(
             seconds,
@@ -184,7 +216,8 @@ class _Run:
             beside=[
                 partial(self._lineage.churn, self._calm),
                 partial(self._source.disturb, self._calm),
-                partial(self._workload.change_schema, self._calm),
+                self._change_schema,
+                partial(self._break_reads, began_s, seconds),
             ],
             end=self._calm.set,
         )
@@ -223,6 +256,38 @@ class _Run:
             programs = replace(programs, more={**programs.more, _PROGRESS_VERSION: "1"})
         start = self._start.isoformat().replace("+00:00", "Z")
         return programs.worker(name, start=start)
+
+    def _change_schema(self) -> None:
+        """Change tables once their rows are read: one that is dropped before ends its stream."""
+        while not self._has_rows.is_set() and not self._calm.is_set():
+            self._has_rows.wait(_POLL_S)
+        self._workload.change_schema(self._calm)
+
+    def _break_reads(self, began_s: float, seconds: float) -> None:
+        """Break reads of tables for a part of the run, and notice when they are over."""
+        if not self._options.has_backfill:
+            self._has_rows.set()
+            return
+        ended = threading.Event()
+        breaking = threading.Thread(target=self._source.break_reads, args=(ended,), daemon=True)
+        breaking.start()
+        # A reader's watermark passes the stream's start with the first change after all rows.
+        while (self._follower.reader.watermark_us or 0) <= self._start_us:
+            if self._view.seconds > began_s + seconds * _READS_BROKEN or self._calm.is_set():
+                ended.set()
+            if self._breaker.abandoned.wait(_POLL_S):
+                ended.set()
+                return
+        ended.set()
+        breaking.join()
+        self._backfill_s = round(self._view.seconds - began_s, 1)
+        self._rescales_meanwhile = self._rescales
+        self._view.event(f"all rows are published after {self._backfill_s} s")
+        self._has_rows.set()
+
+    @property
+    def _start_us(self) -> int:
+        return commit_time_us(self._start)
 
     def _follow_workers(self, began_s: float, seconds: float) -> None:
         """Bring the fleet to each size in turn, and break its workers in between."""
@@ -272,6 +337,21 @@ class _Run:
         view.stage("judging")
         report = Report(options.seed, options.minutes, logs=str(self._folder / "logs"))
         data = [entry for log in logs.values() for entry in log if isinstance(entry, DataEntry)]
+        first_rows = 0
+        if options.has_backfill:
+            transactions = with_first_rows(
+                transactions,
+                data,
+                topics=self._topics,
+                columns={one.name: list(one.columns) for one in initial_tables()},
+                tokens=_first_tokens(logs),
+                at_us=self._start_us,
+            )
+            first_rows = sum(
+                len(one.changes)
+                for one in transactions
+                if one.commit_timestamp_us == self._start_us
+            )
         last_us = max(one.commit_timestamp_us for one in transactions)
         found = compare(self._topics, transactions, data, is_poison=is_poison)
         found |= late_changes(self._topics, logs, ends, seed=options.seed, last_us=last_us)
@@ -308,6 +388,7 @@ class _Run:
             "faults_of_the_source": self._source.done.total(),
             **{f"schema_{verb}": n for verb, n in self._workload.schema_changes.items()},
             "transactions_refused": self._workload.refused,
+            **self._backfill_counts(first_rows, report),
             "rescales": self._rescales,
             "faults": len(report.faults),
             "restarts": self._fleet.restarts,
@@ -316,6 +397,17 @@ class _Run:
         }
         report.seconds = round(view.seconds, 1)
         return report
+
+    def _backfill_counts(self, first_rows: int, report: Report) -> dict[str, int]:
+        if not self._options.has_backfill:
+            return {}
+        ended_s = self._began_s + self._backfill_s
+        return {
+            "first_rows": first_rows,
+            "seconds_of_backfill": round(self._backfill_s),
+            "faults_meanwhile": sum(one.at_s < ended_s for one in report.faults),
+            "rescales_meanwhile": self._rescales_meanwhile,
+        }
 
     def _read_topics(
         self,
@@ -354,3 +446,14 @@ class _Run:
             "restarts": self._fleet.restarts,
             **{f"{verb}s": count for verb, count in self._lineage.done.items()},
         }
+
+
+def _first_tokens(logs: Mapping[Where, list[DataEntry | ProgressEntry]]) -> list[str]:
+    """Return the stream partitions that the stream began with."""
+    return [
+        child["token"]
+        for log in logs.values()
+        for entry in log
+        if isinstance(entry, ProgressEntry) and entry.kind == "STREAM_STARTED"
+        for child in entry.body["children"]
+    ]

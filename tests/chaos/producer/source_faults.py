@@ -20,7 +20,7 @@ from typing import Any
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.errors import LocalStackError
 
-__all__ = ["KINDS", "SourceFault", "SourceFaults", "source_faults_of"]
+__all__ = ["KINDS", "READ_FAULTS", "SourceFault", "SourceFaults", "source_faults_of"]
 
 KINDS = (
     "status at the open",
@@ -35,6 +35,13 @@ KINDS = (
     "interrupt",
     "hold",
 )
+READ_FAULTS: tuple[dict[str, Any], ...] = (
+    {"kind": "slow", "delay_ms": 3_000, "probability": 0.6},
+    {"kind": "status", "when": "after_rows", "after_rows": 3_000, "probability": 0.5},
+    {"kind": "drop", "when": "after_rows", "after_rows": 7_000, "probability": 0.5},
+)
+"""Each read of a table meets the first that befalls it; one in ten meets none."""
+
 _RETRIABLE = ("UNAVAILABLE", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED")
 _EVERY_S = (0.5, 3.0)
 _HOLD_S = (1.0, 8.0)
@@ -101,6 +108,16 @@ class SourceFaults:
         self._send("/clear-faults")
         self._send("/release-all")
 
+    def break_reads(self, ended: threading.Event) -> None:
+        """Let reads of tables be slow, fail and lose their connection until the event is set."""
+        rules = [
+            self._send("/add-fault", method="StreamingRead", count=None, seed=self.seed, **what)
+            for what in READ_FAULTS
+        ]
+        ended.wait()
+        for rule in rules:
+            self._send("/clear-faults", number=rule["number"])
+
     def _carry_out(self, fault: SourceFault, until: threading.Event) -> None:
         stream = {"database": self.control.database, "stream": self.control.stream}
         at_rows = {"when": "after_rows", "after_rows": fault.after_rows}
@@ -142,14 +159,14 @@ class SourceFaults:
         live = self.control.stream_partitions()
         return str(live[fault.victim % len(live)]["token"])
 
-    def _send(self, path: str, **arguments: Any) -> None:
+    def _send(self, path: str, **arguments: Any) -> Any:
         url = f"http://{self.control.address}{path}"
         headers = {"Content-Type": "application/json"}
         body = json.dumps(arguments).encode()
         request = urllib.request.Request(url, data=body, headers=headers, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S):
-                pass
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+                return json.loads(answer.read() or "null")
         except urllib.error.HTTPError as error:
             message = "the simulator refused"
             answer = error.read().decode(errors="replace").strip()

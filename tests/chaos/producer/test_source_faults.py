@@ -10,7 +10,12 @@ from itertools import islice
 import pytest
 
 from tests.chaos.producer import source_faults
-from tests.chaos.producer.source_faults import KINDS, SourceFaults, source_faults_of
+from tests.chaos.producer.source_faults import (
+    KINDS,
+    READ_FAULTS,
+    SourceFaults,
+    source_faults_of,
+)
 from tidegate.local_stack.demo.churn import SimulatorControl
 
 
@@ -35,7 +40,7 @@ def simulator():
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             sent.append((self.path, body))
-            self._answer(400 if self.path == "/interrupt" else 200, {})
+            self._answer(400 if self.path == "/interrupt" else 200, {"number": len(sent)})
 
         def _answer(self, code, content):
             self.send_response(code)
@@ -73,3 +78,17 @@ def test_all_are_carried_out_one_is_refused_and_all_are_taken_back(simulator, mo
     assert all(body["stream"] == "s" and body["count"] >= 1 for body in rules)
     assert {path for path, _ in sent} >= {"/drop-connections", "/hold", "/release", "/interrupt"}
     assert "interrupt was refused" in said[0]
+
+
+def test_reads_of_tables_are_broken_until_their_end_and_no_longer(simulator):
+    address, sent = simulator
+    ended = threading.Event()
+    ended.set()
+    SourceFaults(SimulatorControl(address, "d", "s"), 7, say=print).break_reads(ended)
+
+    added = [body for path, body in sent if path == "/add-fault"]
+    assert [body["kind"] for body in added] == [what["kind"] for what in READ_FAULTS]
+    assert all(body["method"] == "StreamingRead" and body["count"] is None for body in added)
+    assert [body for path, body in sent if path == "/clear-faults"] == [
+        {"number": 1}, {"number": 2}, {"number": 3},
+    ]  # fmt: skip

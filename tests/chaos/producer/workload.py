@@ -31,6 +31,7 @@ __all__ = [
     "Table",
     "Workload",
     "initial_ddl",
+    "initial_tables",
     "is_poison",
     "schema_changes_of",
 ]
@@ -39,6 +40,7 @@ STREAM = "everything"
 _KEY = ("Shop", "Sku")
 _KEYS = 120
 _WRITERS = 3
+_FILL_AT_ONCE = 2_000
 _SCHEMA_EVERY_S = (6.0, 12.0)
 _COLUMNS_MAX = 4
 """Columns that a table gets beside its first ones; then one is dropped first."""
@@ -188,6 +190,11 @@ def is_poison(change: LoggedChange) -> bool:
     return sum(map(len, texts)) > _LARGE_MIN or any(_FINE.search(text[-40:]) for text in texts)
 
 
+def _key_of(number: int) -> tuple[str, int]:
+    """Return a key; they are spread over the key space, as stream partitions are ranges of it."""
+    return f"{number * 2_654_435_761 % (1 << 32):08x}", number % 7
+
+
 @dataclass(slots=True)
 class Workload:
     """Commits to a database (the official client's object) until it is stopped."""
@@ -211,6 +218,27 @@ class Workload:
     def __post_init__(self) -> None:
         """Know the tables that there are."""
         self._tables = {table.name: table for table in initial_tables()}
+
+    def fill(self, rows: int) -> None:
+        """Write so many rows of each table, those of the keys that writers use among them."""
+        chance = random.Random(f"{self.seed}/first rows")
+        for table in self._tables.values():
+            columns = [*_KEY, *table.columns]
+            for first in range(0, rows, _FILL_AT_ONCE):
+                with self.database.batch() as batch:
+                    batch.insert(
+                        table.name,
+                        columns,
+                        [
+                            [
+                                shop,
+                                sku,
+                                *(value_of(kind, chance) for kind in table.columns.values()),
+                            ]
+                            for number in range(first, min(rows, first + _FILL_AT_ONCE))
+                            for sku, shop in [_key_of(number)]
+                        ],
+                    )
 
     def writers(self, until: threading.Event) -> list[threading.Thread]:
         """Start the writers; they end soon after the event is set."""
@@ -290,9 +318,7 @@ class Workload:
 
     def _mutation(self, chance: random.Random) -> tuple[str, str, list[str], list[Any]]:
         table = chance.choice(list(self._tables.values()))
-        number = chance.randrange(_KEYS)
-        # Spread over the key space, as stream partitions are ranges of it.
-        sku, shop = f"{number * 2_654_435_761 % (1 << 32):08x}", number % 7
+        sku, shop = _key_of(chance.randrange(_KEYS))
         if chance.random() < 0.12:
             return "delete", table.name, [], [sku, shop]
         columns = [one for one in table.columns if chance.random() < 0.6]
