@@ -28,7 +28,7 @@ READ = "tidegate-backfill/read/0/1/x"
 
 @pytest.fixture
 def ended_ms(story: list[str], monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A run whose parts only say what they are told; what is listed is when the rows were there."""
+    """A run whose parts are stand-ins; the list holds when the last row was published."""
     last_ms = [1 << 50]
     finished = {"a": 1, "b": 1, "c": 1}
     monkeypatch.setattr(bank, "COMMITTED_US", {5: 1, 7: 2, 10: 3})
