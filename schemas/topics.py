@@ -32,7 +32,9 @@ __all__ = [
     "ROOT_TOKEN",
     "SLOTS_DEFAULT",
     "TopicNames",
+    "beside",
     "slot_of",
+    "table_of",
 ]
 
 HEADER_ORDER = "order"
@@ -60,10 +62,21 @@ _NOT_DATA = (_PROGRESS, _DEAD_LETTER)
 """How no data topic's name ends: it could be another topic of this stream or of another one."""
 _KEY, _VALUE = "-key", "-value"
 _TABLE = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?"
+_BESIDE = "__backfill"
 _TABLE_BEGIN = re.compile(r"([A-Za-z0-9_]+(\.[A-Za-z0-9_]*)?)?")
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _TOPIC_LENGTH_MAX = 249
 _TEMPLATE = f"{PRODUCER_FILTER}{SETTING}="
+
+
+def beside(table: str) -> str:
+    """Return the name that stands for a table where its rows are read while the stream runs."""
+    return f"{table}{_BESIDE}"
+
+
+def table_of(name: str) -> str:
+    """Return the table whose rows a name stands for: its own, or that of `beside`."""
+    return name.removesuffix(_BESIDE)
 
 
 def slot_of(partition_token: str, slots: int) -> int:
@@ -122,6 +135,11 @@ class TopicNames:
     def dead_letter(self) -> str:
         """Changes that could not be published, and those of their keys that came after them."""
         return f"{self.prefix}{_DEAD_LETTER}"
+
+    @property
+    def backfills(self) -> str:
+        """Requests for backfills while the stream runs; under few templates a data topic's name."""
+        return f"{self.prefix}-backfill-requests"
 
     @property
     def group(self) -> str:
@@ -186,7 +204,7 @@ class TopicNames:
     def is_unclear(self, topic: str) -> bool:
         """Whether a topic looks like one of this stream's, and is not."""
         starts = (self._head, *(f"{self.prefix}{separator}" for separator in SEPARATORS))
-        own = (self.progress, self.dead_letter)
+        own = (self.progress, self.dead_letter, self.backfills)
         return topic.startswith(starts) and topic not in own and not self.is_data(topic)
 
     def overlapping(self, topics: Iterable[str]) -> list[str]:

@@ -11,6 +11,7 @@ from tidegate.spark_consumer.batch.bad_records import NO_SCHEMA_OF_TOPIC
 from tidegate.spark_consumer.batch.release_order import numbered
 from tidegate.spark_consumer.core.origin_sums import sum_by_origin
 from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
+from tidegate.spark_consumer.core.topic_schemas import by_table
 from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UnknownSchema
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_changes
@@ -64,11 +65,15 @@ def collected_release(
         return CollectedTable(
             spark,
             lambda: decode_changes(ordered(), schemas, topic=topic),
-            decode_rows(decoded.get(topic, ()), schemas, release=bounds.number),
+            decode_rows(
+                _in_order(decoded.get(one, ()) for one in schemas.read_from(topic)),
+                schemas,
+                release=bounds.number,
+            ),
             schemas,
         )
 
-    tables = {topic: table(topic, schemas) for topic, schemas in topics.items()}
+    tables = {topic: table(topic, schemas) for topic, schemas in by_table(topics).items()}
     rows, copies = len(of_change), len(records)
     release = Release.of(
         bounds,
@@ -84,6 +89,11 @@ def collected_release(
         for one in found
     )
     return release, ReleaseCount(rows, copies, conflict=conflict, origins=origins)
+
+
+def _in_order(of_topics: Iterable[Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+    """Return the changes of a table's topics by their ordinals."""
+    return sorted((one for found in of_topics for one in found), key=lambda one: one["ordinal"])
 
 
 def _source_records(changes: Iterable[Mapping[str, Any]]) -> Iterator[SourceRecord]:

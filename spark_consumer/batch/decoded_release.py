@@ -17,6 +17,7 @@ from tidegate.spark_consumer.batch.row_sums import HALF_BITS, high_half, low_hal
 from tidegate.spark_consumer.core.origin_sums import NO_CHANGES_OF_ORIGIN, OriginSum
 from tidegate.spark_consumer.core.release import first_ordinals
 from tidegate.spark_consumer.core.row_sums import CHECKSUM_MODULUS, Conflict, ReleaseCount
+from tidegate.spark_consumer.core.topic_schemas import by_table
 from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UnknownSchema
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release, SourceRecord
@@ -64,13 +65,13 @@ def decoded_release(
             return DecodedTable(
                 kept.sparkSession,
                 lambda: keep(decode_changes(ordered, schemas, topic=topic)),
-                count.by_topic.get(topic, 0),
+                sum(count.by_topic.get(one, 0) for one in schemas.read_from(topic)),
                 schemas,
                 is_ordered=True,
             )
 
         tables: dict[str, AnyTable] = {
-            topic: table(topic, schemas) for topic, schemas in topics.items()
+            topic: table(topic, schemas) for topic, schemas in by_table(topics).items()
         }
         release = Release.of(
             bounds,

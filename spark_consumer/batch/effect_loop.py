@@ -55,6 +55,7 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
+from tidegate.spark_consumer.core.topic_schemas import by_table
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.sinks.manifest import drop_manifests
 from tidegate.spark_consumer.sinks.release_writer import (
@@ -350,7 +351,7 @@ class EffectLoop:
             step,
             plan=self.plan,
             mirrors=self._mirrors(),
-            topics=parts.schemas.topics(step.topics, parts.subscription),
+            topics=by_table(parts.schemas.topics(step.topics, parts.subscription)),
             output=parts.output,
         )
         yield from self._as_writer(merging, step.through)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.batch.bad_records import is_readable
 from tidegate.spark_consumer.batch.rows import has_order_key
+from tidegate.spark_consumer.core.topic_schemas import by_table
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.port import DecodedTable
@@ -48,7 +49,8 @@ def handed_batch(
             frame = decode_changes(placed, schemas, topic=topic).drop(*_OF_A_RELEASE)
             return frame.select(F.lit(plan.batch).cast("long").alias("batch"), "*")
 
-        return DecodedTable(rows.sparkSession, decoded, counts.get(topic, 0), schemas)
+        count = sum(counts.get(one, 0) for one in schemas.read_from(topic))
+        return DecodedTable(rows.sparkSession, decoded, count, schemas)
 
     return HandedBatch(
         number=plan.batch,
@@ -56,7 +58,7 @@ def handed_batch(
         watermark_us=plan.through_us,
         rows=sum(counts.values()),
         left_out=sum(row["rows"] for row in found) - sum(counts.values()),
-        tables={topic: table(topic, schemas) for topic, schemas in topics.items()},
+        tables={topic: table(topic, schemas) for topic, schemas in by_table(topics).items()},
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidegate.schemas.avro_types import namespace_of
 from tidegate.schemas.change_schema import excludes, unwatched_columns
 from tidegate.spark_consumer.core.files import schema_file
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, reader_schema
@@ -32,6 +33,8 @@ class SchemaStore:
         self._registry = registry
         self._known: dict[int, Mapping[str, Any]] = {}
         self._of_topics: dict[TopicIds, TopicSchemas] = {}
+        self._of_tables: dict[tuple[TopicIds | None, TopicIds], TopicSchemas] = {}
+        """Of those that have records in two topics."""
 
     def schema(self, schema_id: int) -> Mapping[str, Any]:
         """Return the schema of an id, stored by now; raises what the registry raises."""
@@ -47,15 +50,49 @@ class SchemaStore:
     def topics(
         self, known: Iterable[TopicIds], subscription: Subscription
     ) -> dict[str, TopicSchemas]:
-        """Return the schemas of every topic that has had a value."""
-        schemas = {}
-        for ids in known:
-            if not ids.value_ids:
-                continue
-            if ids not in self._of_topics:
-                self._of_topics[ids] = self._read(ids, subscription)
-            schemas[ids.topic] = self._of_topics[ids]
+        """Return the schemas of every topic that has had a value.
+
+        A table's rows that were read on demand stand in a topic beside its data topic.  Both are
+        read with the same schemas then, those of the table; and so is a data topic that has had no
+        value yet.
+        """
+        found = {ids.topic: ids for ids in known if ids.value_ids}
+        schemas: dict[str, TopicSchemas] = {}
+        for topic, ids in found.items():
+            own, other = subscription.topics_of(topic) or (topic, "")
+            if own == topic and other not in found:
+                if ids not in self._of_topics:
+                    self._of_topics[ids] = self._read(ids, subscription)
+                schemas[topic] = self._of_topics[ids]
+            else:
+                both = found.get(own), found[other]
+                if both not in self._of_tables:
+                    self._of_tables[both] = self._joined(*both, own, subscription)
+                schemas[own] = schemas[other] = self._of_tables[both]
         return schemas
+
+    def _joined(
+        self, own: TopicIds | None, beside: TopicIds, topic: str, subscription: Subscription
+    ) -> TopicSchemas:
+        """Return the schemas of a table that has records in two topics.
+
+        Avro compares the names of types, which say their topic: all are read as the data topic's.
+        """
+        of_table = [] if own is None else [(n, self.schema(n)) for n in own.value_ids]
+        keys = [] if own is None else [(n, self.schema(n)) for n in own.key_ids]
+        renamed = {"namespace": namespace_of(topic)}
+        others = [(n, {**self.schema(n), **renamed}) for n in beside.value_ids]
+        other_keys = [(n, {**self.schema(n), **renamed}) for n in beside.key_ids]
+        versions = [schema for _, schema in (*others, *of_table)]
+        return TopicSchemas(
+            table=subscription.table(topic),
+            key_schema=(keys or other_keys)[-1][1],
+            reader_schema=reader_schema(versions),
+            writer_schemas=dict([*keys, *other_keys, *of_table, *others]),
+            unwatched=unwatched_columns(versions),
+            excludes=excludes(versions),
+            topics=(topic, beside.topic),
+        )
 
     def _read(self, ids: TopicIds, subscription: Subscription) -> TopicSchemas:
         versions = [self.schema(n) for n in ids.value_ids]

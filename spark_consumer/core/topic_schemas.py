@@ -11,7 +11,7 @@ from tidegate.schemas.errors import SchemaError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["TopicSchemas", "full_name", "reader_schema", "row_columns"]
+__all__ = ["TopicSchemas", "by_table", "full_name", "reader_schema", "row_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,17 @@ class TopicSchemas:
     writer_schemas: Mapping[int, Mapping[str, Any]]
     unwatched: frozenset[str] = frozenset()
     excludes: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    """The topics that are read with them, the data topic first; empty: the one they stand for."""
+
+    def read_from(self, topic: str) -> tuple[str, ...]:
+        """Return the topics whose records belong to the table that `topic` stands for."""
+        return self.topics or (topic,)
+
+
+def by_table(topics: Mapping[str, TopicSchemas]) -> dict[str, TopicSchemas]:
+    """Return the schemas of each table once, by its data topic."""
+    return {topic: one for topic, one in topics.items() if one.read_from(topic)[0] == topic}
 
 
 def reader_schema(versions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -72,7 +72,9 @@ _FAIL_FAST = {"mode": "FAILFAST"}
 
 
 def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> DataFrame:
-    """Return a topic's changes in `CHANGE_COLUMNS`; rows without a value (tombstones) are left out.
+    """Return a table's changes in `CHANGE_COLUMNS`; rows without a value (tombstones) are left out.
+
+    They are those of its data topic, and of the topic beside it where the schemas name one.
 
     `rows` are a release's, in any order, which stays: topic string, topic_partition int, offset
     long, key binary, value binary (Confluent's framing), order_key binary, origin long, release
@@ -81,7 +83,8 @@ def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> Dat
     fit their schema, for a schema id that the plan does not name, and for a change that names no
     stream partition.
     """
-    rows = rows.where((F.col("topic") == topic) & F.col("value").isNotNull())
+    topics = schemas.read_from(topic)
+    rows = rows.where(F.col("topic").isin(*topics) & F.col("value").isNotNull())
     changes = rows.select(
         "release",
         "topic_partition",

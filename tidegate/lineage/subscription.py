@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.lineage.errors import ProtocolError
+from tidegate.schemas.topics import beside, table_of
 
 if TYPE_CHECKING:
     from tidegate.schemas.progress import StreamStarted
@@ -82,5 +83,13 @@ class Subscription:
         self.names.require_recorded(started.filters)
 
     def table(self, topic: str) -> str:
-        """The table of a data topic that the gate reads."""
-        return self.names.table(topic) or topic
+        """The table of a data topic that the gate reads, or of the topic beside it."""
+        return table_of(self.names.table(topic) or topic)
+
+    def topics_of(self, topic: str) -> tuple[str, str] | None:
+        """The data topic of a topic's table, and the one beside it; None for a foreign topic."""
+        name = self.names.table(topic)
+        if name is None:
+            return None
+        table = table_of(name)
+        return self.names.data(table), self.names.data(beside(table))

@@ -7,13 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.simulation.object_store import ObjectStore, StoreClient
 from tests.topics import Change, Topic
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch.collected_release import collected_release
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
 from tidegate.spark_consumer.batch.release_order import in_order
 from tidegate.spark_consumer.batch.rows import CHANGE_SCHEMA
 from tidegate.spark_consumer.batch.segments import ReleaseRows
+from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import ReleaseCount
 from tidegate.spark_consumer.sinks.port import SourceRecord
@@ -112,6 +117,60 @@ def test_it_is_the_release_that_spark_makes(spark, topics, seed):
             columns = ("ordinal", "topic_partition", "offset", "origin", "mod_type", "order_key")
             mine = [tuple(change[name] for name in columns) for change in one.changes]
             assert mine == [tuple(row) for row in other.frame.select(*columns).collect()]
+
+
+def joined(own, beside):
+    """The schemas of a table that has records in two topics, as the checkpoint makes them."""
+    storage = StoreClient(ObjectStore(), "gate", None)
+    storage.take()
+    schemas = {**own.schemas, own.key_id: own.key_schema}
+    schemas |= {**beside.schemas, beside.key_id: beside.key_schema}
+    store = SchemaStore(storage, SimpleNamespace(schema=schemas.get))
+    known = [TopicIds(one.topic, (one.key_id,), tuple(one.schemas)) for one in (own, beside)]
+    return store.topics(known, Subscription(TopicNames("bank")))
+
+
+def test_rows_that_were_read_on_demand_stand_among_the_changes_of_their_table(spark):
+    """By both ways; values and keys name another topic's types."""
+    own = Topic("a", {1: {"id": "INT64", "x": "INT64"}}, ["id"])
+    beside = Topic(
+        "a__backfill", {2: {"id": "INT64", "x": "INT64", "y": "STRING(9)"}}, ["id"], key_id=101
+    )
+    changes = [
+        (own, Change("INSERT", {"id": 1}, {"x": 1}, us=1_000)),
+        (beside, Change("INSERT", {"id": 1}, {"x": 1, "y": "z"}, us=1_001)),
+        (own, Change("DELETE", {"id": 1}, old={"x": 1}, us=1_002)),
+        (beside, Change("INSERT", {"id": 2}, {"x": 3, "y": None}, us=1_003)),
+    ]
+    names = CHANGE_SCHEMA.fieldNames()
+    records = [dict(zip(names, topic.row(one, ordinal=0), strict=False)) for topic, one in changes]
+    known = joined(own, beside)
+    made = ReleaseRows(in_order(frame_of(spark, records), BOUNDS), None)
+    release, count = collected_release(
+        records, BOUNDS, plan=PLAN, topics=known, spark=spark,
+        in_order=lambda: in_order(frame_of(spark, records), BOUNDS),
+    )  # fmt: skip
+
+    assert list(release.tables) == ["bank.a"]
+    one = release.tables["bank.a"]
+    assert [change["ordinal"] for change in one.changes] == [0, 1, 2, 3]
+    assert [change["mod_type"] for change in one.changes] == [
+        "INSERT",
+        "INSERT",
+        "DELETE",
+        "INSERT",
+    ]
+    assert [(c["new_values"] or {}).get("y") for c in one.changes] == [None, "z", None, None]
+    sums = {topic: found.mods for (_, topic), found in count.origins.items()}
+    assert sums == {"bank.a": 2, "bank.a__backfill": 2}
+    columns = ("ordinal", "mod_type", "key", "new_values", "new_columns")
+    mine = one.frame.select(*columns).orderBy("ordinal").collect()
+    assert [row["key"]["id"] for row in mine] == [1, 1, 1, 2]
+    with decoded_release(made, BOUNDS, plan=PLAN, topics=known) as (by_spark, counted):
+        assert counted == count
+        other = by_spark.tables["bank.a"]
+        assert (list(by_spark.tables), other.rows) == (["bank.a"], 4)
+        assert other.frame.select(*columns).orderBy("ordinal").collect() == mine
 
 
 def test_the_source_records_are_those_of_kafka_in_commit_order(spark, topics):

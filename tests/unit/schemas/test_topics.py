@@ -16,7 +16,9 @@ from tidegate.schemas.topics import (
     HEADERS_PARKED,
     ROOT_TOKEN,
     TopicNames,
+    beside,
     slot_of,
+    table_of,
 )
 
 
@@ -337,3 +339,12 @@ def test_subjects_follow_the_template():
     assert names.is_subject("bank-progress-value")
     assert not names.is_subject("bank.accounts-key")
     assert not names.is_subject("bank-dead-letter-key")
+
+
+def test_a_name_beside_a_table_leads_back_to_it():
+    assert [table_of(name) for name in ("a", "s.a", beside("s.a"))] == ["a", "s.a", "s.a"]
+    names = TopicNames("p")
+    assert names.table(names.data(beside("s.a"))) == "s.a__backfill"
+    assert names.backfills == "p-backfill-requests"
+    assert not names.is_data(names.backfills)
+    assert not names.is_unclear(names.backfills)

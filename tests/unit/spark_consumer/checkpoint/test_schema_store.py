@@ -4,14 +4,14 @@ import pytest
 
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tidegate.lineage.subscription import Subscription
-from tidegate.schemas.change_schema import value_schema
+from tidegate.schemas.change_schema import key_schema, value_schema
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.batch_state import TopicIds
-from tidegate.spark_consumer.core.topic_schemas import row_columns
+from tidegate.spark_consumer.core.topic_schemas import by_table, full_name, row_columns
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 
@@ -60,3 +60,68 @@ def test_what_one_version_leaves_out_is_left_out_of_the_topic():
     assert found.excludes == ("exclude_delete",)
     latest = store.topics([TopicIds("bank.a", (key,), ids[2:])], SUBSCRIPTION)["bank.a"]
     assert (latest.unwatched, latest.excludes) == (frozenset(), ())
+
+
+def beside_schema(*columns):
+    """As `schema`, of the topic beside the data topic."""
+    of_table = [
+        Column(c, ColumnType("INT64"), n, 1 if n == 1 else None) for n, c in enumerate(columns, 1)
+    ]
+    return value_schema("bank.a__backfill", TableSchema("a__backfill", tuple(of_table)))
+
+
+def key_of(topic):
+    return key_schema(topic, TableSchema("a", (Column("id", ColumnType("INT64"), 1, 1),)))
+
+
+@pytest.fixture
+def store_of():
+    """A store over schemas that have the ids 1, 2, …"""
+
+    def make(*schemas):
+        storage = StoreClient(ObjectStore(), "gate", None)
+        storage.take()
+        registry = InMemorySchemaRegistry()
+        for number, one in enumerate(schemas):
+            registry.register(f"s{number}", one)
+        return SchemaStore(storage, registry)
+
+    return make
+
+
+def test_rows_that_were_read_on_demand_belong_to_their_table(store_of):
+    store = store_of(
+        key_of("bank.a"), schema("id", "x"), key_of("bank.a__backfill"), beside_schema("id", "y")
+    )
+    own, beside = TopicIds("bank.a", (1,), (2,)), TopicIds("bank.a__backfill", (3,), (4,))
+    found = store.topics([own, beside], SUBSCRIPTION)
+    one = found["bank.a"]
+
+    assert found == {"bank.a": one, "bank.a__backfill": one}
+    assert (one.table, one.topics) == ("a", ("bank.a", "bank.a__backfill"))
+    assert row_columns(one.reader_schema) == ("id", "x", "y")
+    # Avro compares the names of types: they have to be those of one topic.
+    assert {full_name(schema) for schema in one.writer_schemas.values()} == {
+        "bank.a.Change", "bank.a.Key",
+    }  # fmt: skip
+    assert set(one.writer_schemas) == {1, 2, 3, 4}
+    assert by_table(found) == {"bank.a": one}
+
+
+def test_a_table_whose_rows_come_before_its_first_change_has_its_own_topic(store_of):
+    store = store_of(key_of("bank.a__backfill"), beside_schema("id", "y"))
+    ids = [TopicIds("bank.a", (), ()), TopicIds("bank.a__backfill", (1,), (2,))]
+    found = store.topics(ids, SUBSCRIPTION)
+
+    assert set(found) == {"bank.a", "bank.a__backfill"}
+    assert found["bank.a"].key_schema["namespace"] == "bank.a"
+    assert list(by_table(found)) == ["bank.a"]
+
+
+def test_a_topic_that_stands_alone_is_read_as_ever(store_of):
+    store = store_of(key_of("bank.a"), schema("id", "x"))
+    found = store.topics([TopicIds("bank.a", (1,), (2,))], SUBSCRIPTION)
+
+    assert found["bank.a"].topics == ()
+    assert found["bank.a"].read_from("bank.a") == ("bank.a",)
+    assert by_table(found) == found

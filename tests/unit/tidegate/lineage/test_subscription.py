@@ -74,3 +74,15 @@ def test_a_stream_that_was_begun_with_another_template_is_refused():
 
 def test_the_table_is_the_topic_without_its_prefix():
     assert SUBSCRIPTION.table("a.b-c.sales.accounts") == "sales.accounts"
+
+
+@pytest.mark.parametrize("template", ["{prefix}.{table}", "{prefix}-{table}-v1"])
+def test_a_table_has_a_topic_beside_its_data_topic(template):
+    names = TopicNames("bank", template)
+    subscription = Subscription(names)
+    both = names.data("Sales.Items"), names.data("Sales.Items__backfill")
+
+    assert [subscription.topics_of(topic) for topic in both] == [both, both]
+    assert [subscription.table(topic) for topic in both] == ["Sales.Items"] * 2
+    assert all(subscription.includes(topic) for topic in both)
+    assert subscription.topics_of("other.Items") is None
