@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from tidegate.producer.backfill_cli import add_backfill_command
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.control_cli import add_control_commands
 from tidegate.producer.discover_cli import add_discover_command
@@ -308,6 +309,7 @@ def reset(
 
 
 add_control_commands(app)
+add_backfill_command(app)
 add_discover_command(app)
 
 

@@ -15,6 +15,7 @@ from tidegate.producer.records import Mod, UnreadableValues
 from tidegate.schemas.change_schema import ELSEWHERE, TRANSACTIONS_LEFT_OUT
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import PRODUCER_FILTER
+from tidegate.schemas.topics import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -120,8 +121,9 @@ class RecordFilter:
         """Whether changes of a table are published."""
         found = self._tables.get(name)
         if found is None:
-            is_named = not self.tables or _is_named(name, self.tables)
-            found = is_named and not _is_named(name, self.tables_left_out)
+            table = table_of(name)
+            is_named = not self.tables or _is_named(table, self.tables)
+            found = is_named and not _is_named(table, self.tables_left_out)
             self._tables[name] = found
         return found
 
@@ -186,8 +188,9 @@ class RecordFilter:
         """Return those of a table's columns that are left out."""
         if not self.columns_left_out:
             return frozenset()
+        own = table_of(table)
         return frozenset(
-            name for name in columns if _is_named(f"{table}.{name}", self.columns_left_out)
+            name for name in columns if _is_named(f"{own}.{name}", self.columns_left_out)
         )
 
 

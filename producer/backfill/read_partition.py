@@ -28,6 +28,7 @@ from typing import TypeAlias
 from tidegate.schemas.errors import SchemaError
 
 __all__ = [
+    "PREFIX",
     "REST",
     "Key",
     "ReadPartition",
@@ -42,12 +43,13 @@ __all__ = [
 Key: TypeAlias = tuple[str | float | bool | None, ...]
 """A primary key's values as Spanner's API has them, in key order."""
 
-_PREFIX = "tidegate-backfill/"
-REST = f"{_PREFIX}rest"
+PREFIX = "tidegate-backfill/"
+"""Begins every token that is not Spanner's."""
+REST = f"{PREFIX}rest"
 """Token of the stream partition that stands for the change stream, once all rows are published."""
 
-_DONE = re.compile(rf"{_PREFIX}done/([0-9]+)/([0-9]+)")
-_READ = re.compile(rf"{_PREFIX}read/([0-9]+)/([0-9]+)/([A-Za-z0-9_-]+)")
+_DONE = re.compile(rf"{PREFIX}done/([0-9]+)/([0-9]+)")
+_READ = re.compile(rf"{PREFIX}read/([0-9]+)/([0-9]+)/([A-Za-z0-9_-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +70,14 @@ class ReadPartition:
 
 def is_of_backfill(token: str) -> bool:
     """Whether a token is one of these."""
-    return token.startswith(_PREFIX)
+    return token.startswith(PREFIX)
 
 
 def read_token(one: ReadPartition) -> str:
     """Return the token of a read partition."""
     content = json.dumps([one.table, one.rows, one.after, one.through], separators=(",", ":"))
     text = base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
-    return f"{_PREFIX}read/{one.number}/{one.of}/{text}"
+    return f"{PREFIX}read/{one.number}/{one.of}/{text}"
 
 
 def reading_of(token: str) -> ReadPartition | None:
@@ -109,7 +111,7 @@ def done_token(one: ReadPartition) -> str:
 
 def done_tokens(of: int) -> tuple[str, ...]:
     """Return the tokens that lead to `REST`."""
-    return tuple(f"{_PREFIX}done/{number}/{of}" for number in range(of))
+    return tuple(f"{PREFIX}done/{number}/{of}" for number in range(of))
 
 
 def parents_of_rest(token: str) -> tuple[str, ...] | None:

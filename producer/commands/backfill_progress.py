@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.producer.backfill.read_partition import is_of_backfill, reading_of
+from tidegate.producer.backfill.table_run import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +35,7 @@ def backfill_progress(
 
     Until it is done nothing but rows is published: `changes`, so many in a second as `rate` says.
     """
-    if not any(map(is_of_backfill, open_tokens)):
+    if not any(is_of_backfill(token) and place_of(token) is None for token in open_tokens):
         return None
     ranges = [reading_of(child.token) for child in started.children]
     rows = sum(one.rows for one in ranges if one is not None)

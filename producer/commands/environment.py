@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.backfill.read_partition import is_of_backfill
@@ -28,6 +28,7 @@ from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.table_reads import SpannerTableReads
 from tidegate.producer.spanner.validate import validate_stream
+from tidegate.producer.translation.beside_tables import require_other_names
 from tidegate.producer.translation.filtering import FilteredCatalogue
 from tidegate.producer.translation.planned_registry import PlannedRegistry
 from tidegate.program.kafka_clients import list_topics, require_own_prefix
@@ -87,6 +88,8 @@ class Environment:
     """The `StreamStarted` of the topics' epoch; None before the stream's first start."""
     has_dead_letter: bool
     """Whether the dead-letter topic exists: then there may be parked keys, whatever `poison` is."""
+    query_options: QueryOptions = field(default_factory=QueryOptions)
+    """What queries and reads say of themselves to Spanner."""
 
     @property
     def window_us(self) -> int | None:
@@ -220,6 +223,7 @@ def find_environment(config: ProducerConfig) -> Environment:
         )
         for table in description.tables:
             names.data(table.name)  # a table without a topic is refused by name
+        require_other_names(description.tables)
         require_mode(config, description, has_dead_letter=has_dead_letter)
         require_names(config, description)
         tables = {table.name: table for table in description.tables}
@@ -236,6 +240,7 @@ def find_environment(config: ProducerConfig) -> Environment:
             SpannerTableReads(channels, tables.get, query_options),
             tables=backfilled,
         ),
+        query_options=query_options,
         channels=channels,
         tasks=tasks,
         description=description,

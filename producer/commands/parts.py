@@ -30,6 +30,7 @@ from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.topics import KafkaDataTopics
+from tidegate.producer.translation.beside_tables import BesideCatalogue
 from tidegate.producer.translation.event_writer import EventForm
 from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.producer.translation.parking import POISON
@@ -210,7 +211,7 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
         topic_partitions=config.topic_partitions,
         replication=config.replication_factor,
     )
-    refreshing = RefreshingTranslator(plain, found.catalogue, registrar, topics)
+    refreshing = RefreshingTranslator(plain, BesideCatalogue(found.catalogue), registrar, topics)
     return Parts(
         config=config,
         found=found,

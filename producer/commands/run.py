@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tidegate.producer.accelerator import describe_accelerator
+from tidegate.producer.backfill.on_demand import OnDemandStream
+from tidegate.producer.backfill.requests import TableRequests
 from tidegate.producer.commands.environment import filter_of, find_environment
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.core.worker import Worker
@@ -18,8 +20,10 @@ from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.parked_log import ParkedLog
 from tidegate.producer.driver.reader import PartitionReader
+from tidegate.producer.kafka.backfill_topic import RequestFollower
 from tidegate.producer.metrics import producer_metrics
 from tidegate.producer.observer import Observer
+from tidegate.producer.spanner.table_reads import SpannerChunkReads
 from tidegate.producer.translation.filtering import FilteringTranslator
 from tidegate.producer.translation.parking import ParkingTranslator
 from tidegate.program.garbage import collect_rarely
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from tidegate.producer.core import effects as do
     from tidegate.producer.core import events as on
     from tidegate.producer.metrics import ProducerMetrics
-    from tidegate.producer.ports import RecordTranslator
+    from tidegate.producer.ports import ChangeStream, RecordTranslator
 
 __all__ = ["run", "start"]
 
@@ -72,11 +76,12 @@ def start(
     """
     found = exits.enter_context(closing(find_environment(config)))
     parts = prepare(config, found)
+    stream = _stream(parts, exits)
     budget = ByteBudget(config.inflight_bytes_max, tasks=parts.found.tasks)
     fleet_worker = FleetWorker(
         parts.worker(Worker),
         publisher=parts.publisher(),
-        open_reader=_reader_factory(parts, _translator(parts), budget),
+        open_reader=_reader_factory(parts, stream, _translator(parts), budget),
         open_stream_start=parts.open_stream_start,
         release_budget=budget.release,
         observe=Observer(
@@ -88,6 +93,27 @@ def start(
     )
     fleet_worker.attach(parts.membership(fleet_worker))
     return fleet_worker
+
+
+def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:
+    """Return the change stream, and beside it the tables that operators want to be read."""
+    found, requests = parts.found, TableRequests()
+    follower = RequestFollower(
+        found.topics.backfills,
+        requests,
+        bootstrap_servers=parts.config.bootstrap_servers,
+        group=found.topics.group,
+        options=found.kafka_options,
+    )
+    exits.callback(follower.close)
+    follower.start()
+    reads = SpannerChunkReads(
+        found.channels,
+        lambda table: found.catalogue.table(table, stream=parts.config.change_stream),
+        found.query_options,
+        in_thread=found.tasks.in_thread,
+    )
+    return OnDemandStream(found.stream, reads, requests)
 
 
 def _translator(parts: Parts) -> RecordTranslator:
@@ -110,7 +136,7 @@ def _translator(parts: Parts) -> RecordTranslator:
 
 
 def _reader_factory(
-    parts: Parts, translator: RecordTranslator, budget: ByteBudget
+    parts: Parts, stream: ChangeStream, translator: RecordTranslator, budget: ByteBudget
 ) -> Callable[[do.StartQuery, Callable[[on.ReaderOutput], None]], PartitionReader]:
     def open_reader(
         query: do.StartQuery, deliver: Callable[[on.ReaderOutput], None]

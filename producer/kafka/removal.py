@@ -42,14 +42,15 @@ class StreamRemoval:
         self._admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
 
     def topics(self) -> list[str]:
-        """Return the stream's topics that exist: data, progress and dead letters.
+        """Return the stream's topics that exist: data, progress, dead letters and requests.
 
         Raises ConfigError if some could be another stream's.
         """
         names = self._names
         visible = list_topics(self._servers, self._options)
         require_own_prefix(names, visible)
-        return sorted(one for one in visible if one == names.dead_letter or names.has_schemas(one))
+        others = (names.dead_letter, names.backfills)
+        return sorted(one for one in visible if one in others or names.has_schemas(one))
 
     def groups(self) -> list[str]:
         """Return the fleet's group and the registers of its workers, as far as they exist."""

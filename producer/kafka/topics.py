@@ -138,6 +138,11 @@ class KafkaTopics:
                     raise
         raise InvariantViolation("the last attempt to create a topic returned nothing")
 
+    def ensure_backfills(self, topic: str, *, replication: int) -> TopicDescription:
+        """Return the topic with the requests for backfills; create it if it is missing."""
+        wanted = NewTopic(topic, 1, replication, config={_POLICY: _COMPACT})
+        return self._ensure({topic: wanted})[topic]
+
     def may_create(self, topic: str, *, replication: int) -> bool:
         """Return whether this principal may create a topic; creates nothing.
 

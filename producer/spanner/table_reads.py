@@ -10,24 +10,26 @@ from google.cloud.spanner_v1.types import ReadRequest
 from tidegate.producer.errors import QueryRefused
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerQuery
-from tidegate.producer.spanner.table_rows import KeysDecoder, RowsDecoder
+from tidegate.producer.spanner.table_rows import ChunkDecoder, KeysDecoder, RowsDecoder
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     import grpc
     from google.protobuf.struct_pb2 import ListValue
 
     from tidegate.producer.backfill.read_partition import Key, ReadPartition
     from tidegate.producer.backfill.read_plan import KeyRanges
+    from tidegate.producer.backfill.table_run import RunPlace
     from tidegate.producer.errors import QueryError
+    from tidegate.producer.records import DataChangeRecord
     from tidegate.producer.spanner.channel import SpannerChannels
     from tidegate.producer.spanner.forms import Decoder
     from tidegate.schemas.tables import Column, TableSchema
 
-__all__ = ["SpannerTableReads"]
+__all__ = ["ChunkQuery", "SpannerChunkReads", "SpannerTableReads"]
 
 _FACTOR = 8
 """What a message takes until it is decoded and translated, itself included, by its size."""
@@ -92,6 +94,44 @@ class SpannerTableReads:
         )
 
 
+class SpannerChunkReads:
+    """Reads of chunks on Spanner's API: `backfill.on_demand.ChunkReads`.
+
+    `table` returns a table as it is now, and may block for as long as a query of the catalogue
+    takes; `in_thread` runs it beside the other queries.
+    """
+
+    def __init__(
+        self,
+        channels: SpannerChannels,
+        table: Callable[[str], TableSchema | None],
+        options: QueryOptions | None = None,
+        *,
+        in_thread: Callable[[Callable[[], TableSchema | None]], Awaitable[TableSchema | None]],
+    ) -> None:
+        self._channels = channels
+        self._table = table
+        self._options = options or QueryOptions()
+        self._in_thread = in_thread
+
+    async def chunk(self, place: RunPlace) -> ChunkQuery | None:
+        """Prepare a read of the rows of a chunk; None if there is no such table."""
+        found = await self._in_thread(lambda: self._table(place.table))
+        if found is None:
+            return None
+        columns = [one for one in found.columns if one.is_watched or one.key_position is not None]
+        request = ReadRequest.pb()(
+            table=place.table, columns=[one.name for one in columns], limit=place.rows
+        )
+        request.transaction.single_use.read_only.read_timestamp.FromNanoseconds(place.read_ns)
+        self._options.apply(request)
+        bounds = request.key_set.ranges.add()
+        _set_key(bounds.start_closed if place.after is None else bounds.start_open, place.after)
+        _set_key(bounds.end_closed, None)
+        interval = {"table": place.table, "read_timestamp": format_rfc3339(place.read_ns)}
+        return ChunkQuery(self._channels, request, ChunkDecoder(place, columns), interval)
+
+
 class _TableQuery(SpannerQuery):
     """As a change stream query; its errors are those of a read."""
 
@@ -108,6 +148,24 @@ class _TableQuery(SpannerQuery):
             )
             return QueryRefused(found.message, hint=hint, **found.fields)
         return found
+
+
+class ChunkQuery(_TableQuery):
+    """The read of a chunk: `backfill.on_demand.ChunkRows`."""
+
+    def __init__(
+        self,
+        channels: SpannerChannels,
+        request: Any,
+        decoder: ChunkDecoder,
+        interval: dict[str, str],
+    ) -> None:
+        super().__init__(channels, request, decoder, interval, factor=_FACTOR)
+        self._chunk = decoder
+
+    def rest(self) -> tuple[list[DataChangeRecord], Key | None]:
+        """Return, once the query has ended, the records of the last rows, and the last key."""
+        return self._chunk.rest()
 
 
 def _set_key(target: ListValue, key: Key | None) -> None:

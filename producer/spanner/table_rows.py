@@ -8,36 +8,38 @@ from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.spanner.chunks import Chunks
 from tidegate.producer.spanner.raw_values import NULL, TEXT, content_of, parse_value
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.topics import beside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from google.protobuf.struct_pb2 import Value
 
-    from tidegate.producer.backfill.read_partition import ReadPartition
+    from tidegate.producer.backfill.read_partition import Key, ReadPartition
     from tidegate.producer.backfill.read_plan import KeyRanges
+    from tidegate.producer.backfill.table_run import RunPlace
     from tidegate.producer.records import StreamRecord
     from tidegate.producer.spanner.raw_values import Serialised
     from tidegate.schemas.tables import Column
 
-__all__ = ["BACKFILL_TAG", "KeysDecoder", "RowsDecoder"]
+__all__ = ["BACKFILL_TAG", "ChunkDecoder", "KeysDecoder", "RowsDecoder"]
 
 BACKFILL_TAG = "spanner-backfill"
 """Stands for the transaction tag of a row that was read from its table."""
 
 _ROWS_IN_RECORD = 20
+_ROWS_IN_CHUNK_RECORD = 50
 
 
-class RowsDecoder:
-    """Decodes the rows of one read partition, in the order of their keys; `forms.Decoder`.
+class _Rows:
+    """Decodes rows, in the order of their keys; `forms.Decoder`.
 
-    The transaction of its records is the read partition.  Which rows a record has depends on
-    nothing but their place, so that a repeated read returns the same records.
+    Which rows a record has depends on nothing but their place, so that a repeated read returns the
+    same records.
     """
 
-    def __init__(self, one: ReadPartition, columns: Sequence[Column], *, read_ns: int) -> None:
+    def __init__(self, columns: Sequence[Column], *, read_ns: int) -> None:
         """`columns` are those that are read, in their order."""
-        self._one = one
         self._read_ns = read_ns
         self._columns = tuple(
             RecordColumn(
@@ -49,7 +51,6 @@ class RowsDecoder:
             for column in columns
         )
         self._keys = [column.name for column in self._columns if column.is_primary_key]
-        self._records = -(-one.rows // _ROWS_IN_RECORD)
         self._chunks = Chunks()
         self._cells: list[Serialised] = []
         self._mods: list[Mod] = []
@@ -57,10 +58,7 @@ class RowsDecoder:
         self._rows = 0
 
     def decode(self, message: bytes) -> list[StreamRecord]:
-        """Return the records that a serialised `PartialResultSet` completes.
-
-        Raises SchemaError if there are more rows than planned.
-        """
+        """Return the records that a serialised `PartialResultSet` completes."""
         _, values = self._chunks.take(message)
         cells = [*self._cells, *values] if self._cells else values
         width = len(self._columns)
@@ -68,7 +66,7 @@ class RowsDecoder:
         found: list[StreamRecord] = []
         for start in range(0, whole, width):
             self._add(cells[start : start + width])
-            if len(self._mods) == _ROWS_IN_RECORD or self._rows == self._one.rows:
+            if self._is_whole():
                 found.append(self._record())
         self._cells = [bytes(cell) for cell in cells[whole:]]
         return found
@@ -80,43 +78,125 @@ class RowsDecoder:
         return self._chunks.unfinished_bytes + self._mods_bytes + left
 
     def end(self) -> None:
-        """Check that all rows were returned; raises SchemaError."""
+        """Check that the last row was complete; raises SchemaError."""
         self._chunks.end()
-        if self._cells or self._rows != self._one.rows:
-            raise self._unexpected()
+        if self._cells:
+            raise SchemaError("a table read ended in the middle of a row")
+
+    def _is_whole(self) -> bool:
+        """Whether the rows that were added make a record."""
+        raise NotImplementedError
+
+    def _record(self) -> DataChangeRecord:
+        """Return the record of the rows that were added, and begin the next one."""
+        raise NotImplementedError
 
     def _add(self, cells: Sequence[Serialised]) -> None:
         self._rows += 1
-        if self._rows > self._one.rows:
-            raise self._unexpected()
         row = {one.name: _plain(cell) for one, cell in zip(self._columns, cells, strict=True)}
         keys = {name: row.pop(name) for name in self._keys}
         self._mods.append(Mod(keys, row, {}))
         self._mods_bytes += sum(map(len, cells))
 
-    def _record(self) -> DataChangeRecord:
+    def _record_of(
+        self, table: str, transaction: str, *, number: int, records: int, is_last: bool
+    ) -> DataChangeRecord:
         mods, self._mods, self._mods_bytes = tuple(self._mods), [], 0
-        number = (self._rows - 1) // _ROWS_IN_RECORD
         return DataChangeRecord(
             commit_timestamp_ns=self._read_ns,
             record_sequence=f"{number:08d}",
-            server_transaction_id=f"{BACKFILL_TAG}-{self._one.number}",
-            is_last_record_in_transaction_in_partition=self._rows == self._one.rows,
-            table_name=self._one.table,
+            server_transaction_id=transaction,
+            is_last_record_in_transaction_in_partition=is_last,
+            table_name=table,
             columns=self._columns,
             mods=mods,
             mod_type="INSERT",
             value_capture_type="NEW_ROW",
-            number_of_records_in_transaction=self._records,
+            number_of_records_in_transaction=records,
             number_of_partitions_in_transaction=1,
             transaction_tag=BACKFILL_TAG,
             is_system_transaction=False,
+        )
+
+
+class RowsDecoder(_Rows):
+    """Decodes the rows of one read partition, which is the transaction of its records."""
+
+    def __init__(self, one: ReadPartition, columns: Sequence[Column], *, read_ns: int) -> None:
+        """`columns` are those that are read, in their order."""
+        super().__init__(columns, read_ns=read_ns)
+        self._one = one
+        self._records = -(-one.rows // _ROWS_IN_RECORD)
+
+    def end(self) -> None:
+        """Check that all rows were returned; raises SchemaError."""
+        self._chunks.end()
+        if self._cells or self._rows != self._one.rows:
+            raise self._unexpected()
+
+    def _is_whole(self) -> bool:
+        return len(self._mods) == _ROWS_IN_RECORD or self._rows == self._one.rows
+
+    def _add(self, cells: Sequence[Serialised]) -> None:
+        if self._rows == self._one.rows:
+            self._rows += 1
+            raise self._unexpected()
+        super()._add(cells)
+
+    def _record(self) -> DataChangeRecord:
+        one = self._one
+        return self._record_of(
+            one.table,
+            f"{BACKFILL_TAG}-{one.number}",
+            number=(self._rows - 1) // _ROWS_IN_RECORD,
+            records=self._records,
+            is_last=self._rows == one.rows,
         )
 
     def _unexpected(self) -> SchemaError:
         message = "a table read returned another number of rows than the table had at this time"
         return SchemaError(
             message, table=self._one.table, expected=self._one.rows, found=self._rows
+        )
+
+
+class ChunkDecoder(_Rows):
+    """Decodes the rows of a chunk; each record is a transaction of its own.
+
+    How many rows there are is known at the end only: `rest` has those of the last record.
+    """
+
+    def __init__(self, place: RunPlace, columns: Sequence[Column]) -> None:
+        """`columns` are those that are read, in their order."""
+        super().__init__(columns, read_ns=place.read_ns)
+        self._place = place
+        positions = {one.name: one.key_position or 0 for one in columns}
+        self._in_key_order = sorted(self._keys, key=lambda name: positions[name])
+        self._last: Mod | None = None
+
+    def rest(self) -> tuple[list[DataChangeRecord], Key | None]:
+        """Return the record of the last rows, if there are any left, and the last key.
+
+        The key is None where the chunk has fewer rows than were asked for: the table ends here.
+        """
+        last = self._mods[-1] if self._mods else self._last
+        records = [self._record()] if self._mods else []
+        if last is None or self._rows < self._place.rows:
+            return records, None
+        return records, tuple(last.keys[name] for name in self._in_key_order)
+
+    def _is_whole(self) -> bool:
+        return len(self._mods) == _ROWS_IN_CHUNK_RECORD
+
+    def _record(self) -> DataChangeRecord:
+        place, number = self._place, (self._rows - 1) // _ROWS_IN_CHUNK_RECORD
+        self._last = self._mods[-1]
+        return self._record_of(
+            beside(place.table),
+            f"{BACKFILL_TAG}-{place.run}-{place.number}-{number:06d}",
+            number=0,
+            records=1,
+            is_last=True,
         )
 
 

@@ -1,14 +1,16 @@
-"""Parts that are broken on purpose: rows from before the stream."""
+"""Parts that are broken on purpose: rows from before the stream, and while it runs."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
-from tidegate.producer.backfill import stream
+from tidegate.producer.backfill import on_demand, requests, stream
 from tidegate.producer.backfill.read_plan import KeyRanges
 from tidegate.producer.spanner import table_rows
-from tidegate.producer.spanner.table_rows import RowsDecoder
+from tidegate.producer.spanner.table_rows import ChunkDecoder, RowsDecoder
+from tidegate.spark_consumer.checkpoint import schema_store
+from tidegate.spark_consumer.core import topic_schemas
 
 __all__ = ["BROKEN_BACKFILLS"]
 
@@ -52,7 +54,101 @@ def _whole_ends(self: Any, key: Any) -> None:
         self._rows_in_each *= 2
 
 
+def _announce_in_the_end(self: Any, records: Any) -> Any:
+    return [*records, *(one.start for one in self._requests())]
+
+
+_insert = on_demand._Announcing._insert
+
+
+def _announce_again(self: Any, records: Any) -> Any:
+    self._start_ns, self._announced = 0, set()
+    return _insert(self, records)
+
+
+_begin_waiting = on_demand._Waiting.__init__
+
+
+def _forget_what_was_reported(self: Any, *arguments: Any, start_ns: int, **options: Any) -> None:
+    _begin_waiting(self, *arguments, start_ns=0, **options)
+
+
+def _give_up(_self: Any, error: Any) -> Any:
+    raise error
+
+
+def _without_a_pause(_self: Any, _held_ns: int) -> int:
+    return 0
+
+
+def _own_table(table: str) -> str:
+    return table
+
+
+_record_of = ChunkDecoder._record_of
+
+
+def _one_transaction(self: Any, table: str, transaction: str, **rest: Any) -> Any:
+    return _record_of(self, table, transaction[:-7], **rest)
+
+
+def _each_alone(_self: Any, topic: str) -> tuple[str, ...]:
+    return (topic,)
+
+
+def _own_names(_topic: str) -> str:
+    return "bank.a__backfill"
+
+
+_ON_DEMAND = "tests/unit/producer/backfill/test_on_demand.py"
+_STORE = "tests/unit/spark_consumer/checkpoint/test_schema_store.py"
+
 BROKEN_BACKFILLS = (
+    UnitMutant(
+        "a run that is announced behind what is later",
+        (f"{_ON_DEMAND}::test_a_run_is_announced_before_the_first_record_of_a_later_time",),
+        ((on_demand._Announcing, "_insert", _announce_in_the_end),),
+    ),
+    UnitMutant(
+        "a run that is announced by every query",
+        (f"{_ON_DEMAND}::test_however_often_it_is_read_a_run_begins_at_one_place",),
+        ((on_demand._Announcing, "_insert", _announce_again),),
+    ),
+    UnitMutant(
+        "a chunk at a time that its wait has reported",
+        (f"{_ON_DEMAND}::test_no_time_is_reported_that_a_chunk_is_read_at_or_after",),
+        ((on_demand._Waiting, "__init__", _forget_what_was_reported),),
+    ),
+    UnitMutant(
+        "a refused chunk that holds the watermark",
+        (f"{_ON_DEMAND}::test_a_chunk_that_is_refused_is_read_later_at_another_time",),
+        ((on_demand._Chunk, "_after_refusal", _give_up),),
+    ),
+    UnitMutant(
+        "chunks without a share of the time",
+        (f"{_ON_DEMAND}::test_the_rows_of_a_chunk_then_a_wait_behind_its_last_key",),
+        ((requests.TableRequest, "pause_ns", _without_a_pause),),
+    ),
+    UnitMutant(
+        "rows on demand in the data topic",
+        (f"{_ROWS}::test_a_chunk_is_records_of_fifty_and_ends_with_its_last_key",),
+        ((table_rows, "beside", _own_table),),
+    ),
+    UnitMutant(
+        "a chunk that is one transaction",
+        (f"{_ROWS}::test_a_chunk_is_records_of_fifty_and_ends_with_its_last_key",),
+        ((ChunkDecoder, "_record_of", _one_transaction),),
+    ),
+    UnitMutant(
+        "rows on demand as a table of their own",
+        (f"{_STORE}::test_rows_that_were_read_on_demand_belong_to_their_table",),
+        ((topic_schemas.TopicSchemas, "read_from", _each_alone),),
+    ),
+    UnitMutant(
+        "rows on demand under the names of their own topic",
+        (f"{_STORE}::test_rows_that_were_read_on_demand_belong_to_their_table",),
+        ((schema_store, "namespace_of", _own_names),),
+    ),
     UnitMutant(
         "changes follow the last range alone",
         (f"{_STREAM}::test_the_change_stream_begins_when_all_rows_are_read",),

@@ -1,14 +1,15 @@
-"""Spanner whose stream begins with the rows that its tables have then.
+"""Spanner whose tables are read: when the stream begins, or while it runs.
 
 The lineage is that of `tidegate.producer.backfill`: read partitions, of which each leads to a token
-of its own, and all of these together to the change stream.
+of its own, and all of these together to the change stream; or chunks that follow each other, of
+which the first is announced by a stream partition that goes on.
 """
 
 from __future__ import annotations
 
 import itertools
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.key_moves import MovingSpanner
 from tests.simulation.spanner import KEYS, SimSpanner, _Part
@@ -19,19 +20,105 @@ from tidegate.producer.backfill.read_partition import (
     done_tokens,
     read_token,
 )
+from tidegate.producer.backfill.table_run import RunPlace, chunk_token, wait_token
+from tidegate.producer.records import PartitionEndRecord, PartitionStartRecord
+from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 from tidegate.schemas.progress import ChildPartition
 
 if TYPE_CHECKING:
     from tests.simulation.weather import Weather
 
-__all__ = ["FilledSpanner", "kind_of_spanner"]
+__all__ = ["ChunkedSpanner", "FilledSpanner", "kind_of_spanner"]
 
 
 def kind_of_spanner(weather: Weather) -> type[SimSpanner]:
     """Return the kind of database that a world has."""
+    if weather.chunks:
+        return ChunkedSpanner
     if weather.backfill:
         return FilledSpanner
     return MovingSpanner if weather.key_moves else SimSpanner
+
+
+class ChunkedSpanner(SimSpanner):
+    """A Spanner database with one change stream, beside which a table is read in chunks.
+
+    Nobody changes the table, so its topic stands for one beside a data topic.  Each churn may take
+    the run a step further: its announcement by a stream partition that goes on, a chunk at a time
+    of its own, and the wait behind it.  At its end a new run begins, which reads other rows.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._filled = self._tables.add_unchanging()
+        self._place = RunPlace(0, self._filled)
+        self._last: _Part | None = None
+        self._unread = list(range(KEYS))
+        self._keys: list[int] = []
+        self._is_open = False
+
+    @property
+    def living(self) -> int:
+        """How many stream partitions have not ended, the run's among them."""
+        return super().living + (self._last is not None)
+
+    def begin(self, now_us: int, random: Random) -> int:
+        """Let runs begin from now on."""
+        self._is_open = True
+        return super().begin(now_us, random)
+
+    def churn(self, now_us: int) -> None:
+        """Take a run further, or let stream partitions split, merge or move."""
+        if not self._is_open or self._random.random() < 0.4:
+            super().churn(now_us)
+            return
+        at_us = max(now_us, self.last_us + 1)
+        if self._last is None:
+            self._announce(at_us)
+        else:
+            self._read(self._last, at_us)
+
+    def _announce(self, at_us: int) -> None:
+        parent = self._random.choice(self.active)
+        if parent.start_us >= at_us:
+            return
+        self._place = RunPlace(self._place.run + 1, self._filled)
+        # No row twice: a run begins only once what an earlier one has read is published.
+        count = min(len(self._unread), self._random.choice((0, 3, KEYS // 2, KEYS)))
+        self._keys, self._unread = self._unread[:count], self._unread[count:]
+        token = wait_token(self._place)
+        start = PartitionStartRecord(at_us * 1000, f"{self._place.run:08d}", (token,))
+        parent.records.append(start)
+        parent.named.append(token)
+        self._last = self.parts[token] = _Part(token, (parent.token,), at_us, 0, 0)
+        self.last_us = at_us
+
+    def _read(self, wait: _Part, at_us: int) -> None:
+        """Let a chunk follow a wait, with the next rows as they are then, and a wait follow it."""
+        if wait.start_us >= at_us:
+            return
+        keys, self._keys = self._keys[:7], self._keys[7:]
+        token = chunk_token(self._place.chunk(at_us * 1000, rows=7))
+        chunk = self.parts[token] = _Part(token, (wait.token,), at_us, 0, 0)
+        self._close((wait,), (chunk,), at_us)
+        for number, first in enumerate(range(0, len(keys), 3)):
+            changes = [(key, "I", self._row()) for key in keys[first : first + 3]]
+            name = f"{BACKFILL_TAG}-{self._place.run}-{self._place.number}-{number:06d}"
+            self._record(chunk, self._filled, changes, at_us=at_us, name=name, sequence="00000000")
+        self._last, next_us = None, at_us + 1
+        if self._keys:
+            self._place = self._place.next((str(keys[-1]),), due_ns=0)
+            token = wait_token(self._place)
+            self._last = self.parts[token] = _Part(token, (chunk.token,), next_us, 0, 0)
+            self._close((chunk,), (self._last,), next_us)
+        else:
+            chunk.end_us = next_us
+            chunk.records.append(PartitionEndRecord(next_us * 1000, "99999999"))
+        self.last_us = next_us
+
+    def _row(self) -> dict[str, Any]:
+        tables, table = self._tables, self._filled
+        return {name: tables.value(table, name) for name in tables.columns(table)}
 
 
 class FilledSpanner(SimSpanner):

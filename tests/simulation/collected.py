@@ -112,7 +112,7 @@ def _without_tombstones(
 def _measure_workers(world: World) -> None:
     """After healing only what lives may be in memory."""
     held = sum(len(s.tokens) for n in world.nodes for s in n.worker.slots.values())
-    world.measure("stream partitions in workers", held, len(world.spanner.active))
+    world.measure("stream partitions in workers", held, world.spanner.living)
     for node in world.nodes:
         node.process.settle()  # readers that were stopped a moment ago
         readers = sum(thread.is_alive() for thread in node.process.threads) - 1

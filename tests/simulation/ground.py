@@ -75,7 +75,7 @@ class Ground:
         self.gap_margin_us: int | None = chance.choice((0, 0, 1_000, 30_000, None))
         """So much of what can be read is given up with what has expired; None: nothing is."""
         self._expires_in_the_end = self._kind == "none" and chance.random() < _EXPIRES_IN_THE_END
-        if world.weather.key_moves or world.weather.backfill:
+        if world.weather.key_moves or world.weather.backfill or world.weather.chunks:
             # What began in a gap would be missing, so that none can be accepted; nor do rows expire
             # as changes do.
             self.gap_margin_us, self._expires_in_the_end = None, False

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.simulation.checking import violations
 from tests.simulation.history import Violation
+from tests.simulation.weather import Weather
 from tests.simulation.world import World
 
 __all__ = ["Verdict", "failure_report", "run_seed", "story"]
@@ -32,9 +33,9 @@ class Verdict:
         return not self.found
 
 
-def run_seed(seed: int) -> Verdict:
-    """Run one seed to its end and check it."""
-    history = World(seed).run()
+def run_seed(seed: int, *, weather: Weather | None = None) -> Verdict:
+    """Run one seed to its end and check it; in another weather than its own, if there is one."""
+    history = World(seed, weather=weather).run()
     return Verdict(seed, violations(history), len(history.watched), len(history.released))
 
 

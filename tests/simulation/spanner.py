@@ -113,6 +113,11 @@ class SimSpanner:
         for low, high in zip([0, *cuts], [*cuts, KEYS], strict=True):
             self.active.append(self._part((), now_us, low, high))
 
+    @property
+    def living(self) -> int:
+        """How many stream partitions have not ended."""
+        return len(self.active)
+
     def begin(self, now_us: int, random: Random) -> int:
         """Return where the stream begins: now, or a little later."""
         return self.promise(now_us)

@@ -150,6 +150,8 @@ class Weather:
     """The least time between two merges of the mirrors; 0: with every release."""
     mirror_joins: float
     """Chance per batch that a mirror joins a query which has none; 0: it has one from the start."""
+    chunks: bool = False
+    """Rows are read in chunks while the stream runs."""
 
     def cadence(self, random: Random, *, now_us: int) -> Cadence:
         """Draw how often a run merges the mirrors: some merge each release, or stop at an end.

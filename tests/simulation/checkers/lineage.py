@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.history import History, Violation
+from tidegate.producer.backfill.table_run import place_of
 from tidegate.schemas.topics import ROOT_TOKEN
 
 
@@ -16,12 +17,18 @@ def check(history: History) -> Iterator[Violation]:
             continue
         if query.start_us < max(fact.start_us, history.start_us):
             yield Violation("a query begins before its stream partition", query.token)
-        if history.has_key_moves:
+        if history.has_key_moves or _is_announced_by_one_that_goes_on(query.token):
             continue  # its order is that of its keys: see `key_order`
         for parent in _parents(history, query.token):
             if finished.get(parent, query.at) >= query.at:
                 text = f"{query.worker} reads it before its parent {parent} is finished"
                 yield Violation(text, query.token)
+
+
+def _is_announced_by_one_that_goes_on(token: str) -> bool:
+    """Whether a stream partition is the first of a run that reads a table in chunks."""
+    place = place_of(token)
+    return place is not None and place.number == 0 and not place.is_chunk
 
 
 def _parents(history: History, token: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tests.unit.producer.commands.test_environment import started
 from tidegate.producer.backfill.read_partition import REST, ReadPartition, done_token, read_token
+from tidegate.producer.backfill.table_run import RunPlace, wait_token
 from tidegate.producer.commands.backfill_progress import BackfillProgress, backfill_progress
 from tidegate.schemas.progress import ChildPartition
 
@@ -27,4 +28,5 @@ def test_it_goes_on_until_the_change_stream_has_begun():
     assert progress(done_token(PARTS[0]), changes=60, rate=5.0) == BackfillProgress(60, 60, 0.0)
     assert progress(REST, changes=60) == BackfillProgress(60, 60)
     assert progress("token", changes=61) is None
+    assert progress(wait_token(RunPlace(1, "t")), changes=61) is None  # a backfill on demand
     assert backfill_progress(started("s").body, ["p"], changes=3, rate=1.0) is None

@@ -13,10 +13,16 @@ from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.topics import TopicNames
 
 TOPICS = {
-    "bank-progress", "bank-dead-letter", "bank.Users", "bank.shop.Items",
+    "bank-progress", "bank-dead-letter", "bank-backfill-requests", "bank.Users", "bank.shop.Items",
     "bank2.Users", "bank-other", "bank.a.b.c", "other.Users", "bank",
 }  # fmt: skip
-OF_THE_STREAM = ["bank-dead-letter", "bank-progress", "bank.Users", "bank.shop.Items"]
+OF_THE_STREAM = [
+    "bank-backfill-requests",
+    "bank-dead-letter",
+    "bank-progress",
+    "bank.Users",
+    "bank.shop.Items",
+]
 
 
 class Answer:
@@ -78,7 +84,9 @@ def test_only_what_bears_the_prefix_is_found(removal):
 
 def test_what_a_template_names_is_found(removal):
     other = StreamRemoval(TopicNames("bank", "{prefix}-{table}"), "b:1", {})
-    assert other.topics() == ["bank-dead-letter", "bank-other", "bank-progress"]
+    assert other.topics() == [
+        "bank-backfill-requests", "bank-dead-letter", "bank-other", "bank-progress",
+    ]  # fmt: skip
 
 
 def test_topics_that_a_template_makes_unclear_stay(removal, admin):

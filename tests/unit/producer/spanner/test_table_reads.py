@@ -8,9 +8,10 @@ from google.protobuf.struct_pb2 import Value
 from tests.reading import decoded, received
 from tidegate.producer.backfill.read_partition import ReadPartition
 from tidegate.producer.backfill.read_plan import KeyRanges
+from tidegate.producer.backfill.table_run import RunPlace
 from tidegate.producer.errors import QueryInterrupted, QueryRefused
 from tidegate.producer.spanner.query_options import QueryOptions
-from tidegate.producer.spanner.table_reads import SpannerTableReads
+from tidegate.producer.spanner.table_reads import SpannerChunkReads, SpannerTableReads
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
@@ -117,3 +118,50 @@ def test_other_errors_are_what_they_are(reads, spanner, tasks):
 def test_a_table_that_is_gone_is_named(reads):
     with pytest.raises(SchemaError, match=r"does not exist any more.*Gone"):
         reads.keys("Gone", KeyRanges(), read_ns=T_NS)
+
+
+def chunk_reads(channels, tasks, table=TABLE):
+    names = []
+
+    def find(name):
+        names.append(name)
+        return table
+
+    options = QueryOptions(priority="LOW", tag="filling")
+    return SpannerChunkReads(channels, find, options, in_thread=tasks.in_thread), names
+
+
+def chunk_of(reads, tasks, after):
+    place = RunPlace(3, TABLE.name, 2, after).chunk(T_NS, rows=2)
+    return tasks.run(lambda: reads.chunk(place))
+
+
+@pytest.mark.parametrize(
+    ("after", "start"), [(None, "start_closed"), (("r", "7"), "start_open"), (KEY, "start_open")]
+)
+def test_a_chunk_is_so_many_rows_behind_a_key(channels, spanner, tasks, after, start):
+    spanner.on_stream = rows("note", "1", "s", "other", "2", "t")
+    reads, asked = chunk_reads(channels, tasks)
+    query = chunk_of(reads, tasks, after)
+    found = [record for one in received(query, tasks) for record in one.decode()[0]]
+    rest, last = query.rest()
+    request = read_request(spanner)
+    (bounds,) = request.key_set.ranges
+
+    assert (request.limit, asked) == (2, [TABLE.name])
+    assert list(request.columns) == ["Note", "Id", "Shop"]
+    assert bounds.WhichOneof("start_key_type") == start
+    assert list(getattr(bounds, start)) == list(after or ())
+    assert (bounds.WhichOneof("end_key_type"), list(bounds.end_closed)) == ("end_closed", [])
+    assert found == []
+    assert [mod.keys for mod in rest[0].mods] == [
+        {"Id": "1", "Shop": "s"},
+        {"Id": "2", "Shop": "t"},
+    ]
+    assert last == ("t", "2")
+
+
+def test_a_chunk_of_a_table_that_is_gone_is_not_read(channels, tasks):
+    reads, _ = chunk_reads(channels, tasks, table=None)
+
+    assert chunk_of(reads, tasks, None) is None

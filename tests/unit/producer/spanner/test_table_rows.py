@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tidegate.producer.backfill.read_partition import ReadPartition
 from tidegate.producer.backfill.read_plan import KeyRanges
+from tidegate.producer.backfill.table_run import RunPlace
 from tidegate.producer.records import Mod
-from tidegate.producer.spanner.table_rows import KeysDecoder, RowsDecoder
+from tidegate.producer.spanner.table_rows import ChunkDecoder, KeysDecoder, RowsDecoder
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType
 
@@ -147,3 +148,43 @@ def test_values_are_those_of_a_change(content, plain):
     message = PartialResultSet.pb()(values=[value("7"), value(content)]).SerializeToString()
     (record,) = RowsDecoder(one, columns, read_ns=T_NS).decode(message)
     assert record.mods == (Mod({"K": "7"}, {"V": plain}, {}),)
+
+
+def chunk_decoder(rows):
+    place = RunPlace(4, "Items", 9).chunk(T_NS, rows=rows)
+    columns = [*COLUMNS, Column("Shop", ColumnType("STRING"), 4, key_position=0)]
+    return ChunkDecoder(place, columns)
+
+
+@given(cuts=CUTS, rows=st.integers(1, 120), asked=st.integers(1, 120))
+def test_a_chunk_is_records_of_fifty_and_ends_with_its_last_key(cuts, rows, asked):
+    rows = min(rows, asked)
+    cells = [cell for number in range(rows) for cell in [*row(number), "s"]]
+    decoder = chunk_decoder(asked)
+    found = decoded(decoder, messages(cells, cuts))
+    rest, after = decoder.rest()
+    found += rest
+
+    assert [len(one.mods) for one in found] == [50] * (rows // 50) + [rows % 50] * bool(rows % 50)
+    assert [mod.keys["Id"] for one in found for mod in one.mods] == list(map(str, range(rows)))
+    # In the order of the key, not of the columns.
+    assert after == (("s", str(rows - 1)) if rows == asked else None)
+    names = [one.server_transaction_id for one in found]
+    assert names == [f"spanner-backfill-4-9-{number:06d}" for number in range(len(found))]
+    assert {one.table_name for one in found} == {"Items__backfill"}
+    assert {one.number_of_records_in_transaction for one in found} == {1}
+    assert {one.commit_timestamp_ns for one in found} == {T_NS}
+
+
+def test_a_chunk_without_a_row_ends_its_table():
+    decoder = chunk_decoder(10)
+
+    assert decoded(decoder, []) == []
+    assert decoder.rest() == ([], None)
+
+
+def test_a_chunk_that_ends_within_a_row_is_refused():
+    decoder = chunk_decoder(10)
+    decoder.decode(PartialResultSet.pb()(values=[value("a")]).SerializeToString())
+    with pytest.raises(SchemaError, match="in the middle of a row"):
+        decoder.end()

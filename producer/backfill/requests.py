@@ -1,0 +1,128 @@
+"""What operators want of backfills while the stream runs: one request for each table.
+
+Requests stand in a compacted topic of their own, as JSON under the table's name; the newest record
+of a table holds.  A program writes them; workers only read.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from tidegate.producer.backfill.table_run import RunPlace, wait_token
+from tidegate.producer.records import PartitionStartRecord
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import NS_PER_US
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["CHUNK_ROWS_DEFAULT", "SHARE_DEFAULT", "RunState", "TableRequest", "TableRequests"]
+
+CHUNK_ROWS_DEFAULT = 5_000
+SHARE_DEFAULT = 20
+_NO_REQUEST = "a record is no request for a backfill"
+
+
+class RunState(StrEnum):
+    """What a run is to do."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """Nothing is read until it runs again, from where it is."""
+    CANCELLED = "cancelled"
+    """It ends where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """The newest run of a table, and what it is to do."""
+
+    table: str
+    run: int
+    parent: str
+    """The stream partition of the change stream that announces the run."""
+    start_us: int
+    """At which commit time it does so."""
+    state: RunState = RunState.RUNNING
+    chunk_rows: int = CHUNK_ROWS_DEFAULT
+    """Rows of a chunk, at most."""
+    share: int = SHARE_DEFAULT
+    """Percent of the time in which the watermark may be held for a chunk."""
+    by: str = ""
+    """Who asked for it; for people only."""
+    at_us: int = 0
+    """When it was written, by the clock of the program that wrote it."""
+
+    @property
+    def start(self) -> PartitionStartRecord:
+        """The record that announces the run, as the parent has it among its changes."""
+        token = wait_token(RunPlace(self.run, self.table))
+        return PartitionStartRecord(self.start_us * NS_PER_US, f"{self.run:08d}", (token,))
+
+    def pause_ns(self, held_ns: int) -> int:
+        """Return how long to wait after a chunk for which the watermark was held so long."""
+        return held_ns * (100 - self.share) // self.share
+
+    def encode(self) -> bytes:
+        """Return the record's value."""
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> TableRequest:
+        """Return the request that a record's value holds; raises SchemaError for any other.
+
+        Fields of later versions are passed over.
+        """
+        try:
+            content: dict[str, Any] = json.loads(value)
+            known = {name: content[name] for name in cls.__slots__ if name in content}
+            found = cls(**{**known, "state": RunState(known.get("state", RunState.RUNNING))})
+        except (ValueError, TypeError) as error:
+            raise SchemaError(_NO_REQUEST, cause=str(error)) from error
+        texts = (known["table"], known["parent"])
+        numbers = (known["run"], known["start_us"], found.chunk_rows, found.share)
+        are_texts = all(isinstance(one, str) for one in texts)
+        if not (are_texts and all(isinstance(one, int) and one > 0 for one in numbers)):
+            raise SchemaError(_NO_REQUEST, value=str(content)[:200])
+        return found
+
+
+class TableRequests:
+    """The newest request of each table; for any number of threads."""
+
+    def __init__(self, requests: Iterable[TableRequest] = ()) -> None:
+        self._lock = threading.Lock()
+        self._by_table: dict[str, TableRequest] = {}
+        self._by_parent: dict[str, tuple[TableRequest, ...]] = {}
+        for request in requests:
+            self.add(request)
+
+    def add(self, request: TableRequest) -> None:
+        """Take the next record; an older run of its table does not come back."""
+        with self._lock:
+            known = self._by_table.get(request.table)
+            if known is not None and known.run > request.run:
+                return
+            self._by_table[request.table] = request
+            by_parent: dict[str, tuple[TableRequest, ...]] = {}
+            for one in self._by_table.values():
+                by_parent[one.parent] = (*by_parent.get(one.parent, ()), one)
+            self._by_parent = by_parent
+
+    @property
+    def all(self) -> list[TableRequest]:
+        """One for each table, by its name."""
+        with self._lock:
+            return [self._by_table[table] for table in sorted(self._by_table)]
+
+    def newest(self, table: str) -> TableRequest | None:
+        """Return the request of a table; None without one."""
+        return self._by_table.get(table)
+
+    def announced_by(self, token: str) -> tuple[TableRequest, ...]:
+        """Return the requests whose runs a stream partition announces."""
+        return self._by_parent.get(token, ())

@@ -1,0 +1,243 @@
+"""`tidegate-producer backfill`: lets the fleet read a table while the stream runs.
+
+Writes a request, which every worker reads, and waits until the fleet has taken it up.  Needs Kafka
+and the registry, not Spanner, and joins no group.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidegate.lineage.slot_tokens import can_move
+from tidegate.producer.backfill.read_partition import is_of_backfill
+from tidegate.producer.backfill.requests import RunState, TableRequest
+from tidegate.producer.backfill.table_run import place_of
+from tidegate.producer.commands.fleet_reader import FleetReader
+from tidegate.producer.commands.this_user import this_user
+from tidegate.producer.kafka.backfill_topic import read_requests, write_request
+from tidegate.producer.kafka.topics import KafkaTopics
+from tidegate.producer.record_filter import MOD_TYPES
+from tidegate.program.kafka_clients import list_topics
+from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.progress import PRODUCER_FILTER
+from tidegate.schemas.topics import ROOT_TOKEN, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.producer.backfill.requests import TableRequests
+    from tidegate.producer.commands.fleet_reader import FleetRecords
+    from tidegate.producer.config import ProducerConfig
+
+__all__ = ["BackfillReport", "change_backfill", "start_backfill"]
+
+_AHEAD_S = 5.0
+"""How far ahead a run begins, so that every worker knows of it by then; doubled each time."""
+_LOOK_S = 0.5
+_FRESH_S = 1.2
+"""After so long a `FleetReader` has asked once more where the slots end."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillReport:
+    """A table's newest run."""
+
+    table: str
+    run: int
+    state: str
+    """`waiting` until the fleet has taken it up, `done` at its end; else what it is to do."""
+    chunks: int
+    """Begun so far."""
+    is_taken_up: bool = True
+
+    def as_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+def start_backfill(
+    config: ProducerConfig,
+    table: str,
+    *,
+    chunk_rows: int,
+    share: int,
+    by: str = "",
+    wait_s: float = 60.0,
+    progress: Callable[[str, int], None] = lambda _what, _done: None,
+) -> BackfillReport:
+    """Ask for a run of a table, and wait until the fleet has taken it up, for `wait_s` at most.
+
+    Raises ConfigError for a table that the stream does not publish, or whose last run goes on, and
+    UnreachableError.
+    """
+    with closing(FleetReader(config)) as reader:
+        progress("reading the progress topic", 0)
+        records = reader.read()
+        _require_published(config, records, table)
+        known = _read(config)
+        newest = known.newest(table)
+        if newest is not None and _open_tokens(records, newest.run):
+            message = f"a backfill of the table {table} goes on (run {newest.run})"
+            raise ConfigError(message, hint="Let it end, or end it with --cancel")
+        _ensure_topic(config)
+        run = max((one.run for one in known.all), default=0)
+        give_up_at, ahead_s = time.monotonic() + wait_s, _AHEAD_S
+        while True:
+            run += 1
+            request = TableRequest(
+                table, run, *_place_in(records, ahead_s), chunk_rows=chunk_rows, share=share,
+                by=by or this_user(), at_us=_now_us(),
+            )  # fmt: skip
+            _write(config, request)
+            progress(f"waiting for run {run} to be taken up", 0)
+            while _may_begin(records, request) and time.monotonic() < give_up_at:
+                reader.wait(_LOOK_S)
+                records = reader.read()
+            # The announcement and what its parent says of itself stand in two slots.
+            reader.wait(_FRESH_S)
+            records = reader.read()
+            if _tokens(records, run) or time.monotonic() >= give_up_at:
+                return _report(records, request)
+            ahead_s *= 2  # no worker knew of it in time: that run never begins
+
+
+def change_backfill(
+    config: ProducerConfig, table: str, state: RunState | None, *, by: str = ""
+) -> BackfillReport:
+    """Stop a table's run, let it go on or end it; with None return how far it is.
+
+    Raises ConfigError for a table without a run that goes on, and UnreachableError.
+    """
+    with closing(FleetReader(config)) as reader:
+        records = reader.read()
+        request = _read(config).newest(table)
+        if request is None:
+            message = f"there was no request for a backfill of the table {table}"
+            raise ConfigError(message, hint=f"Start one: tidegate-producer backfill {table}")
+        if state is None:
+            return _report(records, request)
+        if _tokens(records, request.run) and not _open_tokens(records, request.run):
+            message = f"the backfill of the table {table} has ended (run {request.run})"
+            raise ConfigError(message, hint=f"Start another: tidegate-producer backfill {table}")
+        changed = replace(request, state=state, by=by or this_user(), at_us=_now_us())
+        _write(config, changed)
+        return _report(records, changed)
+
+
+def _read(config: ProducerConfig) -> TableRequests:
+    names = config.topic_names
+    return read_requests(
+        names.backfills,
+        bootstrap_servers=config.bootstrap_servers,
+        group=names.group,
+        options=_options(config),
+    )
+
+
+def _write(config: ProducerConfig, request: TableRequest) -> None:
+    write_request(
+        config.topic_names.backfills,
+        request,
+        bootstrap_servers=config.bootstrap_servers,
+        options=_options(config),
+    )
+
+
+def _ensure_topic(config: ProducerConfig) -> None:
+    topics = KafkaTopics(config.bootstrap_servers, options=_options(config))
+    topics.ensure_backfills(config.topic_names.backfills, replication=config.replication_factor)
+
+
+def _options(config: ProducerConfig) -> dict[str, object]:
+    return {**config.kafka_client_options(), "logger": KafkaClientLog()}
+
+
+def _require_published(config: ProducerConfig, records: FleetRecords, table: str) -> None:
+    """Raise ConfigError for a table without a topic, and for a stream that takes no rows."""
+    names = config.topic_names
+    if names.is_data(names.backfills):
+        message = f"under this topic_template {names.backfills} is the topic of a table"
+        raise ConfigError(message, hint="A stream with another template can be backfilled")
+    visible = list_topics(config.bootstrap_servers, config.kafka_client_options())
+    if table_of(table) != table or names.data(table) not in visible:
+        known = sorted(
+            found
+            for topic in visible
+            if (found := names.table(topic)) is not None and table_of(found) == found
+        )
+        message = f"the stream does not publish the table {table}"
+        raise ConfigError(message, hint=f"It publishes {', '.join(known) or 'none'}")
+    head = f"{PRODUCER_FILTER}mod_types="
+    chosen = [one.removeprefix(head) for one in records.started.filters if one.startswith(head)]
+    if any(MOD_TYPES[0] not in one.split(",") for one in chosen):
+        message = "the stream leaves INSERTs out (mod_types), and rows are published as INSERTs"
+        raise ConfigError(message, hint="Backfill a stream that publishes them")
+
+
+def _place_in(records: FleetRecords, ahead_s: float) -> tuple[str, int]:
+    """Return a stream partition that goes on, and a commit time that it has not reached.
+
+    Raises ConfigError where none goes on.
+    """
+    found = {
+        token: one.watermark_us
+        for slot in records.view.slots
+        for token, one in (slot.tokens or {}).items()
+        if token != ROOT_TOKEN and not is_of_backfill(token) and can_move(one)
+    }
+    if not found:
+        message = "no stream partition of the change stream is read"
+        raise ConfigError(message, hint="Start workers, and try again once they publish")
+    newest = max(found.values())
+    token = min(token for token, at_us in found.items() if at_us == newest)
+    # Whatever the workers' clocks say, rows of a later run have later times.
+    read = [place.read_ns for one in records.history.known if (place := place_of(one)) is not None]
+    latest = max(_now_us(), newest, max(read, default=0) // NS_PER_US)
+    return token, latest + int(ahead_s * 1_000_000)
+
+
+def _may_begin(records: FleetRecords, request: TableRequest) -> bool:
+    """Whether the run may still begin: its parent has neither begun it nor passed the time."""
+    if _tokens(records, request.run):
+        return False
+    for slot in records.view.slots:
+        one = (slot.tokens or {}).get(request.parent)
+        if one is not None:
+            return one.watermark_us < request.start_us
+    known = records.history.known.get(request.parent)
+    return known is not None and known.end_ns is None
+
+
+def _tokens(records: FleetRecords, run: int) -> list[str]:
+    return [
+        token
+        for token in records.history.known
+        if (place := place_of(token)) is not None and place.run == run
+    ]
+
+
+def _open_tokens(records: FleetRecords, run: int) -> list[str]:
+    known = records.history.known
+    return [token for token in _tokens(records, run) if known[token].end_ns is None]
+
+
+def _report(records: FleetRecords, request: TableRequest) -> BackfillReport:
+    tokens = _tokens(records, request.run)
+    state = request.state.value
+    if not tokens:
+        state = "waiting"
+    elif not _open_tokens(records, request.run):
+        state = "done"
+    places = [place for token in tokens if (place := place_of(token)) is not None]
+    chunks = sum(place.is_chunk for place in places)
+    return BackfillReport(request.table, request.run, state, chunks, is_taken_up=bool(tokens))
+
+
+def _now_us() -> int:
+    return time.time_ns() // NS_PER_US

@@ -1,0 +1,46 @@
+"""A table is read in chunks while the stream runs, under everything that befalls a fleet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.simulation.runner import run_seed
+from tests.simulation.weather import Weather
+from tests.simulation.world import World
+from tidegate.producer.backfill.table_run import place_of
+
+SEEDS = range(5_001, 5_031)
+
+
+def weather_of(seed: int) -> Weather:
+    drawn = Weather.drawn(Random(seed), seed)
+    churn = max(drawn.churn, 0.02)
+    return replace(drawn, chunks=True, backfill=False, key_moves=False, churn=churn)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_seed(seed: int):
+    verdict = run_seed(seed, weather=weather_of(seed))
+
+    assert verdict.found == {}
+
+
+def test_runs_are_read_to_their_ends_beside_changes():
+    """Chunks are published, and stream partitions split meanwhile."""
+    met = {"chunks": 0, "runs ended": 0, "splits": 0}
+    for seed in SEEDS[:4]:
+        history = World(seed, weather=weather_of(seed)).run()
+        finished = {finish.token for finish in history.finishes}
+        places = [place for token in finished if (place := place_of(token)) is not None]
+        met["chunks"] += sum(place.is_chunk for place in places)
+        met["runs ended"] += any(
+            fact.end_us is not None and not fact.children and place_of(token) is not None
+            for token, fact in history.lineage.items()
+            if token in finished
+        )
+        met["splits"] += sum(place_of(token) is None for token in finished)
+
+    assert all(met.values()), met

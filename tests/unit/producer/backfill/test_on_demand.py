@@ -1,0 +1,278 @@
+"""A table is read in chunks beside the stream: where a run begins, what follows what, and when."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.reading import received
+from tests.unit.producer.backfill.test_stream import Answer, Query
+from tidegate.producer.backfill.on_demand import OnDemandStream
+from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
+from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
+from tidegate.producer.errors import QueryInterrupted, QueryRefused
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionStartRecord,
+)
+from tidegate.schemas.progress import ChildPartition
+
+T_NS = 1_700_000_000_000_000_000
+SECOND = 1_000_000_000
+REQUEST = TableRequest("t", 7, "p", (T_NS + 5_000) // 1_000, chunk_rows=3, share=20)
+CHUNK = RunPlace(7, "t", 2, ("k",)).chunk(T_NS, rows=3)
+
+
+def change(at_ns):
+    return DataChangeRecord(
+        at_ns, "00000000", "tx", True, "t", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
+    )
+
+
+class Changes:
+    """A change stream whose queries return these responses."""
+
+    def __init__(self, *responses):
+        self.responses = responses
+
+    def query(self, **_asked):
+        return Query(*(Answer(*records) for records in self.responses))
+
+
+class Rows(Query):
+    """A chunk: a row in each response, and what is left."""
+
+    def __init__(self, *answers, rest=(), after=("z",)):
+        super().__init__(*answers)
+        self._rest, self._after = list(rest), after
+
+    def rest(self):
+        return self._rest, self._after
+
+
+class World:
+    """Time that passes where somebody sleeps; chunks as they are put in."""
+
+    def __init__(self, tasks):
+        self.tasks = tasks
+        self.now_ns = T_NS + SECOND
+        self.requests = TableRequests([REQUEST])
+        self.chunks = []
+        self.changes = Changes()
+        self.on_sleep = []
+
+    async def sleep(self, seconds):
+        self.now_ns += int(seconds * SECOND)
+        if self.on_sleep:
+            self.on_sleep.pop(0)()
+
+    async def chunk(self, place):
+        self.now_ns += SECOND
+        return self.chunks.pop(0)
+
+    def stream(self):
+        return OnDemandStream(
+            self.changes, self, self.requests, now_ns=lambda: self.now_ns, sleep=self.sleep
+        )
+
+    def query(self, token, start_ns=T_NS):
+        return self.stream().query(token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=1_000)
+
+    def read(self, token, start_ns=T_NS):
+        found = received(self.query(token, start_ns), self.tasks)
+        return [record for one in found for record in one.decode()[0]]
+
+
+@pytest.fixture
+def world(tasks):
+    return World(tasks)
+
+
+# ---------------------------------------------------------------- the beginning
+
+START = PartitionStartRecord(T_NS + 5_000, "00000007", (wait_token(RunPlace(7, "t")),))
+
+
+def test_a_run_is_announced_before_the_first_record_of_a_later_time(world):
+    world.changes.responses = (
+        [change(T_NS), HeartbeatRecord(T_NS + 4_000)],
+        [change(T_NS + 5_000), HeartbeatRecord(T_NS + 5_000), change(T_NS + 6_000)],
+        [HeartbeatRecord(T_NS + 9_000)],
+    )
+
+    assert world.read("p") == [
+        change(T_NS), HeartbeatRecord(T_NS + 4_000), change(T_NS + 5_000),
+        HeartbeatRecord(T_NS + 5_000), START, change(T_NS + 6_000), HeartbeatRecord(T_NS + 9_000),
+    ]  # fmt: skip
+
+
+TIMES = st.lists(st.integers(0, 12), min_size=1, max_size=12).map(sorted)
+
+
+@given(times=TIMES, cuts=st.sets(st.integers(0, 12)), begin=st.integers(0, 12))
+def test_however_often_it_is_read_a_run_begins_at_one_place(tasks_of_module, times, cuts, begin):
+    """A query that begins later returns what one from the beginning returns from there on."""
+    world = World(tasks_of_module)
+    records = [HeartbeatRecord(T_NS + at * 1_000) for at in times]
+
+    def read(from_us):
+        start_ns = T_NS + from_us * 1_000
+        kept = [one for one in records if one.timestamp_ns >= start_ns]
+        bounds = [0, *sorted(cut for cut in cuts if cut < len(kept)), len(kept)]
+        world.changes.responses = [kept[a:b] for a, b in itertools.pairwise(bounds)]
+        return world.read("p", start_ns)
+
+    whole, later = read(0), read(begin)
+
+    assert [one for one in later if one != START] == [
+        one for one in whole if one != START and one.timestamp_ns >= T_NS + begin * 1_000
+    ]
+    assert (START in whole) == (times[-1] > 5)
+    assert (START in later) == (times[-1] > 5 >= begin)
+    if START in later:
+        place = later.index(START)
+        assert all(one.timestamp_ns <= START.start_ns for one in later[:place])
+        assert all(one.timestamp_ns > START.start_ns for one in later[place + 1 :])
+
+
+@pytest.fixture(scope="module")
+def tasks_of_module():
+    from tidegate.producer.driver.tasks import TaskThread
+
+    thread = TaskThread()
+    yield thread
+    thread.close()
+
+
+@pytest.mark.parametrize("token", ["q", "", "tidegate-backfill/rest"])
+def test_other_stream_partitions_announce_nothing(world, token):
+    world.changes.responses = ([HeartbeatRecord(T_NS + 9_000)],)
+
+    assert world.read(token) == [HeartbeatRecord(T_NS + 9_000)]
+
+
+# ---------------------------------------------------------------- waiting
+
+
+def test_a_chunk_is_read_at_the_present_time_once_it_is_due(world):
+    place = RunPlace(7, "t", 2, ("k",), due_ns=T_NS + 4 * SECOND)
+    *alive, last = world.read(wait_token(place))
+    (child,) = last.children
+    read_ns = child.start_ns
+
+    assert [type(one) for one in alive] == [HeartbeatRecord] * 3  # once a second
+    assert read_ns >= place.due_ns
+    assert all(one.timestamp_ns <= read_ns for one in alive)
+    assert place_of(child.token) == place.chunk(read_ns, rows=3)
+    assert (child.parents, last.start_ns) == ((wait_token(place),), read_ns)
+
+
+def test_no_time_is_reported_that_a_chunk_is_read_at_or_after(world):
+    """Another worker's clock was ahead: the stream partition has published that already."""
+    (last,) = world.read(wait_token(RunPlace(7, "t")), start_ns=T_NS + 60 * SECOND)
+
+    assert last.start_ns == T_NS + 60 * SECOND
+
+
+def test_a_run_that_is_stopped_reads_nothing_until_it_is_resumed(world):
+    def put(state):
+        request = TableRequest("t", 7, "p", 1, state, chunk_rows=5)
+        return lambda: world.requests.add(request)
+
+    put(RunState.STOPPED)()
+    world.on_sleep = [lambda: None] * 30 + [put(RunState.RUNNING)]
+    *alive, last = world.read(wait_token(RunPlace(7, "t")))
+
+    assert len(alive) > 5
+    assert place_of(last.children[0].token).rows == 5
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [TableRequest("t", 7, "p", 1, RunState.CANCELLED), TableRequest("t", 8, "p", 1)],
+    ids=["cancelled", "a later run"],
+)
+def test_a_run_that_is_over_ends(world, request_):
+    world.requests.add(request_)
+
+    assert world.read(wait_token(RunPlace(7, "t"))) == [PartitionEndRecord(world.now_ns, "0")]
+    assert world.read(chunk_token(CHUNK)) == [PartitionEndRecord(T_NS + 1_000, "0")]
+
+
+def test_a_worker_that_does_not_know_the_request_yet_waits(world):
+    world.requests = TableRequests()
+    world.on_sleep = [lambda: None] * 10 + [lambda: world.requests.add(REQUEST)]
+
+    *alive, last = world.read(wait_token(RunPlace(7, "t")))
+    assert alive
+    assert isinstance(last, ChildPartitionsRecord)
+
+
+def test_a_cancelled_query_ends(world):
+    world.requests = TableRequests()
+    query = world.query(wait_token(RunPlace(7, "t")))
+    world.on_sleep = [query.cancel]
+
+    assert len(list(received(query, world.tasks))) == 1
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_the_rows_of_a_chunk_then_a_wait_behind_its_last_key(world):
+    world.chunks = [Rows(Answer(change(T_NS)), rest=[change(T_NS + 1)])]
+    *rows, last = world.read(chunk_token(CHUNK))
+    (child,) = last.children
+
+    assert rows == [change(T_NS), change(T_NS + 1)]
+    # It held the watermark for two seconds, which is to be a fifth of the time.
+    due_ns = world.now_ns + 8 * SECOND
+    assert place_of(child.token) == RunPlace(7, "t", 3, ("z",), due_ns=due_ns)
+    assert child == ChildPartition(child.token, (chunk_token(CHUNK),), T_NS + 1_000)
+
+
+def test_the_last_chunk_ends_the_run(world):
+    world.chunks = [Rows(Answer(change(T_NS)), after=None)]
+
+    assert world.read(chunk_token(CHUNK)) == [change(T_NS), PartitionEndRecord(T_NS + 1_000, "0")]
+
+
+def test_a_table_that_is_gone_ends_the_run(world):
+    world.chunks = [None]
+
+    assert world.read(chunk_token(CHUNK)) == [PartitionEndRecord(T_NS + 1_000, "0")]
+
+
+def test_a_read_that_breaks_off_names_nothing_and_is_repeated(world):
+    failure = QueryInterrupted("gone", code="UNAVAILABLE")
+    world.chunks = [Rows(Answer(change(T_NS)), failure), Rows(Answer(change(T_NS)))]
+    with pytest.raises(QueryInterrupted):
+        world.read(chunk_token(CHUNK))
+
+    assert world.read(chunk_token(CHUNK))[0] == change(T_NS)
+
+
+@pytest.mark.parametrize(("refusals", "pause_s"), [(0, 30), (1, 60), (50, 600)])
+def test_a_chunk_that_is_refused_is_read_later_at_another_time(world, refusals, pause_s):
+    """Its time may have become too old; nothing may hold the watermark for good."""
+    place = RunPlace(7, "t", 2, ("k",), refusals=refusals).chunk(T_NS, rows=3)
+    world.chunks = [Rows(Answer(change(T_NS)), QueryRefused("too old", code="FAILED_PRECONDITION"))]
+    first, last = world.read(chunk_token(place))
+
+    assert first == change(T_NS)
+    assert place_of(last.children[0].token) == RunPlace(
+        7, "t", 3, ("k",), due_ns=world.now_ns + pause_s * SECOND, refusals=refusals + 1
+    )
+
+
+def test_a_chunk_that_is_cancelled_names_nothing(world):
+    rows = Rows()
+    world.chunks = [rows]
+    query = world.query(chunk_token(CHUNK))
+    query.cancel()
+
+    assert list(received(query, world.tasks)) == []

@@ -1,0 +1,280 @@
+"""A table that is read by a whole worker while its stream runs: all parts but Kafka are real."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections import Counter
+from types import SimpleNamespace
+
+import fastavro
+import pytest
+from google.cloud.spanner_v1 import KeySet
+
+from spanner_simulator import Simulator, SimulatorConfig
+from tidegate.local_stack.demo.bank_database import create_database
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.producer.backfill.on_demand import OnDemandStream
+from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
+from tidegate.producer.backfill.table_run import place_of
+from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.transaction_cycle import WorkerLimits
+from tidegate.producer.core.worker import Worker
+from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
+from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.driver.clock import SystemClock
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.driver.reader import PartitionReader
+from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.memory.data_topics import MemoryDataTopics
+from tidegate.producer.memory.group import Group
+from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
+from tidegate.producer.memory.message_limits import MemoryMessageLimits
+from tidegate.producer.memory.publisher import MemoryPublisher
+from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.forms import form_of
+from tidegate.producer.spanner.stream import SpannerChangeStream
+from tidegate.producer.spanner.table_reads import SpannerChunkReads
+from tidegate.producer.translation.beside_tables import BesideCatalogue
+from tidegate.producer.translation.limited import LimitedTranslator
+from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.progress import DataTopic, PartitionFinished
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
+from tidegate.schemas.wire_format import unframe
+
+NAMES, SLOTS = TopicNames("bank"), 4
+DATA, BESIDE = NAMES.data("Users"), NAMES.data("Users__backfill")
+DDL = [
+    "CREATE TABLE Users (Shop INT64, Id INT64, Note STRING(MAX)) PRIMARY KEY (Shop, Id DESC)",
+    "CREATE CHANGE STREAM Feed FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')",
+]
+COLUMNS = ("Shop", "Id", "Note")
+ROWS = 300
+PATIENCE_S = 120.0
+
+
+INTEGER, TEXT = ColumnType("INT64"), ColumnType("STRING")
+TABLE = TableSchema(
+    "Users",
+    (Column("Shop", INTEGER, 1, 1), Column("Id", INTEGER, 2, 2), Column("Note", TEXT, 3)),
+)
+
+
+class Catalogue:
+    """Knows the table."""
+
+    def table(self, name, *, stream):
+        return TABLE if name == "Users" else None
+
+
+class Fleet:
+    """A database, a broker in memory, and one worker at a time."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        name = DatabaseName(address=simulator.grpc_address)
+        self.database = create_database(name, DDL)
+        self.path = name.path
+        self.tasks = TaskThread()
+        self.channels = SpannerChannels(database=name.path, emulator_host=name.address)
+        self.registry = InMemorySchemaRegistry()
+        self.requests = TableRequests()
+        self.broker = MemoryBroker({DATA: 2, NAMES.progress: SLOTS}, group=Group(SLOTS))
+        self.clients = 0
+        self.give_up_at = time.monotonic() + PATIENCE_S
+        with self.database.batch() as batch:
+            batch.insert("Users", COLUMNS, [(n % 5, n, f"first {n}") for n in range(ROWS)])
+        self.start_ns = time.time_ns()
+        self.start()
+
+    def start(self) -> None:
+        """Start a process under the same name: the one before is as if it had been killed."""
+        self.clients += 1
+        registrar = TableRegistrar(NAMES, self.registry)
+        encoding = registrar.register(TABLE)
+        found = self.broker.describe_topic(DATA)
+        topic = DataTopic(DATA, str(found.topic_id), found.topic_partitions, encoding.key.schema_id)
+        identity = StreamIdentity(
+            stream="d/changeStreams/Feed", dialect=GOOGLE_SQL, group=NAMES.group, slots=SLOTS,
+            progress_topic_id=str(self.broker.describe_topic(NAMES.progress).topic_id),
+            topics=(topic,),
+        )  # fmt: skip
+        self.core = Worker(
+            name="w", epoch="e", identity=identity, start_ns=self.start_ns,
+            limits=WorkerLimits(commit_interval_us=20_000),
+        )  # fmt: skip
+        limits = MemoryMessageLimits(self.broker, [DATA, NAMES.progress])
+        topics = MemoryDataTopics(self.broker, limits, topic_partitions=2, on_found=self._found)
+        plain = Translator({"Users": encoding}, change_stream="Feed")
+        translator = LimitedTranslator(
+            RefreshingTranslator(plain, BesideCatalogue(Catalogue()), registrar, topics), limits
+        )
+        reads = SpannerChunkReads(
+            self.channels, {"Users": TABLE}.get, in_thread=self.tasks.in_thread
+        )  # fmt: skip
+        form = form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, "Feed")
+        stream = OnDemandStream(SpannerChangeStream(self.channels, form), reads, self.requests)
+        budget = ByteBudget(64 << 20, tasks=self.tasks)
+        self.worker = FleetWorker(
+            self.core,
+            publisher=MemoryPublisher(
+                self.broker, transactional_id="w", progress_topic=NAMES.progress
+            ),
+            open_reader=lambda query, deliver: PartitionReader(
+                stream, translator, token=query.token, query_id=query.query_id,
+                start_ns=query.start_ns, heartbeat_ms=100, deliver=deliver, budget=budget,
+                tasks=self.tasks,
+            ),
+            open_stream_start=lambda: MemoryStreamStartFinder(
+                self.broker, topic=NAMES.progress, root_slot=slot_of(ROOT_TOKEN, SLOTS)
+            ),
+            release_budget=budget.release,
+        )  # fmt: skip
+        self.worker.attach(
+            MemoryMembership(
+                self.broker, worker="w", client_id=f"w-{self.clients}", topic=NAMES.progress,
+                listener=self.worker, clock=SystemClock(),
+            )
+        )  # fmt: skip
+        self.worker.start()
+
+    def _found(self, topic: DataTopic) -> None:
+        self.worker.add_table(topic)
+
+    def kill(self) -> None:
+        """End the process, whatever it does, and start its successor."""
+        self.worker.close()
+        self.start()
+
+    def until(self, condition) -> None:
+        """Let the worker work until something has come about, and rows change meanwhile."""
+        number = 0
+        while not condition():
+            assert time.monotonic() < self.give_up_at
+            self.worker.step()
+            number += 1
+            if number % 40 == 0:
+                self.change(number)
+
+    def change(self, number: int) -> None:
+        """Update, insert and delete rows."""
+        rows = [(n % 5, n, f"changed {number}") for n in range(number % ROWS, ROWS, 37)]
+        with self.database.batch() as batch:
+            batch.insert_or_update("Users", COLUMNS, rows)
+            batch.delete("Users", KeySet(keys=[[number % 5, number % ROWS]]))
+
+    def parents(self) -> list[str]:
+        """Return the stream partitions of the change stream that are read."""
+        return [
+            token
+            for slot in self.core.slots.values()
+            for token in slot.tokens
+            if token != ROOT_TOKEN and place_of(token) is None
+        ]
+
+    def finished(self) -> list:
+        """Return the markers of the run's stream partitions."""
+        bodies = [getattr(one.value, "body", None) for one in self.broker.read(NAMES.progress)]
+        markers = [one for one in bodies if isinstance(one, PartitionFinished)]
+        return [one for one in markers if place_of(one.token) is not None]
+
+    def chunks(self) -> int:
+        return sum(place_of(one.token).is_chunk for one in self.finished())
+
+    def has_ended(self) -> bool:
+        return any(not one.children for one in self.finished())
+
+    def changes(self, topic: str) -> list:
+        """Return the changes of a topic, decoded, each topic partition by offset."""
+        return [self._decoded(one.value) for one in self.broker.read(topic)]
+
+    def _decoded(self, message) -> SimpleNamespace:
+        key, value = self._read(message.key), self._read(message.value)
+        return SimpleNamespace(
+            key=(key["Shop"], key["Id"]), order_key=message.order_key, mod=message.mod,
+            note=(value["new_values"] or {}).get("Note"),
+        )  # fmt: skip
+
+    def _read(self, framed: bytes):
+        schema_id, body = unframe(framed)
+        schema = fastavro.parse_schema(dict(self.registry.schema(schema_id)))
+        return fastavro.schemaless_reader(io.BytesIO(bytes(body)), schema, None)
+
+    def table(self) -> dict:
+        with self.database.snapshot() as snapshot:
+            rows = snapshot.read("Users", COLUMNS, KeySet(all_=True))
+            return {(shop, number): note for shop, number, note in rows}
+
+    def close(self) -> None:
+        self.worker.close()
+        self.channels.close()
+        self.tasks.close()
+
+
+@pytest.fixture
+def fleet():
+    with Simulator(SimulatorConfig(stream_partitions=2)) as simulator:
+        running = Fleet(simulator)
+        yield running
+        running.close()
+
+
+def begin(fleet: Fleet, **options) -> TableRequest:
+    """Ask for a run, once the stream is read."""
+    fleet.until(lambda: len(fleet.parents()) == 2)
+    start_us = time.time_ns() // 1_000 + 300_000
+    settings = {"chunk_rows": 60, "share": 90} | options
+    request = TableRequest("Users", 1, min(fleet.parents()), start_us, **settings)
+    fleet.requests.add(request)
+    return request
+
+
+def stop_and_kill(fleet: Fleet, request: TableRequest) -> None:
+    """Kill the worker in the middle; stop the run, which then reads nothing, and let it go on."""
+    fleet.until(lambda: fleet.chunks() >= 1)
+    fleet.kill()
+    fleet.until(lambda: fleet.chunks() >= 2)
+    fleet.requests.add(TableRequest(**{**_fields(request), "state": RunState.STOPPED}))
+    fleet.kill()
+    settled = time.monotonic() + 1.5
+    fleet.until(lambda: time.monotonic() > settled)
+    chunks = fleet.chunks()
+    later = settled + 1.0
+    fleet.until(lambda: time.monotonic() > later)
+    assert fleet.chunks() == chunks
+    assert not fleet.has_ended()
+    fleet.requests.add(request)
+
+
+def _fields(request: TableRequest) -> dict:
+    return {name: getattr(request, name) for name in TableRequest.__slots__}
+
+
+def test_each_row_comes_once_among_the_changes_whatever_dies(fleet: Fleet):
+    stop_and_kill(fleet, begin(fleet))
+    fleet.until(fleet.has_ended)
+    final = fleet.table()
+    settled = time.monotonic() + 1.5
+    while time.monotonic() < settled:
+        fleet.worker.step()
+
+    rows, changes = fleet.changes(BESIDE), fleet.changes(DATA)
+    assert max(Counter(one.key for one in rows).values()) == 1
+    assert len(rows) > ROWS / 2
+    assert len({one.order_key[:8] for one in rows}) >= 3  # a time for each chunk
+    for found in (rows, changes):
+        last: dict = {}
+        for one in found:
+            assert last.get(one.key, b"") < one.order_key
+            last[one.key] = one.order_key
+    folded: dict = {}
+    for one in sorted((*rows, *changes), key=lambda one: one.order_key):
+        if one.mod == b"D":
+            folded.pop(one.key, None)
+        else:
+            folded[one.key] = one.note
+    assert folded == final

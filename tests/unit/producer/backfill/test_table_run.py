@@ -1,0 +1,47 @@
+"""Tokens of a backfill on demand: everything that a worker needs is in them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.producer.backfill.test_read_partition import KEYS
+from tidegate.producer.backfill.read_partition import REST, is_of_backfill, reading_of
+from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
+from tidegate.schemas.errors import SchemaError
+
+PLACES = st.builds(
+    RunPlace,
+    run=st.integers(1, 10**6), table=st.text(min_size=1), number=st.integers(0, 10**6),
+    after=KEYS, due_ns=st.integers(0, 1 << 62), refusals=st.integers(0, 99),
+)  # fmt: skip
+
+
+@given(PLACES, st.integers(1, 1 << 62), st.integers(1, 20_000))
+def test_a_token_says_where_its_run_is(place, read_ns, rows):
+    wait, chunk = wait_token(place), chunk_token(place.chunk(read_ns, rows=rows))
+
+    assert place_of(wait) == place
+    assert place_of(chunk) == place.chunk(read_ns, rows=rows)
+    assert [place_of(one).is_chunk for one in (wait, chunk)] == [False, True]
+    for token in (wait, chunk):
+        assert token.isascii()
+        assert is_of_backfill(token)
+        assert reading_of(token) is None
+
+
+def test_what_follows_a_chunk():
+    chunk = RunPlace(3, "t", 7, ("a",), refusals=2).chunk(50, rows=10)
+
+    assert chunk.next(("b",), due_ns=60) == RunPlace(3, "t", 8, ("b",), due_ns=60)
+    assert chunk.again(due_ns=60) == RunPlace(3, "t", 8, ("a",), due_ns=60, refusals=3)
+
+
+@pytest.mark.parametrize("token", ["", "AbC-_=", REST, "tidegate-backfill/done/0/1"])
+def test_other_tokens_are_of_no_run(token):
+    assert place_of(token) is None
+
+
+@pytest.mark.parametrize("text", ["A", "W10", "bm90IGpzb24", "_w"])
+def test_a_damaged_token_is_refused_by_name(text):
+    with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
+        place_of(f"tidegate-backfill/table/1/0/wait/{text}")

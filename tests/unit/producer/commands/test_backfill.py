@@ -1,0 +1,236 @@
+"""A request is written where the fleet can take it up, and again where it did not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from tidegate.lineage.partition_history import PartitionHistory
+from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
+from tidegate.producer.backfill.table_run import RunPlace, chunk_token, wait_token
+from tidegate.producer.commands import backfill as command
+from tidegate.producer.commands.backfill import BackfillReport, change_backfill, start_backfill
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.progress import ChildPartition, TokenSnapshot
+from tidegate.schemas.topics import TopicNames
+
+NOW_US = 1_700_000_000_000_000
+
+
+def snapshot(token, watermark_us, *, stopped=None):
+    return TokenSnapshot(token, 0, (), (), watermark_us, number=1, stopped=stopped)
+
+
+class Fleet:
+    """A fleet's records, and a topic of requests; `on_wait` is what happens while one waits."""
+
+    def __init__(self):
+        self.now_s = 0.0
+        self.tokens = {"a": NOW_US - 9, "b": NOW_US - 5, "tidegate-backfill/rest": NOW_US}
+        self.stopped = set()
+        self.filters = ()
+        self.history = PartitionHistory(epoch="e")
+        self.requests = TableRequests()
+        self.written = []
+        self.on_wait = []
+
+    def read(self):
+        tokens = {
+            token: snapshot(token, at_us, stopped="x" if token in self.stopped else None)
+            for token, at_us in self.tokens.items()
+        }
+        slots = (SimpleNamespace(tokens=tokens), SimpleNamespace(tokens=None))
+        return SimpleNamespace(
+            view=SimpleNamespace(slots=slots), history=self.history,
+            started=SimpleNamespace(filters=self.filters),
+        )  # fmt: skip
+
+    def wait(self, seconds):
+        self.now_s += seconds
+        if self.on_wait:
+            self.on_wait.pop(0)()
+
+    def close(self):
+        pass
+
+    def write(self, _topic, request, **_where):
+        self.written.append(request)
+        self.requests.add(request)
+
+    def announce(self, run, *, ends=False):
+        """Let the fleet begin a run, and read its only chunk."""
+        place = RunPlace(run, "Users")
+        tokens = [wait_token(place), chunk_token(place.chunk(5, rows=9))]
+        self.history._add([ChildPartition(one, (), 0) for one in tokens])
+        for token in tokens if ends else tokens[:1]:
+            self.history._known[token].end_ns = 7
+
+
+@pytest.fixture
+def fleet(monkeypatch):
+    fleet = Fleet()
+    monkeypatch.setattr(command, "FleetReader", lambda _config: fleet)
+    monkeypatch.setattr(command, "read_requests", lambda *_, **__: fleet.requests)
+    monkeypatch.setattr(command, "write_request", fleet.write)
+    visible = frozenset({"bank.Users", "bank.Old", "bank.Old__backfill", "bank-progress"})
+    monkeypatch.setattr(command, "list_topics", lambda *_: visible)
+    monkeypatch.setattr(command, "KafkaTopics", lambda *_, **__: Topics())
+    monkeypatch.setattr(command, "_now_us", lambda: NOW_US)
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: fleet.now_s))
+    return fleet
+
+
+class Topics:
+    def ensure_backfills(self, topic, *, replication):
+        assert (topic, replication) == ("bank-backfill-requests", 1)
+
+
+CONFIG = SimpleNamespace(
+    topic_names=TopicNames("bank"), bootstrap_servers="k:1", replication_factor=1,
+    kafka_client_options=dict,
+)  # fmt: skip
+
+
+def start(**options):
+    return start_backfill(CONFIG, "Users", **{"chunk_rows": 9, "share": 30, "by": "ada"} | options)
+
+
+def test_a_run_begins_ahead_of_the_newest_stream_partition_that_goes_on(fleet):
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    report = start()
+
+    assert fleet.written == [
+        TableRequest("Users", 1, "b", NOW_US + 5_000_000, RunState.RUNNING, 9, 30, "ada", NOW_US)
+    ]
+    assert report == BackfillReport("Users", 1, "running", chunks=1)
+    assert json.loads(report.as_json())["is_taken_up"] is True
+
+
+@pytest.mark.parametrize("passes", ["time", "end"])
+def test_a_run_that_no_worker_knew_of_in_time_is_asked_for_again(fleet, passes):
+    def miss():
+        if passes == "time":
+            fleet.tokens["b"] = fleet.written[-1].start_us
+        else:
+            del fleet.tokens["b"]
+            fleet.history._known["b"].end_ns = 7
+
+    fleet.history._add([ChildPartition(one, (), 0) for one in ("a", "b")])
+    fleet.on_wait = [lambda: None, miss, lambda: None, lambda: fleet.announce(2)]
+    report = start()
+
+    assert [one.run for one in fleet.written] == [1, 2]
+    assert fleet.written[1].start_us > fleet.written[0].start_us
+    assert fleet.written[1].parent == ("b" if passes == "time" else "a")
+    assert (report.run, report.is_taken_up) == (2, True)
+
+
+def test_an_announcement_that_is_read_after_its_parents_progress_counts(fleet):
+    def pass_it():
+        fleet.tokens["b"] = fleet.written[-1].start_us
+
+    fleet.on_wait = [pass_it, lambda: fleet.announce(1)]
+
+    assert start().run == 1
+    assert len(fleet.written) == 1
+
+
+def test_a_parent_that_no_heartbeat_names_for_a_moment_is_waited_for(fleet):
+    fleet.history._add([ChildPartition("b", (), 0)])
+    fleet.on_wait = [lambda: fleet.tokens.pop("b"), lambda: None, lambda: fleet.announce(1)]
+
+    assert start().run == 1
+
+
+def test_a_later_run_is_later_than_every_chunk_so_far(fleet):
+    """Whatever the clock of the worker said that read it."""
+    read_us = NOW_US + 60_000_000
+    chunk = RunPlace(1, "Old").chunk(read_us * 1_000, rows=9)
+    fleet.history._add([ChildPartition(chunk_token(chunk), (), 0)])
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start()
+
+    assert fleet.written[0].start_us == read_us + 5_000_000
+
+
+def test_what_the_fleet_does_not_take_up_in_time_is_said(fleet):
+    report = start(wait_s=3.0)
+
+    assert report == BackfillReport("Users", 1, "waiting", 0, is_taken_up=False)
+
+
+def test_a_stopped_stream_partition_announces_nothing(fleet):
+    fleet.stopped.add("b")
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start()
+
+    assert fleet.written[0].parent == "a"
+
+
+def test_a_fleet_that_reads_nothing_is_named(fleet):
+    fleet.tokens = {"tidegate-backfill/rest": NOW_US}
+    with pytest.raises(ConfigError, match="no stream partition of the change stream is read"):
+        start()
+
+
+@pytest.mark.parametrize("table", ["Missing", "Old__backfill"])
+def test_a_table_that_is_not_published_is_named_with_those_that_are(fleet, table):
+    with pytest.raises(ConfigError, match=f"does not publish the table {table}") as caught:
+        start_backfill(CONFIG, table, chunk_rows=9, share=30)
+    assert caught.value.hint == "It publishes Old, Users"
+
+
+def test_a_template_that_makes_the_topic_a_tables_is_refused(fleet):
+    names = TopicNames("bank", "{prefix}-backfill-{table}")
+    config = SimpleNamespace(**{**vars(CONFIG), "topic_names": names})
+    with pytest.raises(ConfigError, match="bank-backfill-requests is the topic of a table"):
+        start_backfill(config, "Users", chunk_rows=9, share=30)
+
+
+def test_a_stream_without_inserts_takes_no_rows(fleet):
+    fleet.filters = ("producer.mod_types=UPDATE,DELETE",)
+    with pytest.raises(ConfigError, match="leaves INSERTs out"):
+        start()
+
+
+def test_a_run_that_goes_on_is_not_begun_again(fleet):
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start()
+    with pytest.raises(ConfigError, match=r"goes on \(run 1\)"):
+        start()
+
+
+def test_a_run_that_has_ended_may_be_followed_by_another(fleet):
+    fleet.on_wait = [
+        lambda: fleet.announce(1, ends=True), lambda: None, lambda: fleet.announce(2),
+    ]  # fmt: skip
+    assert start().state == "done"
+    assert start().run == 2
+
+
+@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.RUNNING, RunState.CANCELLED])
+def test_a_run_is_changed(fleet, state):
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start()
+    report = change_backfill(CONFIG, "Users", state, by="bob")
+
+    assert fleet.written[1] == replace(fleet.written[0], state=state, by="bob")
+    assert report.state == state.value
+
+
+def test_how_far_it_is_is_shown_and_nothing_written(fleet):
+    fleet.on_wait = [lambda: fleet.announce(1, ends=True)]
+    start()
+
+    assert change_backfill(CONFIG, "Users", None) == BackfillReport("Users", 1, "done", 1)
+    assert len(fleet.written) == 1
+    with pytest.raises(ConfigError, match=r"has ended \(run 1\)"):
+        change_backfill(CONFIG, "Users", RunState.STOPPED)
+
+
+def test_a_table_without_a_request_is_named(fleet):
+    with pytest.raises(ConfigError, match="there was no request for a backfill of the table Users"):
+        change_backfill(CONFIG, "Users", None)
