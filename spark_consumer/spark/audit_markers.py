@@ -6,7 +6,7 @@ Read by Kafka keys first, so that heartbeats, which are most of the topic, are n
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
@@ -17,16 +17,19 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChecksumKind, PartitionGap
 from tidegate.schemas.progress_codec import RECORD_SCHEMA
+from tidegate.schemas.topics import beside
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix, unframe
 from tidegate.spark_consumer.batch.progress_rows import name_of_record
 from tidegate.spark_consumer.spark.audit_sums import half_sums, joined_halves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Markers", "marker_records", "origin_of_token", "read_markers"]
+    from tidegate.schemas.topics import TopicNames
+
+__all__ = ["Markers", "marker_records", "origin_of_token", "read_markers", "under_their_tables"]
 
 _KINDS = ("STREAM_STARTED", "PARTITION_ANNOUNCED", "PARTITION_FINISHED", "PARTITION_GAP")
 _FAIL_FAST = {"mode": "FAILFAST"}
@@ -68,6 +71,18 @@ def read_markers(chosen: DataFrame, schema_of: Callable[[int], Mapping[str, Any]
     finished = _whole_markers(bodies.select("offset", f"{_member('PartitionFinished')}.*"))
     announced = bodies.select(f"{_member('PartitionAnnounced')}.child.*").where("token IS NOT NULL")
     return Markers(_origins(announced, finished), _totals(finished), filters, _gaps(bodies))
+
+
+def under_their_tables(markers: Markers, names: TopicNames, tables: Iterable[str]) -> Markers:
+    """Return the markers with the totals of topics beside data topics under these.
+
+    A changelog has the rows of both: a stream partition has written to one of them.
+    """
+    own = {names.data(beside(table)): names.data(table) for table in tables}
+    topic = F.col("topic")
+    for other, data_topic in own.items():
+        topic = F.when(F.col("topic") == other, data_topic).otherwise(topic)
+    return replace(markers, totals=markers.totals.withColumn("topic", topic))
 
 
 def _schemas(

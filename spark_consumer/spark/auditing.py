@@ -37,7 +37,11 @@ from tidegate.spark_consumer.spark.audit_judgement import (
     judge_transactions,
     kept,
 )
-from tidegate.spark_consumer.spark.audit_markers import marker_records, read_markers
+from tidegate.spark_consumer.spark.audit_markers import (
+    marker_records,
+    read_markers,
+    under_their_tables,
+)
 from tidegate.spark_consumer.spark.audit_rows import read_rows, sums_by_release
 from tidegate.spark_consumer.spark.redaction import hide_logins
 from tidegate.spark_consumer.spark.requirements import require_session
@@ -143,7 +147,8 @@ def audit_output(
                 tuple(gap for gap in markers.gaps if gap.from_us <= through_us),
             )
             step("stream partitions")
-            stream_partitions, without = judge_origins(markers, rows, scope)
+            of_tables = under_their_tables(markers, names, manifest.tables)
+            stream_partitions, without = judge_origins(of_tables, rows, scope)
         step("transactions")
         transactions = judge_transactions(sums_by_transaction(rows), scope)
         step("releases")

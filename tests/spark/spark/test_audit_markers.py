@@ -11,6 +11,7 @@ from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import ChecksumKind
 from tidegate.schemas.progress_codec import RECORD_SCHEMAS
+from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.spark import audit_markers
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -66,3 +67,14 @@ def test_a_topic_without_one_stream_is_refused(made):
     made.records = []
     with pytest.raises(ConfigError, match="no stream"):
         markers(made)
+
+
+def test_rows_that_were_read_on_demand_are_stated_for_their_table(made):
+    for token, table in (("p", "a"), ("q", "a__backfill"), ("r", "b__backfill")):
+        made.announce(token)
+        made.send(token, table, 5)
+        made.finish(token, end_us=9)
+    found = audit_markers.under_their_tables(markers(made), TopicNames("bank"), ["a", "c"])
+
+    topics = sorted((row.topic, row.mods) for row in found.totals.collect())
+    assert topics == [("bank.a", 1), ("bank.a", 1), ("bank.b__backfill", 1)]
