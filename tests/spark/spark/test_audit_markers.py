@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tests.spark.spark.audited_stream import AuditedStream, record, started
+from tests.topics import Topic
 from tidegate.lineage.errors import MixedEpochs
 from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS
 from tidegate.schemas.errors import ConfigError
@@ -70,6 +71,8 @@ def test_a_topic_without_one_stream_is_refused(made):
 
 
 def test_rows_that_were_read_on_demand_are_stated_for_their_table(made):
+    columns = made.topics["a"].versions
+    made.topics |= {name: Topic(name, columns, ["id"]) for name in ("a__backfill", "b__backfill")}
     for token, table in (("p", "a"), ("q", "a__backfill"), ("r", "b__backfill")):
         made.announce(token)
         made.send(token, table, 5)
