@@ -23,9 +23,11 @@ from tidegate.producer.errors import QueryRefused
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
+    FilesClosedRecord,
     HeartbeatRecord,
     PartitionEndRecord,
     PartitionEventRecord,
+    PartitionStartRecord,
 )
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChildPartition
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from tidegate.producer.backfill.read_partition import Key
     from tidegate.producer.backfill.requests import TableRequest, TableRequests
     from tidegate.producer.ports import ChangeStream, Response, RunningQuery
-    from tidegate.producer.records import PartitionStartRecord, StreamRecord
+    from tidegate.producer.records import StreamRecord
 
 __all__ = ["ChunkReads", "ChunkRows", "OnDemandStream"]
 
@@ -204,8 +206,10 @@ def _time_ns(record: StreamRecord) -> int:
             return record.timestamp_ns
         case PartitionEndRecord():
             return record.end_ns
-        case _:
+        case PartitionStartRecord() | ChildPartitionsRecord():
             return record.start_ns
+        case FilesClosedRecord():  # of no change stream
+            return 0
 
 
 # ---------------------------------------------------------------- waiting

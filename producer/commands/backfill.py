@@ -18,6 +18,7 @@ from tidegate.producer.backfill.requests import RunState, TableRequest
 from tidegate.producer.backfill.table_run import place_of
 from tidegate.producer.commands.fleet_reader import FleetReader
 from tidegate.producer.commands.this_user import this_user
+from tidegate.producer.datastream_source.description import FILES_DIALECT
 from tidegate.producer.kafka.backfill_topic import read_requests, write_request
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.record_filter import MOD_TYPES
@@ -160,6 +161,9 @@ def _options(config: ProducerConfig) -> dict[str, object]:
 
 def _require_published(config: ProducerConfig, records: FleetRecords, table: str) -> None:
     """Raise ConfigError for a table without a topic, and for a stream that takes no rows."""
+    if records.started.dialect == FILES_DIALECT:
+        message = "a stream of files has no tables that can be read"
+        raise ConfigError(message, hint="Start a backfill of the object in Datastream")
     names = config.topic_names
     if names.is_data(names.backfills):
         message = f"under this topic_template {names.backfills} is the topic of a table"

@@ -12,6 +12,7 @@ from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.backfill.on_demand import OnDemandStream
 from tidegate.producer.backfill.requests import TableRequests
 from tidegate.producer.commands.environment import filter_of, find_environment
+from tidegate.producer.commands.files_source import NoChannels
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream_source.stream import DatastreamFiles
@@ -96,8 +97,10 @@ def start(
 
 
 def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:
-    """Return the change stream, and beside it the tables that operators want to be read."""
+    """Return the stream; beside a change stream the tables that operators want to be read."""
     found, requests = parts.found, TableRequests()
+    if isinstance(found.channels, NoChannels):
+        return found.stream
     follower = RequestFollower(
         found.topics.backfills,
         requests,
@@ -141,11 +144,8 @@ def _reader_factory(
     def open_reader(
         query: do.StartQuery, deliver: Callable[[on.ReaderOutput], None]
     ) -> PartitionReader:
-        stream = parts.found.stream
-        if isinstance(stream, DatastreamFiles):
-            stream = stream.resumed(query.resumption)
         return PartitionReader(
-            stream,
+            stream.resumed(query.resumption) if isinstance(stream, DatastreamFiles) else stream,
             translator,
             token=query.token,
             query_id=query.query_id,

@@ -383,7 +383,7 @@ class KafkaPublisher:
         """Whether a message failed; a client that takes no more says only that it does not.
 
         Purged first: a client whose transaction has failed refuses messages some time before it
-        reports those that it has.  Whoever asks aborts in either case.
+        reports those that it has.  The caller aborts in either case.
         """
         with suppress(KafkaException):
             self._open.purge()

@@ -237,7 +237,9 @@ def test_a_permission_that_is_lost_is_named_and_nothing_is_lost(fleet):
     assert f"topic='{fleet.topic}'" in log
     assert "commit_timestamp_us=" in log
     attempts = [line for line in log.splitlines() if "transaction not committed" in line]
-    assert sum('"failure": "TOPIC_AUTHORIZATION_FAILED"' in line for line in attempts) <= 3, attempts
+    assert sum('"failure": "TOPIC_AUTHORIZATION_FAILED"' in line for line in attempts) <= 3, (
+        attempts
+    )
 
     everything = acl(AclBindingFilter, AclOperation.ANY, AclPermissionType.ANY)
     for answer in fleet.admin.delete_acls([everything]).values():

@@ -13,6 +13,7 @@ from tidegate.producer.backfill.requests import RunState, TableRequest, TableReq
 from tidegate.producer.backfill.table_run import RunPlace, chunk_token, wait_token
 from tidegate.producer.commands import backfill as command
 from tidegate.producer.commands.backfill import BackfillReport, change_backfill, start_backfill
+from tidegate.producer.datastream_source.description import FILES_DIALECT
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import ChildPartition, TokenSnapshot
 from tidegate.schemas.topics import TopicNames
@@ -32,6 +33,7 @@ class Fleet:
         self.tokens = {"a": NOW_US - 9, "b": NOW_US - 5, "tidegate-backfill/rest": NOW_US}
         self.stopped = set()
         self.filters = ()
+        self.dialect = "POSTGRESQL"
         self.history = PartitionHistory(epoch="e")
         self.requests = TableRequests()
         self.written = []
@@ -45,7 +47,7 @@ class Fleet:
         slots = (SimpleNamespace(tokens=tokens), SimpleNamespace(tokens=None))
         return SimpleNamespace(
             view=SimpleNamespace(slots=slots), history=self.history,
-            started=SimpleNamespace(filters=self.filters),
+            started=SimpleNamespace(filters=self.filters, dialect=self.dialect),
         )  # fmt: skip
 
     def wait(self, seconds):
@@ -193,6 +195,12 @@ def test_a_template_that_makes_the_topic_a_tables_is_refused(fleet):
 def test_a_stream_without_inserts_takes_no_rows(fleet):
     fleet.filters = ("producer.mod_types=UPDATE,DELETE",)
     with pytest.raises(ConfigError, match="leaves INSERTs out"):
+        start()
+
+
+def test_a_stream_of_files_has_no_table_to_read(fleet):
+    fleet.dialect = FILES_DIALECT
+    with pytest.raises(ConfigError, match="no tables that can be read"):
         start()
 
 

@@ -283,7 +283,7 @@ def test_a_produce_after_the_transaction_failed_reports_why_it_failed(publisher_
 
 
 def test_a_produce_that_is_quicker_than_the_reports_says_why_the_transaction_failed(publisher_on):
-    """The client takes no message before its reports have come: they are not waited for in vain."""
+    """The client takes no message before its reports have come: purging makes them come."""
 
     class PurgesLate(ScriptedClient):
         def poll(self, timeout):
