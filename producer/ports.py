@@ -355,8 +355,8 @@ class Catalogue(Protocol):
         """Return a change stream and its tables; `exists` is false if there is no such stream."""
         ...
 
-    def table(self, name: str, *, stream: str) -> TableSchema | None:
-        """Return a table as a change stream watches it now; None if there is no such table."""
+    def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
+        """Return a table as a change stream watches it now, or at a time; None if there is none."""
         ...
 
 

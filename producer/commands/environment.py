@@ -27,6 +27,7 @@ from tidegate.producer.spanner.forms import WINDOW_US, form_of
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.table_reads import SpannerTableReads
+from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.producer.spanner.validate import validate_stream
 from tidegate.producer.translation.beside_tables import require_other_names
 from tidegate.producer.translation.filtering import FilteredCatalogue
@@ -226,8 +227,7 @@ def find_environment(config: ProducerConfig) -> Environment:
         require_other_names(description.tables)
         require_mode(config, description, has_dead_letter=has_dead_letter)
         require_names(config, description)
-        tables = {table.name: table for table in description.tables}
-        backfilled = backfill_tables(config, tables)
+        backfilled = backfill_tables(config, (table.name for table in description.tables))
         exits.pop_all()
     return Environment(
         topics=names,
@@ -237,7 +237,11 @@ def find_environment(config: ProducerConfig) -> Environment:
         catalogue=catalogue,
         stream=BackfillStream(
             stream,
-            SpannerTableReads(channels, tables.get, query_options),
+            SpannerTableReads(
+                channels,
+                TablesAt(catalogue, stream=config.change_stream, tasks=tasks),
+                query_options,
+            ),
             tables=backfilled,
         ),
         query_options=query_options,

@@ -25,6 +25,7 @@ from tidegate.producer.kafka.backfill_topic import RequestFollower
 from tidegate.producer.metrics import producer_metrics
 from tidegate.producer.observer import Observer
 from tidegate.producer.spanner.table_reads import SpannerChunkReads
+from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.producer.translation.filtering import FilteringTranslator
 from tidegate.producer.translation.parking import ParkingTranslator
 from tidegate.program.garbage import collect_rarely
@@ -110,12 +111,8 @@ def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:
     )
     exits.callback(follower.close)
     follower.start()
-    reads = SpannerChunkReads(
-        found.channels,
-        lambda table: found.catalogue.table(table, stream=parts.config.change_stream),
-        found.query_options,
-        in_thread=found.tasks.in_thread,
-    )
+    tables = TablesAt(found.catalogue, stream=parts.config.change_stream, tasks=found.tasks)
+    reads = SpannerChunkReads(found.channels, tables, found.query_options)
     return OnDemandStream(found.stream, reads, requests)
 
 

@@ -30,6 +30,6 @@ class FilesCatalogue:
             tables=(),
         )
 
-    def table(self, name: str, *, stream: str) -> TableSchema | None:  # noqa: ARG002 - see the port
+    def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:  # noqa: ARG002 - see the port
         """Return None: a record of the table says what it has."""
         return None

@@ -117,16 +117,21 @@ class SpannerCatalogue:
             tables=self._tables(watched, filters_of(options)) if watched else (),
         )
 
-    def table(self, name: str, *, stream: str) -> TableSchema | None:
-        """Return a table as a change stream watches it now; None if there is no such table.
+    def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
+        """Return a table as a change stream watches it, now or at a time; None if there is none.
 
         A table that the stream no longer watches, or that exists no more, has records left: all of
         its columns count as watched.
         """
         schema, _, table = name.rpartition(".")
         wanted = _TableName(schema, table)
-        watched = {wanted: self._watched(stream, watches_all=False).get(wanted)}
-        found = self._tables(watched, filters_of(self._options(stream)), only_table=table)
+        watched = self._watched(stream, watches_all=False, read_ns=read_ns)
+        found = self._tables(
+            {wanted: watched.get(wanted)},
+            filters_of(self._options(stream, read_ns=read_ns)),
+            only_table=table,
+            read_ns=read_ns,
+        )
         return found[0] if found else None
 
     def every_table(self) -> tuple[TableSchema, ...]:
@@ -155,12 +160,13 @@ class SpannerCatalogue:
         is_default = schema == _DEFAULT_SCHEMAS[self._dialect()]
         return _TableName("" if is_default else schema, row["table_name"])
 
-    def _options(self, stream: str) -> dict[str, str]:
+    def _options(self, stream: str, *, read_ns: int | None = None) -> dict[str, str]:
         return {
-            row["option_name"]: row["option_value"] for row in self._rows(_OPTIONS, name=stream)
+            row["option_name"]: row["option_value"]
+            for row in self._rows(_OPTIONS, read_ns, name=stream)
         }
 
-    def _watched(self, stream: str, *, watches_all: bool) -> _Watched:
+    def _watched(self, stream: str, *, watches_all: bool, read_ns: int | None = None) -> _Watched:
         """Return the tables that a stream watches; those that it names, if not all."""
         if watches_all:
             names = [
@@ -168,16 +174,21 @@ class SpannerCatalogue:
             ]
             return {name: None for name in names if name.schema.upper() not in _SYSTEM_SCHEMAS}
         columns: dict[_TableName, set[str]] = {}
-        for row in self._rows(_STREAM_COLUMNS, name=stream):
+        for row in self._rows(_STREAM_COLUMNS, read_ns, name=stream):
             columns.setdefault(self._name(row), set()).add(row["column_name"])
         return {
             name: None if _is_set(row["all_columns"]) else frozenset(columns.get(name, ()))
-            for row in self._rows(_STREAM_TABLES, name=stream)
+            for row in self._rows(_STREAM_TABLES, read_ns, name=stream)
             for name in [self._name(row)]
         }
 
     def _tables(
-        self, wanted: _Watched, excludes: tuple[str, ...], *, only_table: str = ""
+        self,
+        wanted: _Watched,
+        excludes: tuple[str, ...],
+        *,
+        only_table: str = "",
+        read_ns: int | None = None,
     ) -> tuple[TableSchema, ...]:
         """Return the wanted tables that exist, by name; `only_table` narrows the queries.
 
@@ -190,12 +201,12 @@ class SpannerCatalogue:
             bound = {"name": only_table}
         key_positions = {
             (self._name(row), row["column_name"]): int(row["ordinal_position"])
-            for row in self._rows(keys_sql, **bound)
+            for row in self._rows(keys_sql, read_ns, **bound)
             # A column that an index only stores has no position.
             if row["ordinal_position"] is not None
         }
         columns: dict[_TableName, list[Column]] = {}
-        for row in self._rows(columns_sql, **bound):
+        for row in self._rows(columns_sql, read_ns, **bound):
             name = self._name(row)
             if name not in wanted:
                 continue
@@ -213,12 +224,15 @@ class SpannerCatalogue:
             for name in sorted(columns, key=lambda name: name.reported)
         )
 
-    def _rows(self, sql: str, **bound: str) -> Iterator[dict[str, Any]]:
+    def _rows(self, sql: str, read_ns: int | None = None, **bound: str) -> Iterator[dict[str, Any]]:
         """Run a query and yield its rows by lower-case column names; `{name}` is its parameter."""
         is_postgresql = bool(bound) and self._dialect() == POSTGRESQL
         marker, parameter = ("$1", "p1") if is_postgresql else ("@name", "name")
         request = ExecuteSqlRequest.pb()(sql=sql.replace("{name}", marker))
-        request.transaction.single_use.read_only.strong = True
+        if read_ns is None:
+            request.transaction.single_use.read_only.strong = True
+        else:
+            request.transaction.single_use.read_only.read_timestamp.FromNanoseconds(read_ns)
         for value in bound.values():
             request.params[parameter] = value
             request.param_types[parameter].code = TypeCode.STRING

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1.types import ReadRequest
 
-from tidegate.producer.errors import QueryRefused
+from tidegate.producer.errors import QueryError, QueryRefused
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerQuery
 from tidegate.producer.spanner.table_rows import ChunkDecoder, KeysDecoder, RowsDecoder
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from tidegate.producer.backfill.read_partition import Key, ReadPartition
     from tidegate.producer.backfill.read_plan import KeyRanges
     from tidegate.producer.backfill.table_run import RunPlace
-    from tidegate.producer.errors import QueryError
+    from tidegate.producer.ports import RunningQuery
     from tidegate.producer.records import DataChangeRecord
     from tidegate.producer.spanner.channel import SpannerChannels
     from tidegate.producer.spanner.forms import Decoder
+    from tidegate.producer.spanner.stream import SpannerResponse
+    from tidegate.producer.spanner.tables_at import TablesAt
     from tidegate.schemas.tables import Column, TableSchema
 
 __all__ = ["ChunkQuery", "SpannerChunkReads", "SpannerTableReads"]
@@ -38,40 +40,44 @@ _TOO_OLD = re.compile("read timestamp|staleness|version_retention|garbage", re.I
 
 
 class SpannerTableReads:
-    """Reads of the tables that a change stream watches: `tables` returns one as it is now."""
+    """Reads of the tables that a change stream watches, with the columns that they had then."""
 
     def __init__(
-        self,
-        channels: SpannerChannels,
-        tables: Callable[[str], TableSchema | None],
-        options: QueryOptions | None = None,
+        self, channels: SpannerChannels, tables: TablesAt, options: QueryOptions | None = None
     ) -> None:
         self._channels = channels
         self._tables = tables
         self._options = options or QueryOptions()
 
-    def keys(self, table: str, ranges: KeyRanges, *, read_ns: int) -> SpannerQuery:
+    def keys(self, table: str, ranges: KeyRanges, *, read_ns: int) -> RunningQuery:
         """Prepare a read of all keys."""
-        columns = self._table(table).key_columns
-        request = self._request(table, columns, read_ns=read_ns)
-        request.key_set.all_ = True
-        return self._query(request, KeysDecoder(ranges, width=len(columns)), read_ns=read_ns)
 
-    def rows(self, one: ReadPartition, *, read_ns: int) -> SpannerQuery:
+        def query(found: TableSchema) -> SpannerQuery:
+            columns = found.key_columns
+            request = self._request(table, columns, read_ns=read_ns)
+            request.key_set.all_ = True
+            return self._query(request, KeysDecoder(ranges, width=len(columns)), read_ns=read_ns)
+
+        return _OfTable(lambda: self._table(table, read_ns), query)
+
+    def rows(self, one: ReadPartition, *, read_ns: int) -> RunningQuery:
         """Prepare a read of the rows of a key range."""
-        columns = [
-            column
-            for column in self._table(one.table).columns
-            if column.is_watched or column.key_position is not None
-        ]
-        request = self._request(one.table, columns, read_ns=read_ns)
-        bounds = request.key_set.ranges.add()
-        _set_key(bounds.start_closed if one.after is None else bounds.start_open, one.after)
-        _set_key(bounds.end_closed, one.through)
-        return self._query(request, RowsDecoder(one, columns, read_ns=read_ns), read_ns=read_ns)
 
-    def _table(self, name: str) -> TableSchema:
-        found = self._tables(name)
+        def query(found: TableSchema) -> SpannerQuery:
+            columns = _read_columns(found)
+            request = self._request(one.table, columns, read_ns=read_ns)
+            bounds = request.key_set.ranges.add()
+            _set_key(bounds.start_closed if one.after is None else bounds.start_open, one.after)
+            _set_key(bounds.end_closed, one.through)
+            return self._query(request, RowsDecoder(one, columns, read_ns=read_ns), read_ns=read_ns)
+
+        return _OfTable(lambda: self._table(one.table, read_ns), query)
+
+    async def _table(self, name: str, read_ns: int) -> TableSchema:
+        try:
+            found = await self._tables.table(name, read_ns=read_ns)
+        except QueryError as error:
+            raise _explained(error) from error
         if found is None:
             message = "a table of the backfill does not exist any more"
             hint = "Start a new stream (tidegate-producer reset), without the table"
@@ -95,31 +101,21 @@ class SpannerTableReads:
 
 
 class SpannerChunkReads:
-    """Reads of chunks on Spanner's API: `backfill.on_demand.ChunkReads`.
-
-    `table` returns a table as it is now, and may block for as long as a query of the catalogue
-    takes; `in_thread` runs it beside the other queries.
-    """
+    """Reads of chunks on Spanner's API: `backfill.on_demand.ChunkReads`."""
 
     def __init__(
-        self,
-        channels: SpannerChannels,
-        table: Callable[[str], TableSchema | None],
-        options: QueryOptions | None = None,
-        *,
-        in_thread: Callable[[Callable[[], TableSchema | None]], Awaitable[TableSchema | None]],
+        self, channels: SpannerChannels, tables: TablesAt, options: QueryOptions | None = None
     ) -> None:
         self._channels = channels
-        self._table = table
+        self._tables = tables
         self._options = options or QueryOptions()
-        self._in_thread = in_thread
 
     async def chunk(self, place: RunPlace) -> ChunkQuery | None:
         """Prepare a read of the rows of a chunk; None if there is no such table."""
-        found = await self._in_thread(lambda: self._table(place.table))
+        found = await self._tables.table(place.table, read_ns=place.read_ns)
         if found is None:
             return None
-        columns = [one for one in found.columns if one.is_watched or one.key_position is not None]
+        columns = _read_columns(found)
         request = ReadRequest.pb()(
             table=place.table, columns=[one.name for one in columns], limit=place.rows
         )
@@ -139,15 +135,39 @@ class _TableQuery(SpannerQuery):
 
     def _failed(self, error: grpc.RpcError, session: str) -> QueryError:
         fields: dict[str, Any] = dict(self._interval)
-        found = self._channels.failed(error, session, what="read a table from Spanner", **fields)
-        details = str(found.fields["details"])
-        if found.code in ("FAILED_PRECONDITION", "OUT_OF_RANGE") and _TOO_OLD.search(details):
-            hint = (
-                "The backfill took longer than Spanner keeps old rows: raise the database's "
-                "version_retention_period (up to 7 days), and begin again (tidegate-producer reset)"
-            )
-            return QueryRefused(found.message, hint=hint, **found.fields)
-        return found
+        return _explained(
+            self._channels.failed(error, session, what="read a table from Spanner", **fields)
+        )
+
+
+class _OfTable:
+    """A query that can be made once its table is known: `ports.RunningQuery`."""
+
+    def __init__(
+        self,
+        table: Callable[[], Awaitable[TableSchema]],
+        make: Callable[[TableSchema], SpannerQuery],
+    ) -> None:
+        self._table = table
+        self._make = make
+        self._query: SpannerQuery | None = None
+        self._is_cancelled = False
+
+    async def next_size(self) -> int | None:
+        if self._query is None:
+            self._query = self._make(await self._table())
+            if self._is_cancelled:
+                self._query.cancel()
+        return await self._query.next_size()
+
+    async def receive(self) -> SpannerResponse:
+        assert self._query is not None, "`next_size` comes first"  # noqa: S101 - see the port
+        return await self._query.receive()
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        if self._query is not None:
+            self._query.cancel()
 
 
 class ChunkQuery(_TableQuery):
@@ -166,6 +186,22 @@ class ChunkQuery(_TableQuery):
     def rest(self) -> tuple[list[DataChangeRecord], Key | None]:
         """Return, once the query has ended, the records of the last rows, and the last key."""
         return self._chunk.rest()
+
+
+def _read_columns(table: TableSchema) -> list[Column]:
+    return [one for one in table.columns if one.is_watched or one.key_position is not None]
+
+
+def _explained(error: QueryError) -> QueryError:
+    """Return the error, with what to do if rows of that time are kept no more."""
+    details = str(error.fields.get("details", ""))
+    if error.code not in ("FAILED_PRECONDITION", "OUT_OF_RANGE") or not _TOO_OLD.search(details):
+        return error
+    hint = (
+        "The backfill took longer than Spanner keeps old rows: raise the database's "
+        "version_retention_period (up to 7 days), and begin again (tidegate-producer reset)"
+    )
+    return QueryRefused(error.message, hint=hint, **error.fields)
 
 
 def _set_key(target: ListValue, key: Key | None) -> None:

@@ -34,17 +34,17 @@ class BesideCatalogue:
         """Return a change stream and its tables, under their own names."""
         return self._catalogue.describe(stream)
 
-    def table(self, name: str, *, stream: str) -> TableSchema | None:
+    def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
         """Return a table under the name that was asked for; None if there is no such table.
 
         Raises SchemaError for a table of the database that has such a name itself.
         """
         own = table_of(name)
         if own == name:
-            return self._catalogue.table(name, stream=stream)
-        if self._catalogue.table(name, stream=stream) is not None:
+            return self._catalogue.table(name, stream=stream, read_ns=read_ns)
+        if self._catalogue.table(name, stream=stream, read_ns=read_ns) is not None:
             raise SchemaError(_message(name), hint=_HINT, table=name)
-        found = self._catalogue.table(own, stream=stream)
+        found = self._catalogue.table(own, stream=stream, read_ns=read_ns)
         return None if found is None else replace(found, name=name)
 
 

@@ -81,9 +81,9 @@ class FilteredCatalogue:
             raise ConfigError(message, hint=f"It watches {watched}")
         return replace(found, tables=tables)
 
-    def table(self, name: str, *, stream: str) -> TableSchema | None:
+    def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
         """Return a table as it is published; None if there is no such table."""
-        found = self._catalogue.table(name, stream=stream)
+        found = self._catalogue.table(name, stream=stream, read_ns=read_ns)
         return None if found is None else self._filter.narrowed_table(found)
 
 

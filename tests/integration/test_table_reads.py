@@ -8,7 +8,9 @@ from tests.integration.test_dialects import NAMED, TABLE, meaning, sides
 from tests.reading import decoded, received
 from tidegate.producer.backfill.read_plan import KeyRanges, read_partitions
 from tidegate.producer.errors import QueryRefused
+from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.table_reads import SpannerTableReads
+from tidegate.producer.spanner.tables_at import TablesAt
 
 pytestmark = pytest.mark.integration
 
@@ -16,8 +18,10 @@ __all__ = ["sides"]  # a fixture
 
 
 def reads_of(side):
-    tables = {table.name: table for table in side.description.tables}
-    return SpannerTableReads(side.channels, tables.get)
+    tables = TablesAt(
+        SpannerCatalogue(side.channels), stream=side.description.name, tasks=side.tasks
+    )
+    return SpannerTableReads(side.channels, tables)
 
 
 def planned(side, table, read_ns, **sizes):

@@ -9,6 +9,7 @@ from tidegate.producer.backfill import on_demand, requests, stream
 from tidegate.producer.backfill.read_plan import KeyRanges
 from tidegate.producer.spanner import table_rows
 from tidegate.producer.spanner.table_rows import ChunkDecoder, RowsDecoder
+from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.spark_consumer.checkpoint import schema_store
 from tidegate.spark_consumer.core import topic_schemas
 
@@ -100,10 +101,25 @@ def _own_names(_topic: str) -> str:
     return "bank.a__backfill"
 
 
+_table_at = TablesAt.table
+
+
+async def _of_now(self: Any, name: str, *, read_ns: int) -> Any:
+    del read_ns
+    return await _table_at(self, name, read_ns=None)
+
+
 _ON_DEMAND = "tests/unit/producer/backfill/test_on_demand.py"
 _STORE = "tests/unit/spark_consumer/checkpoint/test_schema_store.py"
 
 BROKEN_BACKFILLS = (
+    UnitMutant(
+        "rows of then with the columns of now",
+        (
+            "tests/unit/producer/spanner/test_tables_at.py::test_each_table_is_asked_for_once_at_a_time",
+        ),
+        ((TablesAt, "table", _of_now),),
+    ),
     UnitMutant(
         "a run that is announced behind what is later",
         (f"{_ON_DEMAND}::test_a_run_is_announced_before_the_first_record_of_a_later_time",),

@@ -77,7 +77,7 @@ class SimTables:
         """Return a table that there is now, or was."""
         return TableSchema(name, tuple(self._tables[name]))
 
-    def table(self, name: str, *, stream: str) -> TableSchema | None:
+    def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
         return None if name in self._dropped else self.schema(name)
 
     def describe(self, stream: str) -> Any:

@@ -68,7 +68,7 @@ TABLE = TableSchema(
 class Catalogue:
     """Knows the table."""
 
-    def table(self, name, *, stream):
+    def table(self, name, *, stream, read_ns=None):
         return TABLE if name == "Users" else None
 
 

@@ -122,6 +122,21 @@ def test_a_single_table_by_its_reported_name(catalogue):
     assert catalogue.table("nope", stream="All") is None
 
 
+@pytest.mark.parametrize("read_ns", [None, 1_704_164_645_000_001_000])
+def test_a_table_is_that_of_now_or_of_the_time_that_is_given(catalogue, spanner, read_ns):
+    assert catalogue.table("ledger", stream="Some", read_ns=read_ns) == LEDGER
+    times = [
+        one.transaction.single_use.read_only
+        for one in spanner.requests
+        if "change_stream" in getattr(one, "sql", "") or ".columns" in getattr(one, "sql", "")
+        or "index_columns" in getattr(one, "sql", "")
+    ]  # fmt: skip
+    assert len(times) == 5
+    for one in times:
+        assert one.strong == (read_ns is None)
+        assert read_ns is None or one.read_timestamp.ToNanoseconds() == read_ns
+
+
 def watched(table):
     return {column.name: column.is_watched for column in table.columns}
 

@@ -12,6 +12,7 @@ from tidegate.producer.backfill.table_run import RunPlace
 from tidegate.producer.errors import QueryInterrupted, QueryRefused
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.table_reads import SpannerChunkReads, SpannerTableReads
+from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
@@ -29,10 +30,31 @@ TABLE = TableSchema(
 KEY = ("s", None)
 
 
+class Catalogue:
+    """Knows one table, as it was at T."""
+
+    def __init__(self, table=TABLE):
+        self.found = table
+        self.asked = []
+        self.error = None
+
+    def table(self, name, *, stream, read_ns):
+        assert (stream, read_ns) == ("all", T_NS)
+        self.asked.append(name)
+        if self.error is not None:
+            raise self.error
+        return self.found if name == TABLE.name else None
+
+
 @pytest.fixture
-def reads(channels):
+def catalogue():
+    return Catalogue()
+
+
+@pytest.fixture
+def reads(channels, catalogue, tasks):
     options = QueryOptions(priority="LOW", tag="filling")
-    return SpannerTableReads(channels, {TABLE.name: TABLE}.get, options)
+    return SpannerTableReads(channels, TablesAt(catalogue, stream="all", tasks=tasks), options)
 
 
 @pytest.fixture
@@ -115,20 +137,42 @@ def test_other_errors_are_what_they_are(reads, spanner, tasks):
         list(decoded(reads.rows(part(), read_ns=T_NS), tasks))
 
 
-def test_a_table_that_is_gone_is_named(reads):
+def test_a_table_that_is_gone_is_named(reads, tasks):
+    query = reads.keys("Gone", KeyRanges(), read_ns=T_NS)
     with pytest.raises(SchemaError, match=r"does not exist any more.*Gone"):
-        reads.keys("Gone", KeyRanges(), read_ns=T_NS)
+        tasks.run(query.next_size)
+
+
+def test_a_restart_reads_the_columns_of_then_and_asks_for_them_once(
+    reads, spanner, tasks, catalogue
+):
+    """A column that was added since is unknown to Spanner at T, which would refuse the read."""
+    spanner.on_stream = rows("note", "1", "s")
+    for _ in range(2):
+        list(decoded(reads.rows(part(), read_ns=T_NS), tasks))
+    assert catalogue.asked == [TABLE.name]
+
+
+def test_a_catalogue_that_spanner_keeps_no_more_is_named_with_what_to_do(reads, tasks, catalogue):
+    details = "Read timestamp is past the version GC bound: version_retention_period"
+    catalogue.error = QueryRefused("refused", code="FAILED_PRECONDITION", details=details)
+    with pytest.raises(QueryRefused, match="version_retention_period") as caught:
+        tasks.run(reads.rows(part(), read_ns=T_NS).next_size)
+    assert "tidegate-producer reset" in caught.value.hint
+
+
+def test_a_query_that_is_cancelled_before_its_table_is_known_reads_nothing(reads, spanner, tasks):
+    query = reads.rows(part(), read_ns=T_NS)
+    query.cancel()
+    assert tasks.run(query.next_size) is None
+    assert len(spanner.requests) == 1, "the session"
 
 
 def chunk_reads(channels, tasks, table=TABLE):
-    names = []
-
-    def find(name):
-        names.append(name)
-        return table
-
+    catalogue = Catalogue(table)
     options = QueryOptions(priority="LOW", tag="filling")
-    return SpannerChunkReads(channels, find, options, in_thread=tasks.in_thread), names
+    tables = TablesAt(catalogue, stream="all", tasks=tasks)
+    return SpannerChunkReads(channels, tables, options), catalogue.asked
 
 
 def chunk_of(reads, tasks, after):

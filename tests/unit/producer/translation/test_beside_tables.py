@@ -21,7 +21,7 @@ class Catalogue:
     def describe(self, stream):
         return stream, tuple(self._tables)
 
-    def table(self, name, *, stream):
+    def table(self, name, *, stream, read_ns=None):
         assert stream == "Feed"
         return self._tables.get(name)
 

@@ -47,7 +47,7 @@ class Catalogue:
     def describe(self, _stream):
         return self.described
 
-    def table(self, name, *, stream):
+    def table(self, name, *, stream, read_ns=None):
         return next((table for table in self.described.tables if table.name == name), None)
 
 

@@ -43,7 +43,7 @@ class Catalogue:
         self.failures = list(failures)
         self.asked = []
 
-    def table(self, name, *, stream):
+    def table(self, name, *, stream, read_ns=None):
         assert stream == "s"
         self.asked.append(name)
         if self.failures:

@@ -63,7 +63,7 @@ class Fleet:
         for worker in (0, 1):
             self.restart(worker)
 
-    def table(self, name, *, stream="s"):
+    def table(self, name, *, stream="s", read_ns=None):
         return TableSchema(name, tuple(self.columns))
 
     def restart(self, worker):
