@@ -3,6 +3,7 @@
 A warm session and a real broker; two tables have changes.  Small releases are collected and written
 without Spark, large ones by Spark.  A mirror is merged with every release here, in place of every
 ten seconds, so its figures are those of one merge.  The function counts what it gets.
+Sinks by key have a query of their own: what they take is kept by Spark in any size of batch.
 """
 
 from __future__ import annotations
@@ -22,15 +23,21 @@ from benchmarks.consumer.large import broker
 from tests.spark.gate_rows import GATE_SCHEMA
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.mirror_by_key import DeltaMirrorByKeySink
+from tidegate.spark_consumer.sinks.delta.transactions_sink import DeltaTransactionsSink
 from tidegate.spark_consumer.sinks.function import FunctionSink
 from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink, TopicOrder
 from tidegate.spark_consumer.sinks.parquet import ParquetSink
+from tidegate.spark_consumer.sinks.parquet_by_key import ParquetByKeySink
+from tidegate.spark_consumer.sinks.parquet_transactions import ParquetTransactionsSink
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -57,8 +64,12 @@ def measure(options: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
             return [
                 line
                 for changes, collects in ((options.small, True), (options.large, False))
-                for line in _at(spark, f"{folder}/{changes}", bootstrap_servers, changes, options,
-                                collects=collects)
+                for line in (
+                    *_at(spark, f"{folder}/{changes}", changes, options, collects=collects,
+                         sinks=_sinks(bootstrap_servers, changes, collects=collects)),
+                    *_at(spark, f"{folder}/by_key/{changes}", changes, options, collects=collects,
+                         sinks=_BY_KEY),
+                )
             ]  # fmt: skip
         finally:
             spark.stop()
@@ -89,22 +100,16 @@ class _CpuSteps(Steps):
         self.cpu.clear()
 
 
-def _at(
-    spark: SparkSession,
-    folder: str,
-    bootstrap_servers: str,
-    changes: int,
-    options: argparse.Namespace,
-    *,
-    collects: bool,
-) -> list[dict[str, Any]]:
-    feed = Feed(f"sinks{changes}", tables=_TABLES, topic_partitions=2)
+def _sinks(
+    bootstrap_servers: str, changes: int, *, collects: bool
+) -> tuple[Callable[[Gate], Any], ...]:
+    """Return what makes the sinks of releases; tables of Iceberg have a benchmark of their own."""
 
     def topic(gate: Gate) -> OrderedTopicSink:
         output = KafkaOutputTopic(
             f"ordered{changes}", bootstrap_servers=bootstrap_servers, options={}, topic_partitions=1
         )
-        names = TopicNames(feed.prefix)
+        names = TopicNames(gate.feed.prefix)
         return OrderedTopicSink(
             output, names=names, order=TopicOrder.TOTAL, first_release=0,
             require_writer=gate.output.require_writer,
@@ -113,14 +118,36 @@ def _at(
     def counting(gate: Gate) -> FunctionSink:
         return FunctionSink(lambda frame, _: frame.count(), spark=gate.spark)
 
-    sinks = (
+    return (
         delta(DeltaChangelogSink),
         delta(DeltaMirrorSink),
         delta(DeltaHistorySink),
         lambda gate: ParquetSink(gate.spark, gate.output, is_direct=collects),
         topic,
         counting,
+        lambda gate: DeltaTransactionsSink(gate.spark, gate.output.root),
+        lambda gate: ParquetTransactionsSink(gate.output),
     )
+
+
+_BY_KEY: tuple[Callable[[Gate], Any], ...] = (
+    lambda gate: DeltaChangelogByKeySink(gate.spark, gate.output.root),
+    lambda gate: DeltaMirrorByKeySink(gate.spark, gate.output.root),
+    lambda gate: ParquetByKeySink(gate.spark, gate.output),
+)
+_PREFIXES = ("sink-", "hand-over-")
+
+
+def _at(
+    spark: SparkSession,
+    folder: str,
+    changes: int,
+    options: argparse.Namespace,
+    *,
+    sinks: tuple[Callable[[Gate], Any], ...],
+    collects: bool,
+) -> list[dict[str, Any]]:
+    feed = Feed(f"sinks{changes}", tables=_TABLES, topic_partitions=2)
     gate = Gate(spark, folder, feed, sinks=sinks, collects=collects)
     steps = gate.steps = _CpuSteps()
     ends: dict[int, Any] = {}
@@ -139,20 +166,26 @@ def _at(
         steps.forget()
         batch(frame, number)
         if number >= _WARM_UP:
-            for name, seconds in steps.seconds.items():
-                if name.startswith("sink-"):
-                    found.setdefault(name, []).append((seconds, steps.cpu[name]))
+            for sink in {_sink_of(name) for name in steps.seconds} - {""}:
+                names = [name for name in steps.seconds if _sink_of(name) == sink]
+                taken = sum(steps.seconds[one] for one in names)
+                found.setdefault(sink, []).append((taken, sum(steps.cpu[one] for one in names)))
     return [
         {
-            "sink": name.removeprefix("sink-"),
+            "sink": name,
             "changes": changes,
-            "written_by": "delta-rs" if collects else "Spark",
+            "release": "small" if collects else "large",
             "seconds": round(statistics.median(one for one, _ in taken), 3),
             "most": round(max(one for one, _ in taken), 3),
             "cpu_seconds": round(statistics.median(cpu for _, cpu in taken), 3),
         }
-        for name, taken in found.items()
+        for name, taken in sorted(found.items())
     ]
+
+
+def _sink_of(step: str) -> str:
+    """Return the sink of a step, "" for any other step; one by key has two."""
+    return next((step.removeprefix(one) for one in _PREFIXES if step.startswith(one)), "")
 
 
 def _frame(spark: SparkSession, rows: list[Record], path: str) -> DataFrame:
