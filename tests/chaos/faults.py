@@ -70,6 +70,8 @@ _CONSUMER_STEPS = (
     "sink-iceberg_changelog",
     "sink-iceberg_mirror",
     "sink-transactions",
+    "hand-over-changelog_by_key",
+    "hand-over-mirror_by_key",
 )
 _LONG_S = (_EXPIRED_AFTER_S, _EXPIRED_AFTER_S + 3.0)
 KINDS: dict[FaultKind, _Habit] = {

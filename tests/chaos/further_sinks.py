@@ -18,6 +18,7 @@ from tests.chaos.iceberg_sinks import (
     iceberg_changelogs,
     iceberg_cuts,
 )
+from tests.chaos.key_sinks import compare_changelog_by_key, compare_mirror_by_key
 from tests.chaos.transaction_rows import compare_transactions
 from tidegate.local_stack.judge.delta import ReleaseManifest, delta_files
 from tidegate.local_stack.judge.log import LoggedTransaction
@@ -25,6 +26,7 @@ from tidegate.local_stack.judge.source import SourceTable
 from tidegate.schemas.topics import HEADER_ORDER
 
 __all__ = [
+    "FIRST_SETTINGS",
     "ORDERED_TOPIC",
     "SETTINGS",
     "compare_histories",
@@ -35,8 +37,12 @@ __all__ = [
 
 ORDERED_TOPIC = "everything-in-order"
 
+_FIRST = "changelog,mirror,changelog_by_key,mirror_by_key"
+FIRST_SETTINGS = {"TIDEGATE_CONSUMER_SINKS": _FIRST}
+"""Of the first consumer: a mirror by key cannot join."""
+
 SETTINGS = {
-    "TIDEGATE_CONSUMER_SINKS": "changelog,mirror,history,parquet,iceberg_changelog,iceberg_mirror,"
+    "TIDEGATE_CONSUMER_SINKS": f"{_FIRST},history,parquet,iceberg_changelog,iceberg_mirror,"
     "topic,transactions,parquet_transactions",
     "TIDEGATE_CONSUMER_ORDERED_TOPIC": ORDERED_TOPIC,
 }
@@ -76,6 +82,21 @@ def compare_sinks(
             key for number in sorted(released) if number >= first for key in released[number]
         ]
         wrong["ordered_topic" if name == "topic" else name] = compare_keys(held, expected)
+    by_key = {
+        one.name: [row for file in _files(one) for row in file]
+        for one in sorted((output / "changelog_by_key").glob("*"))
+    }
+    wrong["changelog_by_key"] = compare_changelog_by_key(
+        by_key, {key for keys in released.values() for key in keys}
+    )
+    wrong["mirror_by_key"] = [
+        fault
+        for table, source in layout.items()
+        for fault in compare_mirror_by_key(
+            _rows(output / "mirror_by_key" / table), _rows(output / "mirror" / table),
+            table=table, key=source.key,
+        )
+    ]  # fmt: skip
     types = {one.table: one.types for one in found.changelogs}
     files = {
         "transactions": _files(output / "transactions"),

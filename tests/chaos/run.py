@@ -24,7 +24,7 @@ from tests.chaos.faults import (
 )
 from tests.chaos.figures import figures_of, heartbeat_versions
 from tests.chaos.fleet import Fleet
-from tests.chaos.further_sinks import SETTINGS, compare_sinks
+from tests.chaos.further_sinks import FIRST_SETTINGS, SETTINGS, compare_sinks
 from tests.chaos.lineage import Lineage
 from tests.chaos.opening import run_on_a_stack
 from tests.chaos.report import Report
@@ -207,13 +207,13 @@ class _Run:
     def _consumer(self) -> Program:
         """Return a process of the consumer, whose settings change over its restarts.
 
-        The first has changelog and mirror; the other sinks join with the second.  Every second one
-        lets Spark write small releases as well; what the one before had planned is replayed as it
-        was planned.
+        The first has changelog and mirror, and both by key; the other sinks join with the second.
+        Every second one lets Spark write small releases as well; what the one before had planned is
+        replayed as it was planned.
         """
         self._consumers += 1
         joins = self._consumers > 1
-        more = {**self._programs.more, **_READS_LITTLE, **(SETTINGS if joins else {})}
+        more = {**self._programs.more, **_READS_LITTLE, **(SETTINGS if joins else FIRST_SETTINGS)}
         programs = replace(self._programs, more=more, has_iceberg=joins)
         if self._consumers % 2 == 0:
             programs = replace(programs, more={**programs.more, _SMALL_RELEASE: "0"})
