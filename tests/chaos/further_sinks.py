@@ -18,7 +18,11 @@ from tests.chaos.iceberg_sinks import (
     iceberg_changelogs,
     iceberg_cuts,
 )
-from tests.chaos.key_sinks import compare_changelog_by_key, compare_mirror_by_key
+from tests.chaos.key_sinks import (
+    compare_changelog_by_key,
+    compare_mirror_by_key,
+    in_order_of_batches,
+)
 from tests.chaos.transaction_rows import compare_transactions
 from tidegate.local_stack.judge.delta import ReleaseManifest, delta_files
 from tidegate.local_stack.judge.log import LoggedTransaction
@@ -83,7 +87,7 @@ def compare_sinks(
         ]
         wrong["ordered_topic" if name == "topic" else name] = compare_keys(held, expected)
     by_key = {
-        one.name: [row for file in _files(one) for row in file]
+        one.name: in_order_of_batches(_files(one))
         for one in sorted((output / "changelog_by_key").glob("*"))
     }
     wrong["changelog_by_key"] = compare_changelog_by_key(

@@ -6,9 +6,18 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-__all__ = ["compare_changelog_by_key", "compare_mirror_by_key"]
+__all__ = ["compare_changelog_by_key", "compare_mirror_by_key", "in_order_of_batches"]
 
 _OF_KEYS = ("row_state", "order_key")
+
+
+def in_order_of_batches(files: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+    """Return the rows of a table's files as they were appended; `files` are in the order of names.
+
+    Names begin with the number of the slice, so they order the files of one batch.
+    """
+    batches = sorted((rows for rows in files if rows), key=lambda rows: rows[0]["batch"])
+    return [row for rows in batches for row in rows]
 
 
 def compare_changelog_by_key(

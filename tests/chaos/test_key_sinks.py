@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.key_sinks import compare_changelog_by_key, compare_mirror_by_key
+from tests.chaos.key_sinks import (
+    compare_changelog_by_key,
+    compare_mirror_by_key,
+    in_order_of_batches,
+)
 
 A, B, C = b"\x01", b"\x02", b"\x03"
 
@@ -26,6 +30,12 @@ def test_changes_by_key_that_differ_are_named(rows, fault):
     assert compare_changelog_by_key({"t": [change(C, 2), change(A), change(B)]}, {A, B, C}) == []
     (text,) = compare_changelog_by_key({"t": rows}, {A, B, C})
     assert fault in text
+
+
+def test_files_are_read_by_batch_and_within_one_by_name():
+    files = [[{"batch": 1, "n": 2}], [{"batch": 0, "n": 0}, {"batch": 0, "n": 1}], []]
+    files.append([{"batch": 1, "n": 3}])
+    assert [one["n"] for one in in_order_of_batches(files)] == [0, 1, 2, 3]
 
 
 def row(key, value, state="complete"):
