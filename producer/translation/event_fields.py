@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Callable
-from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,6 +23,7 @@ from tidegate.producer.translation.avro_fields import (
 from tidegate.producer.translation.values import NUMERIC_SCALE, converter
 from tidegate.schemas.debezium_schema import is_text
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.json_values import date_text, decimal_text, double_text, quoted
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 
@@ -38,8 +37,6 @@ JsonField: TypeAlias = Callable[[Any], str]
 """From a JSON value, null included, to its text in an event; raises SchemaError if unfit."""
 
 _NULL_TEXT = "null"
-_UNIX_EPOCH_DAY = date(1970, 1, 1).toordinal()
-_SPECIAL = {math.inf: '"Infinity"', -math.inf: '"-Infinity"'}
 
 
 def debezium_field(column_type: ColumnType) -> FieldWriter:
@@ -82,19 +79,19 @@ def _json_value(column_type: ColumnType, envelope: Envelope) -> JsonField:
     if code in {"INT64", "ENUM"}:
         return lambda value: str(convert(value))
     if code in {"FLOAT32", "FLOAT64"}:
-        return lambda value: _number(convert(value))
+        return lambda value: double_text(convert(value))
     if code == "BOOL":
         return lambda value: "true" if convert(value) else "false"
     if is_debezium and is_text(column_type):
         text = _plain_text(column_type)
-        return lambda value: _quoted(text(value))
+        return lambda value: quoted(text(value))
     if code == "NUMERIC" and column_type.annotation != "PG_NUMERIC":
         return lambda value: _decimal(convert(value))
     if code == "DATE":
-        return lambda value: f'"{date.fromordinal(convert(value) + _UNIX_EPOCH_DAY).isoformat()}"'
+        return lambda value: date_text(convert(value))
     if code == "JSON":
         return lambda value: _nested(convert(value))
-    return lambda value: _quoted(convert(value))
+    return lambda value: quoted(convert(value))
 
 
 def _plain_text(column_type: ColumnType) -> Callable[[Any], str]:
@@ -124,20 +121,10 @@ def _json_array(column_type: ColumnType, element: JsonField) -> JsonField:
 # ---------------------------------------------------------------- JSON's values
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _number(number: float) -> str:
-    """FLOAT32 and FLOAT64: a number, or the text that Spanner has for NaN and infinities."""
-    return '"NaN"' if math.isnan(number) else _SPECIAL.get(number) or repr(number)
-
-
 def _decimal(unscaled: bytes) -> str:
     """NUMERIC: a number with all its digits, without an exponent and trailing zeros."""
     number = Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-NUMERIC_SCALE)
-    text = f"{number:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return decimal_text(number)
 
 
 def _nested(text: str) -> str:
