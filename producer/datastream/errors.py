@@ -11,6 +11,7 @@
     ├── FileNamesCollide        two files of one minute cannot be distinguished
     ├── MisplacedFile           a file is not in the folder of a minute
     ├── MixedSources            events of several sources are in one location
+    ├── IncompleteRow           an event of Spanner has the changed columns alone
     └── MissingKeyColumn        an event names a key column that its row does not have
 
 `record` counts from 1, as lines of a JSON file do; 0 is the head of a file.
@@ -30,6 +31,7 @@ __all__ = [
     "FileCutShort",
     "FileDamaged",
     "FileNamesCollide",
+    "IncompleteRow",
     "InvalidEvent",
     "MisplacedFile",
     "MissingKeyColumn",
@@ -79,7 +81,7 @@ class InvalidEvent(DatastreamError):  # noqa: N818 - named for what was found
 class UnknownReadMethod(DatastreamError):  # noqa: N818 - named for what was found
     """`read_method` is not one of a known source."""
 
-    fix = "Use a stream from MySQL, Oracle, PostgreSQL, SQL Server or Salesforce"
+    fix = "Use a stream from MySQL, Oracle, PostgreSQL, SQL Server, Salesforce or Tidegate"
 
 
 class MissingSortKey(DatastreamError):  # noqa: N818 - named for what was found
@@ -110,6 +112,12 @@ class MixedSources(DatastreamError):  # noqa: N818 - named for what was found
     """Events of several sources, or of several logs of one source, are in one location."""
 
     fix = "Give each stream a path of its own: events of two sources have no common order"
+
+
+class IncompleteRow(DatastreamError):  # noqa: N818 - named for what was found
+    """An UPDATE of Spanner has the changed columns alone, and events may come out of order."""
+
+    fix = "Use a change stream with value_capture_type NEW_ROW or NEW_ROW_AND_OLD_VALUES"
 
 
 class MissingKeyColumn(DatastreamError):  # noqa: N818 - named for what was found

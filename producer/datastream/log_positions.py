@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["log_file_number", "oracle_record_set", "postgresql_lsn", "sql_server_lsn"]
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.order_key import sequence_pair
+
+__all__ = [
+    "log_file_number",
+    "oracle_record_set",
+    "postgresql_lsn",
+    "spanner_sequence",
+    "sql_server_lsn",
+]
 
 # Bounded digits, so that every part fits 64 bits.
 _LOG_FILE = re.compile(r"(.+)\.([0-9]{1,18})", re.ASCII | re.DOTALL)
 _POSTGRESQL_LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})", re.ASCII)
 _SQL_SERVER_LSN = re.compile(r"([0-9A-Fa-f]{1,8}):([0-9A-Fa-f]{1,8}):([0-9A-Fa-f]{1,4})", re.ASCII)
 _SQL_SERVER_BINARY = re.compile(r"0x([0-9A-Fa-f]{8})([0-9A-Fa-f]{8})([0-9A-Fa-f]{4})", re.ASCII)
+_SPANNER_SEQUENCE = re.compile(r"([0-9a-f]{16})([0-9a-f]{16})", re.ASCII)
 _RECORD_SET = re.compile(
     r"0x([0-9A-Fa-f]{1,16})\.([0-9A-Fa-f]{1,16})\.([0-9A-Fa-f]{1,16})", re.ASCII
 )
@@ -51,3 +61,17 @@ def oracle_record_set(rs_id: str) -> tuple[int, int, int] | None:
     """
     match = _RECORD_SET.fullmatch(rs_id.strip(" "))
     return None if match is None else (int(match[1], 16), int(match[2], 16), int(match[3], 16))
+
+
+def spanner_sequence(sequence: str) -> tuple[int, int] | None:
+    """Return the parts of a record sequence of Spanner.
+
+    Written as Spanner has it, or as the 32 hexadecimal digits of a sort key.
+    """
+    match = _SPANNER_SEQUENCE.fullmatch(sequence)
+    if match is not None:
+        return int(match[1], 16), int(match[2], 16)
+    try:
+        return sequence_pair(sequence)
+    except SchemaError:
+        return None

@@ -1,7 +1,8 @@
 """What each kind of source adds to an event: `source_metadata`, one class per source.
 
 Fields have the names of Datastream's page "Events and streams"; a field that a file does not have
-is None or empty.  What a file has beyond that table is in `further`, unchanged.
+is None or empty.  What a file has beyond that table is in `further`, unchanged.  The page has none
+for Spanner: those are of `docs/protocol.md`, 3.10.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "PostgreSqlMetadata",
     "SalesforceMetadata",
     "SourceMetadata",
+    "SpannerMetadata",
     "SqlServerMetadata",
     "metadata_of",
 ]
@@ -138,8 +140,48 @@ class SalesforceMetadata(_Metadata):
         return tuple(filter(None, (self.domain, self.object_name)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpannerMetadata(_Metadata):
+    """Of Spanner, in files that Tidegate writes."""
+
+    database: str | None
+    schema: str | None
+    """Empty for a table without one."""
+    table: str
+    tx_id: str | None
+    record_sequence: str | None
+    mod_number: int | None
+    commit_timestamp: int | None
+    """In microseconds since 1970, whatever the file's format."""
+    is_last_record_in_transaction_in_partition: bool | None
+    number_of_records_in_transaction: int | None
+    number_of_partitions_in_transaction: int | None
+    transaction_tag: str | None
+    is_system_transaction: bool | None
+    value_capture_type: str | None
+    captured_columns: tuple[str, ...]
+    """The columns that the payload holds; the others are not NULL, but unknown."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names that identify the object, the outermost first."""
+        return tuple(filter(None, (self.schema, self.table)))
+
+    @property
+    def is_whole_row(self) -> bool:
+        """Whether an event that is no deletion has the whole row."""
+        return self.change_type == "INSERT" or self.value_capture_type in _WHOLE_ROWS
+
+
+_WHOLE_ROWS = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+
 SourceMetadata: TypeAlias = (
-    MySqlMetadata | OracleMetadata | PostgreSqlMetadata | SqlServerMetadata | SalesforceMetadata
+    MySqlMetadata
+    | OracleMetadata
+    | PostgreSqlMetadata
+    | SqlServerMetadata
+    | SalesforceMetadata
+    | SpannerMetadata
 )
 
 
@@ -203,6 +245,29 @@ def metadata_of(
                 object_name=of.needed_text("object_name"),
                 domain=of.text("domain"),
                 further=of.rest(_known(SalesforceMetadata)),
+                **shared,
+            )
+        case SourceKind.SPANNER:
+            return SpannerMetadata(
+                database=of.text("database"),
+                schema=of.text("schema"),
+                table=of.needed_text("table"),
+                tx_id=of.text("tx_id"),
+                record_sequence=of.text("record_sequence"),
+                mod_number=of.number("mod_number"),
+                commit_timestamp=of.instant_us("commit_timestamp"),
+                is_last_record_in_transaction_in_partition=of.flag(
+                    "is_last_record_in_transaction_in_partition"
+                ),
+                number_of_records_in_transaction=of.number("number_of_records_in_transaction"),
+                number_of_partitions_in_transaction=of.number(
+                    "number_of_partitions_in_transaction"
+                ),
+                transaction_tag=of.text("transaction_tag"),
+                is_system_transaction=of.flag("is_system_transaction"),
+                value_capture_type=of.text("value_capture_type"),
+                captured_columns=of.texts("captured_columns"),
+                further=of.rest(_known(SpannerMetadata)),
                 **shared,
             )
 

@@ -6,6 +6,7 @@
     PostgreSQL         8 + 8     `source_timestamp` in microseconds, LSN
     SQL Server         8 + 10    `source_timestamp` in microseconds, LSN (4, 4 and 2 bytes)
     Salesforce         8         `source_timestamp` in microseconds
+    Spanner            any       the order key of the protocol (`schemas.order_key`)
 
 All integers are big endian; timestamps have 2^63 added, so that those before 1970 sort first.
 Keys of one source are compared with each other only.  They are the rules of Datastream's page
@@ -14,7 +15,7 @@ have one key.  Several changes may have one key: those of one binary log event, 
 UPDATE of a primary key.  They are in the order of their file.
 
 Oracle's rows that are read after a rollback (`oracle-supplementation`) sort as changes, by the same
-two fields.
+two fields.  A row of a backfill of Spanner has a place among the changes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tidegate.producer.datastream.log_positions import (
     log_file_number,
     oracle_record_set,
     postgresql_lsn,
+    spanner_sequence,
     sql_server_lsn,
 )
 from tidegate.producer.datastream.metadata import (
@@ -34,9 +36,12 @@ from tidegate.producer.datastream.metadata import (
     OracleMetadata,
     PostgreSqlMetadata,
     SalesforceMetadata,
+    SpannerMetadata,
     SqlServerMetadata,
 )
 from tidegate.producer.datastream.read_methods import ReadKind, ReadMethod
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.order_key import OrderKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,12 +72,12 @@ def order_key(
     Raises MissingSortKey if the fields that order the source's changes are absent or empty, and
     InvalidEvent if one has another notation or is out of range.
     """
-    if method.kind is ReadKind.BACKFILL:
+    if method.kind is ReadKind.BACKFILL and not _has_place(metadata):
         return BACKFILL_KEY
     at = source_timestamp_us + _EPOCH_OFFSET
     try:
         return _CHANGE + _encoded(metadata, at, position)
-    except struct.error as error:
+    except (struct.error, SchemaError) as error:
         message = "a field that orders changes is out of range"
         raise InvalidEvent.at(position, message, metadata=repr(metadata)) from error
 
@@ -91,6 +96,18 @@ def _encoded(metadata: SourceMetadata, at: int, position: Position) -> bytes:
             return _SQL_SERVER.pack(at, *_parsed("lsn", lsn, sql_server_lsn, position))
         case SalesforceMetadata():
             return _SALESFORCE.pack(at)
+        case SpannerMetadata(record_sequence=sequence, tx_id=transaction):
+            return OrderKey(
+                _present("commit_timestamp", metadata.commit_timestamp, position),
+                _present("tx_id", transaction, position),
+                _parsed("record_sequence", sequence, spanner_sequence, position),
+                _present("mod_number", metadata.mod_number, position),
+            ).encode()
+
+
+def _has_place(metadata: SourceMetadata) -> bool:
+    """Whether a row of a backfill was read at a time that is known."""
+    return isinstance(metadata, SpannerMetadata) and metadata.commit_timestamp is not None
 
 
 def _present(name: str, value: _Parsed | None, position: Position) -> _Parsed:

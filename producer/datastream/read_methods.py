@@ -2,6 +2,7 @@
 
 Documented and seen values differ: PostgreSQL's changes are documented as `postgres-cdc-wal`, and
 files hold `postgresql-cdc`.  Both are read.  Backfills are documented by their beginning.
+Those of Spanner are of the files that Tidegate writes itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class SourceKind(StrEnum):
     POSTGRESQL = "postgresql"
     SQL_SERVER = "sqlserver"
     SALESFORCE = "salesforce"
+    SPANNER = "spanner"
+    """Of Tidegate's own files; Datastream does not read Spanner."""
 
 
 class ReadKind(StrEnum):
@@ -41,6 +44,7 @@ _EXACT = {
     "postgresql-cdc": (SourceKind.POSTGRESQL, ReadKind.CDC),
     "sqlserver-cdc": (SourceKind.SQL_SERVER, ReadKind.CDC),
     "salesforce-cdc": (SourceKind.SALESFORCE, ReadKind.CDC),
+    "spanner-cdc": (SourceKind.SPANNER, ReadKind.CDC),
 }
 _BACKFILLS = {f"{kind.value}-backfill": kind for kind in SourceKind}
 

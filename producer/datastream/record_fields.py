@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tidegate.producer.datastream.errors import WrongSchema
+from tidegate.producer.datastream.errors import InvalidEvent, WrongSchema
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
 
 if TYPE_CHECKING:
     from tidegate.producer.datastream.position import Position
@@ -52,6 +54,20 @@ class RecordFields:
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 40:
             return int(value)
         raise self._refused(name, "a whole number")
+
+    def instant_us(self, name: str) -> int | None:
+        """Return a time in microseconds since 1970: a number of them, or a text with its zone.
+
+        Raises InvalidEvent for a text that is no time.
+        """
+        value = self._values.get(name)
+        if not isinstance(value, str):
+            return self.number(name)
+        try:
+            return parse_rfc3339_ns(value) // NS_PER_US
+        except SchemaError as error:
+            message = f"{self._path(name)} is not a time such as 2021-12-25T05:42:04.408123Z"
+            raise InvalidEvent.at(self._position, message, found=value[:_SHOWN_MAX]) from error
 
     def flag(self, name: str) -> bool | None:
         """Return a boolean."""

@@ -10,6 +10,7 @@ the metadata lacks is taken from them, and one that differs is an error.
     PostgreSQL   [ms, lsn]
     SQL Server   [ms, lsn], or [ms] alone
     Salesforce   [ms]
+    Spanner      [ms, commit timestamp in microseconds, tx_id, record_sequence, mod_number]
 
 Files of before 2021 have none.  Those of a backfill hold zeros and empty texts, and are not
 compared.
@@ -26,6 +27,7 @@ from tidegate.producer.datastream.log_positions import (
     log_file_number,
     oracle_record_set,
     postgresql_lsn,
+    spanner_sequence,
     sql_server_lsn,
 )
 from tidegate.producer.datastream.metadata import (
@@ -33,6 +35,7 @@ from tidegate.producer.datastream.metadata import (
     OracleMetadata,
     PostgreSqlMetadata,
     SalesforceMetadata,
+    SpannerMetadata,
     SqlServerMetadata,
 )
 from tidegate.producer.datastream.read_methods import ReadKind, ReadMethod
@@ -53,6 +56,12 @@ _FORMS: dict[type, tuple[tuple[str, _Parse | None], ...]] = {
     PostgreSqlMetadata: (("lsn", postgresql_lsn),),
     SqlServerMetadata: (("lsn", sql_server_lsn),),
     SalesforceMetadata: (),
+    SpannerMetadata: (
+        ("commit_timestamp", None),
+        ("tx_id", str),
+        ("record_sequence", spanner_sequence),
+        ("mod_number", None),
+    ),
 }
 """The fields that follow the timestamp; a text has what reads its notation, a number None."""
 _MAY_END_EARLY = (SqlServerMetadata,)

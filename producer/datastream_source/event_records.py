@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from tidegate.producer.datastream.errors import InvalidEvent
-from tidegate.producer.datastream.metadata import SalesforceMetadata
+from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
+from tidegate.producer.datastream.metadata import SalesforceMetadata, SpannerMetadata
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
@@ -135,8 +135,9 @@ class EventRecords:
         """Return the record of an event; `fields` are those of its file's schema.
 
         `file` names the file in a position, `place` is of `place_of`.  Raises InvalidEvent for a
-        value that is not of its column's type.
+        value that is not of its column's type, and IncompleteRow for an UPDATE that lacks columns.
         """
+        _require_whole_row(event)
         keys = event.metadata.key_columns
         form = self._form(event, fields, keys or (UUID_COLUMN,))
         order = f"{event.order_key.hex()}-{file}-{event.position.record:08x}"
@@ -193,6 +194,23 @@ class EventRecords:
 
 
 _FORMS_MAX = 256
+
+
+def _require_whole_row(event: Event) -> None:
+    """Raise IncompleteRow for an UPDATE of Spanner that has the changed columns alone.
+
+    Events may be published out of order, where the columns of two of them cannot be put together.
+    """
+    metadata = event.metadata
+    if event.is_deleted or not isinstance(metadata, SpannerMetadata) or metadata.is_whole_row:
+        return
+    message = "the payload is not the whole row"
+    raise IncompleteRow.at(
+        event.position,
+        message,
+        value_capture_type=metadata.value_capture_type,
+        captured=list(metadata.captured_columns),
+    )
 
 
 def _form_of(event: Event, shown: Sequence[tuple[str, str]], keys: Sequence[str]) -> _Form:

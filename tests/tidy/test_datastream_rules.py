@@ -35,6 +35,7 @@ def test_the_page_has_all_sections():
         "Publishing",
         "Discover",
         "Files",
+        "Files that Tidegate writes",
         "Not covered",
     ]
     assert len(rows(COVERED)) > 35

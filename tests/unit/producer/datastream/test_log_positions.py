@@ -8,6 +8,7 @@ from tidegate.producer.datastream.log_positions import (
     log_file_number,
     oracle_record_set,
     postgresql_lsn,
+    spanner_sequence,
     sql_server_lsn,
 )
 
@@ -64,3 +65,12 @@ def test_notations():
 )  # fmt: skip
 def test_another_notation_is_refused(parse, text):
     assert parse(text) is None
+
+
+@pytest.mark.parametrize(
+    ("sequence", "parts"),
+    [("00000007", (0, 7)), ("11-a", (17, 10)), (f"{17:016x}{10:016x}", (17, 10)),
+     ("0" * 16 + "f" * 16, (0, 2**64 - 1)), ("seven", None), ("", None), ("1" * 30, None)],
+)  # fmt: skip
+def test_sequences_of_spanner_in_both_notations(sequence, parts):
+    assert spanner_sequence(sequence) == parts

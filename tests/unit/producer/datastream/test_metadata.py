@@ -4,12 +4,13 @@ from dataclasses import fields
 
 import pytest
 
-from tidegate.producer.datastream.errors import WrongSchema
+from tidegate.producer.datastream.errors import InvalidEvent, WrongSchema
 from tidegate.producer.datastream.metadata import (
     MySqlMetadata,
     OracleMetadata,
     PostgreSqlMetadata,
     SalesforceMetadata,
+    SpannerMetadata,
     SqlServerMetadata,
     metadata_of,
 )
@@ -44,6 +45,16 @@ DOCUMENTED = {
         SalesforceMetadata, ("shop.example", "Account"),
         {"object_name": "Account", "domain": "shop.example", "is_deleted": False,
          "change_type": "INSERT", "primary_keys": ["Id"]},
+    ),
+    SourceKind.SPANNER: (
+        SpannerMetadata, ("shop", "Items"),
+        {"database": "d", "schema": "shop", "table": "Items", "primary_keys": ["Shop", "Sku"],
+         "is_deleted": False, "change_type": "UPDATE", "tx_id": "MTIz",
+         "record_sequence": "00000002", "mod_number": 1, "commit_timestamp": 1700000000123456,
+         "is_last_record_in_transaction_in_partition": True,
+         "number_of_records_in_transaction": 3, "number_of_partitions_in_transaction": 2,
+         "transaction_tag": "reprice", "is_system_transaction": False,
+         "value_capture_type": "NEW_ROW", "captured_columns": ["Shop", "Sku"]},
     ),
 }  # fmt: skip
 
@@ -99,3 +110,27 @@ def test_an_index_identifies_rows_where_there_is_no_primary_key():
     assert key(replication_index=["a"], primary_keys=["id"]) == ("id",)
     assert key(replication_index=["a"], primary_keys=[]) == ("a",)
     assert key() == ()
+
+
+def test_a_table_of_spanner_may_have_no_schema_and_its_time_is_a_number_or_text():
+    def found(**values):
+        return metadata_of(SourceKind.SPANNER, {"table": "t", "schema": "", **values}, HERE)
+
+    assert found().path == ("t",)
+    at = found(commit_timestamp="2023-11-14T22:13:20.123456Z").commit_timestamp
+    assert at == found(commit_timestamp=1_700_000_000_123_456).commit_timestamp
+    with pytest.raises(InvalidEvent, match=r"source_metadata\.commit_timestamp is not a time"):
+        found(commit_timestamp="yesterday")
+
+
+@pytest.mark.parametrize(
+    ("change_type", "capture", "is_whole"),
+    [("INSERT", "NEW_VALUES", True), ("UPDATE", "NEW_ROW", True), ("UPDATE", "NEW_VALUES", False),
+     ("UPDATE", "NEW_ROW_AND_OLD_VALUES", True), ("UPDATE", "OLD_AND_NEW_VALUES", False),
+     ("UPDATE", None, False)],
+)  # fmt: skip
+def test_an_update_of_spanner_is_a_whole_row_where_the_stream_captures_it(
+    change_type, capture, is_whole
+):
+    values = {"table": "t", "change_type": change_type, "value_capture_type": capture}
+    assert metadata_of(SourceKind.SPANNER, values, HERE).is_whole_row is is_whole

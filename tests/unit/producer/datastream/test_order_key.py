@@ -13,6 +13,7 @@ from tidegate.producer.datastream.metadata import metadata_of
 from tidegate.producer.datastream.order_key import BACKFILL_KEY, order_key
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.read_methods import SourceKind, read_method_of
+from tidegate.schemas.order_key import OrderKey
 
 HERE = Position("a.avro", 1)
 UINT32, UINT64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
@@ -27,6 +28,7 @@ def key(source, method="", at=0, **fields):
     found = read_method_of(method or {"postgresql": "postgres-cdc-wal"}.get(source) or {
         "mysql": "mysql-cdc-binlog", "oracle": "oracle-cdc-logminer",
         "sqlserver": "sqlserver-cdc", "salesforce": "salesforce-cdc",
+        "spanner": "spanner-cdc",
     }[source])  # fmt: skip
     return order_key(found, metadata, source_timestamp_us=at, position=HERE)
 
@@ -80,6 +82,27 @@ def test_salesforce_by_time(left, right):
     assert_same_order(left, right, [key("salesforce", at=at) for at in (left, right)])
 
 
+PLACES = st.tuples(
+    st.integers(0, 2**53), st.sampled_from(["a", "b", "aa"]), st.tuples(UINT64, UINT64), UINT32
+)
+
+
+def place(at, transaction, sequence, number):
+    return {
+        "commit_timestamp": at, "tx_id": transaction, "mod_number": number,
+        "record_sequence": f"{sequence[0]:x}-{sequence[1]:x}",
+    }  # fmt: skip
+
+
+@given(PLACES, PLACES, TIMES)
+def test_spanner_by_its_own_order_whatever_the_read_and_the_time(left, right, at):
+    keys = [key("spanner", at=at, **place(*left)),
+            key("spanner", "spanner-backfill", **place(*right))]  # fmt: skip
+    orders = [OrderKey(*one).encode() for one in (left, right)]
+    assert_same_order(*orders, keys)
+    assert [one[1:] for one in keys] == orders
+
+
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_history_is_put_in_order_and_rows_of_a_backfill_before_it(source, seed):
@@ -128,6 +151,10 @@ def test_the_bytes_are_those_of_the_description():
         ("oracle", {"rs_id": "0x1.2.3"}, "ssn"),
         ("postgresql", {}, "lsn"),
         ("sqlserver", {}, "lsn"),
+        *(
+            ("spanner", {n: v for n, v in place(1, "a", (0, 1), 0).items() if n != name}, name)
+            for name in place(1, "a", (0, 1), 0)
+        ),
     ],
 )
 def test_a_change_without_its_place_is_refused(source, fields, name):
@@ -144,6 +171,9 @@ def test_a_change_without_its_place_is_refused(source, fields, name):
         ("oracle", {"rs_id": "1.2", "ssn": 1}),
         ("postgresql", {"lsn": "x"}),
         ("sqlserver", {"lsn": "16/CB002DB0"}),
+        ("spanner", place(1, "a", (0, 1), 0) | {"record_sequence": "x"}),
+        ("spanner", place(2**64, "a", (0, 1), 0)),
+        ("spanner", place(1, "a", (0, 1), -1)),
     ],
 )
 def test_a_place_in_another_notation_is_refused(source, fields):

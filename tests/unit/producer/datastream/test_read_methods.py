@@ -22,6 +22,9 @@ KNOWN = {
     "salesforce-backfill": ("salesforce", "backfill"),
     "sqlserver-cdc": ("sqlserver", "cdc"),
     "sqlserver-backfill": ("sqlserver", "backfill"),
+    # Of Tidegate's own files.
+    "spanner-cdc": ("spanner", "cdc"),
+    "spanner-backfill": ("spanner", "backfill"),
     # Not documented, and in real files.
     "postgresql-cdc": ("postgresql", "cdc"),
     "oracle_dump": ("oracle", "backfill"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.producer.datastream.errors import WrongSchema
+from tidegate.producer.datastream.errors import InvalidEvent, WrongSchema
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.record_fields import RecordFields
 
@@ -24,6 +24,14 @@ def test_numbers_may_be_text_and_text_numbers():
     assert of(x=363_552).text("x") == "363552"
     assert of(x="363552").number("x") == 363_552
     assert of(x=-5).number("x") == -5
+
+
+def test_times_are_microseconds_or_text_with_a_zone():
+    assert of(x=5).instant_us("x") == of(x="1970-01-01T00:00:00.000005Z").instant_us("x") == 5
+    assert of(x="1970-01-01T01:00:00+01:00").instant_us("x") == 0
+    assert of().instant_us("x") is None
+    with pytest.raises(InvalidEvent, match=r"m\.x is not a time.*record=4"):
+        of(x="noon").instant_us("x")
 
 
 def test_arrays_and_joined_names():

@@ -16,6 +16,7 @@ METHODS = {
     "postgresql": "postgresql-cdc",
     "sqlserver": "sqlserver-cdc",
     "salesforce": "salesforce-cdc",
+    "spanner": "spanner-cdc",
 }
 KEYS = {
     "mysql": ([AT_MS, "mysql-bin.000014", 48351],
@@ -25,6 +26,9 @@ KEYS = {
     "postgresql": ([AT_MS, "16/CB002DB0"], {"lsn": "16/CB002DB0"}),
     "sqlserver": ([AT_MS, "00000025:00000728:0003"], {"lsn": "00000025:00000728:0003"}),
     "salesforce": ([AT_MS], {}),
+    "spanner": ([AT_MS, AT_MS * 1_000 + 999, "MTIz", f"{0x11:016x}{0xA:016x}", 1],
+                {"commit_timestamp": AT_MS * 1_000 + 999, "tx_id": "MTIz",
+                 "record_sequence": f"{0x11:016x}{0xA:016x}", "mod_number": 1}),
 }  # fmt: skip
 
 
@@ -59,6 +63,7 @@ def test_what_only_they_have_is_taken_from_them(source):
     [
         ("mysql", 1, "mysql-bin.000015"), ("mysql", 1, "other-bin.000014"), ("mysql", 2, 48352),
         ("oracle", 1, 1), ("oracle", 2, "0x0073c9.000a4e4c.01d1"), ("oracle", 3, 68),
+        ("spanner", 1, 1), ("spanner", 2, "MTI0"), ("spanner", 3, "0" * 32), ("spanner", 4, 0),
         ("postgresql", 1, "16/CB002DB1"), ("sqlserver", 1, "00000025:00000728:0004"),
     ],
 )  # fmt: skip
@@ -100,6 +105,8 @@ def test_a_part_of_another_type_is_refused(source, place, other):
 
 def test_one_place_may_be_written_in_two_ways():
     check("postgresql", [AT_MS, "16/cb002db0"], {"lsn": "16/CB002DB0"})
+    place, fields = KEYS["spanner"]
+    check("spanner", place, {**fields, "record_sequence": "11-a"})
     check("oracle", [AT_MS, 1, " 0x0073c9.000a4e4c.01d0 ", 2],
           {"scn": 1, "rs_id": "0x0073c9.000a4e4c.01d0", "ssn": 2})  # fmt: skip
 

@@ -10,8 +10,10 @@ import fastavro
 import pytest
 
 from tests.datastream_files import SOURCES, avro_bytes, history, json_bytes, schema_of
-from tidegate.producer.datastream.errors import InvalidEvent
+from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
+from tidegate.producer.datastream.event import parse_event
 from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source.event_records import (
     EventRecords,
     file_and_record,
@@ -21,6 +23,7 @@ from tidegate.producer.datastream_source.event_records import (
 )
 from tidegate.producer.translation.values import converter
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.order_key import OrderKey
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 REAL = Path(
@@ -229,3 +232,37 @@ def test_the_place_can_be_read_from_a_record():
     assert record.transaction_tag == "o/a.avro"
     with pytest.raises(SchemaError, match="file and record"):
         file_and_record("x")
+
+
+def of_spanner(change_type, capture):
+    event = history("postgresql", random.Random(1), 1)[0]
+    at_us = event["source_timestamp"] * 1_000 + 7
+    event |= {"read_method": "spanner-cdc", "payload": {"id": 1, "note": None}}
+    event["sort_keys"] = [event["source_timestamp"], at_us, "t", f"{3:032x}", 0]
+    event["source_metadata"] = {
+        "database": "d", "schema": "", "table": "Orders", "primary_keys": ["id"],
+        "is_deleted": change_type == "DELETE", "change_type": change_type, "tx_id": "t",
+        "record_sequence": "00000003", "mod_number": 0, "commit_timestamp": at_us,
+        "value_capture_type": capture, "captured_columns": ["id"],
+    }  # fmt: skip
+    return EventRecords().record_of(
+        parse_event(event, Position("o/a.avro", 4)), None, file=FILE, release_us=9,
+        place=place_of(7, 2),
+    )  # fmt: skip
+
+
+def test_an_event_of_spanner_is_a_row_in_spanners_order():
+    record = of_spanner("UPDATE", "NEW_ROW")
+    (mod,) = record.mods
+    assert (record.table_name, record.mod_type, mod.keys) == ("Orders", "INSERT", {"id": "1"})
+    at_us = history("postgresql", random.Random(1), 1)[0]["source_timestamp"] * 1_000 + 7
+    order = OrderKey(at_us, "t", (0, 3), 0).encode().hex()
+    assert mod.new_values["_datastream_order"] == f"01{order}-{FILE}-00000004"
+
+
+@pytest.mark.parametrize("capture", ["OLD_AND_NEW_VALUES", "NEW_VALUES"])
+def test_an_update_of_spanner_without_the_whole_row_is_refused(capture):
+    with pytest.raises(IncompleteRow, match=rf"record=4.*{capture}.*Use a change stream with"):
+        of_spanner("UPDATE", capture)
+    assert of_spanner("INSERT", capture).mod_type == "INSERT"
+    assert of_spanner("DELETE", capture).mod_type == "DELETE"
