@@ -16,7 +16,7 @@ __all__ = ["date_text", "decimal_text", "double_text", "float_text", "quoted"]
 _UNIX_EPOCH_DAY = date(1970, 1, 1).toordinal()
 _SPECIAL = {math.inf: '"Infinity"', -math.inf: '"-Infinity"'}
 _FLOAT32 = struct.Struct(">f")
-_FLOAT32_DIGITS = range(6, 9)
+_FLOAT32_DIGITS = range(1, 9)
 
 
 def quoted(text: str) -> str:
