@@ -20,6 +20,8 @@ __all__ = ["READ_METHOD", "event_facts", "facts_as_json", "record_facts"]
 
 READ_METHOD = "spanner-cdc"
 
+_MS_PER_SECOND = 1_000
+
 _SHARED = (
     "is_last_record_in_transaction_in_partition",
     "number_of_records_in_transaction",
@@ -102,17 +104,15 @@ def facts_as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event's facts as JSON shows them: times are text."""
     metadata = facts["source_metadata"]
     commit_us = metadata["commit_timestamp"]
-    at = _text(commit_us)[: -len("456Z")] + "Z"
+    at_ms = commit_us // US_PER_MS
+    second = format_rfc3339(at_ms // _MS_PER_SECOND * _MS_PER_SECOND * US_PER_MS * NS_PER_US)
+    at = f"{second[:-1]}.{at_ms % _MS_PER_SECOND:03d}Z"
     return {
         **facts,
         "read_timestamp": at,
         "source_timestamp": at,
-        "source_metadata": {**metadata, "commit_timestamp": _text(commit_us)},
+        "source_metadata": {**metadata, "commit_timestamp": format_rfc3339(commit_us * NS_PER_US)},
     }
-
-
-def _text(at_us: int) -> str:
-    return format_rfc3339(at_us * NS_PER_US)
 
 
 def _event_id(stream: str, commit_us: int, transaction: str, sequence: str) -> str:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["DatastreamWriter"]
 
 
-
 class DatastreamWriter(EventWriter):
     """Writes mods as events of Datastream; thread-safe."""
 
@@ -98,4 +97,3 @@ class DatastreamWriter(EventWriter):
         # A column that was not captured has no name here either: null is a value.
         payload = self._row_text(captured, mod, facts["source_metadata"]["captured_columns"])
         return f'{json_text(facts_as_json(facts))[:-1]},"{PAYLOAD}":{payload}}}'
-

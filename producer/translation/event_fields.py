@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.producer.translation.avro_fields import (
@@ -37,6 +37,8 @@ JsonField: TypeAlias = Callable[[Any], str]
 """From a JSON value, null included, to its text in an event; raises SchemaError if unfit."""
 
 _NULL_TEXT = "null"
+_EXACT = Context(prec=200)
+"""Python's default rounds to 28 digits, and a NUMERIC has up to 38."""
 
 
 def debezium_field(column_type: ColumnType) -> FieldWriter:
@@ -123,7 +125,9 @@ def _json_array(column_type: ColumnType, element: JsonField) -> JsonField:
 
 def _decimal(unscaled: bytes) -> str:
     """NUMERIC: a number with all its digits, without an exponent and trailing zeros."""
-    number = Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-NUMERIC_SCALE)
+    number = Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(
+        -NUMERIC_SCALE, context=_EXACT
+    )
     return decimal_text(number)
 
 

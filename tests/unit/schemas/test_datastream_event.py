@@ -73,6 +73,17 @@ def test_json_has_times_as_text():
     assert facts()["source_metadata"]["commit_timestamp"] == SOURCE["commit_timestamp"]
 
 
+@pytest.mark.parametrize(
+    ("commit_us", "at"),
+    [(1_700_000_000_000_000, "2023-11-14T22:13:20.000Z"),
+     (1_700_000_000_000_999, "2023-11-14T22:13:20.000Z"),
+     (1_700_000_000_010_000, "2023-11-14T22:13:20.010Z"), (0, "1970-01-01T00:00:00.000Z")],
+)  # fmt: skip
+def test_json_has_milliseconds_of_whole_seconds_too(commit_us, at):
+    shown = facts_as_json(facts(commit_timestamp=commit_us))
+    assert shown["read_timestamp"] == shown["source_timestamp"] == at
+
+
 def test_coordinates_that_are_not_unicode_are_refused():
     with pytest.raises(SchemaError, match="not Unicode"):
         facts(server_transaction_id="\ud800")

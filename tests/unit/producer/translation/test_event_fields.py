@@ -156,3 +156,10 @@ def test_dates_and_numbers_that_are_not_what_they_look_like_are_refused():
     for code, value in (("DATE", "2023-02-30"), ("NUMERIC", "1e40"), ("TIMESTAMP", "yesterday")):
         with pytest.raises(SchemaError):
             debezium_field(ColumnType(code))(value)
+
+
+@pytest.mark.parametrize(
+    "number", ["10000000000000000000.000000001", "-99999999999999999999999999999.999999999"]
+)
+def test_a_numeric_keeps_more_digits_than_pythons_default(number):
+    assert json_field(ColumnType("NUMERIC"), Envelope.DATASTREAM)(number) == number
