@@ -31,6 +31,7 @@ SINKS = (
     "topic",
     "transactions",
     "parquet_transactions",
+    "datastream_files",
     "changelog_by_key",
     "mirror_by_key",
     "parquet_by_key",
@@ -106,7 +107,8 @@ class ConsumerConfig(TableSettings):
     sinks: str = Field(
         default="changelog,mirror",
         description="What releases are written to, comma-separated: changelog, mirror, history, "
-        "parquet, iceberg_changelog, iceberg_mirror, topic, transactions, parquet_transactions; "
+        "parquet, iceberg_changelog, iceberg_mirror, topic, transactions, parquet_transactions, "
+        "datastream_files; "
         "without waiting for the watermark, in the order of each key: changelog_by_key, "
         "mirror_by_key, parquet_by_key. "
         "One that is added later takes part from the next release on, a mirror or history with "
@@ -128,6 +130,23 @@ class ConsumerConfig(TableSettings):
         ge=1,
         validate_default=True,
         description="Topic partitions that the ordered topic is created with if it is missing",
+    )
+    datastream_files_format: Literal["avro", "jsonl", "jsonl.gz"] = Field(
+        default="avro",
+        description="Form of the files of the sink datastream_files: avro; jsonl, a JSON object "
+        "per line; jsonl.gz, that with gzip. A release that has begun keeps its own",
+    )
+    datastream_files_rows_max: int = Field(
+        default=100_000,
+        ge=1,
+        description="Changes after which a file of the sink datastream_files ends",
+    )
+    datastream_files_bytes_max: int = Field(
+        default=16 * 1024**2,
+        ge=1,
+        le=256 * 1024**2,
+        description="Bytes of the values in Kafka after which it ends too; a file has about twice "
+        "as many in Avro, six times in JSON",
     )
     catalog_schema: str = Field(
         default="",

@@ -1,7 +1,8 @@
 """Which record of a release it is that Spark could not decode.
 
-Spark's error names no record, and a task of it fails at the first of many.  So the records are
-decoded once more, one after the other in the driver, which names the first that it cannot decode.
+Spark's error names no record, and a task of it fails at the first of many; a sink that decodes
+records itself does not know where they stand.  So the records are decoded once more, one after the
+other in the driver, which names the first that it cannot decode.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.errors import UndecodableRecord
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ _COLUMNS = ("topic", "topic_partition", "offset", "order_key", "key", "value", "
 def naming_undecodable(
     rows: DataFrame, topics: Mapping[str, TopicSchemas], *, release: int
 ) -> Iterator[None]:
-    """Within the block, raise UndecodableRecord with its place where Spark cannot decode a record.
+    """Within the block, raise UndecodableRecord with its place where a record cannot be decoded.
 
     `rows` are the release's, with every column of a record; they must be readable still.
     """
@@ -43,7 +45,8 @@ def naming_undecodable(
         yield
     except Exception as error:
         text = str(error)
-        if any(sign in text for sign in _OF_DECODING):
+        is_of_a_sink = isinstance(error, UndecodableRecord)
+        if is_of_a_sink or any(sign in text for sign in _OF_DECODING):
             _decode_each(rows, topics, release=release)
         raise
 

@@ -32,6 +32,7 @@ from tidegate.spark_consumer.library.own_sinks import named_sink, require_functi
 from tidegate.spark_consumer.library.query import TidegateQuery
 from tidegate.spark_consumer.library.settings import load_settings, require_option
 from tidegate.spark_consumer.sinks.batch_function import BatchFunctionSink
+from tidegate.spark_consumer.sinks.datastream.sink import DATASTREAM_FILES
 from tidegate.spark_consumer.sinks.delta.transactions_sink import TRANSACTIONS
 from tidegate.spark_consumer.sinks.function import FunctionSink
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
@@ -192,6 +193,22 @@ class StreamBuilder:
         mode.
         """
         return self._add(_of_mode(mode, PARQUET, PARQUET_TRANSACTIONS, PARQUET_BY_KEY), path)
+
+    def datastream_files(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        format: str = "avro",  # noqa: A002 - Spark's name
+    ) -> Self:
+        """Write each change as an event in a file, in the layout of Google's Datastream.
+
+        Files are `<output>/datastream_files/<object>/yyyy/mm/dd/hh/mm/<file>`; `path` ends in
+        `/datastream_files`, and without it the folder is that of `output`.  The format is `avro`,
+        `jsonl` or `jsonl.gz`, and checked by `start`.  Raises ConfigError for another path, or one
+        of another output.
+        """
+        self._options["datastream_files_format"] = format
+        return self._add(DATASTREAM_FILES, path)
 
     def iceberg(
         self,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 
-__all__ = ["decode_rows", "find_undecodable"]
+__all__ = ["RowDecoder", "decode_rows", "find_undecodable"]
 
 # What fastavro raises for bytes that are not of the schema: it has no error of its own for that.
 _NOT_OF_THE_SCHEMA = (
@@ -49,7 +49,7 @@ def decode_rows(
     with_value = [row for row in rows if row["value"] is not None]
     if not with_value:
         return []
-    decoder = _Decoder(schemas, release)
+    decoder = RowDecoder(schemas, release=release)
     return [decoder.decoded(row) for row in with_value]
 
 
@@ -57,7 +57,7 @@ def find_undecodable(
     rows: Iterable[Mapping[str, Any]], schemas: TopicSchemas
 ) -> Iterator[tuple[Mapping[str, Any], UndecodableRecord]]:
     """Yield the rows of one topic that `decode_rows` refuses, each with its error."""
-    decoder = _Decoder(schemas, release=0)
+    decoder = RowDecoder(schemas, release=0)
     for row in rows:
         if row["value"] is not None:
             try:
@@ -66,10 +66,11 @@ def find_undecodable(
                 yield row, error
 
 
-class _Decoder:
-    """Decodes the rows of one topic in one release."""
+class RowDecoder:
+    """Decodes the rows of one topic in one release, one by one."""
 
-    def __init__(self, schemas: TopicSchemas, release: int) -> None:
+    def __init__(self, schemas: TopicSchemas, *, release: int) -> None:
+        """Raise SchemaError for schemas that do not fit each other."""
         self._table = schemas.table
         self._release = release
         self._keys = _Records(schemas, schemas.key_schema, "key")
@@ -86,6 +87,7 @@ class _Decoder:
                 self._older_columns[schema_id] = list(known)
 
     def decoded(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a change as `decode_rows` does; raises UndecodableRecord."""
         value_id, change = self._values.read(row)
         _, key = self._keys.read(row)
         source = change["source"]

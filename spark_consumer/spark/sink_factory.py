@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.stream_start import recorded_start
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.cadence import (
     CHANGELOG,
@@ -16,6 +19,13 @@ from tidegate.spark_consumer.core.hand_over import (
     CHANGELOG_BY_KEY,
     MIRROR_BY_KEY,
     PARQUET_BY_KEY,
+)
+from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
+from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
+from tidegate.spark_consumer.sinks.datastream.sink import (
+    DATASTREAM_FILES,
+    DatastreamFilesSink,
+    FileSettings,
 )
 from tidegate.spark_consumer.sinks.delta.catalog_names import SCHEMAS, CatalogNames
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
@@ -109,6 +119,14 @@ def make_sinks(
         PARQUET: lambda: ParquetSink(spark, output, is_direct=direct is not None),
         TRANSACTIONS: lambda: DeltaTransactionsSink(spark, output.root),
         PARQUET_TRANSACTIONS: lambda: ParquetTransactionsSink(output),
+        DATASTREAM_FILES: lambda: DatastreamFilesSink(
+            output,
+            FileSettings(
+                FileFormat(config.datastream_files_format),
+                FileLimits(config.datastream_files_rows_max, config.datastream_files_bytes_max),
+            ),
+            stream=lambda: _stream(config),
+        ),
         CHANGELOG_BY_KEY: lambda: DeltaChangelogByKeySink(spark, output.root, layout=plain),
         MIRROR_BY_KEY: lambda: DeltaMirrorByKeySink(
             spark, output.root, accepted=config.accepted_exclusions, layout=plain
@@ -158,6 +176,23 @@ def _iceberg_place(config: ConsumerConfig, output: Storage) -> IcebergPlace:
         catalog=config.iceberg_catalog,
         namespace=config.iceberg_namespace,
     )
+
+
+def _stream(config: ConsumerConfig) -> str:
+    """Return the full name of the change stream, which its first record has."""
+    topic = config.topic_names.progress
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    started = recorded_start(
+        topic,
+        bootstrap_servers=config.bootstrap_servers,
+        options={**config.kafka_client_options(), "logger": KafkaClientLog()},
+        schema_of=registry.schema,
+    )
+    if started is None:
+        message = "the progress topic does not say which change stream it is of"
+        hint = "Restore the topic: its first record, StreamStarted, is missing"
+        raise ConfigError(message, hint=hint, topic=topic)
+    return started.stream
 
 
 def _first_release(sink: str, state: State | None) -> int | None:

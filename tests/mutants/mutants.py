@@ -8,6 +8,7 @@ from tests.mutants.broken_catalog import BROKEN_CATALOG
 from tests.mutants.broken_compaction import BROKEN_COMPACTION
 from tests.mutants.broken_counting import BROKEN_COUNTING
 from tests.mutants.broken_datastream import BROKEN_DATASTREAM
+from tests.mutants.broken_datastream_files import BROKEN_DATASTREAM_FILES
 from tests.mutants.broken_decoding import BROKEN_DECODING
 from tests.mutants.broken_events import BROKEN_EVENTS
 from tests.mutants.broken_figures import BROKEN_FIGURES
@@ -31,6 +32,7 @@ MUTANTS = (
     *BROKEN_OPENINGS,
     *BROKEN_DATASTREAM,
     *BROKEN_FILE_SOURCE,
+    *BROKEN_DATASTREAM_FILES,
     *BROKEN_DECODING,
     *BROKEN_COMPACTION,
     *BROKEN_BAD_RECORDS,

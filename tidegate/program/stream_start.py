@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tidegate.program.settings_stream import StreamSettings
 
-__all__ = ["recorded_filters", "require_topic_names"]
+__all__ = ["recorded_filters", "recorded_start", "require_topic_names"]
 
 _PATIENCE_S = 30.0
 _POLL_S = 0.5
@@ -35,7 +35,21 @@ def recorded_filters(
     options: Mapping[str, Any],
     schema_of: Callable[[int], Mapping[str, Any]],
 ) -> tuple[str, ...] | None:
-    """Return `StreamStarted.filters` of a progress topic that exists; None before it is recorded.
+    """Return `StreamStarted.filters`; blocks and raises as `recorded_start` does."""
+    started = recorded_start(
+        topic, bootstrap_servers=bootstrap_servers, options=options, schema_of=schema_of
+    )
+    return None if started is None else started.filters
+
+
+def recorded_start(
+    topic: str,
+    *,
+    bootstrap_servers: str,
+    options: Mapping[str, Any],
+    schema_of: Callable[[int], Mapping[str, Any]],
+) -> StreamStarted | None:
+    """Return the first `StreamStarted` of a progress topic that exists; None before there is one.
 
     Blocks for seconds; joins no group, and needs no right to one.  Raises ConfigError if Kafka
     denies access, UnreadableProgress for a record that cannot be decoded, and UnreachableError if
@@ -65,7 +79,7 @@ def recorded_filters(
                     place = {"topic": topic, "slot": _ROOT_SLOT, "offset": message.offset()}
                     body = decoder.decode_at(value, **place).body
                     if isinstance(body, StreamStarted) and body.chunk == 0:
-                        return body.filters
+                        return body
     text = "the progress topic cannot be read to its end"
     hint = "A transaction may be open in it; the broker ends it after its time-out"
     raise UnreachableError(text, hint=hint, topic=topic)

@@ -116,6 +116,15 @@ def test_sinks_are_named_once_each_and_have_an_order_of_their_own():
             load(sinks=text)
 
 
+def test_files_as_datastream_writes_them_have_three_forms_and_bounds():
+    assert load(sinks="datastream_files").datastream_files_format == "avro"
+    assert load(datastream_files_format="jsonl.gz").datastream_files_format == "jsonl.gz"
+    for wrong in ({"format": "parquet"}, {"rows_max": 0}, {"bytes_max": 0}, {"bytes_max": 2**29}):
+        ((name, value),) = wrong.items()
+        with pytest.raises(ConfigError, match=f"datastream_files_{name}"):
+            load(**{f"datastream_files_{name}": value})
+
+
 def test_the_ordered_topic_and_its_sink_belong_together():
     assert load(sinks="topic", ordered_topic="bank-ordered").ordered_topic == "bank-ordered"
     with pytest.raises(ConfigError, match=r"ordered_topic.*needs the name of a topic"):

@@ -250,6 +250,16 @@ def test_no_value_of_an_option_is_shown():
     )
 
 
+def test_files_as_datastream_writes_them_have_a_form(started):
+    new().datastream_files("/lake/datastream_files", format="jsonl.gz").start("/check")
+    assert started.config.sink_names == ("datastream_files",)
+    assert (started.config.output, started.config.datastream_files_format) == ("/lake", "jsonl.gz")
+    with pytest.raises(ConfigError, match=r"must end in /datastream_files"):
+        new().datastream_files("/lake/files")
+    with pytest.raises(ConfigError, match="datastream_files_format"):
+        new().output("/lake").datastream_files(format="parquet").start("/check")
+
+
 def test_further_sinks_are_settings_of_the_query(started):
     query = (
         new()

@@ -7,9 +7,13 @@ import pytest
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
+from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
+from tidegate.spark_consumer.sinks.datastream.sink import FileSettings
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.named_sink import NamedSink
 from tidegate.spark_consumer.sinks.port import MergingSink, TableSink
+from tidegate.spark_consumer.spark import sink_factory
 from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
 
 PROPERTIES = {"delta.logRetentionDuration": "interval 10 days"}
@@ -91,3 +95,20 @@ def test_tables_of_delta_get_names_where_a_schema_is_set():
     assert given == {"changelog", "mirror", "history"}
     merging = {sink.name for sink in made if isinstance(sink, MergingSink)}
     assert merging == {"mirror", "history", "iceberg_mirror"}
+
+
+def test_files_as_datastream_writes_them_get_the_streams_name_from_its_first_record(monkeypatch):
+    settings = config("datastream_files").model_copy(
+        update={"datastream_files_format": "jsonl", "datastream_files_rows_max": 7}
+    )
+    (sink,) = make_sinks(None, settings, output=OUTPUT, direct=None)
+    assert sink._settings == FileSettings(FileFormat.JSON, FileLimits(7, 16 * 1024**2))
+    found = iter([SimpleNamespace(stream="projects/p"), None])
+    asked = []
+    monkeypatch.setattr(
+        sink_factory, "recorded_start", lambda topic, **_: (asked.append(topic), next(found))[1]
+    )
+    assert sink._find_stream() == "projects/p"
+    with pytest.raises(ConfigError, match=r"does not say which change stream.*bank-progress"):
+        sink._find_stream()
+    assert asked == ["bank-progress"] * 2

@@ -10,7 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from tidegate.program import stream_start
 from tidegate.program.settings_stream import StreamSettings
-from tidegate.program.stream_start import recorded_filters, require_topic_names
+from tidegate.program.stream_start import recorded_filters, recorded_start, require_topic_names
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -63,6 +63,14 @@ class Broker:
             schema_of=RECORD_SCHEMAS.__getitem__,
         )
 
+    def start(self):
+        return recorded_start(
+            "bank-progress",
+            bootstrap_servers=self.address,
+            options={},
+            schema_of=RECORD_SCHEMAS.__getitem__,
+        )
+
     def settings(self, **changes):
         return Settings.load(
             None, bootstrap_servers=self.address, registry_url="http://r", prefix="bank", **changes
@@ -79,7 +87,7 @@ def broker(monkeypatch):
 
 
 def test_a_topic_without_a_stream_has_no_filters(broker):
-    assert broker.filters() is None
+    assert broker.filters() is broker.start() is None
     broker.put(None)  # removes an earlier record, for compaction
     broker.write(PartitionAnnounced(ChildPartition("t", ("",), 0), ""))
     assert broker.filters() is None
@@ -91,6 +99,7 @@ def test_the_filters_are_those_of_the_first_chunk(broker):
     assert len(chunks) == len(CHILDREN)
     broker.write(*chunks)
     assert broker.filters() == FILTERS
+    assert broker.start() == chunks[0]
 
 
 def test_other_names_than_those_of_the_stream_are_refused(broker):

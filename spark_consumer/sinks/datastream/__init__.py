@@ -1,0 +1,1 @@
+"""Files in the layout of Google's Datastream."""

@@ -1,0 +1,139 @@
+"""What decides a release's files, recorded before the first of them: its minute, form and limits.
+
+Files are in the folder of the minute in which their release was begun, as Datastream's are in that
+in which they were written.  A repeated release does not ask the clock, nor the settings, but the
+record.  Of two runs that begin a release at the same time one writes the record, and both follow
+it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.errors import CheckpointMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["BegunRelease", "BegunReleases", "RecordFolder"]
+
+KEPT = 1_000
+"""Records of so many releases are kept: a run that was replaced may still be at an older one."""
+
+_S_PER_MINUTE = 60
+
+
+class RecordFolder(Protocol):
+    """The output, as far as records need it."""
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return a file's content, or None if there is no such file."""
+        ...
+
+    def create_json(self, name: str, content: object) -> bool:
+        """Write a file if it does not exist; return whether this call wrote it."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, sorted; empty if it does not exist."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files; missing ones are no error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BegunRelease:
+    """A release whose files may be written."""
+
+    query_id: str
+    release: int
+    minute: int
+    """Since 1970: that of the folder of all its files."""
+    format: str
+    rows_max: int
+    bytes_max: int
+
+
+class BegunReleases:
+    """The records of one output."""
+
+    def __init__(
+        self,
+        output: RecordFolder,
+        *,
+        folder: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`folder` is the records' own in the output; `clock` returns seconds since 1970."""
+        self._output = output
+        self._folder = folder
+        self._clock = clock
+        self._last_minute = 0
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Read the newest record; refuse files of another query, or ahead of its checkpoint.
+
+        Raises ConfigError.
+        """
+        numbers = sorted(int(name.removesuffix(".json")) for name in self._names())
+        if not numbers:
+            return
+        newest = self._read(numbers[-1])
+        if newest is None:
+            return
+        if newest.query_id != query_id:
+            message = "the Datastream files of this output belong to another query"
+            hint = "Use the checkpoint that they were written with, or a new output"
+            raise ConfigError(message, hint=hint, found=newest.query_id, expected=query_id)
+        if newest.release > release_max:
+            message = "the Datastream files of this output are ahead of the checkpoint"
+            hint = "Restore the checkpoint's newest state, or use a new output and checkpoint"
+            raise ConfigError(message, hint=hint, found=newest.release, expected=release_max)
+        self._last_minute = newest.minute
+        self._output.delete(self._name(one) for one in numbers if one <= numbers[-1] - KEPT)
+
+    def begin(
+        self, release: int, *, query_id: str, file_format: str, rows_max: int, bytes_max: int
+    ) -> tuple[BegunRelease, bool]:
+        """Return a release's record, and whether it was begun before; minutes never fall."""
+        found = self._read(release)
+        if found is None:
+            minute = max(int(self._clock()) // _S_PER_MINUTE, self._last_minute)
+            begun = BegunRelease(query_id, release, minute, file_format, rows_max, bytes_max)
+            if self._output.create_json(self._name(release), asdict(begun)):
+                self._last_minute = minute
+                return begun, False
+            found = self._read(release)
+        if found is None or found.query_id != query_id:
+            message = "another query writes Datastream files to this output"
+            hint = "Give each query an output of its own"
+            raise ConfigError(message, hint=hint, release=release)
+        self._last_minute = max(found.minute, self._last_minute)
+        return found, True
+
+    def finish(self, release: int) -> None:
+        """Forget a release so far back that nobody can be at it."""
+        self._output.delete([self._name(release - KEPT)])
+
+    def _names(self) -> list[str]:
+        return [one for one in self._output.names(self._folder) if one.endswith(".json")]
+
+    def _name(self, release: int) -> str:
+        return f"{self._folder}/{release:012d}.json"
+
+    def _read(self, release: int) -> BegunRelease | None:
+        name = self._name(release)
+        content = self._output.read_json(name)
+        if content is None:
+            return None
+        try:
+            return BegunRelease(**content)
+        except TypeError as error:
+            message = "a record of begun Datastream files is not as Tidegate writes it"
+            hint = "Restore checkpoint and output of one moment, or use a new output and checkpoint"
+            raise CheckpointMismatch(message, hint=hint, file=name, cause=str(error)) from error
