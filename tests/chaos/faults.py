@@ -72,6 +72,7 @@ _CONSUMER_STEPS = (
     "sink-transactions",
     "hand-over-changelog_by_key",
     "hand-over-mirror_by_key",
+    "sink-datastream_files",
 )
 _LONG_S = (_EXPIRED_AFTER_S, _EXPIRED_AFTER_S + 3.0)
 KINDS: dict[FaultKind, _Habit] = {

@@ -27,6 +27,9 @@ from tests.chaos.transaction_rows import compare_transactions
 from tidegate.local_stack.judge.delta import ReleaseManifest, delta_files
 from tidegate.local_stack.judge.log import LoggedTransaction
 from tidegate.local_stack.judge.source import SourceTable
+from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.file_store import LocalStore
+from tidegate.producer.datastream.file_tree import all_files
 from tidegate.schemas.topics import HEADER_ORDER
 
 __all__ = [
@@ -47,7 +50,7 @@ FIRST_SETTINGS = {"TIDEGATE_CONSUMER_SINKS": _FIRST}
 
 SETTINGS = {
     "TIDEGATE_CONSUMER_SINKS": f"{_FIRST},history,parquet,iceberg_changelog,iceberg_mirror,"
-    "topic,transactions,parquet_transactions",
+    "topic,transactions,parquet_transactions,datastream_files",
     "TIDEGATE_CONSUMER_ORDERED_TOPIC": ORDERED_TOPIC,
 }
 """Of a consumer that writes to all sinks."""
@@ -79,7 +82,11 @@ def compare_sinks(
             )
         ]
     }
-    keys = {"topic": _keys_of_topic(bootstrap_servers), "parquet": _keys_of_parquet(output)}
+    keys = {
+        "topic": _keys_of_topic(bootstrap_servers),
+        "parquet": _keys_of_parquet(output),
+        "datastream_files": _keys_of_datastream_files(output),
+    }
     for name, held in keys.items():
         first = begins.get(name, 0)
         expected = [
@@ -202,6 +209,21 @@ def _keys_of_parquet(output: Path) -> list[bytes]:
         for row in content
     ]
     return [key for _, _, key in sorted(rows)]
+
+
+def _keys_of_datastream_files(output: Path) -> list[bytes]:
+    """Return the order keys of all files, over all tables; raises unless each file is in order."""
+    store, keys = LocalStore(), []
+    folder = output / "datastream_files"
+    for one in sorted(folder.glob("*")):
+        own = []
+        for file in all_files(store, str(one)):
+            with store.open(file.path) as stream:
+                own += [event.order_key[1:] for event in EventFile(file.path, stream)]
+        if own != sorted(own):
+            raise AssertionError(f"the files of {one.name} are not in commit order")
+        keys += own
+    return sorted(keys)
 
 
 def _parquet_folders(output: Path, sink: str) -> list[tuple[int, list[dict[str, Any]]]]:

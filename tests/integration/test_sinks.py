@@ -18,6 +18,9 @@ from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.file_store import LocalStore
+from tidegate.producer.datastream.file_tree import all_files
 from tidegate.schemas.topics import HEADER_ORDER
 from tidegate.spark_consumer.commands.status import status
 
@@ -31,7 +34,7 @@ DDL = [
 TOPIC = "everything-in-order"
 ALL = {
     "TIDEGATE_CONSUMER_SINKS": "changelog,mirror,history,parquet,topic,transactions,"
-    "parquet_transactions",
+    "parquet_transactions,datastream_files",
     "TIDEGATE_CONSUMER_ORDERED_TOPIC": TOPIC,
 }
 PATIENCE_S = 240
@@ -117,7 +120,7 @@ def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(tmp_path):
     assert faults == []
     figures = status(str(tmp_path / "checkpoint"))
     begun = figures["begins"]["topic"]
-    joined = ("parquet", "topic", "transactions", "parquet_transactions")
+    joined = ("parquet", "topic", "transactions", "parquet_transactions", "datastream_files")
     assert figures["begins"] == dict.fromkeys(joined, begun)
     assert begun > 0
     output = tmp_path / "output"
@@ -140,6 +143,14 @@ def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(tmp_path):
         for row in later
     ]
     assert parquet_keys(output) == sorted(row["order_key"] for row in later)
+    # The same events as Datastream's files, each table in commit order.
+    for table in ("Orders", "Lines"):
+        own = {row["order_key"] for row in rows_of(output, f"changelog/{table}")}
+        events = events_of(output / "datastream_files" / table)
+        assert [event.order_key[1:] for event in events] == [
+            row["order_key"] for row in later if row["order_key"] in own
+        ]
+        assert {event.stream_name for event in events} == {f"{name.path}/changeStreams/Feed"}
 
     # Two transactions of two changes each, and one of one.
     of_parquet = pyarrow.parquet.read_table(output / "parquet_transactions", partitioning=None)
@@ -149,6 +160,15 @@ def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(tmp_path):
         assert [
             (row["release"], change["ordinal"]) for row in found for change in row["changes"]
         ] == [_place(row) for row in later]
+
+
+def events_of(folder):
+    """Return the events of an object's files, by path."""
+    store, found = LocalStore(), []
+    for one in all_files(store, str(folder)):
+        with store.open(one.path) as stream:
+            found += EventFile(one.path, stream)
+    return found
 
 
 def parquet_keys(output):

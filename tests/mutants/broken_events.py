@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.records import DataChangeRecord
-from tidegate.producer.translation import datastream_writer
 from tidegate.producer.translation.debezium_writer import DebeziumWriter
 from tidegate.producer.translation.event_writer import EventWriter
+from tidegate.schemas import datastream_event
 from tidegate.spark_consumer.core import readable_stream
 
 __all__ = ["BROKEN_EVENTS"]
@@ -19,17 +19,17 @@ _FOLDER = "tests/unit/producer/translation"
 _WRITER = f"{_FOLDER}/test_event_writer.py"
 _READABLE = "tests/unit/spark_consumer/core/test_readable_stream.py"
 
-_event_id = datastream_writer._event_id
+_event_id = datastream_event._event_id
 _facts_of_record = DebeziumWriter._facts_of_record
 _read = itertools.count()
 
 
-def _an_id_for_each_reading(stream: str, record: DataChangeRecord) -> str:
-    return _event_id(f"{stream}{next(_read)}", record)
+def _an_id_for_each_reading(stream: str, *place: Any) -> str:
+    return _event_id(f"{stream}{next(_read)}", *place)
 
 
-def _an_id_of_the_commit(stream: str, record: DataChangeRecord) -> str:
-    return _event_id(stream, record._replace(record_sequence=""))
+def _an_id_of_the_commit(stream: str, commit_us: int, transaction: str, _sequence: str) -> str:
+    return _event_id(stream, commit_us, transaction, "")
 
 
 def _read_now(self: DebeziumWriter, record: DataChangeRecord, token: str) -> Mapping[str, Any]:
@@ -48,12 +48,12 @@ BROKEN_EVENTS = (
     UnitMutant(
         "an event's id that another reading of its change does not have",
         (f"{_FOLDER}/test_datastream_writer.py::TestUuid::test_a_repeat_has_the_id_of_the_first",),
-        ((datastream_writer, "_event_id", _an_id_for_each_reading),),
+        ((datastream_event, "_event_id", _an_id_for_each_reading),),
     ),
     UnitMutant(
         "one event's id for two records of a transaction",
         (f"{_FOLDER}/test_datastream_writer.py::TestUuid::test_another_change_has_another_id",),
-        ((datastream_writer, "_event_id", _an_id_of_the_commit),),
+        ((datastream_event, "_event_id", _an_id_of_the_commit),),
     ),
     UnitMutant(
         "an event with the time at which its worker read the change",

@@ -24,7 +24,7 @@ def kit(spark, tmp_path):
 
         from tidegate.spark_consumer.sinks.collected_table import CollectedTable
         from tidegate.spark_consumer.sinks.decoding import decode_changes
-        from tidegate.spark_consumer.sinks.port import DecodedTable, Release
+        from tidegate.spark_consumer.sinks.port import DecodedTable, Release, SourceRecord
         from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
         ordered = sorted(changes, key=lambda pair: pair[1].order_key)
@@ -43,7 +43,16 @@ def kit(spark, tmp_path):
                 of_topic = [row.asDict() for row in rows_of(frame) if row["topic"] == name]
                 decoded_rows = decode_rows(of_topic, schemas, release=number)
                 tables[name] = CollectedTable(spark, lambda f=decoded: f, decoded_rows, schemas)
+
+        def source_records():
+            columns = SourceRecord._fields
+            for row in frame.orderBy("ordinal").select(*columns).toLocalIterator():
+                yield SourceRecord(
+                    *(bytes(one) if isinstance(one, bytearray) else one for one in row)
+                )
+
         return Release(
+            source_records=source_records,
             number=number,
             after_us=number * 1_000_000,
             through_us=(number + 1) * 1_000_000 if through_us is None else through_us,
