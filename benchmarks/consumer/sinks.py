@@ -22,6 +22,9 @@ from benchmarks.consumer.gate import Gate, Steps, delta, new_session
 from benchmarks.consumer.large import broker
 from tests.spark.gate_rows import GATE_SCHEMA
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
+from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
+from tidegate.spark_consumer.sinks.datastream.sink import DatastreamFilesSink, FileSettings
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 _TABLES = 2
 _WARM_UP = 3
+_FILES = FileSettings(FileFormat.AVRO, FileLimits(rows_max=100_000, bytes_max=16 * 1024**2))
+_STREAM = "projects/p/instances/i/databases/d/changeStreams/everything"
 _COLUMNS = {
     "is_progress": pa.bool_(),
     "topic": pa.string(),
@@ -123,6 +128,7 @@ def _sinks(
         delta(DeltaMirrorSink),
         delta(DeltaHistorySink),
         lambda gate: ParquetSink(gate.spark, gate.output, is_direct=collects),
+        lambda gate: DatastreamFilesSink(gate.output, _FILES, stream=lambda: _STREAM),
         topic,
         counting,
         lambda gate: DeltaTransactionsSink(gate.spark, gate.output.root),

@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +25,7 @@ KEPT = 1_000
 """Records of so many releases are kept: a run that was replaced may still be at an older one."""
 
 _S_PER_MINUTE = 60
+_RECORD = re.compile(r"([0-9]{12,})\.json", re.ASCII)
 
 
 class RecordFolder(Protocol):
@@ -80,7 +82,8 @@ class BegunReleases:
 
         Raises ConfigError.
         """
-        numbers = sorted(int(name.removesuffix(".json")) for name in self._names())
+        found = map(_RECORD.fullmatch, self._output.names(self._folder))
+        numbers = sorted(int(one[1]) for one in found if one is not None)
         if not numbers:
             return
         newest = self._read(numbers[-1])
@@ -119,9 +122,6 @@ class BegunReleases:
     def finish(self, release: int) -> None:
         """Forget a release so far back that nobody can be at it."""
         self._output.delete([self._name(release - KEPT)])
-
-    def _names(self) -> list[str]:
-        return [one for one in self._output.names(self._folder) if one.endswith(".json")]
 
     def _name(self, release: int) -> str:
         return f"{self._folder}/{release:012d}.json"

@@ -35,8 +35,9 @@ def test_records_of_a_thousand_releases_are_kept():
         one.finish(number)
     assert output.names("_f") == [f"{n:012d}.json" for n in (2, KEPT, KEPT + 1)]
     one.begin(3 * KEPT, **SETTINGS)  # and none of the releases between has changes
+    output.files["_f/notes.json"] = {}
     records_of(output)
-    assert output.names("_f") == [f"{3 * KEPT:012d}.json"]
+    assert output.names("_f") == [f"{3 * KEPT:012d}.json", "notes.json"]
 
 
 def test_a_release_that_another_query_has_begun_is_refused():
