@@ -74,9 +74,9 @@ def contents(kit):
 
 
 def times(kit, table):
-    store = LocalStore()
+    store, folder = LocalStore(), f"{kit.output}/datastream_files/{table}"
     found = []
-    for one in all_files(store, f"{kit.output}/datastream_files/{table}"):
+    for one in all_files(store, folder) if Path(folder).exists() else ():
         with store.open(one.path) as stream:
             found += [event.metadata.commit_timestamp for event in EventFile(one.path, stream)]
     return found
@@ -96,7 +96,7 @@ def test_a_release_is_written_once_and_in_order_whatever_dies(kit, place, form):
             one.write(kit.release(3, changes, topics=topics, small=True))
         for table, topic in zip("ab", topics, strict=True):
             own = sorted(change.us for found, change in changes if found is topic)
-            held = times(kit, table) if left else []
+            held = times(kit, table)
             assert held == own[: len(held)]
             assert left < 10 or held == own
     written = contents(kit)
