@@ -18,7 +18,7 @@ _FOLDER = "tests/unit/spark_consumer/sinks/datastream"
 _SINK = f"{_FOLDER}/test_sink.py"
 _KILLED = f"{_SINK}::test_a_release_that_is_repeated_after_a_kill_at_any_step_writes_the_same_files"
 _RECORDS = "tests/unit/producer/datastream_source/test_event_records.py"
-_ROUND = f"{_FOLDER}/test_round_trip.py"
+_ROUND = f"{_FOLDER}/test_sink_properties.py"
 _AGAIN = f"{_ROUND}::test_what_is_read_again_is_the_table_and_each_keys_history"
 
 _begin = BegunReleases.begin

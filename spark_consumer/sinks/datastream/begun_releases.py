@@ -120,7 +120,7 @@ class BegunReleases:
         return found, True
 
     def finish(self, release: int) -> None:
-        """Forget a release so far back that nobody can be at it."""
+        """Forget a release so far back that no run can be at it."""
         self._output.delete([self._name(release - KEPT)])
 
     def _name(self, release: int) -> str:

@@ -17,7 +17,7 @@ SOURCE = {
     "transaction_tag": "tag",
     "is_system_transaction": False,
     "value_capture_type": "NEW_ROW",
-    "partition_token": "not told",
+    "partition_token": "not in an event",
     "mod_number": 9,
 }
 
