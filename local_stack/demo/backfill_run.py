@@ -61,7 +61,8 @@ class BackfillRun(BankRun):
             kill_consumer=0,
             kills_from=1.0,
         )
-        share = options.meanwhile / options.transfers
+        # The customers pause before these shares: steps beyond a pause come after its end.
+        first_pause, last_pause = (pause / options.transfers for pause in options.pauses)
         database = self._create_bank()
         start = datetime.now(UTC)
         self._control.slow_reads(_SLOW_MS)
@@ -73,7 +74,7 @@ class BackfillRun(BankRun):
         self._pipeline.start_consumer(self._tick)
         kills_s = self._kill_readers()
         self._control.clear_faults()
-        self._conductor.conduct([one for one in plan if one.at_share < share], self._tick)
+        self._conductor.conduct([one for one in plan if one.at_share < first_pause], self._tick)
         view.stage("waiting until the rows are in Delta")
         began_us = commit_time_us(start)
         self._pipeline.wait_released(began_us, deadline_s=_BACKFILL_DEADLINE_S, tick=self._tick)
@@ -82,9 +83,12 @@ class BackfillRun(BankRun):
         warm_us = self._wait_delivered(options.meanwhile)
         view.stage("the rest of the transfers, with splits and merges")
         customers.resume()
-        self._conductor.conduct([one for one in plan if one.at_share >= share], self._tick)
+        self._conductor.conduct(
+            [one for one in plan if first_pause <= one.at_share < last_pause], self._tick
+        )
         self._wait_delivered(options.pauses[-1])
         customers.resume()
+        self._conductor.conduct([one for one in plan if one.at_share >= last_pause], self._tick)
         undisturbed_us = self._wait_delivered(options.transfers)
         self._tick(at_once=True)
         view.stage("stopping workers and consumer")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.local_stack.demo.kills import CONSUMER_STEPS, WORKER_STEPS, Killer
-from tidegate.local_stack.errors import LocalStackError
+from tidegate.local_stack.errors import LocalStackError, PartFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +30,7 @@ __all__ = ["Conductor"]
 _POLL_S = 0.05
 _REFUSALS_MAX = 20
 _REFUSED_AGAIN_S = 0.5
+_IDLE_MAX_S = 300.0
 
 
 @dataclass(slots=True)
@@ -46,6 +47,8 @@ class Conductor:
     worker_killer: Killer = field(init=False)
     consumer_killer: Killer = field(init=False)
     _abandoned: threading.Event = field(default_factory=threading.Event)
+    _done_last: int = -1
+    _done_last_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Make a killer for each kind of victim."""
@@ -55,7 +58,8 @@ class Conductor:
     def conduct(self, plan: Sequence[Disturbance], tick: Callable[[], None]) -> None:
         """Carry out a plan; returns when all of it is done, raises the first failure.
 
-        `tick` is called about twenty times a second meanwhile.
+        `tick` is called about twenty times a second meanwhile.  A step whose share of the transfers
+        is not reached because no transfer is made any more is a failure, too.
         """
         with ThreadPoolExecutor(3, thread_name_prefix="conductor") as pool:
             running: list[Future[None]] = [
@@ -68,6 +72,7 @@ class Conductor:
                         if future.done():
                             future.result()
                     self.pipeline.check()
+                    self._require_transfers(plan)
                     tick()
                     time.sleep(_POLL_S)
                 for future in running:
@@ -75,6 +80,20 @@ class Conductor:
             except BaseException:
                 self._abandoned.set()
                 raise
+
+    def _require_transfers(self, plan: Sequence[Disturbance]) -> None:
+        """Raise PartFailedError if the customers failed, or stand still before the plan's end."""
+        done, now_s = self.customers.done, time.monotonic()
+        if done != self._done_last:
+            self._done_last, self._done_last_s = done, now_s
+        last = max((one.at_share for one in plan), default=0.0) * self.customers.transfers
+        if self.customers.has_finished or done >= last or now_s < self._done_last_s + _IDLE_MAX_S:
+            return
+        message = (
+            f"no transfer was made for {_IDLE_MAX_S:.0f} s, and the plan goes on to transfer "
+            f"{last:.0f}"
+        )
+        raise PartFailedError(message, transfers=done)
 
     def _follow(self, plan: Sequence[Disturbance]) -> None:
         chance = random.Random(f"{self.seed}/victims")  # noqa: S311 - no secret

@@ -120,3 +120,18 @@ def test_the_stream_begins_where_its_rows_are_read(
     begins = module.datetime.fromisoformat(asked["start"])
     assert asked["first"].at_us == commit_time_us(begins)
     assert BackfillRun.settings == {"TIDEGATE_PRODUCER_BACKFILL": "accounts,ledger"}
+
+
+@pytest.mark.parametrize("transfers", [*range(10, 22), 300, 2_000])
+def test_no_step_waits_for_transfers_beyond_a_pause(
+    story: list[str],
+    ended_ms: list[int],
+    tmp_path: Path,
+    transfers: int,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    options = dataclasses.replace(OPTIONS, transfers=transfers, splits=60, merges=40)
+    monkeypatch.setattr(bank.Customers, "last_commit_us", bank.LAST_US)
+    report = run_demo(options, folder=tmp_path, view=bank.view(), kind=BackfillRun)
+
+    assert (report.splits, report.merges) == (60, 40)

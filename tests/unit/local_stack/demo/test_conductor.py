@@ -73,7 +73,7 @@ def conductor(
 ) -> tuple[Conductor, Any, Control, Pipeline, list[str]]:
     monkeypatch.setattr(module, "Killer", FakeKiller)
     monkeypatch.setattr(module, "_REFUSED_AGAIN_S", 0.0)
-    customers = SimpleNamespace(done=done, transfers=100)
+    customers = SimpleNamespace(done=done, transfers=100, has_finished=False)
     control, pipeline, events = Control(refusals), Pipeline(), []
     view = SimpleNamespace(seconds=1.0, event=events.append)
     made = Conductor(seed=1, customers=customers, control=control, pipeline=pipeline, view=view)
@@ -136,3 +136,27 @@ def test_a_dead_program_ends_the_run_and_its_threads(monkeypatch: pytest.MonkeyP
     with pytest.raises(PartFailedError):
         made.conduct(PLAN, lambda: None)
     assert control.story == []
+
+
+def test_customers_that_stand_still_end_the_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_IDLE_MAX_S", 0.0)
+    made, _, control, _, _ = conductor(monkeypatch, done=45)
+
+    with pytest.raises(PartFailedError, match="goes on to transfer 50"):
+        made.conduct(PLAN, lambda: None)
+    assert "split" in control.story
+
+
+def test_customers_that_failed_end_the_run(monkeypatch: pytest.MonkeyPatch):
+    made, *_ = conductor(monkeypatch, done=0)
+
+    class Failed:
+        done, transfers = 0, 100
+
+        @property
+        def has_finished(self) -> bool:
+            raise PartFailedError("the bank's customers failed")
+
+    made.customers = Failed()
+    with pytest.raises(PartFailedError, match="customers failed"):
+        made.conduct(PLAN, lambda: None)

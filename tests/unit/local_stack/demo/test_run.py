@@ -95,7 +95,8 @@ class Customers:
     story: list[str]
 
     def __init__(self, *_: Any, **settings: Any) -> None:
-        self.stops = [*settings["pauses"], settings["transfers"]]
+        self.transfers = settings["transfers"]
+        self.stops = [*settings["pauses"], self.transfers - settings["reserve"]]
         self.done = 0
 
     @property
@@ -116,6 +117,7 @@ class Customers:
 
     def finish(self) -> None:
         self.story.append("customers finish")
+        self.done = self.transfers
 
     def stop(self) -> None:
         self.story.append("customers stop")
@@ -125,7 +127,8 @@ class Conductor:
     story: list[str]
     failure: Exception | None = None
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, *, customers: Customers, **_: Any) -> None:
+        self.customers = customers
         self.splits = self.merges = 0
         self.worker_killer = SimpleNamespace(kills=[])
         self.consumer_killer = SimpleNamespace(kills=[])
@@ -134,6 +137,9 @@ class Conductor:
         tick()
         if self.failure:
             raise self.failure
+        shares = [planned.at_share for planned in plan]
+        # A step beyond the customers' pause would be waited for without end.
+        assert max(shares, default=0.0) * self.customers.transfers <= self.customers.done
         kinds = [planned.kind for planned in plan]
         self.splits += kinds.count("split")
         self.merges += kinds.count("merge")
@@ -227,3 +233,15 @@ def test_a_failure_stops_everything_and_judges_nothing(story: list[str], tmp_pat
         run_demo(OPTIONS, folder=tmp_path, view=view())
     assert story[-3:] == ["customers stop", "programs stop", "stack down"]
     assert "judge" not in story
+
+
+@pytest.mark.parametrize("transfers", [*range(10, 22), 300, 2_000])
+def test_no_step_waits_for_transfers_that_nothing_starts(
+    story: list[str], tmp_path: Path, transfers: int, monkeypatch: pytest.MonkeyPatch
+):
+    options = DemoOptions(accounts=5, transfers=transfers, splits=60, merges=40)
+    monkeypatch.setattr(Customers, "last_commit_us", LAST_US)
+    report = run_demo(options, folder=tmp_path, view=view())
+
+    assert (report.splits, report.merges) == (60, 40)
+    assert (len(report.worker_kills), len(report.consumer_kills)) == (1, 1)
