@@ -83,7 +83,7 @@ log.cleaner.dedupe.buffer.size=16777216
 # A fleet on one machine starts, dies and restarts within seconds.
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
-broker.session.timeout.ms=3000
+broker.session.timeout.ms={session_ms}
 broker.heartbeat.interval.ms=500
 transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
 """
@@ -101,6 +101,9 @@ class KafkaBroker:
     cancelled: threading.Event
     secure: SecureListener | None = None
     """A second listener, for clients that log in."""
+    session_ms: int = 3_000
+    """For how long the machine may leave the broker without a processor; after that, clients find
+    no leader.  A broker that was killed is not back before this time."""
     process: ChildProcess | None = None
 
     @property
@@ -127,6 +130,7 @@ class KafkaBroker:
             port=self.port,
             controller_port=self.controller_port,
             log_dir=log_dir,
+            session_ms=self.session_ms,
             more_listeners=f",SECURE://{secure.bootstrap_servers}" if secure else "",
         )
         self._properties.write_text(settings + (secure.settings() if secure else ""))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalStack"]
 
+_SESSION_MS, _PATIENT_SESSION_MS = 3_000, 60_000
+
 
 @dataclass(slots=True)
 class LocalStack:
@@ -44,6 +46,8 @@ class LocalStack:
     """Whether the simulator's databases are kept for the next start on the same folder."""
     has_login: bool = False
     """Whether the broker has a second listener, with TLS and a login: `kafka.secure`."""
+    is_patient: bool = False
+    """Whether the broker goes on where the machine is busy for many seconds: nothing kills it."""
     kafka: KafkaBroker = field(init=False)
     registry: SchemaRegistry = field(init=False)
     simulator: SpannerSimulator | None = field(init=False, default=None)
@@ -114,6 +118,7 @@ class LocalStack:
             secure=SecureListener(ports["secure_port"], data_dir / "secure")
             if self.has_login
             else None,
+            session_ms=_PATIENT_SESSION_MS if self.is_patient else _SESSION_MS,
         )
         self.registry = SchemaRegistry(
             java=java,

@@ -87,3 +87,11 @@ def test_a_cluster_id_never_looks_like_an_option():
     assert 500 == len(ids)
     assert not any(text.startswith("-") for text in ids)
     assert {22} == {len(text) for text in ids}
+
+
+def test_a_patient_broker_outlasts_a_busy_machine(broker):
+    broker.session_ms = 60_000
+    with pytest.raises(PartFailedError):
+        broker.start()
+
+    assert settings(broker)["broker.session.timeout.ms"] == "60000"
