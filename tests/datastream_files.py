@@ -1,6 +1,6 @@
 """Files as Datastream writes them, for tests: five sources, out of order, twice, with a backfill.
 
-Follows Datastream's page "Events and streams" and the forms of real files.  `history` returns the
+The forms of events are those of the demo's writer.  `history` returns the
 changes of a small table in the order in which the source made them; `delivered` returns what a
 stream writes of them: the changes within a window out of order, some twice, and rows of a backfill
 between them; `write_stream` lays them out as files.
@@ -14,11 +14,18 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import fastavro
+from tidegate.local_stack.demo.files import event_forms as forms
+from tidegate.local_stack.demo.files.event_forms import (
+    CDC,
+    SOURCES,
+    Named,
+    backfill_event,
+    change_event,
+    event_schema,
+)
 
 __all__ = [
     "CDC",
@@ -32,20 +39,12 @@ __all__ = [
     "write_stream",
 ]
 
-SOURCES = ("mysql", "oracle", "postgresql", "sqlserver", "salesforce")
-CDC = {
-    "mysql": "mysql-cdc-binlog",
-    "oracle": "oracle-cdc-logminer",
-    "postgresql": "postgresql-cdc",
-    "sqlserver": "sqlserver-cdc",
-    "salesforce": "salesforce-cdc",
-}
-_BACKFILL = {
-    "mysql": "mysql-backfill-fulldump",
-    "oracle": "oracle-backfill",
-    "postgresql": "postgresql-backfill",
-    "sqlserver": "sqlserver-backfill",
-    "salesforce": "salesforce-backfill",
+_NAMES = {
+    "mysql": {"table": "orders", "database": "shop"},
+    "oracle": {"schema": "SHOP", "table": "ORDERS", "database": "XE"},
+    "postgresql": {"schema": "public", "table": "orders"},
+    "sqlserver": {"schema": "dbo", "table": "orders", "database": "shop"},
+    "salesforce": {"object_name": "Order", "domain": "shop.example"},
 }
 _OBJECT = {
     "mysql": "shop_orders",
@@ -54,45 +53,10 @@ _OBJECT = {
     "sqlserver": "dbo_orders",
     "salesforce": "Order",
 }
+_TABLES = {source: Named(source, _OBJECT[source], _NAMES[source], "") for source in SOURCES}
 _START_MS = 1_700_000_000_000
 _KEY = "id"
 _NULL_STRING, _NULL_LONG = ["null", "string"], ["null", "long"]
-_STRINGS = {"type": "array", "items": "string"}
-_SHARED = [
-    {"name": "change_type", "type": _NULL_STRING},
-    {"name": "is_deleted", "type": ["null", "boolean"]},
-    {"name": "primary_keys", "type": ["null", _STRINGS]},
-]
-_METADATA = {
-    "mysql": [
-        {"name": "table", "type": "string"},
-        {"name": "database", "type": "string"},
-        {"name": "log_file", "type": _NULL_STRING},
-        {"name": "log_position", "type": _NULL_LONG},
-    ],
-    "oracle": [
-        *({"name": name, "type": "string"} for name in ("schema", "table", "database", "row_id")),
-        *({"name": name, "type": _NULL_LONG} for name in ("scn", "ssn")),
-        *({"name": name, "type": _NULL_STRING} for name in ("rs_id", "tx_id", "log_file")),
-    ],
-    "postgresql": [
-        {"name": "schema", "type": "string"},
-        {"name": "table", "type": "string"},
-        {"name": "tx_id", "type": _NULL_LONG},
-        {"name": "lsn", "type": _NULL_STRING},
-    ],
-    "sqlserver": [
-        *({"name": name, "type": "string"} for name in ("schema", "table", "database")),
-        {"name": "lsn", "type": _NULL_STRING},
-        {"name": "tx_id", "type": _NULL_STRING},
-        {"name": "physical_location", "type": ["null", {"type": "array", "items": "int"}]},
-        {"name": "replication_index", "type": ["null", _STRINGS]},
-    ],
-    "salesforce": [
-        {"name": "object_name", "type": "string"},
-        {"name": "domain", "type": "string"},
-    ],
-}
 _PAYLOAD = [
     {"name": _KEY, "type": _NULL_LONG, "default": None},
     {"name": "note", "type": _NULL_STRING, "default": None},
@@ -111,31 +75,7 @@ _PAYLOAD = [
 
 def schema_of(source: str) -> dict[str, Any]:
     """Return the schema of a file's events."""
-    millis = {"type": "long", "logicalType": "timestamp-millis"}
-    strings = ("object", "read_method", "stream_name", "schema_key")
-    return {
-        "type": "record",
-        "name": _OBJECT[source],
-        "fields": [
-            {"name": "uuid", "type": "string"},
-            {"name": "read_timestamp", "type": millis},
-            {"name": "source_timestamp", "type": millis},
-            *({"name": name, "type": "string"} for name in strings),
-            {"name": "sort_keys", "type": {"type": "array", "items": ["string", "long"]}},
-            {
-                "name": "source_metadata",
-                "type": {
-                    "type": "record",
-                    "name": "source_metadata",
-                    "fields": [*_METADATA[source], *_SHARED],
-                },
-            },
-            {
-                "name": "payload",
-                "type": {"type": "record", "name": "payload", "fields": _PAYLOAD},
-            },
-        ],
-    }
+    return event_schema(source, _OBJECT[source], _PAYLOAD)
 
 
 def history(source: str, rng: random.Random, changes: int) -> list[dict[str, Any]]:
@@ -169,81 +109,31 @@ def _next_change(source: str, key: int, alive: set[int], rng: random.Random) -> 
 def backfill(source: str, rng: random.Random, rows: int) -> list[dict[str, Any]]:
     """Return rows of a backfill, all with one sort key; they overlap the changes in keys."""
     read_ms = _START_MS + 500
-    found = []
-    for number in range(rows):
-        event = _event(source, number, read_ms, key=number, change_type="INSERT")
-        event["uuid"] = f"aaaaaaaa-0000-0000-0000-0000{rng.getrandbits(32):08x}{number:08x}"
-        event["read_method"] = _BACKFILL[source]
-        metadata = event["source_metadata"]
-        match source:
-            case "mysql":
-                metadata.update(log_file="", log_position=0)
-                event["sort_keys"] = [read_ms, rng.choice(("", 0)), 0]
-            case "oracle":
-                metadata.update(scn=None, ssn=None, rs_id=None, tx_id=None, log_file=None)
-                event["sort_keys"] = [read_ms, 0, "", 0]
-            case "postgresql" | "sqlserver":
-                metadata.update(lsn=None, tx_id=None)
-                event["sort_keys"] = [read_ms, ""] if source == "postgresql" else [read_ms]
-        found.append(event)
-    return found
+    return [
+        backfill_event(
+            _TABLES[source], number, read_ms=read_ms, key=_KEY, payload=_row(number, number),
+            uuid=f"aaaaaaaa-0000-0000-0000-0000{rng.getrandbits(32):08x}{number:08x}",
+            blank=rng.choice(("", 0)) if source == "mysql" else "",
+        )
+        for number in range(rows)
+    ]  # fmt: skip
 
 
-def _event(source: str, number: int, at_ms: int, *, key: int, change_type: str) -> dict[str, Any]:
-    deleted = change_type in ("DELETE", "UPDATE-DELETE")
-    metadata, sort_keys = _place(source, number, at_ms)
+def _row(number: int, key: int) -> dict[str, Any]:
     return {
-        "uuid": f"3c0ffaeb-b16e-4c8c-91d4-{number:012x}",
-        "read_timestamp": _START_MS + 5_000 + number,
-        "source_timestamp": at_ms,
-        "object": _OBJECT[source],
-        "read_method": CDC[source],
-        "stream_name": "projects/1/locations/us-central1/streams/orders",
-        "schema_key": "9f27b298cbb12fabad44da8a6d139b8fb5cdb43c",
-        "sort_keys": sort_keys,
-        "source_metadata": {
-            **metadata,
-            "change_type": change_type,
-            "is_deleted": deleted,
-            "primary_keys": [_KEY],
-        },
-        "payload": {
-            _KEY: key,
-            "note": f"change {number}",
-            "at": (_START_MS + number) * 1_000,
-            "price": (100 + number).to_bytes(4, "big"),
-        },
+        _KEY: key,
+        "note": f"change {number}",
+        "at": (_START_MS + number) * 1_000,
+        "price": (100 + number).to_bytes(4, "big"),
     }
 
 
-def _place(source: str, number: int, at_ms: int) -> tuple[dict[str, Any], list[Any]]:
-    """Return the source's own fields and the sort keys of its n-th change."""
-    match source:
-        case "mysql":
-            # From the last file of six digits on: as text, 1000000 is before 999999.
-            log_file, position = f"mysql-bin.{999_999 + number // 3:06d}", 900 + number % 3 * 200
-            place = {"log_file": log_file, "log_position": position}
-            return {"table": "orders", "database": "shop", **place}, [at_ms, log_file, position]
-        case "oracle":
-            rs_id = f"0x{0xFF_FFFE + number // 4:06x}.{0xFFFF + number // 2:08x}.01d0"
-            scn, ssn = 15_869_116_216_871 + number, number % 2 * 9 + number % 2
-            names = {"schema": "SHOP", "table": "ORDERS", "database": "XE"}
-            place = {"scn": scn, "rs_id": rs_id, "ssn": ssn, "row_id": f"AAAEALAAEAAAACd{number}"}
-            further = {"tx_id": "0.1.2", "log_file": ""}
-            return {**names, **place, **further}, [at_ms, scn, rs_id, ssn]
-        case "postgresql":
-            # As text, 10/… is before 9/….
-            lsn = f"{(9 << 32) + 0xFFFF_FFF0 + 8 * number >> 32:X}/"
-            lsn += f"{(0xFFFF_FFF0 + 8 * number) & 0xFFFF_FFFF:X}"
-            place = {"tx_id": 700 + number, "lsn": lsn}
-            return {"schema": "public", "table": "orders", **place}, [at_ms, lsn]
-        case "sqlserver":
-            lsn = f"{0x25 + number // 6:08x}:{0x728 + number // 2:08x}:{1 + number % 2:04x}"
-            names = {"schema": "dbo", "table": "orders", "database": "shop"}
-            place = {"lsn": lsn, "tx_id": f"0000:{number:08x}", "physical_location": [1, 2, number]}
-            return {**names, **place, "replication_index": None}, [at_ms, lsn]
-        case _:
-            return {"object_name": "Order", "domain": "shop.example"}, [at_ms]
+def _event(source: str, number: int, at_ms: int, *, key: int, change_type: str) -> dict[str, Any]:
+    return change_event(
+        _TABLES[source], number, at_ms=at_ms, read_ms=_START_MS + 5_000 + number, key=_KEY,
+        uuid=f"3c0ffaeb-b16e-4c8c-91d4-{number:012x}", change_type=change_type,
+        payload=_row(number, key),
+    )  # fmt: skip
 
 
 def delivered(
@@ -262,12 +152,7 @@ def avro_bytes(
     source: str, events: Sequence[dict[str, Any]], *, codec: str = "null", per_block: int = 0
 ) -> bytes:
     """Return an Avro container file; `per_block` is the size of a block in bytes, about."""
-    out = BytesIO()
-    fastavro.writer(
-        out, fastavro.parse_schema(schema_of(source)), events, codec=codec,
-        sync_interval=per_block or 16_000, sync_marker=bytes(range(16)),
-    )  # fmt: skip
-    return out.getvalue()
+    return forms.avro_bytes(schema_of(source), events, codec=codec, per_block=per_block)
 
 
 def json_bytes(events: Sequence[dict[str, Any]]) -> bytes:

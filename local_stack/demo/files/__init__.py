@@ -1,0 +1,1 @@
+"""The demo's scenario `datastream`: files as Google Datastream writes them, in place of Spanner."""
