@@ -21,13 +21,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidegate.local_stack.config import LocalStackConfig
-from tidegate.local_stack.demo.bank import Dialect, KeyRanges, Scenario
+from tidegate.local_stack.demo.bank import Dialect, FilesOf, KeyRanges, Scenario
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
 from tidegate.program.settings_flags import with_flags
-from tidegate.schemas.errors import ExitCode
+from tidegate.schemas.errors import ConfigError, ExitCode
 
 __all__ = ["app", "main"]
 
@@ -103,18 +103,36 @@ def demo(
         typer.Option(
             help=(
                 "bank: transfers, under splits, merges and kills. backfill: the bank has rows "
-                "before its stream begins, and workers are killed while these are read."
+                "before its stream begins, and workers are killed while these are read. "
+                "datastream: files as Google Datastream writes them, late, twice and out of "
+                "order, in place of Spanner."
             )
         ),
     ] = Scenario.BANK,
     accounts: Annotated[int, typer.Option(min=2, help="Accounts of the bank.")] = 200,
     transfers: Annotated[int, typer.Option(min=10, help="Transfers to make.")] = 2_000,
     rows: Annotated[
-        int, typer.Option(min=1, help="Transfers before the stream, with --scenario backfill.")
-    ] = 40_000,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Transfers before the stream: 40,000 with --scenario backfill, 2,000 with "
+            "datastream.",
+            show_default=False,
+        ),
+    ] = None,
+    files_of: Annotated[
+        FilesOf | None,
+        typer.Option(
+            help="The database of --scenario datastream; mysql if not set.", show_default=False
+        ),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Producer workers.")] = 2,
-    splits: Annotated[int, typer.Option(min=0, help="Splits of stream partitions.")] = 6,
-    merges: Annotated[int, typer.Option(min=0, help="Merges of stream partitions.")] = 4,
+    splits: Annotated[
+        int, typer.Option(min=0, help="Splits of stream partitions, of Spanner.")
+    ] = 6,
+    merges: Annotated[
+        int, typer.Option(min=0, help="Merges of stream partitions, of Spanner.")
+    ] = 4,
     kill_workers: Annotated[int, typer.Option(min=0, help="Workers to kill with SIGKILL.")] = 1,
     kill_consumer: Annotated[int, typer.Option(min=0, help="Kills of the consumer.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
@@ -140,6 +158,12 @@ def demo(
 
     Exit code 0: every figure is right; 1: a figure is wrong, or the run failed.
     """
+    if files_of is not None and scenario is not Scenario.DATASTREAM:
+        message = f"--files-of {files_of} has no meaning with --scenario {scenario}"
+        raise ConfigError(message, hint="Add --scenario datastream, or leave --files-of out")
+    if rows is not None and scenario is Scenario.BANK:
+        message = f"--rows {rows} has no meaning with --scenario {scenario}"
+        raise ConfigError(message, hint="Add --scenario backfill or datastream, or leave it out")
     # These libraries take seconds to load, and other commands do not need them.
     from tidegate.local_stack.demo.command import prove  # noqa: PLC0415 - heavy imports, for this command only
     from tidegate.local_stack.demo.run import DemoOptions  # noqa: PLC0415 - heavy imports, for this command only
@@ -161,6 +185,7 @@ def demo(
         key_ranges=key_ranges,
         scenario=scenario,
         rows=rows,
+        files_of=files_of or FilesOf.MYSQL,
     )
     try:
         right = prove(options, console=_errors, report=report, keep=keep)

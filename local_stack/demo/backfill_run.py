@@ -109,12 +109,12 @@ class BackfillRun(BankRun):
 
     def _create_bank(self) -> Any:
         options = self._options
-        self._view.stage(f"creating a bank with {options.rows:,} transfers")
+        self._view.stage(f"creating a bank with {options.rows_before:,} transfers")
         database = create_bank_database(
             self._name, dialect=options.dialect, key_ranges=options.key_ranges
         )
         # The numbers after those of the run's own transfers: no two have one id.
-        numbers = range(options.transfers, options.transfers + options.rows)
+        numbers = range(options.transfers, options.transfers + options.rows_before)
         load_history(database, self._bank.after(numbers))
         return database
 

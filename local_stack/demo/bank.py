@@ -29,6 +29,7 @@ __all__ = [
     "STREAM",
     "Bank",
     "Dialect",
+    "FilesOf",
     "History",
     "KeyRanges",
     "Scenario",
@@ -128,6 +129,31 @@ class Scenario(StrEnum):
 
     BANK = "bank"
     BACKFILL = "backfill"
+    DATASTREAM = "datastream"
+
+
+class FilesOf(StrEnum):
+    """The kind of database whose changes Datastream's files have."""
+
+    MYSQL = "mysql"
+    ORACLE = "oracle"
+    POSTGRESQL = "postgresql"
+    SQLSERVER = "sqlserver"
+    SALESFORCE = "salesforce"
+
+    @property
+    def vendor_name(self) -> str:
+        """The name as its vendor writes it."""
+        return _TITLES[self]
+
+
+_TITLES = {
+    FilesOf.MYSQL: "MySQL",
+    FilesOf.ORACLE: "Oracle",
+    FilesOf.POSTGRESQL: "PostgreSQL",
+    FilesOf.SQLSERVER: "SQL Server",
+    FilesOf.SALESFORCE: "Salesforce",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from rich.console import Console
 
 from tidegate.local_stack.demo.backfill_run import BackfillRun
 from tidegate.local_stack.demo.bank import Scenario
-from tidegate.local_stack.demo.report import latency_table, proof_table
+from tidegate.local_stack.demo.files.run import files_asked, run_files_demo
+from tidegate.local_stack.demo.report import Report, latency_table, proof_table
 from tidegate.local_stack.demo.run import DemoOptions, run_demo
 from tidegate.local_stack.demo.view import RunView
 
 if TYPE_CHECKING:
-    from tidegate.local_stack.demo.report import Report
+    from tidegate.local_stack.demo.files.report import FilesReport
 
 __all__ = ["prove"]
 
@@ -32,7 +33,7 @@ def prove(options: DemoOptions, *, console: Console, report: Path | None, keep: 
     leave = True
     try:
         with RunView(console=console) as view:
-            figures = run_demo(options, folder=folder, view=view, kind=_KINDS.get(options.scenario))
+            figures = _run(options, folder=folder, view=view)
         if report is not None:
             report.parent.mkdir(parents=True, exist_ok=True)
             report.write_text(figures.to_json())
@@ -49,12 +50,21 @@ def prove(options: DemoOptions, *, console: Console, report: Path | None, keep: 
     return right
 
 
-def _print(figures: Report, *, options: DemoOptions, console: Console) -> bool:
+def _run(options: DemoOptions, *, folder: Path, view: RunView) -> Report | FilesReport:
+    if options.scenario is Scenario.DATASTREAM:
+        return run_files_demo(options, folder=folder, view=view)
+    return run_demo(options, folder=folder, view=view, kind=_KINDS.get(options.scenario))
+
+
+def _print(figures: Report | FilesReport, *, options: DemoOptions, console: Console) -> bool:
     """Print both tables to standard output, and the wrong figures to standard error."""
-    wrong = figures.wrong_figures(options.asked)
-    Console().print(
-        proof_table(figures, options.asked), latency_table(figures, options.asked), sep="\n"
-    )
+    if isinstance(figures, Report):
+        wrong = figures.wrong_figures(options.asked)
+        tables = [proof_table(figures, options.asked), latency_table(figures, options.asked)]
+    else:
+        wrong = figures.wrong_figures(files_asked(options))
+        tables = figures.tables(files_asked(options))
+    Console().print(*tables, sep="\n")
     for figure in wrong:
         console.print(
             f"[bold red]wrong:[/] {figure.name} is {figure.found}, it must be {figure.expected}",

@@ -30,6 +30,7 @@ from tidegate.local_stack.demo.bank import (
     STREAM,
     Bank,
     Dialect,
+    FilesOf,
     KeyRanges,
     Scenario,
 )
@@ -69,6 +70,7 @@ _RATE_SMALL = 40.0
 _BIG_RUN_S = 90.0
 _WARM_UP_MAX = 20
 _UNDISTURBED_SHARE = 0.75
+_ROWS = {Scenario.BANK: 0, Scenario.BACKFILL: 40_000, Scenario.DATASTREAM: 2_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,15 @@ class DemoOptions:
     key_ranges: KeyRanges = KeyRanges.IMMUTABLE
     """The partition mode of its change stream."""
     scenario: Scenario = Scenario.BANK
-    rows: int = 40_000
-    """Transfers that were made before the stream, in the scenario `backfill`."""
+    rows: int | None = None
+    """Transfers that were made before the stream, but for the scenario `bank`; None: some."""
+    files_of: FilesOf = FilesOf.MYSQL
+    """The database of the scenario `datastream`."""
+
+    @property
+    def rows_before(self) -> int:
+        """`rows`; by default the scenario's number."""
+        return _ROWS[self.scenario] if self.rows is None else self.rows
 
     @property
     def pace(self) -> float:
@@ -136,7 +145,7 @@ class DemoOptions:
             undisturbed=(
                 self.transfers - self.meanwhile if is_backfill else self.kills_from - self.warm_up
             ),
-            first_rows=self.accounts + self.rows if is_backfill else None,
+            first_rows=self.accounts + self.rows_before if is_backfill else None,
             splits=self.splits,
             merges=self.merges,
             kill_workers=self.kill_workers,
@@ -166,7 +175,7 @@ def run_demo(
     with ExitStack() as cleanup:
         view.stage("starting Kafka, schema registry and the Spanner simulator")
         config = load_config(data_dir=folder / "stack", seed=options.seed)
-        stack = cleanup.enter_context(LocalStack(config, report=view.detail))
+        stack = cleanup.enter_context(LocalStack(config, report=view.detail, is_patient=True))
         run = (kind or BankRun)(options=options, bank=bank, stack=stack, folder=folder, view=view)
         cleanup.callback(run.stop)
         return run.run()

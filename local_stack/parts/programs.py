@@ -95,6 +95,8 @@ class Programs:
     """Further environment variables of all programs."""
     secure: SecureListener | None = None
     """What the programs themselves use, while `bootstrap_servers` is for those who look on."""
+    source: str = ""
+    """The producer's table `[source]` as JSON, in place of a Spanner database."""
     has_iceberg: bool = False
     """Whether the consumer's Spark has what its Iceberg sinks need."""
 
@@ -113,10 +115,7 @@ class Programs:
         settings = {
             **self._kafka(),
             "REGISTRY_URL": self.registry_url,
-            "PROJECT": self.database.project,
-            "INSTANCE": self.database.instance,
-            "DATABASE": self.database.database,
-            "CHANGE_STREAM": self.stream,
+            **self._source(),
             "PREFIX": self.prefix,
             "WORKER": name,
             "START": start,
@@ -154,6 +153,17 @@ class Programs:
                 "SPARK_LOCAL_IP": "127.0.0.1",
             },
         )
+
+    def _source(self) -> dict[str, str]:
+        """Return the settings that name what is read."""
+        if self.source:
+            return {"SOURCE": self.source}
+        return {
+            "PROJECT": self.database.project,
+            "INSTANCE": self.database.instance,
+            "DATABASE": self.database.database,
+            "CHANGE_STREAM": self.stream,
+        }
 
     def _kafka(self) -> dict[str, str]:
         """Return the settings that name the broker."""

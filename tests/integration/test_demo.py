@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,30 +20,45 @@ SMALL = {"transfers": 300, "accounts": 40, "splits": 1, "merges": 1, "seed": 11,
 FULL = {"transfers": 1_500, "accounts": 100, "splits": 4, "merges": 3, "seed": 12, "rate": 40}
 
 
-@pytest.mark.parametrize(
-    "size",
-    [pytest.param(SMALL, marks=pytest.mark.smoke, id="small"), pytest.param(FULL, id="full")],
-)
-def test_the_demo_proves_everything(size: dict[str, int], tmp_path: Path):
+def run_demo(tmp_path: Path, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Run the command; return its report and what it printed.  Nothing of it is left."""
     report = tmp_path / "deep" / "report.json"
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    options = {f"--{name}": number for name, number in size.items()}
-    options |= {"--workers": 2, "--kill-workers": 1, "--kill-consumer": 1, "--report": report}
+    flags = {f"--{name}": value for name, value in options.items()}
+    flags |= {"--workers": 2, "--kill-workers": 1, "--kill-consumer": 1, "--report": report}
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tidegate.local_stack", "demo"),
-            *(str(part) for option in options.items() for part in option),
+            *(str(part) for option in flags.items() for part in option),
         ],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
         check=False,
-        env={**os.environ, "TMPDIR": str(temporary)},
+        env={**os.environ, "TMPDIR": str(temporary), "COLUMNS": "100"},
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
-    figures = json.loads(report.read_text())
+    assert "proved in" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    # The run's folder is gone, and so is everything that ran below it.
+    assert list(temporary.glob("tidegate-demo-*")) == []
+    assert not [
+        process.pid
+        for process in psutil.process_iter(["environ"])
+        if (process.info["environ"] or {}).get("TMPDIR") == str(temporary)
+    ]
+    return json.loads(report.read_text()), done.stdout
+
+
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param(SMALL, marks=pytest.mark.smoke, id="small"), pytest.param(FULL, id="full")],
+)
+def test_the_demo_proves_everything(size: dict[str, int], tmp_path: Path):
+    figures, _ = run_demo(tmp_path, size)
+
     for name in (
         "missing",
         "duplicates",
@@ -63,11 +79,24 @@ def test_the_demo_proves_everything(size: dict[str, int], tmp_path: Path):
     undisturbed = size["transfers"] * 3 // 4
     assert figures["latency_undisturbed_ms"]["rows"] == 3 * (undisturbed - 20)
     assert figures["latency_with_kills_ms"]["rows"] == 3 * (size["transfers"] - undisturbed)
-    assert "proved in" in done.stdout
-    # The run's folder is gone, and so is everything that ran below it.
-    assert list(temporary.glob("tidegate-demo-*")) == []
-    assert not [
-        process.pid
-        for process in psutil.process_iter(["environ"])
-        if (process.info["environ"] or {}).get("TMPDIR") == str(temporary)
-    ]
+
+
+def test_rows_from_before_the_stream_come_once_and_first(tmp_path: Path):
+    figures, _ = run_demo(tmp_path, {"scenario": "backfill", **SMALL, "rows": 3_000})
+
+    assert figures["missing"] == figures["duplicates"] == figures["releases_unlike_source"] == 0
+    assert figures["mirror_equals_source"] is True
+    assert figures["backfill"]["rows"] == SMALL["accounts"] + 3_000
+    assert figures["backfill"]["worker_kills"] == 1
+
+
+def test_files_of_datastream_arrive_as_their_source_made_them(tmp_path: Path):
+    size = {"transfers": 300, "accounts": 40, "rows": 200, "seed": 13}
+    figures, printed = run_demo(tmp_path, {"scenario": "datastream", **size})
+
+    assert figures["changes"] == 900
+    assert figures["events"] == figures["events_in_changelog"] > 900
+    assert figures["missing"] == figures["duplicates"] == figures["histories_unlike_source"] == 0
+    assert min(figures["copies"], figures["late"], figures["mirror_deleted_rows"]) > 0
+    assert figures["mirror_equals_source"] is True
+    assert "of MySQL" in printed

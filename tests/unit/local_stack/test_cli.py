@@ -39,6 +39,22 @@ def test_an_unknown_command_is_a_usage_error():
     assert 2 == run("nonsense").returncode
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--files-of", "oracle"), "--files-of oracle has no meaning with --scenario bank"),
+        (("--rows", "9"), "--rows 9 has no meaning with --scenario bank"),
+    ],
+)
+def test_an_option_of_another_scenario_is_one_clear_line(arguments: tuple[str, str], text: str):
+    done = run("demo", *arguments)
+
+    assert 2 == done.returncode
+    assert text in done.stderr
+    assert "--scenario datastream" in done.stderr or "or datastream" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_taken_port_is_one_clear_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = str(server.getsockname()[1])

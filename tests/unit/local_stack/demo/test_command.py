@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.unit.local_stack.demo.files.test_report import RIGHT as FILES
 from tidegate.local_stack.demo import command as module
+from tidegate.local_stack.demo.bank import Scenario
 from tidegate.local_stack.demo.command import prove
 from tidegate.local_stack.demo.report import Kill, Latency, Report
 from tidegate.local_stack.demo.run import DemoOptions
@@ -129,3 +131,19 @@ def test_an_interrupted_run_leaves_nothing(monkeypatch: pytest.MonkeyPatch, temp
     with pytest.raises(KeyboardInterrupt):
         prove(OPTIONS, console=console()[0], report=None, keep=False)
     assert folders(temporary) == []
+
+
+def test_the_scenario_datastream_has_a_report_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(module, "run_files_demo", lambda *_, **__: FILES)
+    options = DemoOptions(scenario=Scenario.DATASTREAM)
+    err, text = console()
+
+    assert prove(options, console=err, report=None, keep=False)
+    assert "proved in" in capsys.readouterr().out
+    monkeypatch.setattr(
+        module, "run_files_demo", lambda *_, **__: dataclasses.replace(FILES, missing=3)
+    )
+    assert not prove(options, console=err, report=None, keep=False)
+    assert "missing is 3, it must be 0" in text.getvalue()

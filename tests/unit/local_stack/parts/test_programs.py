@@ -90,6 +90,18 @@ def test_a_worker_gets_its_settings_and_none_of_ours(
     assert "tidegate_consumer_until" not in environ
 
 
+def test_workers_may_read_another_source(tmp_path: Path):
+    made = replace(make(tmp_path), source='{"kind": "datastream", "location": "/files"}')
+    environ = made.worker("w1", start="now").spec.environ or {}
+    ours = {name for name in environ if name.startswith("TIDEGATE_PRODUCER_")}
+
+    assert environ["TIDEGATE_PRODUCER_SOURCE"] == made.source
+    # Names of Spanner are an error beside it.
+    assert not ours & {
+        f"TIDEGATE_PRODUCER_{name}" for name in ("PROJECT", "INSTANCE", "DATABASE", "CHANGE_STREAM")
+    }
+
+
 def test_the_consumer_gets_java_and_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     class Java:
         home = Path("/java")
