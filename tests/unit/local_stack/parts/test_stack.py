@@ -108,3 +108,19 @@ def test_a_missing_java_is_found_before_anything_starts(parts, story, tmp_path, 
         LocalStack(load_config(data_dir=tmp_path)).__enter__()
 
     assert [] == story
+
+
+@pytest.mark.usefixtures("parts")
+@pytest.mark.parametrize(("is_patient", "session_ms"), [(False, 3_000), (True, 60_000)])
+def test_a_stack_whose_broker_nothing_kills_is_patient(
+    story, tmp_path, monkeypatch, is_patient, session_ms
+):
+    found = []
+
+    def make(*, cancelled, **settings):
+        found.append(settings["session_ms"])
+        return Part(story, "kafka", cancelled, "starts")
+
+    monkeypatch.setattr(module, "KafkaBroker", make)
+    with LocalStack(load_config(data_dir=tmp_path), is_patient=is_patient):
+        assert found == [session_ms]
