@@ -266,12 +266,15 @@ def proof_table(report: Report, asked: Asked) -> Table:
             "every row from before the stream comes before all changes, once, as it was",
             f"{first.rows:,} rows in {first.read_partitions} key ranges within "
             f"{first.seconds:.1f} s; meanwhile {first.transactions_meanwhile:,} transactions "
-            f"committed and {first.worker_kills} workers killed",
+            f"committed and {_counted(first.worker_kills, 'worker')} killed",
             *(f"backfill.{name}" for name in asdict(first)),
         )
+    rows_before = report.backfill.rows if report.backfill is not None else 0
+    before = f" and {rows_before:,} rows before" if rows_before else ""
     row(
         "every committed change is in the changelog exactly once, as it was",
-        f"{report.changes_committed:,} committed, {report.changes_in_changelog:,} in the "
+        f"{report.changes_committed - rows_before:,} committed{before}, "
+        f"{report.changes_in_changelog:,} in the "
         f"changelog; missing {report.missing}, duplicates {report.duplicates}, "
         f"invented {report.invented}, unlike the source {report.changes_unlike_source}",
         "changes_committed",
@@ -331,6 +334,10 @@ def proof_table(report: Report, asked: Asked) -> Table:
         "unclean_stops",
     )
     return table
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def latency_table(report: Report, asked: Asked) -> Table:

@@ -183,6 +183,21 @@ def test_the_rows_of_a_backfill_have_a_line_of_their_own():
     assert json.loads(report.to_json())["backfill"]["transactions_meanwhile"] == 7
 
 
+def test_rows_are_not_counted_as_changes_and_one_worker_is_one():
+    def wide(kills: int) -> str:
+        found = dataclasses.replace(
+            RIGHT, changes_committed=1_074, changes_in_changelog=1_074,
+            backfill=dataclasses.replace(FIRST, worker_kills=kills),
+        )  # fmt: skip
+        console = Console(width=400, record=True, file=io.StringIO())
+        console.print(proof_table(found, BEGAN_WITH))
+        return console.export_text()
+
+    assert "34 committed and 1,040 rows before, 1,074 in the changelog" in wide(1)
+    assert "1 worker killed" in wide(1)
+    assert "2 workers killed" in wide(2)
+
+
 @pytest.mark.parametrize(
     "figure", ["rows", "read_partitions", "transactions_meanwhile", "worker_kills"]
 )
