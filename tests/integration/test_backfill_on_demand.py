@@ -21,7 +21,7 @@ from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 DDL = [
     """CREATE TABLE Orders (
@@ -31,11 +31,11 @@ DDL = [
 ]
 ROWS = 6_000
 CHUNK_ROWS = 700
-PATIENCE_S = 400
+PATIENCE_S = 900
 
 
 def test_rows_come_among_the_changes(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=12)) as stack:
+    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=12), is_patient=True) as stack:
         name = DatabaseName(address=stack.spanner_address)
         database = create_database(name, DDL)
         for first in range(0, ROWS, 2_000):
