@@ -21,7 +21,7 @@ from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(2_400)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1_500)]
 
 DDL = [
     """CREATE TABLE Orders (
@@ -31,7 +31,7 @@ DDL = [
 ]
 ROWS = 6_000
 CHUNK_ROWS = 700
-PATIENCE_S = 900
+PATIENCE_S = 600
 
 
 def test_rows_come_among_the_changes(tmp_path):
