@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 
-from tidegate.producer.datastream.file_store import Entry, PathMissing, StoredFile
+from tidegate.producer.datastream.file_store import Entry, StoredFile
+from tidegate.producer.datastream.store_errors import PathMissing
 
 __all__ = ["MemoryFiles", "minute_folder"]
 

@@ -1,14 +1,16 @@
 """Where Datastream's files are: a local folder, or a bucket through fsspec.
 
 The one place that opens files and lists folders.  `gs://` and `s3://` need the extra `gcs` or `s3`;
-a local folder needs none.  No exception of a library leaves it: a location that does not exist or
-that the principal may not read is a ConfigError, a service that does not answer an
-UnreachableError.
+a local folder needs none.  Nothing is remembered of a listing, since another program writes the
+files.  No exception of a library leaves it, and no line of a library's log: a location that does
+not exist or that the principal may not read is a ConfigError, a service that does not answer, and a
+location that has disappeared, an UnreachableError.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,8 +19,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol, cast
 
+from tidegate.producer.datastream.store_errors import LocationGone, PathMissing, refuse
 from tidegate.program.extras import Extra
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import parse_rfc3339_ns
 
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ __all__ = [
 ]
 
 _BUFFER_BYTES = 1 << 20
+_BLOCK_BYTES = 4 << 20
+"""What a bucket is asked for at a time: libraries hold as much of each open file, s3fs 50 MB."""
 _FLAG = "--datastream"
 """Of `discover`: what errors name, unless another setting is given."""
 _EXTRAS = {
@@ -47,11 +52,13 @@ _MODIFIED = ("updated", "mtime", "LastModified", "last_modified", "created")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NS_PER_US = 1_000
-_LOGINS = ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "PartialCredentials")
-_LOGIN_HINTS = {
-    "gs": "Give it credentials (GOOGLE_APPLICATION_CREDENTIALS, or the host's own account)",
-    "s3": "Give it credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)",
+_CREDENTIALS = {
+    "gs": "they come from GOOGLE_APPLICATION_CREDENTIALS or the host",
+    "s3": "they come from the environment, a profile or the host",
 }
+_SILENT = logging.NullHandler()
+_LOGGERS = ("aiobotocore", "asyncio", "botocore", "fsspec", "gcsfs", "google", "s3fs")
+_GONE_HINT = "Bring it back: until then nothing is read and no minute is closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +80,6 @@ class StoredFile:
     """Since 1970, by the clock of the store."""
 
 
-class PathMissing(ConfigError):  # noqa: N818 - named for what was found
-    """A file or folder does not exist."""
-
-
 class FileStore(Protocol):
     """Files in folders."""
 
@@ -90,7 +93,8 @@ class FileStore(Protocol):
     def files_below(self, folder: str) -> list[StoredFile]:
         """Return the files of a folder and all folders in it; none if there is no such folder.
 
-        Raises ConfigError and UnreachableError.
+        Raises LocationGone if the whole location or bucket does not exist, else ConfigError and
+        UnreachableError.
         """
         ...
 
@@ -103,9 +107,13 @@ class FileStore(Protocol):
 
 
 class LocalStore:
-    """Files of this machine; `setting` is what errors name."""
+    """Files of this machine; `setting` is what errors name.
 
-    def __init__(self, *, setting: str = _FLAG) -> None:
+    `location` is the folder that has to be there, if one has: a disk may be unmounted.
+    """
+
+    def __init__(self, *, location: str = "", setting: str = _FLAG) -> None:
+        self._location = location
         self._setting = setting
 
     def entries(self, folder: str) -> list[Entry]:
@@ -117,7 +125,7 @@ class LocalStore:
             with os.scandir(place) as found:
                 entries = [Entry(one.name, one.path, is_folder=one.is_dir()) for one in found]
         except (OSError, ValueError) as error:
-            _refuse(error, folder, scheme="", setting=self._setting)
+            refuse(error, folder, scheme="", setting=self._setting)
         return sorted(entries, key=lambda one: one.name)
 
     def files_below(self, folder: str) -> list[StoredFile]:
@@ -129,10 +137,13 @@ class LocalStore:
                     path = f"{place}/{name}"
                     with suppress(FileNotFoundError):  # removed since it was listed
                         found.append(StoredFile(path, os.stat(path).st_mtime_ns // _NS_PER_US))  # noqa: PTH116
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if self._location and not Path(self._location).exists():
+                message = f"{self._setting}: {self._location} is gone"
+                raise LocationGone(message, hint=_GONE_HINT) from error
             return []
         except (OSError, ValueError) as error:
-            _refuse(error, folder, scheme="", setting=self._setting)
+            refuse(error, folder, scheme="", setting=self._setting)
         return found
 
     def open(self, path: str) -> BinaryIO:
@@ -140,7 +151,7 @@ class LocalStore:
         try:
             raw = Path(path).open("rb", buffering=0)  # noqa: SIM115 - the caller closes it
         except (OSError, ValueError) as error:
-            _refuse(error, path, scheme="", setting=self._setting)
+            refuse(error, path, scheme="", setting=self._setting)
         return _buffered(raw, path, scheme="", setting=self._setting)
 
 
@@ -157,7 +168,7 @@ class FsspecStore:
         try:
             found = self._files.ls(folder, detail=True)
         except Exception as error:  # noqa: BLE001 - each library has its own
-            _refuse(error, self._url(folder), scheme=self._scheme, setting=self._setting)
+            refuse(error, self._url(folder), scheme=self._scheme, setting=self._setting)
         entries = []
         for one in found:
             path = one["name"].rstrip("/")
@@ -173,13 +184,13 @@ class FsspecStore:
     def files_below(self, folder: str) -> list[StoredFile]:
         """Return the files of a folder and all folders in it; none if there is no such folder."""
         try:
-            # Another program writes the files: what fsspec remembers of a folder is old.
-            self._files.invalidate_cache()
             found = self._files.find(folder, detail=True)
-        except FileNotFoundError:
-            return []
+        except FileNotFoundError as error:  # of a folder that does not exist it finds nothing
+            bucket = self._url(folder.lstrip("/").partition("/")[0])
+            message = f"{self._setting}: the bucket {bucket} is gone"
+            raise LocationGone(message, hint=_GONE_HINT) from error
         except Exception as error:  # noqa: BLE001 - each library has its own
-            _refuse(error, self._url(folder), scheme=self._scheme, setting=self._setting)
+            refuse(error, self._url(folder), scheme=self._scheme, setting=self._setting)
         return [
             StoredFile(path, _modified_us(one, self._url(path)))
             for path, one in found.items()
@@ -189,9 +200,9 @@ class FsspecStore:
     def open(self, path: str) -> BinaryIO:
         """Open a file to read it from its start."""
         try:
-            raw = self._files.open(path, "rb")
+            raw = self._files.open(path, "rb", block_size=_BLOCK_BYTES, cache_type="readahead")
         except Exception as error:  # noqa: BLE001 - each library has its own
-            _refuse(error, self._url(path), scheme=self._scheme, setting=self._setting)
+            refuse(error, self._url(path), scheme=self._scheme, setting=self._setting)
         return _buffered(raw, self._url(path), scheme=self._scheme, setting=self._setting)
 
     def _url(self, path: str) -> str:
@@ -219,7 +230,7 @@ class _Reading(io.RawIOBase):
         try:
             found = self._raw.read(len(view))
         except Exception as error:  # noqa: BLE001 - each library has its own
-            _refuse(error, self._path, scheme=self._scheme, setting=self._setting)
+            refuse(error, self._path, scheme=self._scheme, setting=self._setting)
         view[: len(found)] = found
         return len(found)
 
@@ -241,9 +252,9 @@ def open_location(location: str, *, setting: str = _FLAG) -> tuple[FileStore, st
     """
     scheme, separator, path = location.partition("://")
     if not separator:
-        return LocalStore(setting=setting), os.path.expanduser(location)  # noqa: PTH111 - raises for no user
-    if scheme == "file":
-        return LocalStore(setting=setting), path
+        path = os.path.expanduser(location)  # noqa: PTH111 - pathlib's raises for no user
+    if not separator or scheme == "file":
+        return LocalStore(location=path, setting=setting), path
     extra = _EXTRAS.get(scheme)
     if extra is None:
         message = f"{setting}: {scheme}:// is not supported"
@@ -251,12 +262,17 @@ def open_location(location: str, *, setting: str = _FLAG) -> tuple[FileStore, st
     if not path.strip("/"):
         message = f"{setting}: {location} names no bucket"
         raise ConfigError(message, hint=f"Give {scheme}://BUCKET/PATH")
-    extra.require()
     folder = path.strip("/")
+    if "@" in folder.partition("/")[0]:
+        message = f"{setting}: a bucket's name has no @"
+        raise ConfigError(message, hint="Leave credentials out of it: " + _CREDENTIALS[scheme])
+    extra.require()
+    for name in _LOGGERS:  # else Python prints warnings of those without a handler, as plain text
+        logging.getLogger(name).addHandler(_SILENT)
     try:
-        files = import_module("fsspec").filesystem(scheme)
+        files = import_module("fsspec").filesystem(scheme, use_listings_cache=False)
     except Exception as error:  # noqa: BLE001 - each library has its own
-        _refuse(error, location, scheme=scheme, setting=setting)
+        refuse(error, location, scheme=scheme, setting=setting)
     return FsspecStore(files, scheme=scheme, setting=setting), folder
 
 
@@ -284,23 +300,3 @@ def _modified_us(entry: Mapping[str, Any], url: str) -> int:
 def _buffered(raw: Any, path: str, *, scheme: str, setting: str) -> BinaryIO:
     reading = _Reading(raw, path, scheme=scheme, setting=setting)
     return cast("BinaryIO", io.BufferedReader(reading, _BUFFER_BYTES))
-
-
-def _refuse(error: Exception, path: str, *, scheme: str, setting: str) -> NoReturn:
-    """Raise the error of this project for one of a library's."""
-    kind = type(error).__name__
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        message = f"{setting}: {path} does not exist"
-        raise PathMissing(message, hint="Check the location") from error
-    if isinstance(error, ValueError) and not scheme:
-        # A NUL, or a character that no file name can have; printed as its escape.
-        message = f"{setting}: {path!r} is not a path"
-        raise ConfigError(message, hint="Check the location") from error
-    if isinstance(error, PermissionError):
-        message = f"{setting}: {path} may not be read"
-        raise ConfigError(message, hint="Grant this principal read access to it") from error
-    if any(kind.startswith(one) for one in _LOGINS):
-        message = f"{setting}: no credentials for {path} ({kind})"
-        raise ConfigError(message, hint=_LOGIN_HINTS.get(scheme, "")) from error
-    message = f"{path} cannot be read: {kind}: {error}"
-    raise UnreachableError(message, hint="Run it again once it answers") from error

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tidegate.producer.datastream.errors import MisplacedFile
-from tidegate.producer.datastream.file_store import PathMissing
 from tidegate.producer.datastream.file_tree import is_event_file
 from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream.store_errors import PathMissing
 from tidegate.producer.datastream_source.found_file import found_file
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def _hours(
     try:
         entries = store.entries(folder)
     except PathMissing:
+        if level == 0:
+            yield folder  # which is not there: listing it says whether the whole location is gone
         return
     for one in entries:
         if not one.is_folder:

@@ -12,7 +12,7 @@ import structlog
 
 from tidegate.producer.datastream.errors import DatastreamError
 from tidegate.producer.datastream.event_file import EventFile
-from tidegate.producer.datastream.file_store import PathMissing
+from tidegate.producer.datastream.store_errors import PathMissing
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE
 from tidegate.producer.datastream_source.listing import files_from
 from tidegate.producer.datastream_source.object_reading import ListFiles, ReadFile, WaitUntil
@@ -110,8 +110,7 @@ class ObjectQuery(WaitingQuery):
                 try:
                     stream = self._store.open(file.path)
                 except PathMissing:
-                    _log.warning("file is gone", file=file.path)
-                    return self._reading.ended(file, records=self._reading.files.published(file)), 0
+                    return self._gone(file, records=self._reading.files.published(file)), 0
                 self._open = _Reading(file, through, stream)
                 return [], 0
 
@@ -138,11 +137,20 @@ class ObjectQuery(WaitingQuery):
                 else:
                     items += reading.event(file, found, open_file.fields)
         except PathMissing:
-            items += reading.ended(file, records=open_file.records)
             self._close()
+            return items + self._gone(file, records=open_file.records)
         except DatastreamError as error:
             return items + self._refused(open_file, error)
         return items
+
+    def _gone(self, file: FoundFile, *, records: int) -> list[Item]:
+        """Take that a file was removed; raises LocationGone if all files are gone with it.
+
+        Those may come back, and this one would be taken for read.
+        """
+        self._store.files_below(file.path.rpartition("/")[0])
+        _log.warning("file is gone", file=file.path)
+        return self._reading.ended(file, records=records)
 
     def _refused(self, open_file: _Reading, error: DatastreamError) -> list[Item]:
         """Take an error that ends a file, or that stops the stream partition."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.producer.datastream.file_store import PathMissing
 from tidegate.producer.datastream.file_tree import object_folders
+from tidegate.producer.datastream.store_errors import PathMissing
 from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.producer.datastream_source.waiting_query import WaitingQuery
 from tidegate.producer.records import HeartbeatRecord, PartitionStartRecord

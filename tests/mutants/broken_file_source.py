@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import fsspec
+
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core.file_position import FilePosition
 from tidegate.producer.core.parked_keys import ParkedKeys
+from tidegate.producer.datastream.file_store import FsspecStore, LocalStore
+from tidegate.producer.datastream.store_errors import LocationGone
 from tidegate.producer.datastream_source import event_records
 from tidegate.producer.datastream_source.event_times import EventTimes
 from tidegate.producer.datastream_source.file_ledger import FileLedger
+from tidegate.producer.datastream_source.object_query import ObjectQuery
 from tidegate.producer.datastream_source.object_reading import ObjectReading
 from tidegate.producer.datastream_source.seen_uuids import SeenUuids
 from tidegate.producer.messages import FORM_MESSAGE
@@ -21,6 +26,8 @@ _FOLDER = "tests/unit/producer/datastream_source"
 _READING = f"{_FOLDER}/test_object_reading.py"
 _LEDGER = f"{_FOLDER}/test_file_ledger.py"
 _TIMES = f"{_FOLDER}/test_event_times.py"
+_QUERY = f"{_FOLDER}/test_object_query.py"
+_STORE = "tests/unit/producer/datastream/test_file_store.py"
 _NEWEST = "tests/unit/spark_consumer/sinks/delta/test_newest.py"
 
 
@@ -95,7 +102,52 @@ def _first_part(event: Any) -> str:
     return _table_name(event).rpartition(".")[2]
 
 
+_folder_files, _bucket_files = LocalStore.files_below, FsspecStore.files_below
+
+
+def _none_of_the_folder(self: LocalStore, folder: str) -> Any:
+    try:
+        return _folder_files(self, folder)
+    except LocationGone:
+        return []
+
+
+def _none_of_the_bucket(self: FsspecStore, folder: str) -> Any:
+    try:
+        return _bucket_files(self, folder)
+    except LocationGone:
+        return []
+
+
+def _ended(self: ObjectQuery, file: Any, *, records: int) -> Any:
+    return self._reading.ended(file, records=records)
+
+
+_filesystem = fsspec.filesystem
+
+
+def _remembering(scheme: str, **_: Any) -> Any:
+    return _filesystem(scheme)
+
+
 BROKEN_FILE_SOURCE = (
+    UnitMutant(
+        "a location that is gone is an empty one",
+        (f"{_STORE}::test_a_location_that_is_gone_is_not_an_empty_one",
+         f"{_QUERY}::test_while_a_location_is_gone_no_file_of_it_is_taken_for_read"),
+        ((LocalStore, "files_below", _none_of_the_folder),
+         (FsspecStore, "files_below", _none_of_the_bucket)),
+    ),
+    UnitMutant(
+        "a file that is gone with its location is taken for read",
+        (f"{_QUERY}::test_while_a_location_is_gone_no_file_of_it_is_taken_for_read",),
+        ((ObjectQuery, "_gone", _ended),),
+    ),
+    UnitMutant(
+        "what a bucket had at the first look is what it has",
+        (f"{_STORE}::test_what_another_program_writes_is_seen_at_once",),
+        ((fsspec, "filesystem", _remembering),),
+    ),
     UnitMutant(
         "a heartbeat removes files from the position",
         (f"{_READING}::test_a_closed_minutes_files_leave_the_position_and_are_not_read_again",

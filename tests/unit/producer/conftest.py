@@ -1,7 +1,9 @@
-"""What tests of the hot path share: they run with the compiled accelerator and without it."""
+"""What tests share: the hot path with the accelerator and without it, places of files."""
 
 import pytest
 
+from tests.buckets import gcs_server, s3_server
+from tests.file_places import BucketPlace, FolderPlace
 from tidegate.producer import accelerator
 
 
@@ -23,3 +25,27 @@ def compiled():
     if found is None:
         pytest.skip(f"tidegate-accelerator: {accelerator.describe_accelerator()}")
     return found
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """A server that speaks S3."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs():
+    """A server that speaks the JSON API of Cloud Storage."""
+    with gcs_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["folder", "s3", "gcs"])
+def place(request, tmp_path, monkeypatch):
+    """A location of files: a folder, a path in a bucket of S3, one in a bucket of GCS."""
+    if request.param == "folder":
+        folder = tmp_path / "a path"
+        folder.mkdir()
+        return FolderPlace(folder)
+    return BucketPlace(request.getfixturevalue(request.param), monkeypatch)

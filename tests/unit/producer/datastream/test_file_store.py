@@ -1,52 +1,32 @@
-"""Local folders and buckets: what they hold, and what is said where they cannot be read."""
+"""Local folders and buckets of S3 and GCS: what they hold, and what is said of what is not read."""
 
 import io
+import logging
 import sys
 import time
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
-import fsspec
 import pytest
 
+from tests.buckets import SECRET, s3_server
+from tests.file_places import BucketPlace
 from tidegate.producer.datastream import file_store
 from tidegate.producer.datastream.file_store import (
     Entry,
     FsspecStore,
     LocalStore,
-    PathMissing,
     open_location,
 )
+from tidegate.producer.datastream.store_errors import LocationGone, PathMissing
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 
 @pytest.fixture
-def memory(request):
-    """A bucket in memory, with what is given to `put`."""
-    files = fsspec.filesystem("memory")
-    root = f"/{abs(hash(request.node.name))}"
-    files.mkdir(root)
-    yield SimpleNamespace(
-        root=root,
-        store=FsspecStore(files, scheme="memory"),
-        put=lambda name, data: files.pipe_file(f"{root}/{name}", data),
-    )
-    files.rm(root, recursive=True)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    def put(name, data):
-        place = tmp_path / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
-
-    return SimpleNamespace(root=str(tmp_path), store=LocalStore(), put=put)
-
-
-@pytest.fixture(params=["folder", "memory"])
-def place(request):
-    return request.getfixturevalue(request.param)
+def logless(monkeypatch, capfd):
+    """Standard error of a program that has set up no logging of Python's own."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    return capfd
 
 
 def test_a_folder_lists_what_it_holds_by_name(place):
@@ -85,15 +65,13 @@ def test_files_of_all_folders_below_with_the_time_of_writing(place):
     ],
 )
 def test_times_of_writing_in_the_forms_of_libraries(entry, modified_us):
-    files = SimpleNamespace(
-        invalidate_cache=lambda: None, find=lambda _, detail: {"b/f": {"name": "b/f", **entry}}
-    )
+    files = SimpleNamespace(find=lambda _, detail: {"b/f": {"name": "b/f", **entry}})
     (one,) = FsspecStore(files, scheme="s3").files_below("b")
     assert one.modified_us == modified_us
 
 
 def test_a_store_without_times_of_writing_is_refused():
-    files = SimpleNamespace(invalidate_cache=lambda: None, find=lambda _, detail: {"b/f": {}})
+    files = SimpleNamespace(find=lambda _, detail: {"b/f": {}})
     with pytest.raises(ConfigError, match="does not say when it was written"):
         FsspecStore(files, scheme="s3").files_below("b")
 
@@ -139,30 +117,17 @@ def test_objects_that_stand_for_folders_are_not_files():
     ]  # fmt: skip
 
 
-class NoCredentialsError(Exception):
-    """As botocore's."""
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "message"),
-    [
-        (PermissionError("x"), ConfigError, "may not be read"),
-        (NoCredentialsError("x"), ConfigError, "no credentials for s3://b.*AWS_ACCESS_KEY_ID"),
-        (OSError("x"), UnreachableError, "OSError: x"),
-        (RuntimeError("timed out"), UnreachableError, "RuntimeError: timed out"),
-    ],
-)
-def test_errors_of_libraries_do_not_leave(error, kind, message):
+def test_errors_of_libraries_do_not_leave():
     def fail(*_, **__):
-        raise error
+        raise RuntimeError("timed out")
 
     broken = SimpleNamespace(read=fail, close=lambda: None)
-    store = FsspecStore(SimpleNamespace(ls=fail, open=fail), scheme="s3")
-    for look in (store.entries, store.open):
-        with pytest.raises(kind, match=message):
+    store = FsspecStore(SimpleNamespace(ls=fail, find=fail, open=fail), scheme="s3")
+    for look in (store.entries, store.files_below, store.open):
+        with pytest.raises(UnreachableError, match="s3://b/p cannot be read: RuntimeError"):
             look("b/p")
-    late = FsspecStore(SimpleNamespace(open=lambda *_: broken), scheme="s3")
-    with pytest.raises(kind, match=message):
+    late = FsspecStore(SimpleNamespace(open=lambda *_, **__: broken), scheme="s3")
+    with pytest.raises(UnreachableError, match="timed out"):
         late.open("b/p").read(1)
 
 
@@ -201,10 +166,13 @@ def test_a_bucket_is_opened_through_fsspec(monkeypatch, scheme):
     opened = []
     monkeypatch.setattr("tidegate.program.extras.is_installed", lambda _name: True)
     monkeypatch.setattr(
-        file_store, "import_module", lambda name: SimpleNamespace(filesystem=opened.append)
+        file_store,
+        "import_module",
+        lambda _: SimpleNamespace(filesystem=lambda *given, **more: opened.append((given, more))),
     )
     store, root = open_location(f"{scheme}://bucket/a/path/")
-    assert (opened, root) == ([scheme], "bucket/a/path")
+    assert opened == [((scheme,), {"use_listings_cache": False})]
+    assert root == "bucket/a/path"
     assert isinstance(store, FsspecStore)
 
 
@@ -219,6 +187,91 @@ def test_a_stream_of_a_library_may_return_little_at_a_time():
         def read(self, size=-1):
             return super().read(min(size, 3))
 
-    store = FsspecStore(SimpleNamespace(open=lambda *_: Slow(b"0123456789")), scheme="s3")
+    store = FsspecStore(SimpleNamespace(open=lambda *_, **__: Slow(b"0123456789")), scheme="s3")
     with store.open("b/p") as stream:
         assert stream.read() == b"0123456789"
+
+
+def test_what_another_program_writes_is_seen_at_once(place):
+    place.put("a/1.avro", b"x")
+    assert [one.name for one in place.store.entries(place.root)] == ["a"]
+    assert len(place.store.files_below(place.root)) == 1
+    place.put("b/1.avro", b"x")
+    place.put("a/1.avro", b"longer")
+    assert [one.name for one in place.store.entries(place.root)] == ["a", "b"]
+    assert len(place.store.files_below(place.root)) == 2
+    with place.store.open(f"{place.root}/a/1.avro") as stream:
+        assert stream.read() == b"longer"
+    place.remove("a/1.avro")
+    with pytest.raises(PathMissing):
+        place.store.open(f"{place.root}/a/1.avro")
+    assert len(place.store.files_below(place.root)) == 1
+
+
+def test_a_location_that_is_gone_is_not_an_empty_one(place):
+    place.put("o/1.avro", b"x")
+    assert place.store.files_below(f"{place.root}/nothing") == []
+    place.vanish()
+    for folder in (place.root, f"{place.root}/o", f"{place.root}/nothing"):
+        with pytest.raises(LocationGone, match=r"^source\.location: .* is gone") as raised:
+            place.store.files_below(folder)
+        assert raised.value.retriable
+
+
+def test_a_location_without_access_is_named_with_what_to_grant(place):
+    place.put("o/1.avro", b"x")
+    looks = (
+        lambda: place.store.entries(place.root),
+        lambda: place.store.files_below(place.root),
+        lambda: place.store.open(f"{place.root}/o/1.avro").read(),
+    )
+    for look in looks:
+        with place.denying(), pytest.raises(ConfigError, match=r"^source\.location: ") as raised:
+            look()
+        assert "may not be read" in str(raised.value)
+        assert raised.value.hint.startswith("Grant this principal")
+        assert SECRET not in str(raised.value)
+        look()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        ((401, "Anonymous caller does not have access"), ConfigError, "no credentials.*GOOGLE_APP"),
+        ((400, "Bucket is a requester pays bucket"), ConfigError, "requesters pay"),
+        ((409, "a conflict"), UnreachableError, "a conflict"),
+    ],
+)
+@pytest.mark.parametrize("place", ["gcs"], indirect=True)
+def test_what_gcs_answers_is_said_in_one_error(place, logless, error, kind, text):
+    place.put("o/1.avro", b"x")
+    with place.server.failing(*error):
+        for look in (place.store.entries, place.store.files_below):
+            with pytest.raises(kind, match=text):
+                look(place.root)
+    assert logless.readouterr().err == ""
+
+
+def test_an_s3_server_that_is_gone_is_one_that_does_not_answer(monkeypatch):
+    with s3_server() as server:
+        place = BucketPlace(server, monkeypatch)
+    with pytest.raises(UnreachableError, match=r"s3://bucket-.*cannot be read") as raised:
+        place.store.entries(place.root)
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_credentials_in_a_location_are_refused_and_not_repeated(scheme):
+    with pytest.raises(ConfigError, match="has no @") as raised:
+        open_location(f"{scheme}://AKIA:{SECRET.replace('/', '')}@bucket/path")
+    assert "AKIA" not in str(raised.value)
+
+
+def test_little_of_an_open_file_is_held(place):
+    data = bytes(range(256)) * 64 * 1_024
+    place.put("o/1.avro", data)
+    with place.store.open(f"{place.root}/o/1.avro") as stream:
+        assert stream.read(10) == data[:10]
+        held = getattr(stream.raw._raw, "cache", None)
+        assert held is None or len(held.cache) <= 6 << 20
+        assert stream.read() == data[10:]

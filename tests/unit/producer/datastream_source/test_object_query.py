@@ -1,14 +1,18 @@
-"""One object's query over a local folder and real tasks."""
+"""One object's query over a folder, S3 and GCS."""
 
 import random
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.datastream_files import history, write_stream
+from tests.datastream_files import avro_bytes, history, write_stream
+from tests.datastream_folder import minute_folder
+from tests.datastream_model import ObjectModel
 from tidegate.producer.datastream.errors import UnknownReadMethod
 from tidegate.producer.datastream.file_store import LocalStore
-from tidegate.producer.datastream_source.limits import SourceLimits
+from tidegate.producer.datastream.store_errors import LocationGone
+from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.producer.driver.clock import SystemClock
@@ -87,3 +91,93 @@ def test_what_comes_before_an_event_that_stops_is_returned_first(tmp_path, tasks
     with pytest.raises(UnknownReadMethod) as raised:
         read(tasks, query, 1)
     assert raised.value.fields["record"] == 4
+
+
+class Reader:
+    """One object at a place, read by the production core with a clock that a test sets."""
+
+    def __init__(self, place):
+        self.place = place
+        # The servers' clocks say when a file was written.
+        self.now_us = time.time_ns() // 1_000
+        self.minute = self.now_us // US_PER_MINUTE - 30
+        self.events = iter(history("mysql", random.Random(3), 60))
+        self.sent = []
+        self.model = ObjectModel(
+            now_us=self.now_us,
+            start_us=(self.minute - 5) * US_PER_MINUTE,
+            folder=f"{place.root}/shop_orders",
+            limits=SourceLimits(open_minutes=1, lateness_us=60_000_000),
+            files=place.store,
+        )
+
+    def data(self, count=3):
+        some = [next(self.events) for _ in range(count)]
+        self.sent += [event["uuid"] for event in some]
+        return avro_bytes("mysql", some, per_block=600)
+
+    def put(self, name, data, *, minute=0):
+        folder = minute_folder(self.minute + minute)
+        self.place.put(f"shop_orders/{folder}/{name}.avro", data)
+
+    def run(self, *, minutes=0):
+        """Let time pass and read; return the uuids that were published so far."""
+        self.model.clock.now_us += minutes * US_PER_MINUTE
+        self.model.run()
+        rows = [message.value.mods[0] for message, _ in self.model.published]
+        return [{**mod.new_values, **mod.old_values}["_datastream_uuid"] for mod in rows]
+
+
+def test_files_are_read_once_though_workers_die_and_files_come_late(place):
+    reader = Reader(place)
+    reader.put("a", reader.data())
+    reader.put("b", reader.data(), minute=1)
+    assert reader.run() == reader.sent
+    reader.model.die()
+    assert reader.run() == reader.sent
+    reader.put("c", reader.data(), minute=29)
+    assert reader.run(minutes=1) == reader.sent
+    assert reader.run(minutes=1) == reader.sent
+    reader.put("late", reader.data())  # its minute was closed
+    assert reader.run(minutes=11) == reader.sent
+    assert reader.model.query._reading.counts["late_files"] == 1
+    reader.model.die()
+    assert reader.run(minutes=11) == reader.sent
+
+
+def test_a_file_that_is_there_in_part_is_read_on_when_it_is_whole(place):
+    reader = Reader(place)
+    whole = reader.data(12)
+    reader.put("a", whole[: len(whole) * 2 // 3])
+    found = reader.run()
+    assert 0 < len(found) < 12
+    reader.put("a", whole)
+    reader.model.clock.now_us += 20_000_000
+    assert reader.run() == reader.sent
+
+
+def test_a_file_that_is_gone_holds_up_nothing(place):
+    reader = Reader(place)
+    reader.put("a", reader.data())
+    reader.put("b", reader.data())
+    reader.model.step()  # lists
+    reader.place.remove(f"shop_orders/{minute_folder(reader.minute)}/a.avro")
+    assert reader.run() == reader.sent[3:]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_while_a_location_is_gone_no_file_of_it_is_taken_for_read(place, steps):
+    reader = Reader(place)
+    reader.put("a", reader.data())
+    for _ in range(steps):
+        reader.model.step()
+    reader.model.commit()
+    before = reader.model.partition.snapshot()
+    if reader.model.query is not None:
+        reader.model.query.stop()  # a file that is open stays readable in a folder
+        reader.model.query._open = None
+    place.vanish()
+    with pytest.raises(LocationGone):
+        reader.run()
+    reader.model.commit()
+    assert reader.model.partition.snapshot().watermark_us == before.watermark_us
