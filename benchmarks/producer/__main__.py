@@ -25,6 +25,7 @@ from typing import Any
 import structlog
 
 from benchmarks.producer.aims import misses
+from benchmarks.producer.files import FILES
 from benchmarks.producer.memory import MEMORY, measure_memory
 from benchmarks.producer.responses import CASES, Case
 from benchmarks.producer.rounds import Checkout
@@ -38,7 +39,7 @@ from tidegate.program.garbage import collect_rarely
 
 _OWN = Path(__file__).resolve().parents[2]
 _ON_KAFKA = (*SCENARIOS, *LARGE, *FLOORS)
-_ALONE = {**{name: partial(measure_memory, name) for name in MEMORY}, **SCALE}
+_ALONE = {**{name: partial(measure_memory, name) for name in MEMORY}, **SCALE, **FILES}
 """Measured of this checkout alone."""
 _ALL = (*STAGES, *WORKERS, *_ALONE, *_ON_KAFKA)
 _USUAL = tuple(name for name in _ALL if name not in LARGE)

@@ -7,6 +7,7 @@ As text they sort wrongly: `mysql-bin.1000000` stands before `mysql-bin.999999`,
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import sequence_pair
@@ -30,6 +31,7 @@ _RECORD_SET = re.compile(
 )
 
 
+@lru_cache(64)
 def log_file_number(log_file: str) -> tuple[str, int] | None:
     """Return base name and number of a MySQL binary log such as `mysql-bin.000014`.
 

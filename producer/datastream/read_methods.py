@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 __all__ = ["KNOWN_METHODS", "ReadKind", "ReadMethod", "SourceKind", "read_method_of"]
 
@@ -61,6 +62,7 @@ class ReadMethod:
     kind: ReadKind
 
 
+@lru_cache(64)
 def read_method_of(text: str) -> ReadMethod | None:
     """Return what a `read_method` says; None if it is not known."""
     if text in _EXACT:

@@ -12,6 +12,7 @@ import json
 import re
 from dataclasses import dataclass
 from decimal import Context, Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
@@ -19,13 +20,13 @@ from tidegate.producer.datastream.metadata import SalesforceMetadata, SpannerMet
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.instants import NS_PER_US, US_PER_MS, format_rfc3339
+from tidegate.schemas.instants import NS_PER_US, US_PER_MS, US_PER_SECOND, format_rfc3339
 from tidegate.schemas.order_key import sequence_pair
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.schemas.tables import ColumnType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tidegate.producer.datastream.event import Event
     from tidegate.producer.datastream.unified_types import PayloadField
@@ -75,7 +76,10 @@ _NUMERIC_DIGITS, _NUMERIC_SCALE = 29, 9
 _NAME_PART = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _EXACT = Context(prec=400)
 _DAY_NS = 86_400_000_000_000
-_PLACE = re.compile(r".*-([0-9a-f]{16})-([0-9a-f]{8})", re.ASCII | re.DOTALL)
+_PLACE = re.compile(r"-([0-9a-f]{16})-([0-9a-f]{8})", re.ASCII)
+_PLACE_CHARACTERS = 26
+_REMEMBERED = 4_096
+"""Names of tables, and seconds of timestamps: events of one file have few of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,10 @@ class _Form:
     """The columns of a file's rows, and what turns their values into those of records."""
 
     columns: tuple[RecordColumn, ...]
-    convert: Mapping[str, Callable[[Any], Any]]
+    convert: tuple[tuple[str, Callable[[Any], Any]], ...]
+    """Of the columns of the source."""
+    keys: tuple[str, ...]
+    """In the order of the columns."""
 
 
 def table_name(event: Event) -> str:
@@ -92,10 +99,9 @@ def table_name(event: Event) -> str:
     Characters that no topic's name may have become `_`, with a hash of the name behind them.
     """
     metadata = event.metadata
-    path = (
-        (metadata.object_name,) if isinstance(metadata, SalesforceMetadata) else metadata.path[-2:]
-    )
-    return ".".join(_name_part(part) for part in path)
+    if isinstance(metadata, SalesforceMetadata):
+        return _joined((metadata.object_name,))
+    return _joined(metadata.path[-2:])
 
 
 def place_of(earliest_us: int, turn: int) -> str:
@@ -110,7 +116,7 @@ def time_and_turn(place: str) -> tuple[int, int]:
 
 def file_and_record(order: str) -> tuple[str, int]:
     """Return the file's name in a position, and the record's number, of an `SOURCE_ORDER`."""
-    found = _PLACE.fullmatch(order)
+    found = _PLACE.fullmatch(order[-_PLACE_CHARACTERS:])
     if found is None:
         message = "the order of an event does not end with its file and record"
         raise SchemaError(message, order=order[:200])
@@ -122,6 +128,8 @@ class EventRecords:
 
     def __init__(self) -> None:
         self._forms: dict[object, _Form] = {}
+        self._last: tuple[object, Sequence[str], _Form] | None = None
+        """The columns of the newest event's file, its key, and what they lead to."""
 
     def record_of(
         self,
@@ -141,27 +149,22 @@ class EventRecords:
         keys = event.metadata.key_columns
         form = self._form(event, fields, keys or (UUID_COLUMN,))
         order = f"{event.order_key.hex()}-{file}-{event.position.record:08x}"
-        values: dict[str, Any] = {
+        row: dict[str, Any] = {
             SOURCE_ORDER: order,
             UUID_COLUMN: event.uuid,
             "_datastream_change_type": event.change_type.value,
             "_datastream_read_method": event.read_method.text,
         }
-        name = _SOURCE_TIME
+        name, payload = _SOURCE_TIME, event.payload
         try:
-            values[name] = _instant(event.source_timestamp_us)
-            for column in form.columns:
-                name = column.name
-                if name not in values:
-                    found = event.payload.get(name)
-                    values[name] = None if found is None else form.convert[name](found)
+            row[name] = _instant(event.source_timestamp_us)
+            for name, convert in form.convert:
+                found = payload.get(name)
+                row[name] = None if found is None else convert(found)
         except (SchemaError, ValueError, TypeError, ArithmeticError, KeyError) as error:
             message = f"the column {name} has a value that its type does not have"
             raise InvalidEvent.at(event.position, message, cause=str(error)[:200]) from error
-        keyed = {
-            column.name: values[column.name] for column in form.columns if column.is_primary_key
-        }
-        row = {name: value for name, value in values.items() if name not in keyed}
+        keyed = {name: row.pop(name) for name in form.keys}
         # A deletion of a row without a key is an event of its own, as every other one of it.
         is_deletion = event.is_deleted and bool(keys)
         return DataChangeRecord(
@@ -183,6 +186,9 @@ class EventRecords:
     def _form(
         self, event: Event, fields: Sequence[PayloadField] | None, keys: Sequence[str]
     ) -> _Form:
+        last = self._last
+        if last is not None and fields is not None and last[0] is fields and last[1] == keys:
+            return last[2]
         shown = _inferred(event) if fields is None else _declared(fields)
         identity = (tuple(shown), tuple(keys))
         form = self._forms.get(identity)
@@ -190,6 +196,7 @@ class EventRecords:
             if len(self._forms) > _FORMS_MAX:
                 self._forms.clear()
             form = self._forms[identity] = _form_of(event, shown, keys)
+        self._last = (fields, keys, form)
         return form
 
 
@@ -228,7 +235,11 @@ def _form_of(event: Event, shown: Sequence[tuple[str, str]], keys: Sequence[str]
         RecordColumn(name, kind, name in keys, _FIRST_ADDED_ORDINAL + number)
         for number, (name, kind) in enumerate(_ADDED)
     ]
-    return _Form(tuple(columns), {name: convert for name, _, convert in typed})
+    return _Form(
+        tuple(columns),
+        tuple((name, convert) for name, _, convert in typed),
+        tuple(column.name for column in columns if column.is_primary_key),
+    )
 
 
 def _declared(fields: Sequence[PayloadField]) -> list[tuple[str, str]]:
@@ -273,7 +284,14 @@ def _number(value: Any) -> str:
 
 
 def _instant(value: int) -> str:
-    return format_rfc3339(value * NS_PER_US)
+    seconds, rest = divmod(value, US_PER_SECOND)
+    text = _second(seconds)
+    return f"{text}.{rest:06d}Z" if rest else f"{text}Z"
+
+
+@lru_cache(_REMEMBERED)
+def _second(seconds: int) -> str:
+    return format_rfc3339(seconds * US_PER_SECOND * NS_PER_US)[:-1]
 
 
 def _day(value: int) -> str:
@@ -323,6 +341,11 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "VARCHAR": _varchar,
     "JSON": _json_text,
 }
+
+
+@lru_cache(_REMEMBERED)
+def _joined(path: tuple[str, ...]) -> str:
+    return ".".join(map(_name_part, path))
 
 
 def _name_part(name: str) -> str:

@@ -216,9 +216,9 @@ class ObjectReading:
 
     def _require_one_source(self, event: Event) -> None:
         """Raise MixedSources for an event whose order cannot be compared with the others'."""
-        known, found = self._source, _source_of(event)
-        self._note_source(event)
-        if known is None:
+        known = self._source
+        found = self._note_source(event)
+        if known is None or found == known:
             return
         if found[0] != known[0]:
             message = f"the object has events of {known[0]} and of {found[0]}"
@@ -227,10 +227,11 @@ class ObjectReading:
             message = "the object has events of two binary logs of MySQL"
             raise MixedSources.at(event.position, message, logs=[known[1], found[1]])
 
-    def _note_source(self, event: Event) -> None:
+    def _note_source(self, event: Event) -> tuple[str, str]:
         kind, log = _source_of(event)
         if self._source is None or (self._source[0] == kind and not self._source[1]):
             self._source = kind, log
+        return kind, log
 
 
 def _source_of(event: Event) -> tuple[str, str]:

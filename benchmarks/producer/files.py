@@ -1,0 +1,362 @@
+"""What files of Datastream cost, beside the change stream: by stage, and in a whole worker.
+
+    files, stages    events of Avro files: parsed, then made records, then made messages
+    files, worker    a backlog of files through the production loop; Kafka in memory, as in `worker`
+
+A change is an UPDATE of a row with the eight columns of the other benchmarks' table, as MySQL's
+files have it.  Each round is a process of its own; the worker's memory is compared with that of a
+tenth of the files.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import structlog
+
+from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.worker import Worker
+from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.file_store import LocalStore
+from tidegate.producer.datastream_source.description import FILES_DIALECT, FilesCatalogue
+from tidegate.producer.datastream_source.limits import SourceLimits
+from tidegate.producer.datastream_source.object_query import ObjectQuery
+from tidegate.producer.datastream_source.object_reading import ObjectReading
+from tidegate.producer.datastream_source.stream import DatastreamFiles
+from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.driver.clock import SystemClock
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.driver.reader import PartitionReader
+from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.memory.group import Group
+from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
+from tidegate.producer.memory.publisher import MemoryPublisher
+from tidegate.producer.records import DataChangeRecord
+from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
+from tidegate.program.garbage import collect_rarely
+from tidegate.schemas.progress import DataTopic
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tidegate.producer.core import effects as do
+
+__all__ = ["FILES", "measured", "write_objects"]
+
+_CHANGES = 40_000
+_IN_FILE = 1_000
+_OBJECTS = 4
+_SLOTS = 4
+_INFLIGHT_BYTES_MAX = 64 << 20
+_TIMEOUT_S = 600
+_NAMES = TopicNames("bench")
+_MIB_IN_KIB = 1_024
+_NULL = "null"
+_LIMITS = SourceLimits(open_minutes=10, lateness_us=60_000_000)
+
+
+# ---------------------------------------------------------------- files
+
+
+def write_objects(folder: Path, changes: int, *, objects: int = _OBJECTS) -> None:
+    """Write so many changes below a folder, the same number for each object, a file a minute."""
+    each = changes // objects
+    count = -(-each // _IN_FILE)
+    first = datetime.now(UTC) - timedelta(minutes=count + 5)
+    for number in range(objects):
+        table = f"Accounts{number}"
+        schema = fastavro.parse_schema(_schema(table))
+        for file in range(count):
+            at = first + timedelta(minutes=file)
+            place = folder / f"bank_{table}" / at.strftime("%Y/%m/%d/%H/%M")
+            place.mkdir(parents=True)
+            rows = range(file * _IN_FILE, min((file + 1) * _IN_FILE, each))
+            with (place / f"{file:06d}.avro").open("wb") as out:
+                fastavro.writer(out, schema, (_event(table, one, at) for one in rows))
+
+
+def _schema(table: str) -> dict[str, Any]:
+    def optional(kind: Any) -> list[Any]:
+        return [_NULL, kind]
+
+    def record(name: str, **types: Any) -> dict[str, Any]:
+        fields = [{"name": one, "type": kind} for one, kind in types.items()]
+        return {"type": "record", "name": name, "fields": fields}
+
+    strings = {"type": "array", "items": "string"}
+    millis = {"type": "long", "logicalType": "timestamp-millis"}
+    return record(
+        f"bank_{table}",
+        uuid="string",
+        read_timestamp=millis,
+        source_timestamp=millis,
+        object="string",
+        read_method="string",
+        stream_name="string",
+        schema_key="string",
+        sort_keys={"type": "array", "items": ["string", "long"]},
+        source_metadata=record(
+            "source_metadata",
+            table="string",
+            database="string",
+            primary_keys=optional(strings),
+            log_file=optional("string"),
+            log_position=optional("long"),
+            change_type=optional("string"),
+            is_deleted=optional("boolean"),
+        ),
+        payload=record(
+            "payload",
+            Id=optional("long"),
+            Owner=optional("string"),
+            Balance=optional(
+                {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}
+            ),
+            Branch=optional("string"),
+            Opened=optional({"type": "int", "logicalType": "date"}),
+            Active=optional("boolean"),
+            Score=optional("long"),
+            Updated=optional({"type": "long", "logicalType": "timestamp-micros"}),
+        ),
+    )
+
+
+def _event(table: str, number: int, at: datetime) -> dict[str, Any]:
+    at_ms = int(at.timestamp() * 1_000) + number % _IN_FILE
+    log_file, position = f"mysql-bin.{number // _IN_FILE + 1:06d}", 4 + number % _IN_FILE * 200
+    return {
+        "uuid": f"{hash(table) & 0xFFFF_FFFF:08x}-b16e-4c8c-91d4-{number:012x}",
+        "read_timestamp": at_ms + 700,
+        "source_timestamp": at_ms,
+        "object": f"bank_{table}",
+        "read_method": "mysql-cdc-binlog",
+        "stream_name": "projects/1/locations/us-central1/streams/bank",
+        "schema_key": "9f27b298cbb12fabad44da8a6d139b8fb5cdb43c",
+        "sort_keys": [at_ms, log_file, position],
+        "source_metadata": {
+            "table": table,
+            "database": "bank",
+            "primary_keys": ["Id"],
+            "log_file": log_file,
+            "log_position": position,
+            "change_type": "UPDATE-INSERT",
+            "is_deleted": False,
+        },
+        "payload": {
+            "Id": number % 10_000,
+            "Owner": f"owner {number % 100:02d} of an account",
+            "Balance": (number * 100 + 25).to_bytes(8, "big"),
+            "Branch": f"branch {number % 5}",
+            "Opened": 19_800 + number % 100,
+            "Active": number % 3 == 0,
+            "Score": number * 997,
+            "Updated": at_ms * 1_000 + number % 1_000,
+        },
+    }
+
+
+# ---------------------------------------------------------------- what is measured
+
+
+def _stages(folder: Path, changes: int) -> dict[str, float]:
+    """Read the files three times, each time one stage further."""
+    paths = sorted(folder.rglob("*.avro"))
+    began = time.process_time()
+    for path in paths:
+        with path.open("rb") as stream:
+            for _ in EventFile(str(path), stream).each():
+                pass
+    parsed = time.process_time()
+    for _ in _records(folder):
+        pass
+    made = time.process_time()
+    translator = _translator()
+    for record in _records(folder):
+        translator.translate(record, token="token")
+    ended = time.process_time()
+    parse, both, all_of_it = (
+        seconds / changes * 1e6 for seconds in (parsed - began, made - parsed, ended - made)
+    )
+    return {
+        "parse_us": parse,
+        "record_us": both - parse,
+        "translate_us": all_of_it - both,
+        "cpu_us": all_of_it,
+    }
+
+
+def _records(folder: Path) -> Iterator[DataChangeRecord]:
+    for one in sorted(folder.iterdir()):
+        reading = ObjectReading(
+            resumption={},
+            start_us=0,
+            first_minute=0,
+            limits=_LIMITS,
+            poll_us=3_600_000_000,
+            parks=True,
+        )
+        query = ObjectQuery(
+            LocalStore(), str(one), reading,
+            tasks=_NoTasks(), clock=SystemClock(), heartbeat_ms=1_000,
+        )  # fmt: skip
+        until_us = 0
+        while until_us == 0:
+            items, until_us = query.step()
+            for item in items:
+                if isinstance(item, DataChangeRecord):
+                    yield item
+
+
+class _NoTasks:
+    """Nothing waits here."""
+
+    def signal(self) -> None:
+        """Return nothing."""
+
+
+class _Topics:
+    """Reports the topic of a later table to the worker, as `KafkaDataTopics` does."""
+
+    def __init__(self) -> None:
+        self.report: Callable[[DataTopic], None] = lambda _: None
+
+    def ensure(self, topic: str, *, key_schema_id: int) -> None:
+        self.report(DataTopic(topic, "id", _SLOTS, key_schema_id))
+
+
+def _translator(topics: _Topics | None = None) -> EventTranslator:
+    registrar = TableRegistrar(_NAMES, InMemorySchemaRegistry())
+    plain = Translator({}, change_stream="files")
+    return EventTranslator(
+        RefreshingTranslator(plain, FilesCatalogue(), registrar, topics or _Topics()), parks=True
+    )
+
+
+class _CountingPublisher(MemoryPublisher):
+    """Counts data messages instead of keeping them; progress records are kept."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        super().__init__(broker, transactional_id="w", progress_topic=_NAMES.progress)
+        self.committed = 0
+        self._open_messages = 0
+
+    def publish_records(self, effect: do.PublishRecords) -> None:
+        self._open_messages += sum(len(record.messages) for record in effect.records)
+
+    def commit(self) -> Any:
+        outcome = super().commit()
+        self.committed += self._open_messages
+        self._open_messages = 0
+        return outcome
+
+
+def _worker(folder: Path, changes: int) -> dict[str, float]:
+    """Publish all of it; CPU time counts from the start of the first query."""
+    tasks, topics = TaskThread(), _Topics()
+    translator = _translator(topics)
+    budget = ByteBudget(_INFLIGHT_BYTES_MAX, tasks=tasks)
+    data = [_NAMES.data(f"bank.Accounts{number}") for number in range(_OBJECTS)]
+    broker = MemoryBroker(
+        {**dict.fromkeys(data, _SLOTS), _NAMES.progress: _SLOTS}, group=Group(_SLOTS)
+    )
+    publisher = _CountingPublisher(broker)
+    files = DatastreamFiles(
+        LocalStore(), str(folder), tasks, SystemClock(), limits=_LIMITS, poll_ms=1_000, parks=True
+    )
+    identity = StreamIdentity("datastream/x", FILES_DIALECT, _NAMES.group, _SLOTS, "id", ())
+    worker = FleetWorker(
+        Worker(name="w", epoch="e", identity=identity, start_ns=1_000),
+        publisher=publisher,
+        open_reader=lambda query, deliver: PartitionReader(
+            files.resumed(query.resumption),
+            translator,
+            token=query.token,
+            query_id=query.query_id,
+            start_ns=query.start_ns,
+            heartbeat_ms=1_000,
+            deliver=deliver,
+            budget=budget,
+            tasks=tasks,
+        ),
+        open_stream_start=lambda: MemoryStreamStartFinder(
+            broker, topic=_NAMES.progress, root_slot=slot_of(ROOT_TOKEN, _SLOTS)
+        ),
+        release_budget=budget.release,
+    )
+    topics.report = worker.add_table
+    worker.attach(
+        MemoryMembership(
+            broker, worker="w", client_id="w-1", topic=_NAMES.progress, listener=worker,
+            clock=SystemClock(),
+        )
+    )  # fmt: skip
+    began, cpu_began = time.monotonic(), time.process_time()
+    worker.start()
+    while publisher.committed < changes:
+        worker.step()
+        if time.monotonic() > began + _TIMEOUT_S:
+            message = f"{publisher.committed:,} of {changes:,} changes after {_TIMEOUT_S} s"
+            raise SystemExit(message)
+    seconds = time.process_time() - cpu_began
+    worker.close()
+    tasks.close()
+    return {
+        "cpu_us": seconds / changes * 1e6,
+        "changes_a_cpu_s": changes / seconds,
+        "most_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB_IN_KIB,
+    }
+
+
+# ---------------------------------------------------------------- processes
+
+
+def measured(kind: str, changes: int) -> dict[str, float]:
+    """Return the figures of `stages` or `worker` for so many changes, of a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_objects(Path(folder), changes)
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, kind, folder, str(changes)],
+            check=False, capture_output=True, text=True, timeout=2 * _TIMEOUT_S,
+        )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"files, {kind}: {done.stderr[-2_000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _worker_figures(changes: int = _CHANGES) -> dict[str, float]:
+    tenth = measured("worker", changes // 10)
+    found = measured("worker", changes)
+    return {**found, "most_of_tenth": found["most_mib"] / tenth["most_mib"]}
+
+
+FILES: dict[str, Callable[..., dict[str, float]]] = {
+    "files, stages": partial(measured, "stages", _CHANGES),
+    "files, worker": _worker_figures,
+}
+
+
+if __name__ == "__main__":
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    collect_rarely()
+    of = {"stages": _stages, "worker": _worker}[sys.argv[1]]
+    print(json.dumps(of(Path(sys.argv[2]), int(sys.argv[3]))), flush=True)
