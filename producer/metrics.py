@@ -27,6 +27,12 @@ CounterName: TypeAlias = Literal[
     "unknown_outcomes_total",
     "orphan_rounds_total",
     "group_clients_replaced_total",
+    "files_read_total",
+    "files_late_total",
+    "file_events_late_total",
+    "file_events_copied_total",
+    "file_events_refused_total",
+    "file_uuids_forgotten_total",
 ]
 GaugeName: TypeAlias = Literal[
     "queries_running",
@@ -41,6 +47,8 @@ GaugeName: TypeAlias = Literal[
     "bytes_in_flight",
     "watermark_lag_seconds",
     "retention_headroom_seconds",
+    "files_unread",
+    "files_open_seconds",
 ]
 
 
@@ -150,7 +158,41 @@ METRICS: tuple[Metric, ...] = (
         "retention_headroom_seconds",
         "gauge",
         "How long until what the slowest owned stream partition has not published expires: the "
-        "stream's retention period at the worker's start, less that age. Alarm while there is time",
+        "stream's retention period at the worker's start, less that age; infinite with files as "
+        "the source. Alarm while there is time",
+    ),
+    Metric("files_read_total", "counter", "Files of the source read to their ends"),
+    Metric("files_late_total", "counter", "Files that came after their minute was closed"),
+    Metric(
+        "file_events_late_total",
+        "counter",
+        "Events of files released later than others of their time",
+    ),
+    Metric(
+        "file_events_copied_total",
+        "counter",
+        "Events of files that were recognised as copies and left out",
+    ),
+    Metric(
+        "file_events_refused_total",
+        "counter",
+        "Events of files that go to the dead-letter topic; `parked_total` has their reasons",
+    ),
+    Metric(
+        "file_uuids_forgotten_total",
+        "counter",
+        "Uuids beyond `uuids_max` that no longer recognise copies",
+    ),
+    Metric(
+        "files_unread",
+        "gauge",
+        "Files that were listed and not read to their ends, of the owned objects",
+    ),
+    Metric(
+        "files_open_seconds",
+        "gauge",
+        "Age of the earliest minute with unread files, of the owned objects; without one that of "
+        "the earliest minute that may still get files",
     ),
 )
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tidegate.producer.core.worker import Worker
+    from tidegate.producer.datastream_source.file_figures import FileFigures
     from tidegate.producer.metrics import CounterName, ProducerMetrics
     from tidegate.program.health import Health
     from tidegate.schemas.errors import TidegateError
@@ -47,6 +48,14 @@ _COUNTERS: dict[str, CounterName] = {
     "client_replaced": "group_clients_replaced_total",
     "filtered": "filtered_total",
 }
+_OF_FILES: dict[str, CounterName] = {
+    "files": "files_read_total",
+    "late_files": "files_late_total",
+    "late_events": "file_events_late_total",
+    "copies": "file_events_copied_total",
+    "refused": "file_events_refused_total",
+    "forgotten_uuids": "file_uuids_forgotten_total",
+}
 
 
 class Observer:
@@ -58,10 +67,16 @@ class Observer:
         *,
         bytes_in_flight: Callable[[], int],
         health: Health,
-        retention_us: int,
+        retention_us: float,
+        files: FileFigures | None = None,
     ) -> None:
-        """Start with nothing counted; `retention_us` is how long the stream keeps changes."""
+        """Start with nothing counted; `retention_us` is how long the stream keeps changes.
+
+        `files` are the figures of a source of files.
+        """
         self._retention_us = retention_us
+        self._files = files
+        self._counted_files: dict[str, int] = {}
         self._metrics = metrics
         self._health = health
         self._bytes_in_flight = bytes_in_flight
@@ -108,6 +123,8 @@ class Observer:
             self._parked[topic, reason] = count
             if increase:
                 self._metrics.add("parked_total", increase, topic=topic, reason=reason)
+        if self._files is not None:
+            self._count_files(self._files)
         parked_keys = _parked_keys(worker)
         self._metrics.set("parked_keys", parked_keys)
         self._metrics.set("slots", len(worker.slots))
@@ -133,6 +150,18 @@ class Observer:
             self._metrics.set("watermark_lag_seconds", lag_us / US_PER_SECOND)
         headroom_us = self._retention_us - lag_us
         self._metrics.set("retention_headroom_seconds", headroom_us / US_PER_SECOND)
+
+    def _count_files(self, files: FileFigures) -> None:
+        counts, before = files.counts(), self._counted_files
+        self._counted_files = counts
+        for name, metric in _OF_FILES.items():
+            increase = counts.get(name, 0) - before.get(name, 0)
+            if increase:
+                self._metrics.add(metric, increase)
+        progress = files.progress()
+        self._metrics.set("files_unread", 0 if progress is None else progress.unread)
+        open_us = 0 if progress is None else time.time_ns() // 1_000 - progress.open_since_us
+        self._metrics.set("files_open_seconds", open_us / US_PER_SECOND)
 
     def _count_stops(self, stopped: Mapping[str, TidegateError]) -> None:
         self._metrics.set("stream_partitions_stopped", len(stopped))

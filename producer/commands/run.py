@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
@@ -79,6 +80,7 @@ def start(
     found = exits.enter_context(closing(find_environment(config)))
     parts = prepare(config, found)
     stream = _stream(parts, exits)
+    files = stream.figures if isinstance(stream, DatastreamFiles) else None
     budget = ByteBudget(config.inflight_bytes_max, tasks=parts.found.tasks)
     fleet_worker = FleetWorker(
         parts.worker(Worker),
@@ -90,7 +92,9 @@ def start(
             metrics,
             bytes_in_flight=lambda: budget.taken,
             health=health,
-            retention_us=found.description.retention_us,
+            # Whoever writes the files says how long they are kept.
+            retention_us=found.description.retention_us if files is None else math.inf,
+            files=files,
         ),
     )
     fleet_worker.attach(parts.membership(fleet_worker))

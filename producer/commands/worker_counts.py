@@ -6,6 +6,7 @@ Whether a stream partition is queued or paused is its worker's choice of the mom
 from __future__ import annotations
 
 import http.client
+import math
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ class WorkerCounts:
     held: int | None = None
     stopped: int | None = None
     retention_headroom_s: float | None = None
-    """Until what the slowest one has not published expires; None before it has a watermark."""
+    """Until what the slowest one has not published expires; None if nothing does, as with files."""
     error: str = ""
     """Why it says nothing."""
 
@@ -55,13 +56,17 @@ def ask_worker(address: str) -> WorkerCounts:
             held=int(found["stream_partitions_held"])
             if "stream_partitions_held" in found
             else None,
-            retention_headroom_s=found.get("retention_headroom_seconds"),
+            retention_headroom_s=_finite(found.get("retention_headroom_seconds")),
             stopped=int(found["stream_partitions_stopped"]),
         )
     except (OSError, http.client.HTTPException) as error:
         return WorkerCounts(address, error=str(error) or type(error).__name__)
     except (ValueError, KeyError):
         return WorkerCounts(address, error="these are not the metrics of a tidegate-producer")
+
+
+def _finite(seconds: float | None) -> float | None:
+    return seconds if seconds is not None and math.isfinite(seconds) else None
 
 
 def _fetch(address: str) -> str:

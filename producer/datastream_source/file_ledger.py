@@ -13,6 +13,7 @@ tell it from one that was not read.
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from tidegate.producer.core.file_position import CLOSED
@@ -45,6 +46,7 @@ class FileLedger:
         self.first_open_minute = int(resumption.get(CLOSED, first_minute))
         entries = {name: at.split("/") for name, at in resumption.items() if name != CLOSED}
         self._records = {name: int(at[0]) for name, at in entries.items()}
+        self._published_before = dict(self._records)
         self._turns = {name: int(at[1]) for name, at in entries.items()}
         """The place of each file of the position in the order in which files were read."""
         self._next_turn = max(self._turns.values(), default=0) + 1
@@ -53,6 +55,12 @@ class FileLedger:
         self._found: dict[str, FoundFile] = {}
         self._complete: set[str] = set()
         self._postponed: set[str] = set()
+        self._queue: list[tuple[int, str, str]] = []
+        """A heap of (minute, path, name) of the files that are to be read, with some that were."""
+        self._minutes: list[tuple[int, str]] = []
+        """A heap of (minute, name) of the files that are found, but for those of closed minutes."""
+        self._kept: set[str] = set()
+        """Late files that stay in the position though their minutes are closed."""
 
     def add(self, files: Iterable[FoundFile]) -> list[FoundFile]:
         """Take a listing; return the files that are new and late.
@@ -60,6 +68,8 @@ class FileLedger:
         Raises FileNamesCollide if two files have one name.
         """
         late = []
+        for name in self._postponed:
+            self._enqueue(self._found[name])
         self._postponed.clear()
         for one in files:
             known = self._found.get(one.name)
@@ -76,6 +86,8 @@ class FileLedger:
                     continue
                 late.append(one)
             self._found[one.name] = one
+            self._enqueue(one)
+            heappush(self._minutes, (one.minute, one.name))
         return late
 
     def next_file(self) -> FoundFile | None:
@@ -84,13 +96,25 @@ class FileLedger:
         Files of the position come first, in the order in which they were read: what was published
         has to be known before anything is.
         """
-        due = [one for one in self._unread() if one.name not in self._postponed]
-        return min(due, key=self._order, default=None)
+        if self._unseen:
+            again = [self._found[name] for name in self._unseen if name in self._found]
+            if again:
+                return min(again, key=self._order)
+        first = self._first_queued()
+        return None if first is None else self._found[first[2]]
+
+    def _enqueue(self, one: FoundFile) -> None:
+        heappush(self._queue, (one.minute, one.path, one.name))
+
+    def _first_queued(self) -> tuple[int, str, str] | None:
+        """Return the first file of the queue that is to be read; what was read leaves it."""
+        queue = self._queue
+        while queue and (queue[0][2] in self._complete or queue[0][2] not in self._found):
+            heappop(queue)
+        return queue[0] if queue else None
 
     def _order(self, one: FoundFile) -> tuple[int, int, str]:
-        if one.name in self._unseen:
-            return 0, self._turns[one.name], ""
-        return 1, one.minute, one.path
+        return 0, self._turns[one.name], ""
 
     def is_unseen(self, file: FoundFile) -> bool:
         """Whether only the published records of a file are to be read now."""
@@ -112,15 +136,24 @@ class FileLedger:
             self._next_turn += 1
         return self._turns[file.name]
 
-    def complete(self, file: FoundFile) -> None:
-        """Note that a file was read to its end."""
+    def complete(self, file: FoundFile, *, records: int) -> bool:
+        """Note that a file was read to its end; return whether that has brought anything new."""
         self._unseen.discard(file.name)
         self._complete.add(file.name)
+        return records > self._published_before.pop(file.name, -1)
+
+    @property
+    def unread(self) -> int:
+        """How many files of the listing were not read to their ends."""
+        return len(self._found) - len(self._complete)
 
     def postpone(self, file: FoundFile) -> None:
         """Read a file again after the next listing; until then its minute stays open."""
         self._unseen.discard(file.name)
         self._postponed.add(file.name)
+        # It is at the head if its turn has come, and behind others if the position names it.
+        self._queue = [one for one in self._queue if one[2] != file.name]
+        heapify(self._queue)
 
     def watermark_us(self, listed_us: int) -> int:
         """Return the event time that what follows is after, but for late events.
@@ -128,7 +161,8 @@ class FileLedger:
         Once all files of the listing were read, that depends on its time; before, on the first one
         that was not.
         """
-        starts = [one.minute * US_PER_MINUTE for one in self._unread()]
+        unread = self._first_unread()
+        starts = [] if unread is None else [unread * US_PER_MINUTE]
         return min([listed_us, *starts]) - self._limits.lateness_us
 
     def close(self, listed_us: int) -> FilesClosedRecord | None:
@@ -138,7 +172,8 @@ class FileLedger:
         """
         patience_us = self._limits.open_us + _CLOCKS_DIFFER_US
         # What is still to be read may hold copies of what was read, however long ago that was.
-        minutes = [one.minute - self._limits.open_minutes for one in self._unread()]
+        unread = self._first_unread()
+        minutes = [] if unread is None else [unread - self._limits.open_minutes]
         first = min([(listed_us - patience_us) // US_PER_MINUTE, *minutes])
         if first <= self.first_open_minute:
             return None
@@ -146,14 +181,28 @@ class FileLedger:
         gone = [name for name in self._records if not self._is_kept(name, first)]
         for name in gone:
             del self._records[name], self._turns[name]
-        for name, one in list(self._found.items()):
-            if one.minute < first and name not in self._records:
-                del self._found[name]
-                self._complete.discard(name)
+        while self._minutes and self._minutes[0][0] < first:
+            self._kept.add(heappop(self._minutes)[1])
+        for name in self._kept - self._records.keys():
+            self._kept.discard(name)
+            del self._found[name]
+            self._complete.discard(name)
         return FilesClosedRecord(first, tuple(sorted(gone)))
 
-    def _unread(self) -> list[FoundFile]:
-        return [one for name, one in self._found.items() if name not in self._complete]
+    @property
+    def open_since_us(self) -> int:
+        """Where the first minute begins with files that were not read, else the first open one."""
+        unread = self._first_unread()
+        return (self.first_open_minute if unread is None else unread) * US_PER_MINUTE
+
+    def _first_unread(self) -> int | None:
+        """Return the minute of the first file that was found and not read; None if there is none.
+
+        A year of minutes has half a million files: none of them is looked at twice.
+        """
+        first = self._first_queued()
+        minutes = [self._found[name].minute for name in self._postponed]
+        return min([*minutes, *([] if first is None else [first[0]])], default=None)
 
     def _is_kept(self, name: str, first: int) -> bool:
         if minute_of_name(name) >= first:

@@ -5,6 +5,7 @@ Files are listed and read beside the other readers, in portions, since both may 
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -13,10 +14,12 @@ import structlog
 from tidegate.producer.datastream.errors import DatastreamError
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.store_errors import PathMissing
+from tidegate.producer.datastream_source.file_figures import FileFigures
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE
 from tidegate.producer.datastream_source.listing import files_from
 from tidegate.producer.datastream_source.object_reading import ListFiles, ReadFile, WaitUntil
 from tidegate.producer.datastream_source.waiting_query import WaitingQuery
+from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["ObjectQuery"]
 
 _PORTION_EVENTS = 200
-_REPORTED = ("late_files", "late_events", "refused", "forgotten_uuids")
-"""Copies are counted in the progress topic, as what is left out."""
+_WARNED = ("late_files", "late_events", "refused", "forgotten_uuids")
+_LOGGED = ("files", "events", "copies")
+_LOG_EVERY_US = 60_000_000
 _log = structlog.get_logger()
 
 
@@ -76,14 +80,19 @@ class ObjectQuery(WaitingQuery):
         tasks: Tasks,
         clock: Clock,
         heartbeat_ms: int,
+        figures: FileFigures | None = None,
     ) -> None:
         """Prepare to read; nothing is listed before the first `next_size`."""
         super().__init__(tasks=tasks, clock=clock, heartbeat_ms=heartbeat_ms)
         self._store = store
         self._folder = folder
         self._reading = reading
+        self._figures = figures or FileFigures()
         self._open: _Reading | None = None
-        self._reported: dict[str, int] = {}
+        self._counted: Counter[str] = Counter()
+        """What the figures have."""
+        self._logged: Counter[str] = Counter()
+        self._logged_us = 0
 
     @property
     def earliest_us(self) -> int:
@@ -92,6 +101,11 @@ class ObjectQuery(WaitingQuery):
 
     def step(self) -> tuple[list[Item], int]:
         """Do what is due; return what follows from it, and until when there is nothing to do."""
+        done = self._step()
+        self._count()
+        return done
+
+    def _step(self) -> tuple[list[Item], int]:
         if self._open is not None:
             return self._portion(self._open), 0
         now_us = self.clock.wall_us()
@@ -104,7 +118,7 @@ class ObjectQuery(WaitingQuery):
                     from_minute=from_minute, now_minute=now_us // US_PER_MINUTE,
                 )  # fmt: skip
                 items = self._reading.listed(files, began_us=now_us, from_minute=from_minute)
-                self._report()
+                self._log(now_us)
                 return items, 0
             case ReadFile(file=file, through=through):
                 try:
@@ -117,6 +131,7 @@ class ObjectQuery(WaitingQuery):
     def stop(self) -> None:
         """Close the file that is being read."""
         self._close()
+        self._figures.forget(self)
 
     def _portion(self, open_file: _Reading) -> list[Item]:
         items: list[Item] = []
@@ -162,17 +177,35 @@ class ObjectQuery(WaitingQuery):
             self.fail_with(stopping)
             return []
 
-    def _report(self) -> None:
-        """Log what was counted since the last report, if any of it matters to an operator."""
-        counts = {**self._reading.counts, "forgotten_uuids": self._reading.forgotten_uuids}
-        news = {
-            name: counts[name] - self._reported.get(name, 0)
-            for name in _REPORTED
-            if counts.get(name, 0) > self._reported.get(name, 0)
-        }
-        self._reported = counts
-        if news:
-            _log.warning("events or files were late", folder=self._folder, **news)
+    def _counts(self) -> Counter[str]:
+        return self._reading.counts + Counter(forgotten_uuids=self._reading.forgotten_uuids)
+
+    def _count(self) -> None:
+        """Report what was met since the last report."""
+        counts = self._counts()
+        if counts != self._counted:
+            self._figures.add(counts - self._counted)
+            self._counted = counts
+        if (progress := self._reading.progress) is not None:
+            self._figures.report(self, progress)
+
+    def _log(self, now_us: int) -> None:
+        """Log what was met since the last line: at once what an operator may have to act on."""
+        counts = self._counts()
+        news = counts - self._logged
+        if warned := {name: news[name] for name in _WARNED if news[name]}:
+            _log.warning("events or files were late", folder=self._folder, **warned)
+            self._logged.update(warned)
+        progress = self._reading.progress
+        is_due = now_us >= self._logged_us + _LOG_EVERY_US
+        if progress is not None and news["files"] and is_due:
+            _log.info(
+                "files were read", folder=self._folder,
+                **{name: news[name] for name in _LOGGED}, unread=progress.unread,
+                open_since=format_rfc3339(progress.open_since_us * NS_PER_US),
+            )  # fmt: skip
+            self._logged.update({name: news[name] for name in _LOGGED})
+            self._logged_us = now_us
 
     def _close(self) -> None:
         if self._open is not None:

@@ -18,6 +18,7 @@ from tidegate.producer.datastream.read_methods import ReadKind
 from tidegate.producer.datastream_source.aside import copied_event, refused_event
 from tidegate.producer.datastream_source.event_records import EventRecords, place_of
 from tidegate.producer.datastream_source.event_times import EventTimes
+from tidegate.producer.datastream_source.file_figures import Progress
 from tidegate.producer.datastream_source.file_ledger import FileLedger
 from tidegate.producer.datastream_source.seen_uuids import SeenUuids
 from tidegate.producer.records import DataChangeRecord, FilesClosedRecord, HeartbeatRecord
@@ -88,11 +89,19 @@ class ObjectReading:
         self.earliest_us = start_us + 1
         """The first time that is open: nothing is returned with a time before it."""
         self.counts: Counter[str] = Counter()
-        """`events`, `copies`, `late_events`, `late_files` and `refused` since the query began."""
+        """`files` that were read to their ends, `late_files`, `events`, `late_events`, `copies` and
+        `refused`, since the query began; without what was published before."""
         self._source: tuple[str, str] | None = None
         self._listed_us: int | None = None
         self._next_listing_us = 0
         self._next_deep_us = 0
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the object is read; None before the first listing."""
+        if self._listed_us is None:
+            return None
+        return Progress(self.files.unread, self.files.open_since_us)
 
     @property
     def forgotten_uuids(self) -> int:
@@ -166,7 +175,7 @@ class ObjectReading:
                 self.files.postpone(file)
                 return []
             found = self.refused(file, records + 1, error)
-        self.files.complete(file)
+        self.counts["files"] += self.files.complete(file, records=records)
         return found + self._progress()
 
     def _refused(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tidegate.producer.datastream_source.file_figures import FileFigures
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
 from tidegate.producer.datastream_source.object_query import ObjectQuery
 from tidegate.producer.datastream_source.object_reading import ObjectReading
@@ -46,6 +47,8 @@ class DatastreamFiles:
     """How often the files of an object are listed; objects are six times less often."""
     parks: bool = False
     """Whether what cannot be published goes to the dead-letter topic."""
+    figures: FileFigures = field(default_factory=FileFigures)
+    """Of all queries."""
     resumption: Mapping[str, str] = field(default_factory=dict)
 
     def resumed(self, resumption: Mapping[str, str]) -> DatastreamFiles:
@@ -95,6 +98,7 @@ class DatastreamFiles:
             tasks=self.tasks,
             clock=self.clock,
             heartbeat_ms=heartbeat_ms,
+            figures=self.figures,
         )
 
 

@@ -63,12 +63,12 @@ _close = FileLedger.close
 
 
 def _close_by_the_clock(self: FileLedger, listed_us: int) -> Any:
-    unread = FileLedger._unread
-    FileLedger._unread = lambda _: []  # type: ignore[method-assign]
+    first_unread = FileLedger._first_unread
+    FileLedger._first_unread = lambda _: None  # type: ignore[method-assign]
     try:
         return _close(self, listed_us)
     finally:
-        FileLedger._unread = unread  # type: ignore[method-assign]
+        FileLedger._first_unread = first_unread  # type: ignore[method-assign]
 
 
 def _watermark_of_the_listing(self: FileLedger, listed_us: int) -> int:
@@ -80,7 +80,7 @@ def _kept_never(_ledger: FileLedger, name: str, first: int) -> bool:
 
 
 def _postponed_forgotten(self: FileLedger, file: Any) -> None:
-    self.complete(file)
+    self.complete(file, records=0)
 
 
 _parked = ParkedKeys.divert

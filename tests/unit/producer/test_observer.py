@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,7 @@ from tidegate.producer.core.events import (
     Ticked,
 )
 from tidegate.producer.core.lifecycle import PartitionState
+from tidegate.producer.datastream_source.file_figures import FileFigures, Progress
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, TokenRefused
 from tidegate.producer.metrics import producer_metrics
 from tidegate.producer.observer import Observer
@@ -231,3 +234,31 @@ def test_parked_changes_are_counted_and_their_keys_shown():
     observer._set_gauges(core(slots={0: slot((), ())}))
     assert value("parked_keys") == 0
     assert health.warning == ""
+
+
+def test_figures_of_files_are_counted_and_shown():
+    metrics, figures = producer_metrics(), FileFigures()
+    observe = Observer(
+        metrics, bytes_in_flight=lambda: 0, health=Health(), retention_us=math.inf, files=figures
+    )
+
+    def value(name):
+        return metrics.registry.get_sample_value(f"tidegate_producer_{name}")
+
+    figures.add({"files": 2, "copies": 3, "late_events": 4, "events": 9})
+    figures.report("q", Progress(5, time.time_ns() // 1_000 - 60_000_000))
+    observe._set_gauges(core())
+    figures.add({"files": 1, "late_files": 1, "refused": 2, "forgotten_uuids": 6})
+    observe._set_gauges(core())
+    assert value("files_read_total") == 3
+    assert value("files_late_total") == 1
+    assert value("file_events_copied_total") == 3
+    assert value("file_events_late_total") == 4
+    assert value("file_events_refused_total") == 2
+    assert value("file_uuids_forgotten_total") == 6
+    assert value("files_unread") == 5
+    assert value("files_open_seconds") >= 60
+    figures.forget("q")
+    observe._set_gauges(core())
+    assert (value("files_unread"), value("files_open_seconds")) == (0, 0)
+    assert value("retention_headroom_seconds") == math.inf

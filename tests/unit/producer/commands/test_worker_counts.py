@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 
 import pytest
@@ -30,6 +31,13 @@ def test_the_gauges_of_a_worker_are_read():
     with StatusServer("127.0.0.1", 0, registry=metrics.registry, health=Health()) as server:
         address = f"127.0.0.1:{server.port}"
         assert ask_worker(address) == WorkerCounts(address, 3, 2, 1, 5, 4, 7.5)
+
+
+def test_where_nothing_expires_no_time_is_left():
+    metrics = producer_metrics()
+    metrics.set("retention_headroom_seconds", math.inf)
+    with StatusServer("127.0.0.1", 0, registry=metrics.registry, health=Health()) as server:
+        assert ask_worker(f"127.0.0.1:{server.port}").retention_headroom_s is None
 
 
 def test_another_program_is_no_worker():

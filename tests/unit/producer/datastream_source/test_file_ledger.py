@@ -1,5 +1,11 @@
 """Which files are read next, which leave the position, and the watermark."""
 
+import sys
+
+import pytest
+
+from tidegate.producer.datastream.errors import FileNamesCollide
+from tidegate.producer.datastream_source import file_ledger
 from tidegate.producer.datastream_source.file_ledger import FileLedger
 from tidegate.producer.datastream_source.found_file import FoundFile
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
@@ -21,7 +27,7 @@ def ledger(resumption=None):
 
 def read(one, found, records=1):
     one.add_record(found, records)
-    one.complete(found)
+    one.complete(found, records=1)
 
 
 def test_files_are_read_by_minute_and_those_of_the_position_first():
@@ -35,7 +41,7 @@ def test_files_are_read_by_minute_and_those_of_the_position_first():
     order = []
     while (found := one.next_file()) is not None:
         order.append((found.minute, found.path))
-        one.complete(found)
+        one.complete(found, records=1)
     assert order == sorted(order)
 
 
@@ -79,9 +85,9 @@ def test_the_watermark_is_behind_the_first_file_that_was_not_read():
     one.add([file(FIRST + 3), file(FIRST + 7)])
     now_us = (FIRST + 9) * US_PER_MINUTE + 5
     assert one.watermark_us(now_us) == (FIRST + 1) * US_PER_MINUTE
-    one.complete(file(FIRST + 3))
+    one.complete(file(FIRST + 3), records=1)
     assert one.watermark_us(now_us) == (FIRST + 5) * US_PER_MINUTE
-    one.complete(file(FIRST + 7))
+    one.complete(file(FIRST + 7), records=1)
     assert one.watermark_us(now_us) == now_us - LIMITS.lateness_us
 
 
@@ -110,3 +116,54 @@ def test_a_file_that_is_gone_leaves_the_position_with_its_minute():
     one.add([])
     assert one.close((FIRST + 12) * US_PER_MINUTE).files == ()
     assert one.close((FIRST + 30) * US_PER_MINUTE).files == (gone.name,)
+
+
+def test_two_files_with_one_name_are_refused():
+    one = ledger()
+    one.add([FoundFile("a", FIRST, "1", 0)])
+    with pytest.raises(FileNamesCollide):
+        one.add([FoundFile("b", FIRST, "1", 0)])
+
+
+def test_it_knows_how_much_is_left_and_what_was_new():
+    known, new = file(FIRST + 2), file(FIRST + 4)
+    one = ledger({known.name: "3/1"})
+    assert (one.unread, one.open_since_us) == (0, FIRST * US_PER_MINUTE)
+    one.add([known, new])
+    assert (one.unread, one.open_since_us) == (2, (FIRST + 2) * US_PER_MINUTE)
+    assert not one.complete(known, records=3)  # all of it was published before
+    assert one.complete(new, records=0)
+    assert (one.unread, one.open_since_us) == (0, FIRST * US_PER_MINUTE)
+    longer = ledger({known.name: "3/1"})
+    longer.add([known])
+    assert longer.complete(known, records=4)
+
+
+def lines_of_a_backlog(count):
+    """Return how many lines of the ledger are run to read so many files, one a minute."""
+    one, lines = ledger(), 0
+    files = [file(FIRST + number) for number in range(count)]
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if frame.f_code.co_filename != file_ledger.__file__:
+            return None
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        one.add(files)
+        while (found := one.next_file()) is not None:
+            read(one, found)
+            one.close((FIRST + count) * US_PER_MINUTE)
+            one.watermark_us((FIRST + count) * US_PER_MINUTE)
+    finally:
+        sys.settrace(before)
+    assert one.unread == 0
+    return lines
+
+
+def test_the_work_for_each_file_does_not_grow_with_the_backlog():
+    assert lines_of_a_backlog(800) < 5 * lines_of_a_backlog(200)

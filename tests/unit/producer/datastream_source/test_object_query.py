@@ -5,6 +5,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.datastream_files import avro_bytes, history, write_stream
 from tests.datastream_folder import minute_folder
@@ -163,6 +164,32 @@ def test_a_file_that_is_gone_holds_up_nothing(place):
     reader.model.step()  # lists
     reader.place.remove(f"shop_orders/{minute_folder(reader.minute)}/a.avro")
     assert reader.run() == reader.sent[3:]
+
+
+def test_what_was_met_is_counted_and_logged(place):
+    reader = Reader(place)
+    figures = reader.model.source.figures
+    data = reader.data()
+    with capture_logs() as logs:
+        reader.put("a", data)
+        reader.put("b", reader.data(), minute=1)
+        reader.run()
+        assert figures.counts() == {"files": 2, "events": 6, "late_events": 6}
+        assert figures.progress().unread == 0
+        reader.put("late", data)  # copies, in a file of a minute that was closed
+        reader.run(minutes=11)
+        reader.run(minutes=2)
+    assert figures.counts()["late_files"] == 1
+    assert figures.counts()["files"] == 3
+    assert figures.progress().open_since_us > reader.minute * US_PER_MINUTE
+    told = [one for one in logs if one["event"] in ("files were read", "events or files were late")]
+    assert [(one["event"], one.get("files"), one.get("late_files")) for one in told] == [
+        ("events or files were late", None, 1),
+        ("files were read", 2, None),
+        ("files were read", 1, None),
+    ]
+    reader.model.die()
+    assert figures.progress() is None
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
