@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
 from tidegate.local_stack.config import LocalStackConfig
+from tidegate.producer.commands.stream_transitions import drawing
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
 from tidegate.program.settings import has_flag
@@ -117,6 +118,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "producer owned options": lambda: names(ProducerConfig.owned_kafka_options),
     "consumer options": lambda: names(KAFKA_OPTIONS),
     "exit codes": exit_codes,
+    "stream states": drawing,
     "producer metrics": lambda: metrics_table("tidegate_producer", PRODUCER_METRICS),
     "consumer metrics": lambda: metrics_table("tidegate_consumer", CONSUMER_METRICS),
 }

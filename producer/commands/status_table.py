@@ -45,6 +45,8 @@ def status_table(found: StreamStatus, *, slowest: int) -> RenderableType:
     stopped = [one for one in fleet.partitions if one.reason is not None]
     if stopped:
         parts.append(_errors(stopped, slowest))
+    if aside := [one for one in fleet.partitions if one.parked]:
+        parts.append(_set_aside(aside, slowest))
     if fleet.gaps:
         parts.append(_gaps(fleet))
     if found.workers:
@@ -118,6 +120,17 @@ def _errors(stopped: Sequence[PartitionStatus], rows_max: int) -> Table:
         )
     if len(alike) > rows_max:
         table.caption = f"{len(alike) - rows_max} more errors: --slowest, or --json"
+    return table
+
+
+def _set_aside(partitions: Sequence[PartitionStatus], rows_max: int) -> Table:
+    """Return how many changes of each stream partition are in the dead-letter topic."""
+    table = Table("stream partition", "worker", "in the dead-letter topic", title="Set aside")
+    most = sorted(partitions, key=lambda one: -one.parked)
+    for one in most[:rows_max]:
+        table.add_row(escape(one.token), escape(one.worker), f"{one.parked:,}")
+    if len(most) > rows_max:
+        table.caption = f"{len(most) - rows_max} more: --slowest, or --json"
     return table
 
 

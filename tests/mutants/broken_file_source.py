@@ -47,6 +47,11 @@ def _by_name(_ledger: FileLedger, one: Any) -> tuple[int, int, str]:
     return 1, one.minute, one.path
 
 
+def _next_by_name(self: FileLedger) -> Any:
+    first = self._first_queued()
+    return None if first is None else self._found[first[2]]
+
+
 def _own_time(
     _times: EventTimes, _key: bytes, source_us: int, *, earliest_us: int, latest_us: int
 ) -> tuple[int, bool]:
@@ -157,7 +162,7 @@ BROKEN_FILE_SOURCE = (
     UnitMutant(
         "files of the position are read when their turn comes by name",
         (f"{_READING}::test_copies_are_recognised_after_a_death_whatever_is_read_first",),
-        ((FileLedger, "is_unseen", _no), (FileLedger, "_order", _by_name)),
+        ((FileLedger, "is_unseen", _no), (FileLedger, "next_file", _next_by_name)),
     ),
     UnitMutant(
         "files of the position are read by time and not by their turns",

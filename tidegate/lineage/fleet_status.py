@@ -60,6 +60,8 @@ class PartitionStatus:
     """When a heartbeat first said so, to the minute, as far as the topic still holds it."""
     error: str | None = None
     """The class of the error that stopped it; None where an older version wrote the heartbeat."""
+    parked: int = 0
+    """How many of its changes, or events of files, are in the dead-letter topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ def _partitions(view: FleetView) -> Iterator[PartitionStatus]:
                 reason=None if stop is None else stop.text,
                 stopped_since_us=slot.stopped_since_us(token.token),
                 error=None if stop is None else stop.kind,
+                parked=token.parked,
             )
 
 

@@ -81,7 +81,7 @@ def test_json_has_all_of_it_with_lags():
         {
             "token": "t1", "slot": 1, "worker": "w1", "condition": "open",
             "watermark_us": 1_000_000, "reason": None, "stopped_since_us": None,
-                "error": None,
+                "error": None, "parked": 0,
             "lag_s": 2.5, "watermark": "1970-01-01T00:00:01+00:00",
         }
     ]  # fmt: skip

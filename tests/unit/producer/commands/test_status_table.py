@@ -12,11 +12,15 @@ from tidegate.lineage.fleet_status import (
     PartitionStatus,
     SlotStatus,
 )
+from tidegate.lineage.stop_reason import read_stop, stop_text
 from tidegate.producer.commands.backfill_progress import BackfillProgress
 from tidegate.producer.commands.status import StreamStatus
 from tidegate.producer.commands.status_table import behind, status_table
 from tidegate.producer.commands.stream_state import StreamState
 from tidegate.producer.commands.worker_counts import WorkerCounts
+from tidegate.producer.datastream.errors import MissingSortKey
+from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.schemas.progress import PartitionGap
 
 FLEET = FleetStatus(
@@ -115,6 +119,39 @@ def test_as_many_errors_are_listed_as_stream_partitions():
     assert "one" in text
     assert "two" not in text
     assert "2 more errors" in text
+
+
+def test_it_is_said_which_file_and_record_an_error_of_files_is_about():
+    position = Position("b/bank_Accounts/2024/01/02/03/04/a.avro", 7)
+    error = MissingSortKey.at(position, "a change has no lsn")
+    reason = read_stop(stop_text(error))
+    one = PartitionStatus(
+        object_token(3, "bank_Accounts"), 0, "w", PartitionCondition.STOPPED, 1, reason.text,
+        error=reason.kind,
+    )  # fmt: skip
+    text = " ".join(errors_of([one]).split())
+    for part in (
+        "MissingSortKey",
+        "/bank_Accounts",
+        "a change has no lsn",
+        position.file,
+        "record=7",
+        "backfill the object",
+    ):
+        assert part in text
+
+
+def test_what_was_set_aside_is_counted_the_most_first():
+    few, many, nothing = (
+        PartitionStatus(token, 0, "w", PartitionCondition.OPEN, 1, None, parked=count)
+        for token, count in (("few", 2), ("many", 3_000), ("nothing", 0))
+    )
+    found = replace(STATUS, fleet=replace(FLEET, partitions=(few, many, nothing)))
+    text = printed(found).partition("Set aside")[2]
+    assert text.index("3,000") < text.index(" 2 ")
+    assert "nothing" not in text
+    assert "1 more" in printed(found, slowest=1).partition("Set aside")[2]
+    assert "Set aside" not in printed(STATUS)
 
 
 def test_without_an_error_there_is_no_table_of_them():

@@ -57,17 +57,18 @@ class Topics:
 
 
 class Fleet:
-    """One worker after the other over one broker, registry and folder."""
+    """Workers over one broker, registry and folder: one after the other, or side by side."""
 
-    def __init__(self, folder, topic):
+    def __init__(self, folder, topic, *, tables=()):
         self.folder = folder
-        self.topic = topic
+        self.topics = (topic, *tables)
         self.registry = InMemorySchemaRegistry()
-        self.broker = MemoryBroker({topic: 2, NAMES.progress: SLOTS}, group=Group(SLOTS))
+        topics = dict.fromkeys(self.topics, 2)
+        self.broker = MemoryBroker({**topics, NAMES.progress: SLOTS}, group=Group(SLOTS))
         self.workers = 0
 
-    def run(self, *, until):
-        """Run a worker until a number of changes is there; end it as a kill does."""
+    def start(self, name="w"):
+        """Return a worker that has started, and its tasks."""
         self.workers += 1
         tasks, holder = TaskThread(), []
         budget = ByteBudget(1 << 20, tasks=tasks)
@@ -83,9 +84,9 @@ class Fleet:
         )  # fmt: skip
         identity = StreamIdentity("datastream/x", FILES_DIALECT, NAMES.group, SLOTS, "pid", ())
         worker = FleetWorker(
-            Worker(name="w", epoch=f"e{self.workers}", identity=identity, start_ns=START_NS),
+            Worker(name=name, epoch=f"e{self.workers}", identity=identity, start_ns=START_NS),
             publisher=MemoryPublisher(
-                self.broker, transactional_id="w", progress_topic=NAMES.progress
+                self.broker, transactional_id=name, progress_topic=NAMES.progress
             ),
             open_reader=lambda query, deliver: PartitionReader(
                 files.resumed(query.resumption), translator, token=query.token,
@@ -100,22 +101,43 @@ class Fleet:
         holder.append(worker)
         worker.attach(
             MemoryMembership(
-                self.broker, worker="w", client_id=f"w-{self.workers}", topic=NAMES.progress,
-                listener=worker, clock=ManualClock(),
+                self.broker, worker=name, client_id=f"{name}-{self.workers}",
+                topic=NAMES.progress, listener=worker, clock=ManualClock(),
             )
         )  # fmt: skip
         worker.start()
-        give_up_at = time.monotonic() + PATIENCE_S
-        while len(self.changes()) < until and time.monotonic() < give_up_at:
-            assert worker.step()
-        worker.request_drain()
-        while worker.step():
-            pass
+        return worker, tasks
+
+    def run(self, *, until):
+        """Run a worker until a number of changes is there, then drain it."""
+        worker, tasks = self.start()
+        self.step([worker], until=until)
+        drain(worker)
         worker.close()
         tasks.close()
 
+    def step(self, workers, *, until):
+        """Let workers take turns until a number of changes is there."""
+        give_up_at = time.monotonic() + PATIENCE_S
+        while len(self.changes()) < until and time.monotonic() < give_up_at:
+            for worker in workers:
+                assert worker.step()
+
+    def kill(self, name, tasks):
+        """End a worker as a kill does: the group and its transaction time out."""
+        tasks.close()
+        self.broker.group.expire(name)
+        self.broker.time_out(name)
+        self.broker.settle()
+
     def changes(self):
-        return self.broker.read(self.topic)
+        return [entry for topic in self.topics for entry in self.broker.read(topic)]
+
+
+def drain(worker):
+    worker.request_drain()
+    while worker.step():
+        pass
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -132,6 +154,47 @@ def test_a_folder_is_published_once_by_workers_that_follow_each_other(tmp_path, 
     fleet.run(until=count)
     keys = Counter(entry.value.order_key for entry in fleet.changes())
     assert len(keys) == count == len(fleet.changes())
+
+
+def test_objects_are_published_once_by_two_workers_of_which_one_is_killed(tmp_path):
+    tables = [f"orders{number}" for number in range(6)]
+    rng = random.Random(8)
+    first, per_table = datetime.now(UTC) - timedelta(minutes=8), 0
+    sent = {}
+    for table in tables:
+        events = delivered(history("mysql", rng, 30), [], rng)
+        for event in events:
+            event["source_metadata"]["table"] = table
+        sent[table] = events
+        per_table += len({event["uuid"] for event in events})
+
+    def write(table, events):
+        (tmp_path / "made").mkdir(exist_ok=True)
+        for number, path in enumerate(
+            write_stream(tmp_path / "made", "mysql", events, first=first)
+        ):
+            below = path.relative_to(tmp_path / "made" / "shop_orders")
+            target = tmp_path / "files" / f"shop_{table}" / below
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target.with_name(f"{len(events)}-{number}.avro"))
+
+    for table, events in sent.items():
+        write(table, events[:14])
+    topics = [NAMES.data(f"shop.{table}") for table in tables]
+    fleet = Fleet(tmp_path / "files", topics[0], tables=topics[1:])
+    one, other = fleet.start("a"), fleet.start("b")
+    early = sum(len({event["uuid"] for event in events[:14]}) for events in sent.values())
+    fleet.step([one[0], other[0]], until=early // 2)
+    assert all(fleet.broker.group.assignment().values())
+    fleet.kill("b", other[1])
+    for table, events in sent.items():
+        write(table, events[14:])
+    fleet.step([one[0]], until=per_table)
+    drain(one[0])
+    one[0].close()
+    one[1].close()
+    keys = Counter((entry.value.topic, entry.value.order_key) for entry in fleet.changes())
+    assert len(keys) == per_table == len(fleet.changes())
 
 
 def test_a_token_of_another_source_is_refused(tmp_path):
