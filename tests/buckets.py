@@ -92,7 +92,7 @@ def s3_server():
 
 
 class _Handler(RequestHandler):
-    """The emulator's, which answers with an error while it is told one."""
+    """The emulator's, which answers with an error while there is one."""
 
     def do_GET(self):  # noqa: N802 - the base's name
         if not self.server.error:

@@ -92,7 +92,7 @@ def start(
             metrics,
             bytes_in_flight=lambda: budget.taken,
             health=health,
-            # Whoever writes the files says how long they are kept.
+            # How long files are kept is the choice of their owner, and not known here.
             retention_us=found.description.retention_us if files is None else math.inf,
             files=files,
         ),

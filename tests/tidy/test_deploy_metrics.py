@@ -102,6 +102,7 @@ def test_what_the_docs_alarm_on_has_an_alert():
     # Compared with a setting, or with what the machine did before: no limit fits everybody.
     by_hand = {
         "tidegate_producer_bytes_in_flight",
+        "tidegate_producer_files_open_seconds",
         "tidegate_consumer_batch_seconds",
         "tidegate_consumer_batch_phase_seconds_total",
         "tidegate_producer_orphan_rounds_total",

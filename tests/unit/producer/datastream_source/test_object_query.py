@@ -182,8 +182,9 @@ def test_what_was_met_is_counted_and_logged(place):
     assert figures.counts()["late_files"] == 1
     assert figures.counts()["files"] == 3
     assert figures.progress().open_since_us > reader.minute * US_PER_MINUTE
-    told = [one for one in logs if one["event"] in ("files were read", "events or files were late")]
-    assert [(one["event"], one.get("files"), one.get("late_files")) for one in told] == [
+    events = ("files were read", "events or files were late")
+    lines = [one for one in logs if one["event"] in events]
+    assert [(one["event"], one.get("files"), one.get("late_files")) for one in lines] == [
         ("events or files were late", None, 1),
         ("files were read", 2, None),
         ("files were read", 1, None),
