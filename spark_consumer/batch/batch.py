@@ -93,10 +93,14 @@ class Batch:
             pass
 
     def close(self) -> None:
-        """Let sinks go of what they hold, after `stop`."""
+        """Close what sinks and the other parts hold, after `stop`.
+
+        Spark may keep the batch function, and so all of this, until its JVM collects garbage.
+        """
         for sink in self._parts.sinks:
             if isinstance(sink, ClosingSink):
                 sink.close()
+        self._parts.close()
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Do batch `batch` with all its rows, or repeat it; raises RunStopped after `stop`."""

@@ -151,3 +151,5 @@ class Parts:
     """Whether releases that contradict their own figures are written, and say so."""
     now_us: Callable[[], int] = _wall_us
     """The wall clock, in microseconds."""
+    close: Callable[[], None] = lambda: None
+    """Closes the clients of the other parts, when the query has stopped; they may be used again."""

@@ -50,6 +50,10 @@ class LiveTopicIds:
                 self._admin = None
         return found
 
+    def close(self) -> None:
+        """Close the client; a later call starts another one."""
+        self._admin = None
+
 
 def may_exist(topic: str, *, bootstrap_servers: str, options: Mapping[str, str]) -> bool:
     """Whether a topic exists, or no broker says that it does not; blocks for some seconds."""

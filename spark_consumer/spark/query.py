@@ -252,6 +252,7 @@ def _prepare(
             )
         )
 
+    topic_ids = LiveTopicIds(config.bootstrap_servers, config.kafka_client_options())
     parts = Parts(
         files=files,
         schemas=schemas,
@@ -261,7 +262,8 @@ def _prepare(
         query_id=identity.query_id,
         limits=limits,
         code=version("tidegate"),
-        topic_ids=LiveTopicIds(config.bootstrap_servers, config.kafka_client_options()),
+        topic_ids=topic_ids,
+        close=topic_ids.close,
         writer=writer,
         first_state=files.adopted(),
         complete_from_us=complete_from_us(gate),

@@ -1,5 +1,6 @@
 """Asking Kafka for the ids of topics."""
 
+import weakref
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import ClassVar
@@ -58,6 +59,18 @@ def test_a_topic_that_does_not_exist_has_no_id_and_one_without_an_answer_is_left
     assert ids(["bank.a"]) == ids(["bank.a"]) == {"bank.a": "one"}
     assert len(made) == 2
     assert {config["client.id"] for config in made} == {"x"}
+
+
+def test_a_closed_client_is_kept_by_nothing_and_a_later_call_starts_another(admins):
+    admin, made = admins
+    admin.answers = {"bank.a": "one"}
+    ids = LiveTopicIds("broker:9092", {})
+    client = weakref.ref(ids._admin)
+    assert ids(["bank.a"]) == {"bank.a": "one"}
+    ids.close()
+    assert client() is None
+    assert ids(["bank.a"]) == {"bank.a": "one"}
+    assert len(made) == 2
 
 
 @pytest.mark.parametrize(
