@@ -36,6 +36,7 @@ from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.table_reads import SpannerChunkReads
+from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.producer.translation.beside_tables import BesideCatalogue
 from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.producer.translation.refreshing import RefreshingTranslator
@@ -114,7 +115,7 @@ class Fleet:
             RefreshingTranslator(plain, BesideCatalogue(Catalogue()), registrar, topics), limits
         )
         reads = SpannerChunkReads(
-            self.channels, {"Users": TABLE}.get, in_thread=self.tasks.in_thread
+            self.channels, TablesAt(Catalogue(), stream="Feed", tasks=self.tasks)
         )  # fmt: skip
         form = form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, "Feed")
         stream = OnDemandStream(SpannerChangeStream(self.channels, form), reads, self.requests)
