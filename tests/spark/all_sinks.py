@@ -13,11 +13,14 @@ on disk elsewhere.
 from __future__ import annotations
 
 import copy
+import io
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import deltalake
+import fastavro
 import pyarrow.parquet
 
 from tests.memory_topic import OUTPUT, MemoryStage
@@ -58,6 +61,7 @@ BATCH = 2
 """The batch that is killed."""
 
 _HOUR_US = 3_600_000_000
+MINUTE = re.compile(r"(/[0-9]{2,4}){5}")
 LIMITS = {
     "release_rows_max": 4,
     "segment_rows_max": 3,
@@ -132,6 +136,8 @@ class AllSinks(GateWorld):
             LEDGER: Topic("ledger", {3: COLUMNS}, ["id"], key_id=101),
         }
         patch.setattr(sink_factory, "KafkaOutputTopic", lambda *_, **__: self.stage.process())
+        started = SimpleNamespace(stream="projects/p/instances/i/databases/d/changeStreams/all")
+        patch.setattr(sink_factory, "recorded_start", lambda *_, **__: started)
 
     def merge_every(self, every_us):
         self.limits = Limits(**LIMITS, cadence=Cadence(every_us=every_us))
@@ -169,9 +175,10 @@ class AllSinks(GateWorld):
     def change(self, commit_us, *, key, topic=ACCOUNTS, mod="INSERT", copies=1, place=0, of=1):
         """Write change `place` of the transaction of that time, which has `of` of them."""
         row = {"id": key}
-        new = None if mod == "DELETE" else {**row, "t": f"{mod} {commit_us}"}
+        values = {**row, "t": f"{mod} {commit_us}"}
+        new, old = (None, values) if mod == "DELETE" else (values, None)
         one = Change(
-            mod, row, new, us=commit_us, transaction="x", sequence=place, records=of, token="t"
+            mod, row, new, old, us=commit_us, transaction="x", sequence=place, records=of, token="t"
         )
         framed_key, value = map(bytearray, self.log.topics[topic].framed(one))
         for _ in range(copies):
@@ -205,10 +212,11 @@ class AllSinks(GateWorld):
                 str(done.parent.relative_to(output)): rows_in(done.parent)
                 for done in sorted(output.glob("parquet_by_key/*/*/_SUCCESS"))
             },
+            "files": event_files(output / "datastream_files"),
             "iceberg": self._iceberg_rows(manifests[max(manifests)]),
             "topic": (self.stage.records(), self.stage.releases()),
             "called": self.called,
-            "manifests": {number: without_snapshots(one) for number, one in manifests.items()},
+            "manifests": {number: without_chance(one) for number, one in manifests.items()},
             "plan": comparable((gate / "plans" / f"{BATCH}.json").read_text()),
             "state": comparable((gate / "states" / f"{BATCH}.json").read_text()),
             "gate": {
@@ -252,16 +260,27 @@ def parquet_rows(output, manifests):
     return {folder: rows_in(output / folder) for folder in sorted(folders)}
 
 
+def event_files(folder):
+    """The events of each file, by object and name; the minute between is that of its writing."""
+    return {
+        f"{file.relative_to(folder).parts[0]}/{file.name}": list(fastavro.reader(opened))
+        for file in sorted(folder.rglob("*.avro"))
+        for opened in [io.BytesIO(file.read_bytes())]
+    }
+
+
 def rows_in(folder):
     return in_order(pyarrow.parquet.read_table(folder, partitioning=None).to_pylist())
 
 
-def without_snapshots(manifest):
-    """Leave out the numbers that Iceberg gives its snapshots by chance."""
+def without_chance(manifest):
+    """Leave out the numbers of Iceberg's snapshots, and the minute in which a file was written."""
     for sinks in manifest["tables"].values():
         for name, version in sinks.items():
             if name.startswith("iceberg"):
                 assert version.pop("version")
+            if name == "datastream_files":
+                version["path"] = MINUTE.sub("/minute", version["path"])
     return manifest
 
 
