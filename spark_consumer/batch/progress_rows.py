@@ -9,11 +9,9 @@ the driver slot by slot, a part of the slots at a time.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.window import Window
 
 from tidegate.lineage.frontier import ProgressRow
@@ -22,6 +20,7 @@ from tidegate.schemas.progress_codec import KEY_SCHEMA
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.wire_format import HEADER_BYTES
 from tidegate.spark_consumer.batch.rows import IS_PROGRESS
+from tidegate.spark_consumer.sinks.avro_column import avro_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -124,7 +123,7 @@ def _thinned(progress: DataFrame) -> DataFrame:
 def name_of_record() -> Column:
     """Return the decoded Kafka key; null where it is of a later version."""
     body = F.expr(f"substring(key, {HEADER_BYTES + 1})")
-    return from_avro(body, json.dumps(KEY_SCHEMA), {"mode": "PERMISSIVE"})
+    return avro_column(body, KEY_SCHEMA, {"mode": "PERMISSIVE"})
 
 
 def _minute() -> Column:

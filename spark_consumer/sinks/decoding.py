@@ -11,12 +11,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-from pyspark.sql.avro.functions import from_avro
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.topics import HEADER_ORIGIN
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix
 from tidegate.spark_consumer.core.topic_schemas import full_name, row_columns
+from tidegate.spark_consumer.sinks.avro_column import avro_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -173,7 +173,7 @@ def body_of(
 ) -> Column:
     """Return the Avro body of a framed column, written with one schema and read with another."""
     body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
-    return from_avro(body, json.dumps(writer), {**mode, "avroSchema": json.dumps(reader)})
+    return avro_column(body, writer, {**mode, "avroSchema": json.dumps(reader)})
 
 
 def _by_schema(column: str, branches: Mapping[int, Column], what: str) -> Column:

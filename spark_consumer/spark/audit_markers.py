@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-from pyspark.sql.avro.functions import from_avro
 
 from tidegate.lineage.errors import MixedEpochs
 from tidegate.schemas.errors import ConfigError
@@ -20,6 +19,7 @@ from tidegate.schemas.progress_codec import RECORD_SCHEMA
 from tidegate.schemas.topics import beside
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix, unframe
 from tidegate.spark_consumer.batch.progress_rows import name_of_record
+from tidegate.spark_consumer.sinks.avro_column import avro_column
 from tidegate.spark_consumer.spark.audit_sums import half_sums, joined_halves
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _decoded(schemas: Mapping[int, Mapping[str, Any]]) -> Column:
     record = F.lit(None)
     for schema_id, writer in schemas.items():
         is_its = F.expr(f"substring(value, 1, {HEADER_BYTES})") == F.lit(frame_prefix(schema_id))
-        decoded = from_avro(body, json.dumps(writer), options)
+        decoded = avro_column(body, writer, options)
         record = F.when(is_its, decoded).otherwise(record)
     return record
 
