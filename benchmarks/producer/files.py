@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import structlog
 
+from benchmarks.producer.counting_publisher import CountingPublisher
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream.event_file import EventFile
@@ -42,7 +43,6 @@ from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
-from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
@@ -55,7 +55,6 @@ from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tidegate.producer.core import effects as do
 
 __all__ = ["FILES", "measured", "write_objects"]
 
@@ -248,24 +247,6 @@ def _translator(topics: _Topics | None = None) -> EventTranslator:
     )
 
 
-class _CountingPublisher(MemoryPublisher):
-    """Counts data messages instead of keeping them; progress records are kept."""
-
-    def __init__(self, broker: MemoryBroker) -> None:
-        super().__init__(broker, transactional_id="w", progress_topic=_NAMES.progress)
-        self.committed = 0
-        self._open_messages = 0
-
-    def publish_records(self, effect: do.PublishRecords) -> None:
-        self._open_messages += sum(len(record.messages) for record in effect.records)
-
-    def commit(self) -> Any:
-        outcome = super().commit()
-        self.committed += self._open_messages
-        self._open_messages = 0
-        return outcome
-
-
 def _worker(folder: Path, changes: int) -> dict[str, float]:
     """Publish all of it; CPU time counts from the start of the first query."""
     tasks, topics = TaskThread(), _Topics()
@@ -275,7 +256,7 @@ def _worker(folder: Path, changes: int) -> dict[str, float]:
     broker = MemoryBroker(
         {**dict.fromkeys(data, _SLOTS), _NAMES.progress: _SLOTS}, group=Group(_SLOTS)
     )
-    publisher = _CountingPublisher(broker)
+    publisher = CountingPublisher(broker, progress_topic=_NAMES.progress)
     files = DatastreamFiles(
         LocalStore(), str(folder), tasks, SystemClock(), limits=_LIMITS, poll_ms=1_000, parks=True
     )

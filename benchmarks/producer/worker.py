@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.producer.counting_publisher import CountingPublisher
 from benchmarks.producer.feed import Feed, FeedProcess, LocalChannels
 from benchmarks.producer.responses import START_NS, STREAM, TABLE
 from benchmarks.producer.stages import NAMES, table_encoding
@@ -23,7 +24,6 @@ from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
-from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from benchmarks.producer.responses import Case
     from benchmarks.producer.stages import Stage
-    from tidegate.producer.core import effects as do
+    from tidegate.producer.memory.publisher import MemoryPublisher
 
 __all__ = ["WORKERS"]
 
@@ -80,24 +80,6 @@ def grpc_worker(case: Case, changes: int) -> Stage:
 WORKERS: dict[str, Callable[[Case, int], Stage]] = {"worker": worker, "worker, gRPC": grpc_worker}
 
 
-class _CountingPublisher(MemoryPublisher):
-    """Counts data messages instead of keeping them; progress records are kept."""
-
-    def __init__(self, broker: MemoryBroker) -> None:
-        super().__init__(broker, transactional_id="w", progress_topic=NAMES.progress)
-        self.committed = 0
-        self._open_messages = 0
-
-    def publish_records(self, effect: do.PublishRecords) -> None:
-        self._open_messages += sum(len(record.messages) for record in effect.records)
-
-    def commit(self) -> Any:
-        outcome = super().commit()
-        self.committed += self._open_messages
-        self._open_messages = 0
-        return outcome
-
-
 class _Rounds:
     """Each round is a new worker on a new stream; what is compiled per table is kept."""
 
@@ -117,7 +99,7 @@ class _Rounds:
         """Return the CPU seconds of one round; `close` closes the channels."""
         tasks = TaskThread()
         broker = MemoryBroker({self._topic: 8, NAMES.progress: _SLOTS}, group=Group(_SLOTS))
-        publisher = _CountingPublisher(broker)
+        publisher = CountingPublisher(broker, progress_topic=NAMES.progress)
         fleet_worker = self._worker(channels, tasks, broker, publisher)
         fleet_worker.start()
         try:

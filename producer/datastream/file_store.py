@@ -136,7 +136,8 @@ class LocalStore:
                 for name in names:
                     path = f"{place}/{name}"
                     with suppress(FileNotFoundError):  # removed since it was listed
-                        found.append(StoredFile(path, os.stat(path).st_mtime_ns // _NS_PER_US))  # noqa: PTH116
+                        changed_ns = os.stat(path).st_mtime_ns  # noqa: PTH116 - a Path for each file is slow
+                        found.append(StoredFile(path, changed_ns // _NS_PER_US))
         except FileNotFoundError as error:
             if self._location and not Path(self._location).exists():
                 message = f"{self._setting}: {self._location} is gone"
