@@ -259,9 +259,11 @@ class _Run:
 
     def _change_schema(self) -> None:
         """Change tables once their rows are read: one that is dropped before ends its stream."""
-        while not self._has_rows.is_set() and not self._calm.is_set():
-            self._has_rows.wait(_POLL_S)
-        self._workload.change_schema(self._calm)
+        abandoned = self._breaker.abandoned
+        while not self._has_rows.wait(_POLL_S):
+            if abandoned.is_set():
+                return
+        self._workload.change_schema(self._calm, abandoned)
 
     def _break_reads(self, began_s: float, seconds: float) -> None:
         """Break reads of tables for a part of the run, and notice when they are over."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import threading
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
+from google.api_core.exceptions import ServiceUnavailable
 
 from tests.chaos.producer.statements import Statements
 from tests.chaos.producer.workload import (
+    Workload,
     initial_ddl,
     is_poison,
     poison_of,
@@ -45,6 +49,41 @@ def test_columns_and_tables_come_and_go_and_no_name_comes_back(seed):
     assert len(set(ended)) == len(ended)
     dropped = [(change.table, change.drops) for change in changes if change.drops]
     assert len(set(dropped)) == len(dropped) > 1
+
+
+class Ddl:
+    """A database that takes statements, the first of each twice."""
+
+    def __init__(self):
+        self.tried = []
+
+    def update_ddl(self, statements):
+        self.tried += statements
+        if self.tried.count(statements[0]) == 1:
+            raise ServiceUnavailable("cut")
+        return SimpleNamespace(result=lambda timeout: None)
+
+
+def changed(until, abandoned):
+    database = Ddl()
+    work = Workload(database, seed=2, rate=1.0, say=lambda _: None)
+    work.change_schema(until, abandoned)
+    return work.schema_changes, len(database.tried)
+
+
+def is_set():
+    event = threading.Event()
+    event.set()
+    return event
+
+
+def test_a_run_that_is_over_early_has_had_each_kind_of_schema_change():
+    kinds = ("ADD COLUMN", "CREATE TABLE", "DROP COLUMN", "DROP TABLE")
+    assert changed(is_set(), threading.Event()) == (dict.fromkeys(kinds, 1), 8)
+
+
+def test_an_abandoned_run_changes_no_schema():
+    assert changed(is_set(), is_set()) == ({}, 0)
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -42,6 +42,8 @@ _KEYS = 120
 _WRITERS = 3
 _FILL_AT_ONCE = 2_000
 _SCHEMA_EVERY_S = (6.0, 12.0)
+_EACH_KIND = 4
+"""The first changes of a seed are one of each kind; a run has them, however short it is."""
 _COLUMNS_MAX = 4
 """Columns that a table gets beside its first ones; then one is dropped first."""
 _TABLES_MAX = 5
@@ -250,14 +252,19 @@ class Workload:
             thread.start()
         return started
 
-    def change_schema(self, until: threading.Event) -> None:
-        """Change tables until the event is set."""
+    def change_schema(self, until: threading.Event, abandoned: threading.Event) -> None:
+        """Change tables until the first event is set, or one change of each kind was made.
+
+        Ends at once when the second one is set.
+        """
         chance = random.Random(f"{self.seed}/schema times")
-        for change in schema_changes_of(self.seed, self.statements):
-            if until.wait(chance.uniform(*_SCHEMA_EVERY_S)):
+        for number, change in enumerate(schema_changes_of(self.seed, self.statements)):
+            enough = until if number >= _EACH_KIND else abandoned
+            until.wait(chance.uniform(*_SCHEMA_EVERY_S))
+            while not enough.is_set() and not self._carry_out(change):
+                enough.wait(_PAUSE_S)
+            if enough.is_set():
                 return
-            while not until.is_set() and not self._carry_out(change):
-                until.wait(_PAUSE_S)
 
     def commit_last(self) -> None:
         """Commit one more transaction; repeats it until it succeeds."""
