@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.core.plan import Plan
 
-__all__ = ["begins_after", "joining_mirrors", "require_plan_sinks", "require_sinks", "sinks_now"]
+__all__ = [
+    "begins_after",
+    "first_release",
+    "joining_mirrors",
+    "require_plan_sinks",
+    "require_sinks",
+    "sinks_now",
+]
 
 
 def require_sinks(state: State, wanted: Sequence[str]) -> None:
@@ -90,6 +97,19 @@ def begins_after(state: State, plan: Plan) -> Mapping[str, int]:
         if name not in state.sinks and name not in MIRRORS
     }
     return {**state.begins, **joined}
+
+
+def first_release(sink: str, state: State | None, stored: Plan | None) -> int | None:
+    """Return the first release that a sink has, or None if it joins with a later one.
+
+    `stored` is the plan of the batch after the state, if a former run has stored it: it is executed
+    with the sinks that it names, so that any other sink begins after it.
+    """
+    if stored is not None and sink not in stored.sinks:
+        return None
+    if state is None or not state.next_release:
+        return 0
+    return state.begins.get(sink, 0) if sink in state.sinks else None
 
 
 def _mirror_by_key_is_late(*, batch: int) -> CheckpointMismatch:

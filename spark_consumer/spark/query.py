@@ -215,8 +215,15 @@ def _prepare(
         bytes_max=config.small_release_bytes_max,
         s3=output.s3_access(),
     )
+    newest = newest_state(gate)
     sinks = make_sinks(
-        spark, config, output=output, direct=direct, state=newest_state(gate), further=further
+        spark,
+        config,
+        output=output,
+        direct=direct,
+        state=newest,
+        stored=files.plan(0 if newest is None else newest.batch + 1),
+        further=further,
     )
     for sink in sinks:
         sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))

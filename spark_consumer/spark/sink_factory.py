@@ -20,6 +20,7 @@ from tidegate.spark_consumer.core.hand_over import (
     MIRROR_BY_KEY,
     PARQUET_BY_KEY,
 )
+from tidegate.spark_consumer.core.sink_set import first_release
 from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
 from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
 from tidegate.spark_consumer.sinks.datastream.sink import (
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.checkpoint.storage import Storage
     from tidegate.spark_consumer.config import ConsumerConfig
     from tidegate.spark_consumer.core.batch_state import State
+    from tidegate.spark_consumer.core.plan import Plan
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
     from tidegate.spark_consumer.sinks.port import Sink
 
@@ -87,12 +89,14 @@ def make_sinks(
     output: Storage,
     direct: DirectWay | None,
     state: State | None = None,
+    stored: Plan | None = None,
     further: Sequence[Sink] = (),
 ) -> tuple[Sink, ...]:
     """Return the sinks of the settings, then those of the program's own, in that order.
 
-    `output` is the folder of the tables, `direct` how small releases are written without Spark, and
-    `state` the newest one of the query.
+    `output` is the folder of the tables, `direct` how small releases are written without Spark,
+    `state` the newest one of the query, and `stored` the plan of the batch after it, if a former
+    run has stored it.
     """
     plain = TableLayout(properties=config.table_properties)
     mirrors = TableLayout(
@@ -151,7 +155,7 @@ def make_sinks(
             ),
             names=config.topic_names,
             order=TopicOrder(config.ordered_topic_order),
-            first_release=_first_release(TOPIC, state),
+            first_release=first_release(TOPIC, state, stored),
             require_writer=output.require_writer,
             transactions=transaction_records,
         ),
@@ -193,10 +197,3 @@ def _stream(config: ConsumerConfig) -> str:
         hint = "Restore the topic: its first record, StreamStarted, is missing"
         raise ConfigError(message, hint=hint, topic=topic)
     return started.stream
-
-
-def _first_release(sink: str, state: State | None) -> int | None:
-    """Return the first release that a sink has, None if it joins with a later one."""
-    if state is None or not state.next_release:
-        return 0
-    return state.begins.get(sink, 0) if sink in state.sinks else None

@@ -33,6 +33,7 @@ _SINK_SET = "tests/unit/spark_consumer/core/test_sink_set.py"
 
 _execute, _rows = BatchRun._execute, hand_over_module._rows
 _key_merge, _commit_of = mirror_by_key.key_merge, changelog_by_key.commit_of
+_first_release = sink_set.first_release
 _numbers = count(10)
 
 
@@ -52,6 +53,10 @@ def _due_only(plan: Any) -> int:
 
 def _accepts(_rows: int, _effect: Any, *, batch: int) -> None:
     del batch
+
+
+def _without_the_plan(sink: str, state: Any, _stored: Any) -> int | None:
+    return _first_release(sink, state, None)
 
 
 def _backwards(left: Any, right: Any) -> Any:
@@ -119,6 +124,11 @@ BROKEN_ORDERS = (
         (f"{_SINK_SET}::test_a_mirror_by_key_takes_part_from_the_first_batch_or_not_at_all",
          f"{_SINK_SET}::test_a_plan_that_was_stored_without_the_mirror_by_key_is_not_executed_with_it"),
         ((sink_set, "MIRROR_BY_KEY", "nothing"),),
+    ),
+    UnitMutant(
+        "a sink that joins while the first batch is done again",
+        (f"{_SINK_SET}::test_a_sink_joins_after_a_first_batch_that_was_planned_without_it",),
+        ((sink_set, "first_release", _without_the_plan),),
     ),
     UnitMutant(
         "the changes of a transaction backwards",

@@ -149,18 +149,19 @@ class AllSinks(GateWorld):
             bootstrap_servers="unused:1", registry_url="http://unused",
         )  # fmt: skip
         gate = Storage(self.spark, str(self.folder / "gate"))
+        files, newest = GateFiles(gate), newest_state(gate)
         sinks = sink_factory.make_sinks(
             self.spark,
             config,
             output=output,
             direct=find_direct_way(output.root, rows_max=LIMITS["small_release_rows_max"]),
-            state=newest_state(gate),
+            state=newest,
+            stored=files.plan(0 if newest is None else newest.batch + 1),
             further=(
                 FunctionSink(self._keep("function"), spark=self.spark),
                 BatchFunctionSink(self._keep("batches")),
             ),
         )
-        files = GateFiles(gate)
         for sink in sinks:
             sink.open(query_id="q", release_max=files.release_max(sink.name))
         return sinks

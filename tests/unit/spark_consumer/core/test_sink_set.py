@@ -9,6 +9,7 @@ from tests.unit.spark_consumer.core.test_plan import PLAN
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.sink_set import (
     begins_after,
+    first_release,
     joining_mirrors,
     require_plan_sinks,
     require_sinks,
@@ -102,6 +103,32 @@ def test_a_state_says_from_which_release_on_a_sink_has_them():
     assert begins_after(state(releases=0), plan) == {}
     kept = state(begins={"topic": 3})
     assert State.restore(json.loads(json.dumps(kept.snapshot()))) == kept
+
+
+@pytest.mark.parametrize(
+    ("before", "stored", "first"),
+    [
+        (None, None, 0),
+        (state(releases=0), None, 0),
+        (state(("topic",)), None, 0),
+        (state(("topic",), begins={"topic": 2}), None, 2),
+        (state(("topic",), begins={"topic": 2}), ("topic",), 2),
+        (state(), None, None),
+        (state(), (*BOTH, "topic"), None),
+        (None, ("topic",), 0),
+        (state((), releases=0), (*BOTH, "topic"), 0),
+    ],
+)
+def test_a_sink_has_every_release_or_those_from_the_one_on_with_which_it_joined(
+    before, stored, first
+):
+    plan = None if stored is None else replace(PLAN, sinks=stored)
+    assert first_release("topic", before, plan) == first
+
+
+@pytest.mark.parametrize("before", [None, state((), releases=0), state(releases=0, batch=0)])
+def test_a_sink_joins_after_a_first_batch_that_was_planned_without_it(before):
+    assert first_release("topic", before, replace(PLAN, sinks=BOTH)) is None
 
 
 def test_sinks_of_an_older_program_have_every_release():

@@ -1,12 +1,13 @@
 """The sinks of a query: those of the settings, and those of a program's own."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from tests.unit.spark_consumer.core.test_plan import PLAN
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
-from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
 from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
 from tidegate.spark_consumer.sinks.datastream.sink import FileSettings
@@ -38,18 +39,10 @@ def test_each_sink_that_settings_name_is_made_under_its_name(sinks):
     assert made[-1] is OWN
 
 
-@pytest.mark.parametrize(
-    ("state", "first"),
-    [
-        (None, 0),
-        (State("bank", "q"), 0),
-        (State("bank", "q", sinks=("topic",), next_release=4), 0),
-        (State("bank", "q", sinks=("topic",), next_release=4, begins={"topic": 2}), 2),
-        (State("bank", "q", sinks=("changelog",), next_release=4), None),
-    ],
-)
-def test_the_ordered_topic_lacks_nothing_from_the_release_on_with_which_it_joined(state, first):
-    (sink,) = make_sinks(None, config("topic"), output=OUTPUT, direct=None, state=state)
+@pytest.mark.parametrize(("sinks", "first"), [(("topic",), 0), (("changelog",), None)])
+def test_the_ordered_topic_knows_with_which_release_it_begins(sinks, first):
+    stored = replace(PLAN, sinks=sinks)
+    (sink,) = make_sinks(None, config("topic"), output=OUTPUT, direct=None, stored=stored)
     assert sink._first_release == first
 
 
