@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from google.cloud.spanner_v1 import KeySet
 
 from tests.integration.producer_command import run_command
+from tests.integration.topic_reading import read_bytes
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import create_database
 from tidegate.local_stack.demo.pipeline import Pipeline
@@ -73,7 +72,8 @@ def found(tmp_path_factory):
                     change(database)
                 is_json = settings.get("VALUE_FORMAT") == "json"
                 count = CHANGES + (settings.get("TOMBSTONES") == "true")
-                messages = read_messages(stack, f"{prefix}.Orders", count=count)
+                messages = read_bytes(stack, f"{prefix}.Orders", count=count)
+                assert len(messages) == count
                 results[prefix] = [
                     (message, value_of(stack, message, is_json=is_json)) for message in messages
                 ]
@@ -105,32 +105,6 @@ def change(database):
         batch.insert("Orders", (*columns, "Place"), [(3, "c", None, None, None, "here")])
     with database.batch() as batch:
         batch.delete("Orders", KeySet(keys=[[1]]))
-
-
-def read_messages(stack, topic, *, count):
-    consumer = Consumer(
-        {
-            "bootstrap.servers": stack.bootstrap_servers,
-            "group.id": "somebody-else",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-        }
-    )
-    end = time.monotonic() + PATIENCE_S
-    while not (partitions := consumer.list_topics(topic, timeout=30).topics[topic].partitions):
-        assert time.monotonic() < end, f"there is no topic {topic}"
-        time.sleep(0.2)
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-    messages = []
-    while time.monotonic() < end:
-        message = consumer.poll(2.0)
-        if message is not None:
-            messages.append(message)
-        elif len(messages) >= count:
-            break
-    consumer.close()
-    assert len(messages) == count
-    return messages
 
 
 def value_of(stack, message, *, is_json):
