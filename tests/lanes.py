@@ -120,14 +120,14 @@ STEPS: dict[str, Selection | Program] = {
         "loadfile",
     ),
     "simulation": Selection(("tests/simulation",), "not deep", "worksteal"),
-    # One after another, because they share one Spark session.
-    "spark": Selection(("tests/spark",), "not slow", is_named=True),
+    # Each process has a Spark session, which the tests in it share.
+    "spark": Selection(("tests/spark",), "not slow", "loadfile", is_named=True),
     "smoke": Selection(("tests/integration",), "smoke", is_named=True),
     # Its tests wait for brokers and JVMs half of the time; each process has a broker of its own.
     "integration": Selection(
         ("tests/integration",), "integration and not smoke", "loadfile", is_named=True
     ),
-    "slow spark": Selection(("tests/spark",), "slow", is_named=True),
+    "slow spark": Selection(("tests/spark",), "slow", "loadfile", is_named=True),
     "s3": Selection(("tests/s3",), is_named=True),
     "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),
     "mutants": Selection(("tests/simulation", "tests/mutants"), "deep", "worksteal", limit_s=None),
