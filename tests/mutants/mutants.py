@@ -22,6 +22,7 @@ from tests.mutants.broken_openings import BROKEN_OPENINGS
 from tests.mutants.broken_orders import BROKEN_ORDERS
 from tests.mutants.broken_positions import BROKEN_POSITIONS
 from tests.mutants.broken_publishing import BROKEN_PUBLISHING
+from tests.mutants.broken_sinks import BROKEN_SINKS
 from tests.mutants.broken_topics import BROKEN_TOPICS
 
 __all__ = ["MUTANTS"]
@@ -45,6 +46,7 @@ MUTANTS = (
     *BROKEN_LIBRARY,
     *BROKEN_NAMES,
     *BROKEN_CATALOG,
+    *BROKEN_SINKS,
     *BROKEN_TOPICS,
     *BROKEN_BACKFILLS,
     *BROKEN_ORDERS,
