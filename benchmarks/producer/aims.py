@@ -15,6 +15,7 @@ AIMS = {
     "skip_us": 5.0,
     "extra_p99_ms": 2_000.0,
     "most_of_tenth": 1.25,
+    "most_of_fewer": 1.25,
 }
 """By the figure's name."""
 

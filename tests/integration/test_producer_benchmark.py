@@ -26,7 +26,7 @@ def test_a_worker_and_the_floors_are_measured(capsys, monkeypatch):
     assert all(figure["min"] > 0 for one in found.values() for figure in one.values())
 
 
-def test_a_backfill_is_measured_beside_one_of_a_tenth(capsys, monkeypatch):
+def test_a_backfill_is_measured_beside_one_of_fewer_rows(capsys, monkeypatch):
     (name,) = [one for one in scenarios.LARGE if "100000" in one]
     monkeypatch.setitem(scenarios.LARGE, name, partial(scenarios._backfill, 30_000))
     # What a small one takes is mostly the start.
@@ -35,7 +35,7 @@ def test_a_backfill_is_measured_beside_one_of_a_tenth(capsys, monkeypatch):
 
     found = json.loads(capsys.readouterr().out)["measured"][0]["this"]
     assert found.keys() == {
-        "rows_per_s", "wall_s", "first_row_s", "cpu_s", "cpu_us", "most_mib", "most_of_tenth",
+        "rows_per_s", "wall_s", "first_row_s", "cpu_s", "cpu_us", "most_mib", "most_of_fewer",
     }  # fmt: skip
     assert all(figure["min"] > 0 for figure in found.values())
 
