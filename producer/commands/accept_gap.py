@@ -107,7 +107,7 @@ def accept_gap(
             message = "nothing expires unread in a stream of files"
             hint = "A stream partition that stopped names its file: replace the file, or park"
             raise ConfigError(message, hint=hint)
-        if found.description.has_key_moves:
+        if found.source.description.has_key_moves:
             message = "a gap cannot be accepted where keys move between stream partitions"
             hint = (
                 "What began in the gap would always be missing: start a new stream, with another "
@@ -120,7 +120,7 @@ def accept_gap(
         chosen = _choose(view, token)
         find = partial(
             find_gap,
-            found.stream,
+            found.source.stream,
             margin_us=margin_s * US_PER_SECOND,
             end_ns=started.end_ns,
             accepted_by=by,
@@ -180,7 +180,7 @@ def _find_gaps(
             gaps.append(await find(one, now_us=time.time_ns() // NS_PER_US))
 
     try:
-        found.tasks.run(find_all)
+        found.source.tasks.run(find_all)
     except QueryError as error:
         raise setup_error(error) from error
     return gaps

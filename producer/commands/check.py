@@ -35,13 +35,13 @@ def check(config: ProducerConfig) -> list[str]:
 
 
 def _lines(config: ProducerConfig, found: Environment) -> list[str]:
-    tables = ", ".join(table.name for table in found.description.tables)
+    tables = ", ".join(table.name for table in found.source.description.tables)
     epoch = "no epoch yet" if found.recorded is None else f"epoch {found.recorded.epoch}"
     missing = missing_subjects(config, found)
     schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
     dead_letter = _dead_letter(config, found)
     kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
-    source = f"Spanner: {config.stream_path}, {found.description.dialect}, watches {tables}"
+    source = f"Spanner: {config.stream_path}, {found.source.description.dialect}, watches {tables}"
     if config.files is not None:
         source = f"Datastream: {config.files.location} can be listed"
     return [
@@ -80,7 +80,8 @@ def missing_subjects(config: ProducerConfig, found: Environment) -> list[str]:
     """Return the subjects that `run` would add a version to, the progress topic's last."""
     names, registry = found.topics, found.registry
     registrar = make_registrar(config, found)
-    missing = [name for table in found.description.tables for name in registrar.missing(table)]
+    tables = found.source.description.tables
+    missing = [name for table in tables for name in registrar.missing(table)]
     progress = {
         names.key_subject(names.progress): KEY_SCHEMAS,
         names.value_subject(names.progress): RECORD_SCHEMAS,

@@ -8,38 +8,23 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tidegate.producer.backfill.read_partition import is_of_backfill
-from tidegate.producer.backfill.stream import BackfillStream
-from tidegate.producer.commands.files_source import NoChannels, open_files
-from tidegate.producer.config import listed
+from tidegate.producer.commands.files_source import open_files
+from tidegate.producer.commands.spanner_source import open_spanner
+from tidegate.producer.commands.stream_settings import fixed_settings, require_backfill
 from tidegate.producer.core.stream_identity import require_settings
-from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
 from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
-from tidegate.producer.record_filter import MOD_TYPES, RecordFilter
-from tidegate.producer.spanner.catalogue import SpannerCatalogue
-from tidegate.producer.spanner.channel import SpannerChannels
-from tidegate.producer.spanner.forms import WINDOW_US, form_of
-from tidegate.producer.spanner.query_options import QueryOptions
-from tidegate.producer.spanner.stream import SpannerChangeStream
-from tidegate.producer.spanner.table_reads import SpannerTableReads
-from tidegate.producer.spanner.tables_at import TablesAt
-from tidegate.producer.spanner.validate import validate_stream
-from tidegate.producer.translation.beside_tables import require_other_names
-from tidegate.producer.translation.filtering import FilteredCatalogue
+from tidegate.producer.spanner.forms import WINDOW_US
 from tidegate.producer.translation.planned_registry import PlannedRegistry
 from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import recorded_filters
-from tidegate.schemas.change_schema import RESERVED_HINT
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
-from tidegate.schemas.flat_schema import reserved_names
-from tidegate.schemas.output_form import Envelope, OutputForm, ValueFormat
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import TopicNames
@@ -47,22 +32,11 @@ from tidegate.schemas.topics import TopicNames
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tidegate.producer.commands.opened_source import OpenedSource
     from tidegate.producer.config import ProducerConfig
-    from tidegate.producer.description import StreamDescription
-    from tidegate.producer.ports import Catalogue, ChangeStream
     from tidegate.schemas.registry import SchemaRegistry
 
-__all__ = [
-    "Environment",
-    "backfill_tables",
-    "filter_of",
-    "find_environment",
-    "fixed_settings",
-    "form_of_output",
-    "open_root_slot",
-    "recorded_start",
-    "require_backfill",
-]
+__all__ = ["Environment", "find_environment", "open_root_slot", "recorded_start"]
 
 _SEARCH_PATIENCE_S = 30.0
 _POLL_S = 0.5
@@ -77,25 +51,18 @@ class Environment:
     kafka_options: Mapping[str, Any]
     """Further options of every Kafka client, with the log that their lines go to."""
     registry: SchemaRegistry
-    catalogue: Catalogue
-    stream: ChangeStream
-    channels: SpannerChannels | NoChannels
-    tasks: TaskThread
-    """What queries of the stream are read by."""
-    description: StreamDescription
+    source: OpenedSource
     root_slot: RootSlotReader
     """Has read up to `recorded`, and goes on with the records of later tables."""
     recorded: ProgressRecord | None
     """The `StreamStarted` of the topics' epoch; None before the stream's first start."""
     has_dead_letter: bool
     """Whether the dead-letter topic exists: then there may be parked keys, whatever `poison` is."""
-    query_options: QueryOptions = field(default_factory=QueryOptions)
-    """What queries and reads say of themselves to Spanner."""
 
     @property
     def window_us(self) -> int | None:
         """How long the interval of one query is; None where queries have no end."""
-        return WINDOW_US if self.description.has_key_moves else None
+        return WINDOW_US if self.source.description.has_key_moves else None
 
     def planned(self, config: ProducerConfig) -> Environment:
         """Return the same with clients that create no topic and register no schema."""
@@ -106,38 +73,9 @@ class Environment:
         )
 
     def close(self) -> None:
-        """End the connections to Spanner, what was read from them, and the root's slot."""
-        self.channels.close()
-        self.tasks.close()
+        """Close the source, and the reader of the root's slot."""
+        self.source.close()
         self.root_slot.close()
-
-
-def filter_of(config: ProducerConfig) -> RecordFilter:
-    """Return what the settings leave out of the stream."""
-    chosen = {one.upper() for one in listed(config.mod_types)}
-    return RecordFilter(
-        tables=listed(config.tables),
-        tables_left_out=listed(config.tables_left_out),
-        columns_left_out=listed(config.columns_left_out),
-        mod_types=tuple(one for one in MOD_TYPES if one in chosen),
-        tags_left_out=listed(config.tags_left_out, separator=";"),
-        system_transactions_left_out=config.system_transactions_left_out,
-    )
-
-
-def form_of_output(config: ProducerConfig) -> OutputForm:
-    """Return the form in which the settings publish changes."""
-    return OutputForm(
-        tombstones=config.tombstones,
-        envelope=Envelope(config.envelope),
-        value_format=ValueFormat(config.value_format),
-    )
-
-
-def fixed_settings(config: ProducerConfig) -> tuple[str, ...]:
-    """Return the settings that are fixed for an epoch, as `StreamStarted.filters` has them."""
-    of_output = form_of_output(config).described + config.topic_names.recorded
-    return filter_of(config).described + of_output
 
 
 def find_environment(config: ProducerConfig) -> Environment:
@@ -171,83 +109,18 @@ def find_environment(config: ProducerConfig) -> Environment:
         else:
             require_backfill(config, recorded)
         if config.files is not None:
-            tasks = TaskThread()
-            exits.callback(tasks.close)
-            opened = open_files(config, config.files, tasks=tasks)
-            exits.pop_all()
-            return Environment(
-                topics=names,
-                kafka=kafka,
-                kafka_options=options,
-                registry=registry,
-                catalogue=opened.catalogue,
-                stream=opened.stream,
-                channels=NoChannels(),
-                tasks=tasks,
-                description=opened.description,
-                root_slot=root_slot,
-                recorded=recorded,
-                has_dead_letter=has_dead_letter,
+            source = open_files(config, config.files)
+        else:
+            source = open_spanner(
+                config, has_begun=recorded is not None, has_dead_letter=has_dead_letter
             )
-        channels = SpannerChannels(
-            database=config.database_path,
-            emulator_host=config.emulator_host,
-            database_role=config.database_role,
-            endpoint=config.spanner_endpoint,
-            credentials_file=str(config.credentials_file or ""),
-        )
-        catalogue: Catalogue = SpannerCatalogue(channels)
-        record_filter = filter_of(config)
-        if not record_filter.is_empty:
-            catalogue = FilteredCatalogue(catalogue, record_filter, is_new=recorded is None)
-        now_ns = time.time_ns()
-        starts_now = recorded is not None or config.start == "now"
-        tasks = TaskThread()
-        exits.callback(tasks.close)
-        exits.callback(channels.close)
-        query_options = QueryOptions(
-            priority=config.rpc_priority.upper(),
-            tag=config.request_tag,
-            replicas=config.replicas,
-        )
-        description, stream = validate_stream(
-            catalogue,
-            lambda described: SpannerChangeStream(
-                channels,
-                form_of(described.dialect, described.partition_mode, described.name),
-                query_options,
-            ),
-            run_task=tasks.run,
-            name=config.change_stream,
-            start_ns=now_ns if starts_now else config.start_ns(),
-            now_ns=now_ns,
-        )
-        for table in description.tables:
-            names.data(table.name)  # a table without a topic is refused by name
-        require_other_names(description.tables)
-        require_mode(config, description, has_dead_letter=has_dead_letter)
-        require_names(config, description)
-        backfilled = backfill_tables(config, (table.name for table in description.tables))
         exits.pop_all()
     return Environment(
         topics=names,
         kafka=kafka,
         kafka_options=options,
         registry=registry,
-        catalogue=catalogue,
-        stream=BackfillStream(
-            stream,
-            SpannerTableReads(
-                channels,
-                TablesAt(catalogue, stream=config.change_stream, tasks=tasks),
-                query_options,
-            ),
-            tables=backfilled,
-        ),
-        query_options=query_options,
-        channels=channels,
-        tasks=tasks,
-        description=description,
+        source=source,
         root_slot=root_slot,
         recorded=recorded,
         has_dead_letter=has_dead_letter,
@@ -285,67 +158,6 @@ def require_unclaimed(
         if filters is not None:
             other = TopicNames(names.progress_prefix(topic), names.recorded_template(filters))
             require_own_prefix(other, [names.progress])
-
-
-def require_mode(
-    config: ProducerConfig, description: StreamDescription, *, has_dead_letter: bool
-) -> None:
-    """Raise ConfigError for settings that do not go with keys that move.
-
-    A key that moves would leave its parked changes behind: a marker does not name parked keys.
-    """
-    if not description.has_key_moves:
-        return
-    if config.poison == "park":
-        message = f"poison: park is not possible with partition_mode {description.partition_mode}"
-        raise ConfigError(message, hint='Use poison = "stop"')
-    if has_dead_letter:
-        message = f"prefix: {config.prefix} has a dead-letter topic"
-        hint = (
-            f"With partition_mode {description.partition_mode} nothing is parked: use another "
-            "prefix, or delete the topic"
-        )
-        raise ConfigError(message, hint=hint)
-
-
-def backfill_tables(config: ProducerConfig, published: Iterable[str]) -> tuple[str, ...]:
-    """Return the tables whose rows the settings publish before the stream.
-
-    `published` are those of the stream.  Raises ConfigError for another one.
-    """
-    known = sorted(published)
-    wanted = listed(config.backfill)
-    if wanted == ("*",):
-        return tuple(known)
-    for table in wanted:
-        if table not in known:
-            message = f"backfill: the stream does not publish the table {table}"
-            raise ConfigError(message, hint=f"Published tables: {', '.join(known) or 'none'}")
-    return wanted
-
-
-def require_backfill(config: ProducerConfig, recorded: ProgressRecord) -> None:
-    """Raise ConfigError for a backfill of a stream that has begun without one."""
-    body = recorded.body
-    if not config.backfill or not isinstance(body, StreamStarted):
-        return
-    if not any(is_of_backfill(child.token) for child in body.children):
-        message = "backfill: the stream has begun without a backfill"
-        hint = "Leave the setting out, or begin a new stream (another prefix, or reset)"
-        raise ConfigError(message, hint=hint, prefix=config.prefix)
-
-
-def require_names(config: ProducerConfig, description: StreamDescription) -> None:
-    """Raise ConfigError for a column that the setting `envelope` leaves no name to."""
-    if form_of_output(config).envelope is not Envelope.FLAT:
-        return
-    for table in description.tables:
-        for name in reserved_names(column.name for column in table.columns):
-            message = (
-                f"envelope: a flat value cannot have the column {table.name}.{name}, whose name "
-                "begins with __"
-            )
-            raise ConfigError(message, hint=RESERVED_HINT)
 
 
 def open_root_slot(

@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.producer.commands.opened_source import OpenedSource
 from tidegate.producer.datastream.file_store import open_location
 from tidegate.producer.datastream_source.description import FilesCatalogue
 from tidegate.producer.datastream_source.limits import SourceLimits
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.driver.clock import SystemClock
+from tidegate.producer.driver.tasks import TaskThread
 from tidegate.schemas.instants import US_PER_MS, US_PER_SECOND
 
 if TYPE_CHECKING:
     from tidegate.producer.config import ProducerConfig
-    from tidegate.producer.description import StreamDescription
-    from tidegate.producer.ports import Tasks
     from tidegate.producer.source_config import FilesSource
 
-__all__ = ["NoChannels", "OpenedFiles", "open_files"]
+__all__ = ["open_files"]
 
 
-class NoChannels:
-    """Stands for connections where there are none."""
+def open_files(config: ProducerConfig, files: FilesSource) -> OpenedSource:
+    """Return the source, which the caller closes; its location was listed once.
 
-    def close(self) -> None:
-        """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedFiles:
-    """A location that was listed once."""
-
-    stream: DatastreamFiles
-    catalogue: FilesCatalogue
-    description: StreamDescription
-
-
-def open_files(config: ProducerConfig, files: FilesSource, *, tasks: Tasks) -> OpenedFiles:
-    """Return the source; raises ConfigError and UnreachableError for a location without access."""
+    Raises ConfigError and UnreachableError for a location without access.
+    """
     store, location = open_location(files.location, setting="source.location")
     store.entries(location)
-    catalogue = FilesCatalogue()
-    return OpenedFiles(
+    catalogue, tasks = FilesCatalogue(), TaskThread()
+    return OpenedSource(
         stream=DatastreamFiles(
             store,
             location.rstrip("/"),
@@ -59,4 +45,5 @@ def open_files(config: ProducerConfig, files: FilesSource, *, tasks: Tasks) -> O
         ),
         catalogue=catalogue,
         description=catalogue.describe(config.change_stream),
+        tasks=tasks,
     )

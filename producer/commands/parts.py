@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from tidegate.producer.commands.environment import (
-    filter_of,
-    fixed_settings,
-    form_of_output,
-    open_root_slot,
-)
+from tidegate.producer.commands.environment import open_root_slot
+from tidegate.producer.commands.stream_settings import filter_of, fixed_settings, form_of_output
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import SchedulerLimits
@@ -181,7 +177,7 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
     """
     registrar = make_registrar(config, found)
     parks = config.poison == "park"
-    encodings = list(registered(registrar, found.description.tables, parks=parks))
+    encodings = list(registered(registrar, found.source.description.tables, parks=parks))
     progress_ids = register_progress(found)
     identity = _identity(config, found, registrar, encodings)
     if found.recorded is not None and isinstance(found.recorded.body, StreamStarted):
@@ -211,7 +207,8 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
         topic_partitions=config.topic_partitions,
         replication=config.replication_factor,
     )
-    refreshing = RefreshingTranslator(plain, BesideCatalogue(found.catalogue), registrar, topics)
+    catalogue = BesideCatalogue(found.source.catalogue)
+    refreshing = RefreshingTranslator(plain, catalogue, registrar, topics)
     return Parts(
         config=config,
         found=found,
@@ -282,7 +279,7 @@ def _identity(
     )
     return StreamIdentity(
         stream=config.stream_path,
-        dialect=found.description.dialect,
+        dialect=found.source.description.dialect,
         group=found.topics.group,
         slots=config.slots,
         progress_topic_id=progress.topic_id,
@@ -295,7 +292,7 @@ def _identity(
             )
             for _, topic in sorted(data.items())
         ),
-        filters=found.description.filters + fixed_settings(config),
+        filters=found.source.description.filters + fixed_settings(config),
         timestamps=config.timestamp_form,
     )
 

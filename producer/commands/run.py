@@ -12,9 +12,9 @@ import structlog
 from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.backfill.on_demand import OnDemandStream
 from tidegate.producer.backfill.requests import TableRequests
-from tidegate.producer.commands.environment import filter_of, find_environment
-from tidegate.producer.commands.files_source import NoChannels
+from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import prepare
+from tidegate.producer.commands.stream_settings import filter_of
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.translator import EventTranslator
@@ -81,7 +81,7 @@ def start(
     parts = prepare(config, found)
     stream = _stream(parts, exits)
     files = stream.figures if isinstance(stream, DatastreamFiles) else None
-    budget = ByteBudget(config.inflight_bytes_max, tasks=parts.found.tasks)
+    budget = ByteBudget(config.inflight_bytes_max, tasks=parts.found.source.tasks)
     fleet_worker = FleetWorker(
         parts.worker(Worker),
         publisher=parts.publisher(),
@@ -93,7 +93,7 @@ def start(
             bytes_in_flight=lambda: budget.taken,
             health=health,
             # How long files are kept is the choice of their owner, and not known here.
-            retention_us=found.description.retention_us if files is None else math.inf,
+            retention_us=found.source.description.retention_us if files is None else math.inf,
             files=files,
         ),
     )
@@ -103,9 +103,9 @@ def start(
 
 def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:
     """Return the stream; beside a change stream the tables that operators want to be read."""
-    found, requests = parts.found, TableRequests()
-    if isinstance(found.channels, NoChannels):
-        return found.stream
+    found, source, requests = parts.found, parts.found.source, TableRequests()
+    if source.channels is None:
+        return source.stream
     follower = RequestFollower(
         found.topics.backfills,
         requests,
@@ -115,9 +115,9 @@ def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:
     )
     exits.callback(follower.close)
     follower.start()
-    tables = TablesAt(found.catalogue, stream=parts.config.change_stream, tasks=found.tasks)
-    reads = SpannerChunkReads(found.channels, tables, found.query_options)
-    return OnDemandStream(found.stream, reads, requests)
+    tables = TablesAt(source.catalogue, stream=parts.config.change_stream, tasks=source.tasks)
+    reads = SpannerChunkReads(source.channels, tables, source.query_options)
+    return OnDemandStream(source.stream, reads, requests)
 
 
 def _translator(parts: Parts) -> RecordTranslator:
@@ -155,7 +155,7 @@ def _reader_factory(
             heartbeat_ms=parts.config.heartbeat_ms,
             deliver=deliver,
             budget=budget,
-            tasks=parts.found.tasks,
+            tasks=parts.found.source.tasks,
             tombstones=parts.config.tombstones,
         )
 

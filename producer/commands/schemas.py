@@ -92,7 +92,8 @@ def register(config: ProducerConfig) -> list[str]:
     with closing(find_environment(config)) as found:
         new = missing_subjects(config, found)
         registrar = make_registrar(config, found)
-        for _ in registered(registrar, found.description.tables, parks=config.poison == "park"):
+        tables = found.source.description.tables
+        for _ in registered(registrar, tables, parks=config.poison == "park"):
             pass
         register_progress(found)
         return new

@@ -7,20 +7,14 @@ import time
 from contextlib import ExitStack, closing
 from dataclasses import fields, replace
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer
 
-from tidegate.producer.backfill.read_partition import ReadPartition, read_token
 from tidegate.producer.commands import environment
-from tidegate.producer.commands.environment import (
-    backfill_tables,
-    find_environment,
-    require_backfill,
-    require_names,
-)
+from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import Parts
+from tidegate.producer.commands.stream_settings import fixed_settings
 from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.spanner import channel
@@ -34,7 +28,6 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TableAdded,
 )
-from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import ROOT_TOKEN
 
 NOWHERE = "127.0.0.1:1"
@@ -76,10 +69,10 @@ def started(stream, *filters):
 def test_what_answers_is_found_and_nothing_is_changed(place, exits):
     found = exits.enter_context(closing(find_environment(place.config())))
 
-    assert [table.name for table in found.description.tables] == ["Users"]
+    assert [table.name for table in found.source.description.tables] == ["Users"]
     assert found.topics.progress == "bank-progress"
     assert found.recorded is None
-    assert found.catalogue.table("Users", stream=place.config().change_stream) is not None
+    assert found.source.catalogue.table("Users", stream=place.config().change_stream) is not None
     assert place.topics() == set()
     assert {method for method, _ in place.registry.asked} == {"GET"}
 
@@ -145,18 +138,6 @@ def test_another_form_of_the_output_is_refused_before_anything_is_written(place,
     with pytest.raises(StreamChangedError, match=now):
         find_environment(place.config(**setting))
     assert place.topics() == {"bank-progress"}
-
-
-def test_a_column_that_flat_values_have_no_place_for_is_named(place):
-    column = Column("__op", ColumnType("STRING"), 2)
-    table = TableSchema("shop.T", (Column("id", ColumnType("INT64"), 1, key_position=1), column))
-    described = SimpleNamespace(tables=(table,))
-
-    require_names(place.config(), described)
-    with pytest.raises(ConfigError, match=r"cannot have the column shop\.T\.__op") as caught:
-        require_names(place.config(envelope="flat"), described)
-    assert "columns_left_out" in caught.value.hint
-    assert "a stream that has begun needs another prefix" in caught.value.hint
 
 
 def test_a_progress_topic_that_takes_too_little_is_refused(place, monkeypatch):
@@ -246,18 +227,10 @@ def test_another_template_is_refused_before_anything_is_written(place, recorded,
 def test_the_recorded_template_has_the_database_in_it(place, exits):
     config = place.config(topic_template="{prefix}.{database}.{table}")
     recorded = f"producer.topic_template={{prefix}}.{config.database}.{{table}}"
-    assert environment.fixed_settings(config) == (recorded,)
+    assert fixed_settings(config) == (recorded,)
     place.record(started(config.stream_path, recorded))
     found = exits.enter_context(closing(find_environment(config)))
     assert found.topics.data("Users") == f"bank.{config.database}.Users"
-
-
-def test_a_table_that_cannot_have_a_topic_is_refused_by_name(place):
-    config = place.config(topic_template="{prefix}-U" + "x" * 240 + "{table}")
-    with pytest.raises(ConfigError, match="table Users: its topic's name has 251 characters"):
-        find_environment(config)
-    assert place.topics() == set()
-    assert {method for method, _ in place.registry.asked} == {"GET"}
 
 
 def test_a_start_before_the_retention_is_refused_but_not_of_a_stream_that_runs(place, exits):
@@ -343,26 +316,3 @@ def test_a_stream_that_has_not_begun_is_searched_for_its_record(place, exits):
         while (read := finder.poll(0.1)[0]) is None:
             assert time.monotonic() < give_up_at
     assert read == record
-
-
-def test_a_backfill_is_of_tables_that_are_published(place):
-    listed = place.config(backfill=" Users ,Sales.Orders")
-    published = ["Users", "Sales.Orders", "Other"]
-    assert backfill_tables(listed, published) == ("Users", "Sales.Orders")
-    assert backfill_tables(place.config(backfill="*"), published) == tuple(sorted(published))
-    assert backfill_tables(place.config(), published) == ()
-    with pytest.raises(ConfigError, match=r"backfill: .* does not publish the table Users.*Other"):
-        backfill_tables(listed, ["Other"])
-
-
-def test_a_stream_that_began_without_a_backfill_gets_none(place):
-    token = read_token(ReadPartition("Users", 0, 1, 5, None, None))
-    without, with_one = (
-        ProgressRecord("e", "w", replace(started("s").body, children=(ChildPartition(one, (), 1),)))
-        for one in ("token", token)
-    )
-    config = place.config(backfill="Users")
-    with pytest.raises(ConfigError, match="begun without a backfill"):
-        require_backfill(config, without)
-    require_backfill(config, with_one)
-    require_backfill(place.config(), without)

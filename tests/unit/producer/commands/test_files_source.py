@@ -3,16 +3,15 @@
 import pytest
 
 from tests.unit.producer.test_source_config import KAFKA
-from tidegate.producer.commands.files_source import NoChannels, open_files
+from tidegate.producer.commands.files_source import open_files
 from tidegate.producer.config import ProducerConfig
-from tidegate.producer.driver.tasks import TaskThread
 from tidegate.schemas.errors import ConfigError
 
 
 def opened(location, **more):
     source = {"kind": "datastream", "location": str(location), **more}
     config = ProducerConfig.load(None, **KAFKA, source=source, poison="park")
-    return open_files(config, config.files, tasks=TaskThread())
+    return open_files(config, config.files)
 
 
 def test_the_source_has_the_settings(tmp_path):
@@ -23,7 +22,8 @@ def test_the_source_has_the_settings(tmp_path):
     limits = found.stream.limits
     assert (limits.open_minutes, limits.lateness_us, limits.late_hours) == (4, 5_000_000, 24)
     assert found.description.watches_all
-    NoChannels().close()
+    assert found.channels is None
+    found.close()
 
 
 @pytest.mark.parametrize("location", ["ftp://x/y", "gs://", "nothing/here"])

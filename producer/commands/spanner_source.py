@@ -1,0 +1,94 @@
+"""Opens a change stream of Spanner as the source of a worker."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tidegate.producer.backfill.stream import BackfillStream
+from tidegate.producer.commands.opened_source import OpenedSource
+from tidegate.producer.commands.stream_settings import (
+    backfill_tables,
+    filter_of,
+    require_mode,
+    require_names,
+)
+from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.forms import form_of
+from tidegate.producer.spanner.query_options import QueryOptions
+from tidegate.producer.spanner.stream import SpannerChangeStream
+from tidegate.producer.spanner.table_reads import SpannerTableReads
+from tidegate.producer.spanner.tables_at import TablesAt
+from tidegate.producer.spanner.validate import validate_stream
+from tidegate.producer.translation.beside_tables import require_other_names
+from tidegate.producer.translation.filtering import FilteredCatalogue
+
+if TYPE_CHECKING:
+    from tidegate.producer.config import ProducerConfig
+    from tidegate.producer.ports import Catalogue
+
+__all__ = ["open_spanner"]
+
+
+def open_spanner(config: ProducerConfig, *, has_begun: bool, has_dead_letter: bool) -> OpenedSource:
+    """Return the change stream of the settings, which the caller closes.
+
+    `has_begun` says whether Tidegate has recorded a start of it: `config.start` counts only before.
+    Raises ConfigError for settings that do not go with the stream or its tables, UnreachableError
+    if Spanner does not answer.
+    """
+    with ExitStack() as exits:
+        channels = SpannerChannels(
+            database=config.database_path,
+            emulator_host=config.emulator_host,
+            database_role=config.database_role,
+            endpoint=config.spanner_endpoint,
+            credentials_file=str(config.credentials_file or ""),
+        )
+        catalogue: Catalogue = SpannerCatalogue(channels)
+        record_filter = filter_of(config)
+        if not record_filter.is_empty:
+            catalogue = FilteredCatalogue(catalogue, record_filter, is_new=not has_begun)
+        tasks = TaskThread()
+        exits.callback(tasks.close)
+        exits.callback(channels.close)
+        options = QueryOptions(
+            priority=config.rpc_priority.upper(),
+            tag=config.request_tag,
+            replicas=config.replicas,
+        )
+        now_ns = time.time_ns()
+        starts_now = has_begun or config.start == "now"
+        description, stream = validate_stream(
+            catalogue,
+            lambda described: SpannerChangeStream(
+                channels,
+                form_of(described.dialect, described.partition_mode, described.name),
+                options,
+            ),
+            run_task=tasks.run,
+            name=config.change_stream,
+            start_ns=now_ns if starts_now else config.start_ns(),
+            now_ns=now_ns,
+        )
+        names = config.topic_names
+        for table in description.tables:
+            names.data(table.name)  # a table without a topic is refused by name
+        require_other_names(description.tables)
+        require_mode(config, description, has_dead_letter=has_dead_letter)
+        require_names(config, description)
+        backfilled = backfill_tables(config, (table.name for table in description.tables))
+        exits.pop_all()
+    tables = TablesAt(catalogue, stream=config.change_stream, tasks=tasks)
+    reads = SpannerTableReads(channels, tables, options)
+    return OpenedSource(
+        stream=BackfillStream(stream, reads, tables=backfilled),
+        catalogue=catalogue,
+        description=description,
+        tasks=tasks,
+        channels=channels,
+        query_options=options,
+    )
