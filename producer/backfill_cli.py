@@ -37,6 +37,10 @@ def backfill(
             min=1, max=99, help="Percent of the time in which a chunk may hold the watermark."
         ),
     ] = SHARE_DEFAULT,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", help="A condition in SQL: only rows that meet it are read."),
+    ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Read no more until --resume.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Read on after --stop.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="End it where it is.")] = False,
@@ -57,6 +61,12 @@ def backfill(
         raise ConfigError(
             "--stop, --resume, --cancel and --show exclude each other", hint="Give one of them"
         )
+    if where is not None and not where.strip():
+        raise ConfigError("--where: the condition is empty", hint="Leave it out to read all rows")
+    if where is not None and any(chosen):
+        raise ConfigError(
+            "--where belongs to a new run", hint="A run keeps the condition that it began with"
+        )
     settings = ProducerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import backfill as command  # noqa: PLC0415 - loads Kafka's client
@@ -69,7 +79,7 @@ def backfill(
         else:
             report = command.start_backfill(
                 settings, table,
-                chunk_rows=chunk_rows, share=share, by=by, wait_s=timeout_s,
+                chunk_rows=chunk_rows, share=share, where=where or "", by=by, wait_s=timeout_s,
                 progress=lambda what, _done: status.update(what),
             )  # fmt: skip
     if as_json:
@@ -83,4 +93,8 @@ def backfill(
 def _shown(report: BackfillReport) -> str:
     if not report.is_taken_up:
         return f"{report.table}: run {report.run} was not taken up yet; is a worker running?"
-    return f"{report.table}: run {report.run} {report.state}, {report.chunks:,} chunks begun"
+    of = f", of rows where {report.where}" if report.where else ""
+    why = f": {report.cause}" if report.cause else ""
+    return (
+        f"{report.table}: run {report.run} {report.state}, {report.chunks:,} chunks begun{of}{why}"
+    )

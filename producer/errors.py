@@ -4,6 +4,7 @@
     ├── QueryError              a change stream query ended without OK; `code` is gRPC's name
     │   ├── QueryInterrupted    the service may answer later                       retriable
     │   ├── QueryRefused        the service will not answer any query until somebody acts
+    │   │   └── ConditionRefused    a backfill's condition cannot be evaluated for all rows
     │   ├── TokenRefused        the service does not accept this stream partition's token
     │   └── PositionExpired     what the query asked for is outside retention
     ├── SourceOrderBroken       a query returned a record behind what it had returned before
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CommandNotWritten",
+    "ConditionRefused",
     "DeliveryDenied",
     "DeliveryRefused",
     "EndedInGap",
@@ -84,6 +86,10 @@ class QueryRefused(QueryError):  # noqa: N818 - named for what happened
 
     The reason lies in what all queries share: others are rejected too.
     """
+
+
+class ConditionRefused(QueryRefused):
+    """The condition of a backfill cannot be evaluated, whenever it is tried; ends the backfill."""
 
 
 class TokenRefused(QueryError):  # noqa: N818 - named for what happened

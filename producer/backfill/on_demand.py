@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from tidegate.producer.backfill.long_read import LongRead
 from tidegate.producer.backfill.read_partition import is_of_backfill
 from tidegate.producer.backfill.requests import RunState
 from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
-from tidegate.producer.errors import QueryRefused
+from tidegate.producer.errors import ConditionRefused, QueryRefused
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -54,6 +55,8 @@ _LOOK_S = 0.2
 _PAUSE_MAX_NS = 600 * _NS_PER_S
 _REFUSED_PAUSE_NS = 30 * _NS_PER_S
 """After a chunk that Spanner refused to read; longer after each further one."""
+_CAUSE_MAX = 300
+"""Characters of a failure's cause in a token."""
 
 
 class ChunkRows(Protocol):
@@ -85,7 +88,9 @@ class ChunkReads(Protocol):
     async def chunk(self, place: RunPlace) -> ChunkRows | None:
         """Prepare a read of the rows that follow a key; None if there is no such table any more.
 
-        A row has its place in the same record whenever the same chunk is read.
+        With a condition the rows that meet it are read, and no others.  A row has its place in the
+        same record whenever the same chunk is read.  Raises ConditionRefused, as the read does, for
+        a condition that cannot be evaluated.
         """
         ...
 
@@ -121,7 +126,11 @@ class OnDemandStream:
                 return query
             return _Announcing(query, lambda: self._requests.announced_by(token), start_ns)
         if place.is_chunk:
-            return _Chunk(self._reads, self._requests, place, token=token, now_ns=self._now_ns)
+            return _Chunk(
+                self._reads, self._requests, place,
+                token=token, heartbeat_ns=heartbeat_ms * _NS_PER_MS,
+                now_ns=self._now_ns, sleep=self._sleep,
+            )  # fmt: skip
         return _Waiting(
             self._requests, place,
             token=token, start_ns=start_ns, heartbeat_ns=heartbeat_ms * _NS_PER_MS,
@@ -257,7 +266,7 @@ class _Waiting:
     def _decide(self) -> _Records | None:
         now_ns = max(_whole_us(self._now_ns()), self._reported_ns)
         request = self._requests.newest(self._place.table)
-        if _must_end(self._requests, self._place):
+        if self._place.failure or _must_end(self._requests, self._place):
             self._is_over = True
             return _Records(PartitionEndRecord(now_ns, "0"))
         if (
@@ -292,13 +301,17 @@ class _Chunk:
         place: RunPlace,
         *,
         token: str,
+        heartbeat_ns: int,
         now_ns: Callable[[], int],
+        sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._reads = reads
         self._requests = requests
         self._place = place
         self._token = token
+        self._heartbeat_s = heartbeat_ns / _NS_PER_S
         self._now_ns = now_ns
+        self._sleep = sleep
         self._rows: ChunkRows | None = None
         self._last: _Records | None = None
         self._has_ended = False
@@ -335,7 +348,12 @@ class _Chunk:
 
     async def _next_size_of_rows(self) -> int | None:
         if self._rows is None:
-            self._rows = await self._reads.chunk(self._place)
+            rows = await self._reads.chunk(self._place)
+            if rows is not None and self._place.where:
+                # Spanner may look at many rows before it finds one.
+                alive = _Records(HeartbeatRecord(self._place.read_ns))
+                rows = LongRead(rows, alive, every_s=self._heartbeat_s, sleep=self._sleep)
+            self._rows = rows
             if self._rows is None or self._is_cancelled:
                 return None
         return await self._rows.next_size()
@@ -356,8 +374,18 @@ class _Chunk:
         return _Records(*records, self._followed_by(place.next(after, due_ns=now_ns + pause_ns)))
 
     def _after_refusal(self, error: QueryRefused) -> _Records:
-        """Read the chunk again later, at another time: nothing may hold the watermark for good."""
+        """Read the chunk again later, at another time: nothing may hold the watermark for good.
+
+        A condition that cannot be evaluated ends the run: at no time would it be another one.
+        """
         place = self._place
+        if isinstance(error, ConditionRefused):
+            cause = str(error.fields.get("details") or error.message)[:_CAUSE_MAX]
+            _log.error(
+                "backfill ended by its condition", table=place.table, run=place.run,
+                chunk=place.number, where=place.where, cause=cause,
+            )  # fmt: skip
+            return _Records(self._followed_by(place.failed(cause)))
         _log.error(
             "chunk not read", table=place.table, run=place.run, chunk=place.number,
             refusals=place.refusals + 1, error=str(error),

@@ -56,11 +56,13 @@ class TableRequest:
     """Who asked for it; for people only."""
     at_us: int = 0
     """When it was written, by the clock of the program that wrote it."""
+    where: str = ""
+    """The condition that rows have to meet; it holds for the whole run.  Empty: all rows."""
 
     @property
     def start(self) -> PartitionStartRecord:
         """The record that announces the run, as the parent has it among its changes."""
-        token = wait_token(RunPlace(self.run, self.table))
+        token = wait_token(RunPlace(self.run, self.table, where=self.where))
         return PartitionStartRecord(self.start_us * NS_PER_US, f"{self.run:08d}", (token,))
 
     def pause_ns(self, held_ns: int) -> int:
@@ -83,7 +85,7 @@ class TableRequest:
             found = cls(**{**known, "state": RunState(known.get("state", RunState.RUNNING))})
         except (ValueError, TypeError) as error:
             raise SchemaError(_NO_REQUEST, cause=str(error)) from error
-        texts = (known["table"], known["parent"])
+        texts = (known["table"], known["parent"], found.where)
         numbers = (known["run"], known["start_us"], found.chunk_rows, found.share)
         are_texts = all(isinstance(one, str) for one in texts)
         if not (are_texts and all(isinstance(one, int) and one > 0 for one in numbers)):

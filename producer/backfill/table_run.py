@@ -19,7 +19,7 @@ import binascii
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.backfill.read_partition import PREFIX
 from tidegate.schemas.errors import SchemaError
@@ -53,6 +53,10 @@ class RunPlace:
     """Of a `chunk`: the time T of its rows."""
     rows: int = 0
     """Of a `chunk`: how many it has, unless the table ends before."""
+    where: str = ""
+    """The condition, in SQL, that rows have to meet; empty: all rows are read."""
+    failure: str = ""
+    """Of a `wait`: why the run ends here, before the table's end."""
 
     @property
     def is_chunk(self) -> bool:
@@ -65,24 +69,38 @@ class RunPlace:
 
     def next(self, after: Key | None, *, due_ns: int) -> RunPlace:
         """Return the `wait` that follows a chunk whose last key this is."""
-        return RunPlace(self.run, self.table, self.number + 1, after, due_ns)
+        return self._wait(after=after, due_ns=due_ns, refusals=0)
 
     def again(self, *, due_ns: int) -> RunPlace:
         """Return the `wait` that follows a chunk which could not be read to its end."""
-        refusals = self.refusals + 1
-        return RunPlace(self.run, self.table, self.number + 1, self.after, due_ns, refusals)
+        return self._wait(due_ns=due_ns, refusals=self.refusals + 1)
+
+    def failed(self, cause: str) -> RunPlace:
+        """Return the `wait` that follows a chunk which can never be read; the run ends there."""
+        return self._wait(failure=cause)
+
+    def _wait(self, **changed: Any) -> RunPlace:
+        """Return the `wait` behind this chunk, with all that holds for the whole run."""
+        return replace(self, number=self.number + 1, read_ns=0, rows=0, **changed)
 
 
 def wait_token(place: RunPlace) -> str:
     """Return the token of a `wait`."""
-    content = [place.table, place.after, place.refusals, place.due_ns]
+    content = [place.table, place.after, place.refusals, place.due_ns, *_further(place)]
     return _token("wait", place, content)
 
 
 def chunk_token(place: RunPlace) -> str:
     """Return the token of a `chunk`."""
     content = [place.table, place.after, place.refusals, place.read_ns, place.rows]
-    return _token("chunk", place, content)
+    return _token("chunk", place, [*content, *_further(place)])
+
+
+def _further(place: RunPlace) -> list[dict[str, str]]:
+    """Return what most runs do not have: nothing, so that their tokens stay short."""
+    known = {"where": place.where, "failure": place.failure}
+    found = {name: value for name, value in known.items() if value}
+    return [found] if found else []
 
 
 def _token(kind: str, place: RunPlace, content: Sequence[object]) -> str:
@@ -102,10 +120,14 @@ def place_of(token: str) -> RunPlace | None:
     run, number, kind, coded = found.groups()
     try:
         text = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4))
-        table, after, refusals, at_ns, *rows = json.loads(text)
+        table, after, refusals, at_ns, *rest = json.loads(text)
     except (ValueError, binascii.Error) as error:
         message = "the token of a backfill cannot be read"
         raise SchemaError(message, token=token, cause=str(error)) from error
     key = None if after is None else tuple(after)
-    place = RunPlace(int(run), table, int(number), key, at_ns, refusals)
-    return place if kind == "wait" else place.chunk(at_ns, rows=rows[0])
+    further = rest.pop() if rest and isinstance(rest[-1], dict) else {}
+    place = RunPlace(
+        int(run), table, int(number), key, at_ns, refusals,
+        where=further.get("where", ""), failure=further.get("failure", ""),
+    )  # fmt: skip
+    return place if kind == "wait" else place.chunk(at_ns, rows=rest[0])

@@ -1,7 +1,7 @@
 """`tidegate-producer backfill`: lets the fleet read a table while the stream runs.
 
 Writes a request, which every worker reads, and waits until the fleet has taken it up.  Needs Kafka
-and the registry, not Spanner, and joins no group.
+and the registry, with a condition also Spanner, and joins no group.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from tidegate.producer.datastream_source.description import FILES_DIALECT
 from tidegate.producer.kafka.backfill_topic import read_requests, write_request
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.record_filter import MOD_TYPES
+from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.condition_check import require_condition
 from tidegate.program.kafka_clients import list_topics
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.schemas.errors import ConfigError
@@ -52,10 +54,15 @@ class BackfillReport:
     table: str
     run: int
     state: str
-    """`waiting` until the fleet has taken it up, `done` at its end; else what it is to do."""
+    """`waiting` until the fleet has taken it up; `done` at its end, `failed` if that came before
+    the table's; else what it is to do."""
     chunks: int
     """Begun so far."""
     is_taken_up: bool = True
+    where: str = ""
+    """The condition that rows have to meet; empty: all rows."""
+    cause: str = ""
+    """Why it has failed."""
 
     def as_json(self) -> str:
         """Return the report as one line of JSON."""
@@ -68,14 +75,16 @@ def start_backfill(
     *,
     chunk_rows: int,
     share: int,
+    where: str = "",
     by: str = "",
     wait_s: float = 60.0,
     progress: Callable[[str, int], None] = lambda _what, _done: None,
 ) -> BackfillReport:
     """Ask for a run of a table, and wait until the fleet has taken it up, for `wait_s` at most.
 
-    Raises ConfigError for a table that the stream does not publish, or whose last run goes on, and
-    UnreachableError.
+    With `where` only rows that meet this condition are read.  Raises ConfigError for a table that
+    the stream does not publish, or whose last run goes on, and for a condition that Spanner does
+    not take; and UnreachableError.
     """
     with closing(FleetReader(config)) as reader:
         progress("reading the progress topic", 0)
@@ -86,6 +95,9 @@ def start_backfill(
         if newest is not None and _open_tokens(records, newest.run):
             message = f"a backfill of the table {table} goes on (run {newest.run})"
             raise ConfigError(message, hint="Let it end, or end it with --cancel")
+        if where:
+            progress("checking the condition", 0)
+            _require_condition(config, table, where)
         _ensure_topic(config)
         run = max((one.run for one in known.all), default=0)
         give_up_at, ahead_s = time.monotonic() + wait_s, _AHEAD_S
@@ -93,7 +105,7 @@ def start_backfill(
             run += 1
             request = TableRequest(
                 table, run, *_place_in(records, ahead_s), chunk_rows=chunk_rows, share=share,
-                by=by or this_user(), at_us=_now_us(),
+                by=by or this_user(), at_us=_now_us(), where=where,
             )  # fmt: skip
             _write(config, request)
             progress(f"waiting for run {run} to be taken up", 0)
@@ -129,6 +141,18 @@ def change_backfill(
         changed = replace(request, state=state, by=by or this_user(), at_us=_now_us())
         _write(config, changed)
         return _report(records, changed)
+
+
+def _require_condition(config: ProducerConfig, table: str, where: str) -> None:
+    channels = SpannerChannels(
+        database=config.database_path,
+        emulator_host=config.emulator_host,
+        database_role=config.database_role,
+        endpoint=config.spanner_endpoint,
+        credentials_file=str(config.credentials_file or ""),
+    )
+    with closing(channels):
+        require_condition(channels, table=table, change_stream=config.change_stream, where=where)
 
 
 def _read(config: ProducerConfig) -> TableRequests:
@@ -240,7 +264,11 @@ def _report(records: FleetRecords, request: TableRequest) -> BackfillReport:
         state = "done"
     places = [place for token in tokens if (place := place_of(token)) is not None]
     chunks = sum(place.is_chunk for place in places)
-    return BackfillReport(request.table, request.run, state, chunks, is_taken_up=bool(tokens))
+    cause = next((place.failure for place in places if place.failure), "")
+    return BackfillReport(
+        request.table, request.run, "failed" if cause else state, chunks,
+        is_taken_up=bool(tokens), where=request.where, cause=cause,
+    )  # fmt: skip
 
 
 def _now_us() -> int:

@@ -22,6 +22,7 @@ from tidegate.producer.description import (
     StreamDescription,
     filters_of,
 )
+from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
@@ -64,6 +65,11 @@ _NULLABLE = (
 _KEYS = (
     "SELECT table_schema, table_name, column_name, ordinal_position "
     "FROM information_schema.index_columns WHERE index_name = 'PRIMARY_KEY'"
+)
+_KEY_ORDER = (
+    "SELECT table_schema, table_name, column_name, ordinal_position, column_ordering, is_nullable "
+    "FROM information_schema.index_columns WHERE index_name = 'PRIMARY_KEY' "
+    "AND table_name = {name}"
 )
 
 Row = Mapping[str, Any]
@@ -145,6 +151,24 @@ class SpannerCatalogue:
             for row in self._rows(_NULLABLE)
             if _is_set(row["is_nullable"])
         )
+
+    def key_order(self, name: str, *, read_ns: int | None = None) -> KeyOrder:
+        """Return in which order a table's rows stand, now or at a time; no part without a table."""
+        schema, _, table = name.rpartition(".")
+        found = [
+            row
+            for row in self._rows(_KEY_ORDER, read_ns, name=table)
+            if self._name(row) == _TableName(schema, table)
+        ]
+        parts = tuple(
+            KeyPart(
+                row["column_name"],
+                is_descending=row["column_ordering"].upper().startswith("DESC"),
+                is_nullable=_is_set(row["is_nullable"]),
+            )
+            for row in sorted(found, key=lambda row: int(row["ordinal_position"]))
+        )
+        return KeyOrder(self._dialect(), parts)
 
     def _dialect(self) -> str:
         """Return the database's dialect, which never changes."""

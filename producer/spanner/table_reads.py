@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from google.cloud.spanner_v1.types import ReadRequest
+from google.cloud.spanner_v1.types import ExecuteSqlRequest, ReadRequest, TypeCode
 
-from tidegate.producer.errors import QueryError, QueryRefused
+from tidegate.producer.errors import ConditionRefused, QueryError, QueryRefused
+from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerQuery
 from tidegate.producer.spanner.table_rows import ChunkDecoder, KeysDecoder, RowsDecoder
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     import grpc
-    from google.protobuf.struct_pb2 import ListValue
+    from google.protobuf.struct_pb2 import ListValue, Value
 
     from tidegate.producer.backfill.read_partition import Key, ReadPartition
     from tidegate.producer.backfill.read_plan import KeyRanges
@@ -37,6 +39,8 @@ _FACTOR = 8
 """What a message takes until it is decoded and translated, itself included, by its size."""
 
 _TOO_OLD = re.compile("read timestamp|staleness|version_retention|garbage", re.IGNORECASE)
+_OF_THE_CONDITION = {"INVALID_ARGUMENT", "OUT_OF_RANGE"}
+"""How Spanner refuses a query for what it says, or for a value that it computes."""
 
 
 class SpannerTableReads:
@@ -109,13 +113,22 @@ class SpannerChunkReads:
         self._channels = channels
         self._tables = tables
         self._options = options or QueryOptions()
+        self._catalogue = SpannerCatalogue(channels)
 
     async def chunk(self, place: RunPlace) -> ChunkQuery | None:
-        """Prepare a read of the rows of a chunk; None if there is no such table."""
+        """Prepare a read of the rows of a chunk; None if there is no such table.
+
+        Raises ConditionRefused for a condition on a table whose keys SQL cannot compare.
+        """
         found = await self._tables.table(place.table, read_ns=place.read_ns)
         if found is None:
             return None
         columns = _read_columns(found)
+        interval = {"table": place.table, "read_timestamp": format_rfc3339(place.read_ns)}
+        if place.where:
+            request = await self._sql(place, found, columns)
+            decoder = ChunkDecoder(place, columns)
+            return ConditionQuery(self._channels, request, decoder, interval)
         request = ReadRequest.pb()(
             table=place.table, columns=[one.name for one in columns], limit=place.rows
         )
@@ -124,8 +137,27 @@ class SpannerChunkReads:
         bounds = request.key_set.ranges.add()
         _set_key(bounds.start_closed if place.after is None else bounds.start_open, place.after)
         _set_key(bounds.end_closed, None)
-        interval = {"table": place.table, "read_timestamp": format_rfc3339(place.read_ns)}
         return ChunkQuery(self._channels, request, ChunkDecoder(place, columns), interval)
+
+    async def _sql(self, place: RunPlace, table: TableSchema, columns: Iterable[Column]) -> Any:
+        """Return the query of a chunk whose rows have to meet a condition."""
+        if (wrong := unordered_key(table)) is not None:
+            message = f"the key column {wrong.name} has the type {wrong.type.code}"
+            raise ConditionRefused(message, details=message, table=place.table)
+        order = await self._tables.in_thread(
+            lambda: self._catalogue.key_order(place.table, read_ns=place.read_ns)
+        )
+        query = chunk_query(
+            table, order, [one.name for one in columns],
+            after=place.after, where=place.where, rows=place.rows,
+        )  # fmt: skip
+        request = ExecuteSqlRequest.pb()(sql=query.sql)
+        request.transaction.single_use.read_only.read_timestamp.FromNanoseconds(place.read_ns)
+        self._options.apply(request)
+        for name, (code, value) in query.parameters.items():
+            _set_value(request.params.fields[name], value)
+            request.param_types[name].code = TypeCode[code]
+        return request
 
 
 class _TableQuery(SpannerQuery):
@@ -188,6 +220,20 @@ class ChunkQuery(_TableQuery):
         return self._chunk.rest()
 
 
+class ConditionQuery(ChunkQuery):
+    """The read of a chunk whose rows have to meet a condition; a query in SQL."""
+
+    method = "ExecuteStreamingSql"
+
+    def _failed(self, error: grpc.RpcError, session: str) -> QueryError:
+        failed = super()._failed(error, session)
+        details = str(failed.fields.get("details", ""))
+        is_too_old = failed.code == "OUT_OF_RANGE" and _TOO_OLD.search(details)
+        if failed.code not in _OF_THE_CONDITION or is_too_old:
+            return failed
+        return ConditionRefused("a condition cannot be evaluated", **failed.fields)
+
+
 def _read_columns(table: TableSchema) -> list[Column]:
     return [one for one in table.columns if one.is_watched or one.key_position is not None]
 
@@ -208,13 +254,16 @@ def _set_key(target: ListValue, key: Key | None) -> None:
     """Set a bound; no value at all is the beginning or the end of the table."""
     target.SetInParent()
     for part in key or ():
-        value = target.values.add()
-        match part:
-            case None:
-                value.null_value = 0
-            case bool():
-                value.bool_value = part
-            case str():
-                value.string_value = part
-            case _:
-                value.number_value = part
+        _set_value(target.values.add(), part)
+
+
+def _set_value(target: Value, part: str | float | bool | None) -> None:  # noqa: FBT001 - a value
+    match part:
+        case None:
+            target.null_value = 0
+        case bool():
+            target.bool_value = part
+        case str():
+            target.string_value = part
+        case _:
+            target.number_value = part

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidegate.producer.ports import Catalogue, Tasks
     from tidegate.schemas.tables import TableSchema
 
 __all__ = ["TablesAt"]
+
+_T = TypeVar("_T")
 
 
 class TablesAt:
@@ -33,3 +37,7 @@ class TablesAt:
             )
             self._known[name] = (read_ns, found)
         return found
+
+    async def in_thread(self, ask: Callable[[], _T]) -> _T:
+        """Ask a catalogue something else, beside the other queries."""
+        return await self._tasks.in_thread(ask)

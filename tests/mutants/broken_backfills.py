@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
-from tidegate.producer.backfill import on_demand, requests, stream
+from tidegate.producer.backfill import on_demand, requests, stream, table_run
 from tidegate.producer.backfill.read_plan import KeyRanges
-from tidegate.producer.spanner import table_rows
+from tidegate.producer.backfill.table_run import RunPlace
+from tidegate.producer.spanner import condition_check, table_rows
+from tidegate.producer.spanner.chunk_sql import KeyOrder
 from tidegate.producer.spanner.table_rows import ChunkDecoder, RowsDecoder
 from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.spark_consumer.checkpoint import schema_store
@@ -109,7 +111,35 @@ async def _of_now(self: Any, name: str, *, read_ns: int) -> Any:
     return await _table_at(self, name, read_ns=None)
 
 
+_wait = RunPlace._wait
+_is_null_first = KeyOrder.is_null_first
+_plan = condition_check._plan
+
+
+def _without_its_condition(self: RunPlace, **changed: Any) -> RunPlace:
+    return _wait(self, **{**changed, "where": ""})
+
+
+def _nothing_further(_place: RunPlace) -> list[dict[str, str]]:
+    return []
+
+
+def _is_null_last(self: KeyOrder, part: Any) -> bool:
+    return not _is_null_first(self, part)
+
+
+def _plan_chunks_alone(channels: Any, sql: str, where: str) -> list[str]:
+    return [] if sql.startswith("SELECT 1 ") else _plan(channels, sql, where)
+
+
+def _no_word(_where: str, *, dialect: str) -> str:
+    del dialect
+    return ""
+
+
 _ON_DEMAND = "tests/unit/producer/backfill/test_on_demand.py"
+_RUN = "tests/unit/producer/backfill/test_table_run.py"
+_CHECK = "tests/unit/producer/spanner/test_condition_check.py"
 _STORE = "tests/unit/spark_consumer/checkpoint/test_schema_store.py"
 
 BROKEN_BACKFILLS = (
@@ -139,6 +169,38 @@ BROKEN_BACKFILLS = (
         "a refused chunk that holds the watermark",
         (f"{_ON_DEMAND}::test_a_chunk_that_is_refused_is_read_later_at_another_time",),
         ((on_demand._Chunk, "_after_refusal", _give_up),),
+    ),
+    UnitMutant(
+        "a condition lost behind a chunk",
+        (f"{_RUN}::test_the_condition_holds_for_the_whole_run",),
+        ((RunPlace, "_wait", _without_its_condition),),
+    ),
+    UnitMutant(
+        "a condition that is in no token",
+        (f"{_RUN}::test_the_condition_holds_for_the_whole_run",),
+        ((table_run, "_further", _nothing_further),),
+    ),
+    UnitMutant(
+        "NULL where the other dialect has it",
+        (
+            "tests/unit/producer/spanner/test_chunk_sql.py::test_every_row_comes_once_in_order_wherever_null_stands",
+        ),
+        ((KeyOrder, "is_null_first", _is_null_last),),
+    ),
+    UnitMutant(
+        "a condition that is tried again",
+        (f"{_ON_DEMAND}::test_a_condition_that_cannot_be_evaluated_ends_its_run_with_the_cause",),
+        ((on_demand, "ConditionRefused", ZeroDivisionError),),
+    ),
+    UnitMutant(
+        "a condition that is planned in parentheses alone",
+        (f"{_CHECK}::test_what_spanner_does_not_take_is_named",),
+        ((condition_check, "_plan", _plan_chunks_alone),),
+    ),
+    UnitMutant(
+        "a condition with the time of the day",
+        (f"{_CHECK}::test_what_spanner_does_not_take_is_named",),
+        ((condition_check, "changing_word", _no_word),),
     ),
     UnitMutant(
         "chunks without a share of the time",

@@ -39,6 +39,11 @@ def asked(monkeypatch):
     [
         (TAKEN_UP, 0, "Users: run 3 running, 1,200 chunks begun\n"),
         (NOT_TAKEN_UP, 1, "Users: run 3 was not taken up yet; is a worker running?\n"),
+        (
+            BackfillReport("Users", 3, "failed", 2, where="1 / Id > 7", cause="division by zero"),
+            0,
+            "Users: run 3 failed, 2 chunks begun, of rows where 1 / Id > 7: division by zero\n",
+        ),
     ],
 )
 def test_a_start(run, asked, report, code, text):  # noqa: F811 - the fixture
@@ -73,3 +78,25 @@ def test_two_changes_at_once_are_refused(run, asked):  # noqa: F811 - the fixtur
     assert code == 2
     assert "exclude each other" in text
     assert asked == {}
+
+
+@pytest.mark.parametrize(("given", "where"), [((), ""), (("--where", "Id > 7"), "Id > 7")])
+def test_a_condition_is_passed_on(run, asked, given, where):  # noqa: F811 - the fixture
+    asked["report"] = TAKEN_UP
+    assert run("backfill", "Users", *flags(), *given)[0] == 0
+    assert asked["where"] == where
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--where", "Id > 7", "--resume"), "--where belongs to a new run"),
+        (("--where", " "), "--where: the condition is empty"),
+        (("--where", ""), "--where: the condition is empty"),
+    ],
+)
+def test_a_condition_that_would_not_hold_is_refused(run, asked, given, message):  # noqa: F811 - the fixture
+    """An empty variable of a shell is not a wish for the whole table."""
+    code, text, _ = run("backfill", "Users", *flags(), *given)
+
+    assert (code, message in text, asked) == (2, True, {})

@@ -1,5 +1,6 @@
 """A table is read in chunks beside the stream: where a run begins, what follows what, and when."""
 
+import asyncio
 import itertools
 
 import pytest
@@ -11,7 +12,7 @@ from tests.unit.producer.backfill.test_stream import Answer, Query
 from tidegate.producer.backfill.on_demand import OnDemandStream
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
 from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
-from tidegate.producer.errors import QueryInterrupted, QueryRefused
+from tidegate.producer.errors import ConditionRefused, QueryInterrupted, QueryRefused
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -267,6 +268,54 @@ def test_a_chunk_that_is_refused_is_read_later_at_another_time(world, refusals, 
     assert place_of(last.children[0].token) == RunPlace(
         7, "t", 3, ("k",), due_ns=world.now_ns + pause_s * SECOND, refusals=refusals + 1
     )
+
+
+# ---------------------------------------------------------------- a condition
+
+WITH = RunPlace(7, "t", 2, ("k",), where="a > 7").chunk(T_NS, rows=3)
+
+
+def test_the_condition_goes_with_the_run(world):
+    wait = RunPlace(7, "t", 2, ("k",), where="a > 7")
+    (last,) = world.read(wait_token(wait))
+    assert place_of(last.children[0].token).where == "a > 7"
+
+    world.chunks = [Rows(Answer(change(T_NS)))]
+    *_, last = world.read(chunk_token(WITH))
+    assert place_of(last.children[0].token).where == "a > 7"
+
+
+@pytest.mark.parametrize(
+    ("details", "cause"), [({"details": "division by zero: 1 / 0"}, "division by zero: 1 / 0"),
+                           ({}, "cannot"), ({"details": "x" * 999}, "x" * 300)],
+)  # fmt: skip
+def test_a_condition_that_cannot_be_evaluated_ends_its_run_with_the_cause(world, details, cause):
+    """At another time it would fail again; what was read before stays."""
+    world.chunks = [Rows(Answer(change(T_NS)), ConditionRefused("cannot", **details))]
+    first, last = world.read(chunk_token(WITH))
+    (child,) = last.children
+
+    assert first == change(T_NS)
+    assert place_of(child.token) == RunPlace(7, "t", 3, ("k",), where="a > 7", failure=cause)
+    assert world.read(child.token) == [PartitionEndRecord(world.now_ns, "0")]
+
+
+def test_a_search_that_is_silent_reports_the_time_of_its_rows(world):
+    """It may take longer than a query may be silent; at T its rows are still to come."""
+
+    found = asyncio.Event()
+
+    class Search(Rows):
+        async def next_size(self):
+            await found.wait()
+            return await super().next_size()
+
+    world.chunks = [Search(Answer(change(T_NS)))]
+    world.on_sleep = [lambda: None] * 4 + [found.set]
+    *alive, row, _ = world.read(chunk_token(WITH))
+
+    assert row == change(T_NS)
+    assert alive[:4] == [HeartbeatRecord(T_NS)] * 4
 
 
 def test_a_chunk_that_is_cancelled_names_nothing(world):

@@ -56,6 +56,7 @@ DDL = [
 ]
 COLUMNS = ("Shop", "Id", "Note")
 ROWS = 300
+EVEN = "MOD(Id, 2) = 0 OR Shop IS NULL -- and no others"
 PATIENCE_S = 120.0
 
 
@@ -64,6 +65,16 @@ TABLE = TableSchema(
     "Users",
     (Column("Shop", INTEGER, 1, 1), Column("Id", INTEGER, 2, 2), Column("Note", TEXT, 3)),
 )
+
+
+def row(number: int, note: str) -> tuple:
+    """Return a row; those of one shop have no shop."""
+    return number % 5 or None, number, note
+
+
+def is_even(key: tuple) -> bool:
+    """Return whether a row meets the condition `EVEN`."""
+    return key[1] % 2 == 0 or key[0] is None
 
 
 class Catalogue:
@@ -88,7 +99,7 @@ class Fleet:
         self.clients = 0
         self.give_up_at = time.monotonic() + PATIENCE_S
         with self.database.batch() as batch:
-            batch.insert("Users", COLUMNS, [(n % 5, n, f"first {n}") for n in range(ROWS)])
+            batch.insert("Users", COLUMNS, [row(n, f"first {n}") for n in range(ROWS)])
         self.start_ns = time.time_ns()
         self.start()
 
@@ -163,10 +174,10 @@ class Fleet:
 
     def change(self, number: int) -> None:
         """Update, insert and delete rows."""
-        rows = [(n % 5, n, f"changed {number}") for n in range(number % ROWS, ROWS, 37)]
+        rows = [row(n, f"changed {number}") for n in range(number % ROWS, ROWS, 37)]
         with self.database.batch() as batch:
             batch.insert_or_update("Users", COLUMNS, rows)
-            batch.delete("Users", KeySet(keys=[[number % 5, number % ROWS]]))
+            batch.delete("Users", KeySet(keys=[[number % 5 or None, number % ROWS]]))
 
     def parents(self) -> list[str]:
         """Return the stream partitions of the change stream that are read."""
@@ -186,8 +197,14 @@ class Fleet:
     def chunks(self) -> int:
         return sum(place_of(one.token).is_chunk for one in self.finished())
 
-    def has_ended(self) -> bool:
-        return any(not one.children for one in self.finished())
+    def has_ended(self, run: int = 1) -> bool:
+        places = [place_of(one.token) for one in self.finished() if not one.children]
+        return any(place.run == run for place in places)
+
+    def failures(self) -> list[str]:
+        """Return why runs have failed."""
+        places = [place_of(one.token) for one in self.finished()]
+        return [place.failure for place in places if place.failure]
 
     def changes(self, topic: str) -> list:
         """Return the changes of a topic, decoded, each topic partition by offset."""
@@ -224,12 +241,12 @@ def fleet():
         running.close()
 
 
-def begin(fleet: Fleet, **options) -> TableRequest:
+def begin(fleet: Fleet, run: int = 1, **options) -> TableRequest:
     """Ask for a run, once the stream is read."""
     fleet.until(lambda: len(fleet.parents()) == 2)
     start_us = time.time_ns() // 1_000 + 300_000
     settings = {"chunk_rows": 60, "share": 90} | options
-    request = TableRequest("Users", 1, min(fleet.parents()), start_us, **settings)
+    request = TableRequest("Users", run, min(fleet.parents()), start_us, **settings)
     fleet.requests.add(request)
     return request
 
@@ -258,24 +275,58 @@ def _fields(request: TableRequest) -> dict:
 def test_each_row_comes_once_among_the_changes_whatever_dies(fleet: Fleet):
     stop_and_kill(fleet, begin(fleet))
     fleet.until(fleet.has_ended)
+    rows, changes, final = settled_topics(fleet)
+
+    assert len(rows) > ROWS / 2
+    require_places(rows, changes)
+    assert folded((*rows, *changes)) == final
+
+
+def test_rows_that_meet_a_condition_come_once_and_no_others(fleet: Fleet):
+    stop_and_kill(fleet, begin(fleet, chunk_rows=30, where=EVEN))
+    fleet.until(fleet.has_ended)
+    begin(fleet, run=2, where="Id > 999 OR 1 / (Id - 201) > 9")
+    fleet.until(lambda: fleet.has_ended(2))
+    chunks = fleet.chunks()
+    rows, changes, final = settled_topics(fleet)
+
+    assert fleet.failures() == ["division by zero: 1 / 0"]
+    assert fleet.chunks() == chunks  # the run has ended, and the stream goes on
+    assert len(rows) > ROWS / 4
+    assert all(is_even(one.key) for one in rows)
+    require_places(rows, changes)
+    found = folded((*rows, *changes))
+    assert {key: found[key] for key in found if is_even(key)} == {
+        key: final[key] for key in final if is_even(key)
+    }
+
+
+def settled_topics(fleet: Fleet) -> tuple[list, list, dict]:
+    """Return the rows, the changes and the table, once all changes are published."""
     final = fleet.table()
     settled = time.monotonic() + 1.5
     while time.monotonic() < settled:
         fleet.worker.step()
+    return fleet.changes(BESIDE), fleet.changes(DATA), final
 
-    rows, changes = fleet.changes(BESIDE), fleet.changes(DATA)
+
+def require_places(rows: list, changes: list) -> None:
+    """Check that each row comes once, at a time of its chunk, and each key in order."""
     assert max(Counter(one.key for one in rows).values()) == 1
-    assert len(rows) > ROWS / 2
     assert len({one.order_key[:8] for one in rows}) >= 3  # a time for each chunk
     for found in (rows, changes):
         last: dict = {}
         for one in found:
             assert last.get(one.key, b"") < one.order_key
             last[one.key] = one.order_key
-    folded: dict = {}
-    for one in sorted((*rows, *changes), key=lambda one: one.order_key):
+
+
+def folded(found) -> dict:
+    """Return what changes leave of a table."""
+    left: dict = {}
+    for one in sorted(found, key=lambda one: one.order_key):
         if one.mod == b"D":
-            folded.pop(one.key, None)
+            left.pop(one.key, None)
         else:
-            folded[one.key] = one.note
-    assert folded == final
+            left[one.key] = one.note
+    return left

@@ -12,13 +12,20 @@ REQUEST = TableRequest("Sales.Items", 3, "token", 1_700_000_000_000_000, by="ada
 
 
 def test_a_record_holds_a_request():
-    stopped = TableRequest("t", 4, "p", 9, RunState.STOPPED, 100, 50)
+    stopped = TableRequest("t", 4, "p", 9, RunState.STOPPED, 100, 50, where="Id > 7 -- 'ä'")
 
     assert [TableRequest.decode(one.encode()) for one in (REQUEST, stopped)] == [REQUEST, stopped]
 
 
+def test_a_record_of_before_conditions_is_for_all_rows():
+    content = json.loads(REQUEST.encode())
+    del content["where"]
+
+    assert TableRequest.decode(json.dumps(content).encode()) == REQUEST
+
+
 def test_what_a_later_version_adds_is_passed_over():
-    content = {**json.loads(REQUEST.encode()), "where": "Id > 7"}
+    content = {**json.loads(REQUEST.encode()), "columns": "Id"}
 
     assert TableRequest.decode(json.dumps(content).encode()) == REQUEST
 
@@ -31,6 +38,7 @@ def test_what_a_later_version_adds_is_passed_over():
         b'{"table": "t", "run": 0, "parent": "p", "start_us": 1}',
         b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "share": 0}',
         b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "state": "x"}',
+        b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "where": 7}',
     ],
 )  # fmt: skip
 def test_another_record_is_refused(value):
@@ -43,6 +51,12 @@ def test_a_run_begins_with_a_wait_at_the_time_that_the_request_names():
 
     assert start.start_ns == 1_700_000_000_000_000_000
     assert [place_of(token) for token in start.tokens] == [RunPlace(3, "Sales.Items")]
+
+
+def test_a_run_begins_with_its_condition():
+    request = TableRequest("t", 4, "p", 9, where="Id > 7")
+
+    assert [place_of(one) for one in request.start.tokens] == [RunPlace(4, "t", where="Id > 7")]
 
 
 @pytest.mark.parametrize(("share", "pause"), [(20, 400), (50, 100), (99, 1), (1, 9_900)])

@@ -13,6 +13,7 @@ PLACES = st.builds(
     RunPlace,
     run=st.integers(1, 10**6), table=st.text(min_size=1), number=st.integers(0, 10**6),
     after=KEYS, due_ns=st.integers(0, 1 << 62), refusals=st.integers(0, 99),
+    where=st.text(max_size=9), failure=st.text(max_size=9),
 )  # fmt: skip
 
 
@@ -34,6 +35,25 @@ def test_what_follows_a_chunk():
 
     assert chunk.next(("b",), due_ns=60) == RunPlace(3, "t", 8, ("b",), due_ns=60)
     assert chunk.again(due_ns=60) == RunPlace(3, "t", 8, ("a",), due_ns=60, refusals=3)
+
+
+@pytest.mark.parametrize(
+    "wait", [RunPlace(3, "t", where="w"), RunPlace(3, "t", 7, (1,), where="w")]
+)
+def test_the_condition_holds_for_the_whole_run(wait):
+    """Each stream partition of a run has only its own token to read it from."""
+    chunk = place_of(chunk_token(wait.chunk(50, rows=10)))
+    followers = [chunk.next(("b",), due_ns=60), chunk.again(due_ns=60), chunk.failed("why")]
+
+    assert chunk.where == "w"
+    assert [place_of(wait_token(one)).where for one in followers] == ["w"] * 3
+    assert followers[2] == RunPlace(3, "t", wait.number + 1, wait.after, where="w", failure="why")
+
+
+def test_a_token_of_a_run_without_a_condition_is_as_short_as_ever():
+    token = wait_token(RunPlace(3, "t", 7, ("a",), due_ns=60))
+
+    assert token == "tidegate-backfill/table/3/7/wait/WyJ0IixbImEiXSwwLDYwXQ"
 
 
 @pytest.mark.parametrize("token", ["", "AbC-_=", REST, "tidegate-backfill/done/0/1"])

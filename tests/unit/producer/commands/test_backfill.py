@@ -62,10 +62,11 @@ class Fleet:
         self.written.append(request)
         self.requests.add(request)
 
-    def announce(self, run, *, ends=False):
+    def announce(self, run, *, ends=False, failure=""):
         """Let the fleet begin a run, and read its only chunk."""
         place = RunPlace(run, "Users")
         tokens = [wait_token(place), chunk_token(place.chunk(5, rows=9))]
+        tokens += [wait_token(place.chunk(5, rows=9).failed(failure))] if failure else []
         self.history._add([ChildPartition(one, (), 0) for one in tokens])
         for token in tokens if ends else tokens[:1]:
             self.history._known[token].end_ns = 7
@@ -92,8 +93,23 @@ class Topics:
 
 CONFIG = SimpleNamespace(
     topic_names=TopicNames("bank"), bootstrap_servers="k:1", replication_factor=1,
-    kafka_client_options=dict,
+    kafka_client_options=dict, database_path="d", emulator_host="s:1", database_role="",
+    spanner_endpoint="s:2", credentials_file=None, change_stream="Feed",
 )  # fmt: skip
+
+
+@pytest.fixture
+def checked(fleet, monkeypatch):
+    """Conditions that Spanner was asked for; `error` is what it says."""
+    checked = SimpleNamespace(asked=[], error=None)
+
+    def check(channels, **asked):
+        checked.asked.append((channels.database, asked))
+        if checked.error is not None:
+            raise checked.error
+
+    monkeypatch.setattr(command, "require_condition", check)
+    return checked
 
 
 def start(**options):
@@ -242,3 +258,46 @@ def test_how_far_it_is_is_shown_and_nothing_written(fleet):
 def test_a_table_without_a_request_is_named(fleet):
     with pytest.raises(ConfigError, match="there was no request for a backfill of the table Users"):
         change_backfill(CONFIG, "Users", None)
+
+
+# ---------------------------------------------------------------- a condition
+
+
+def test_a_condition_is_checked_then_written(fleet, checked):
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    report = start(where="Id > 7")
+
+    asked = {"table": "Users", "change_stream": "Feed", "where": "Id > 7"}
+    assert checked.asked == [("d", asked)]
+    assert [one.where for one in fleet.written] == ["Id > 7"]
+    assert (report.where, json.loads(report.as_json())["where"]) == ("Id > 7", "Id > 7")
+
+
+def test_a_condition_that_spanner_does_not_take_is_not_written(fleet, checked):
+    checked.error = ConfigError("--where: no")
+    with pytest.raises(ConfigError, match="--where: no"):
+        start(where="Id >")
+    assert fleet.written == []
+
+
+def test_spanner_is_not_needed_without_a_condition(fleet, checked):
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start()
+
+    assert checked.asked == []
+
+
+def test_a_run_keeps_its_condition_when_it_is_changed(fleet, checked):
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start(where="Id > 7")
+    change_backfill(CONFIG, "Users", RunState.STOPPED)
+
+    assert fleet.written[1].where == "Id > 7"
+
+
+def test_a_run_whose_condition_failed_says_why(fleet, checked):
+    fleet.on_wait = [lambda: fleet.announce(1, ends=True, failure="division by zero")]
+    start(where="1 / Id > 7")
+    report = change_backfill(CONFIG, "Users", None)
+
+    assert (report.state, report.cause, report.chunks) == ("failed", "division by zero", 1)

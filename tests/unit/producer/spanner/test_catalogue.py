@@ -8,13 +8,15 @@ from google.cloud.spanner_v1.types import ResultSet
 
 from tidegate.producer.errors import QueryRefused
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 COLUMNS = (
     "table_schema", "table_name", "column_name", "spanner_type", "ordinal_position", "is_generated"
 )  # fmt: skip
-KEYS = ("table_schema", "table_name", "column_name", "ordinal_position")
+KEYS = ("table_schema", "table_name", "column_name", "ordinal_position", "column_ordering",
+        "is_nullable")  # fmt: skip
 INT64, STRING = ColumnType("INT64"), ColumnType("STRING")
 LEDGER = TableSchema(
     "ledger", (Column("x", INT64, 1, key_position=2), Column("y", STRING, 2, key_position=1))
@@ -46,8 +48,10 @@ def views():
                               ("other", "orders", "id", "STRING(MAX)", "1", "NEVER"),
                               ("INFORMATION_SCHEMA", "TABLES", "T", "STRING(MAX)", "1",
                                "NEVER")]),
-        "index_columns": (KEYS, [("", "ledger", "y", "1"), ("", "ledger", "x", "2"),
-                                 ("sales", "orders", "id", "1"), ("", "ledger", "stored", None)]),
+        "index_columns": (KEYS, [("", "ledger", "x", "2", "DESC", "YES"),
+                                 ("", "ledger", "y", "1", "ASC", "NO"),
+                                 ("sales", "orders", "id", "1", "ASC", "NO"),
+                                 ("", "ledger", "stored", None, None, "NO")]),
     }  # fmt: skip
 
 
@@ -135,6 +139,22 @@ def test_a_table_is_that_of_now_or_of_the_time_that_is_given(catalogue, spanner,
     for one in times:
         assert one.strong == (read_ns is None)
         assert read_ns is None or one.read_timestamp.ToNanoseconds() == read_ns
+
+
+@pytest.mark.parametrize("read_ns", [None, 1_704_164_645_000_001_000])
+def test_the_order_of_a_tables_rows(catalogue, views, spanner, read_ns):
+    del views["index_columns"][1][-1]  # a primary key stores no column
+    order = catalogue.key_order("ledger", read_ns=read_ns)
+    assert order == KeyOrder(
+        "GOOGLE_STANDARD_SQL",
+        (KeyPart("y", is_nullable=False), KeyPart("x", is_descending=True)),
+    )
+    assert catalogue.key_order("sales.orders").parts == (KeyPart("id", is_nullable=False),)
+    assert catalogue.key_order("orders").parts == ()
+    queries = [one for one in spanner.requests if "index_columns" in getattr(one, "sql", "")]
+    asked = queries[0].transaction.single_use.read_only
+    assert asked.strong == (read_ns is None)
+    assert read_ns is None or asked.read_timestamp.ToNanoseconds() == read_ns
 
 
 def watched(table):

@@ -2,14 +2,14 @@
 
 import grpc
 import pytest
-from google.cloud.spanner_v1.types import PartialResultSet
+from google.cloud.spanner_v1.types import PartialResultSet, ResultSet, TypeCode
 from google.protobuf.struct_pb2 import Value
 
 from tests.reading import decoded, received
 from tidegate.producer.backfill.read_partition import ReadPartition
 from tidegate.producer.backfill.read_plan import KeyRanges
 from tidegate.producer.backfill.table_run import RunPlace
-from tidegate.producer.errors import QueryInterrupted, QueryRefused
+from tidegate.producer.errors import ConditionRefused, QueryInterrupted, QueryRefused
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.table_reads import SpannerChunkReads, SpannerTableReads
 from tidegate.producer.spanner.tables_at import TablesAt
@@ -209,3 +209,90 @@ def test_a_chunk_of_a_table_that_is_gone_is_not_read(channels, tasks):
     reads, _ = chunk_reads(channels, tasks, table=None)
 
     assert chunk_of(reads, tasks, None) is None
+
+
+# ---------------------------------------------------------------- a condition
+
+
+def key_order(request, _context):
+    """The answer of the catalogue: `Shop` descends and may be NULL."""
+    result = ResultSet.pb()()
+    asked = request.sql.split("SELECT ")[1].split(" FROM")[0].split(", ")
+    if "index_columns" not in request.sql:
+        asked, found = ["option_value"], []
+    else:
+        assert request.transaction.single_use.read_only.read_timestamp.ToNanoseconds() == T_NS
+        found = [("Sales", "Items", "Shop", "1", "DESC", "YES"),
+                 ("Sales", "Items", "Id", "2", "ASC", "NO")]  # fmt: skip
+    for name in asked:
+        result.metadata.row_type.fields.add(name=name)
+    for row in found:
+        result.rows.add(values=[Value(string_value=one) for one in row])
+    return result
+
+
+BEHIND = (
+    "((`Shop` <= @after1 OR `Shop` IS NULL) AND (((`Shop` < @after1 OR `Shop` IS NULL)) "
+    "OR (`Shop` = @after1 AND `Id` > @after2)))"
+)
+
+
+def conditional(reads, tasks, after=None):
+    place = RunPlace(3, TABLE.name, 2, after, where="Note > 'a'").chunk(T_NS, rows=2)
+    return tasks.run(lambda: reads.chunk(place))
+
+
+@pytest.mark.parametrize(("after", "behind"), [(None, ""), (("s", "1"), f"{BEHIND} AND ")])
+def test_a_chunk_with_a_condition_is_a_query_at_its_time(channels, spanner, tasks, after, behind):
+    spanner.on_sql, spanner.on_stream = key_order, rows("note", "1", "s", "other", "2", "r")
+    reads, _ = chunk_reads(channels, tasks)
+    query = conditional(reads, tasks, after)
+    list(decoded(query, tasks))
+    rest, last = query.rest()
+    request = spanner.requests[-1]
+
+    assert request.sql == (
+        f"SELECT `Note`, `Id`, `Shop` FROM `Sales`.`Items` WHERE {behind}(Note > 'a'\n) "
+        "ORDER BY `Shop` DESC, `Id` LIMIT 2"
+    )
+    assert request.transaction.single_use.read_only.read_timestamp.ToNanoseconds() == T_NS
+    assert request.request_options.request_tag == "filling"
+    bound = {name: one.string_value for name, one in request.params.fields.items()}
+    assert bound == dict(zip(("after1", "after2"), after or (), strict=False))
+    assert {one.code for one in request.param_types.values()} <= {TypeCode.STRING}
+    assert rest[0].mods[1].keys == {"Id": "2", "Shop": "r"}
+    assert last == ("r", "2")
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "kind"),
+    [
+        (grpc.StatusCode.OUT_OF_RANGE, "division by zero: 1 / 0", ConditionRefused),
+        (grpc.StatusCode.INVALID_ARGUMENT, "Unrecognized name: staleness", ConditionRefused),
+        (grpc.StatusCode.OUT_OF_RANGE, "the read timestamp is too old", QueryRefused),
+        (grpc.StatusCode.FAILED_PRECONDITION, "exceeded the maximum staleness", QueryRefused),
+        (grpc.StatusCode.PERMISSION_DENIED, "no SELECT", QueryRefused),
+        (grpc.StatusCode.UNAVAILABLE, "gone", QueryInterrupted),
+    ],
+)
+def test_what_the_condition_is_to_blame_for(wired, channels, code, details, kind):
+    """All else may be over at another time."""
+    _, spanner, tasks = wired
+
+    def answer(_request, context):
+        context.abort(code, details)
+        yield
+
+    spanner.on_sql, spanner.on_stream = key_order, answer
+    reads, _ = chunk_reads(channels, tasks)
+    with pytest.raises(kind) as caught:
+        list(received(conditional(reads, tasks), tasks))
+    assert type(caught.value) is kind
+    assert caught.value.fields["details"] == details
+
+
+def test_a_table_that_came_back_with_a_key_of_floats_takes_no_condition(channels, tasks):
+    table = TableSchema(TABLE.name, (Column("W", ColumnType("FLOAT64"), 1, key_position=1),))
+    reads, _ = chunk_reads(channels, tasks, table)
+    with pytest.raises(ConditionRefused, match="key column W has the type FLOAT64"):
+        conditional(reads, tasks)

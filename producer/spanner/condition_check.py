@@ -1,0 +1,108 @@
+"""Whether Spanner takes the condition of a backfill; asked before anything is written."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from google.cloud.spanner_v1.types import ExecuteSqlRequest
+
+from tidegate.producer.description import POSTGRESQL
+from tidegate.producer.errors import QueryError, QueryRefused
+from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
+from tidegate.schemas.errors import ConfigError, UnreachableError
+
+if TYPE_CHECKING:
+    from tidegate.producer.spanner.channel import SpannerChannels
+
+__all__ = ["WHERE_MAX", "changing_word", "require_condition"]
+
+WHERE_MAX = 1_000
+"""Characters of a condition: each chunk of a run has it in its tokens."""
+
+_TIMEOUT_S = 30.0
+_PLAN = ExecuteSqlRequest.QueryMode.PLAN
+_GOOGLE_QUOTED = re.compile(
+    r"'''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`[^`]*`"
+    r"|--[^\n]*|#[^\n]*|/\*.*?\*/",
+    re.DOTALL,
+)
+_POSTGRESQL_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_CHANGING = re.compile(
+    r"\b(?:current_(?:timestamp|datetime|date|time)|local(?:timestamp|time)|tablesample)\b"
+    r"|\b(?:rand|random|generate_uuid|gen_random_uuid|new_uuid|now|nextval"
+    r"|(?:statement|transaction|clock)_timestamp|get_next_sequence_value"
+    r"|get_internal_sequence_state)(?=\s*\()",
+    re.IGNORECASE,
+)
+"""Names in SQL whose value is another one when a query is repeated at the same time."""
+
+
+def require_condition(
+    channels: SpannerChannels, *, table: str, change_stream: str, where: str
+) -> None:
+    """Raise ConfigError for a condition with which no chunk of the table could be read.
+
+    Plans the query of a chunk, and reads no row.  Raises UnreachableError if Spanner does not
+    answer.
+    """
+    if not where.strip() or len(where) > WHERE_MAX:
+        message = f"--where: the condition has {len(where.strip()):,} characters"
+        raise ConfigError(message, hint=f"Give a condition of 1 to {WHERE_MAX:,} characters")
+    try:
+        _require(channels, table, change_stream, where)
+    except QueryError as error:
+        kind = UnreachableError if error.retriable else ConfigError
+        raise kind(error.message, hint=error.hint, **error.fields) from error
+
+
+def changing_word(where: str, *, dialect: str) -> str:
+    """Return a name in a condition whose value changes with each query; empty without one."""
+    quoted = _POSTGRESQL_QUOTED if dialect == POSTGRESQL else _GOOGLE_QUOTED
+    found = _CHANGING.search(quoted.sub(" ", where))
+    return found[0] if found else ""
+
+
+def _require(channels: SpannerChannels, table: str, change_stream: str, where: str) -> None:
+    catalogue = SpannerCatalogue(channels)
+    found = catalogue.table(table, stream=change_stream)
+    if found is None:
+        message = f"the database has no table {table}"
+        raise ConfigError(message, hint="Check the setting database")
+    if (wrong := unordered_key(found)) is not None:
+        message = (
+            f"--where: the key column {table}.{wrong.name} has the type {wrong.type.code}, whose "
+            "values a query cannot continue behind"
+        )
+        raise ConfigError(message, hint="Backfill the whole table, without --where")
+    order = catalogue.key_order(table)
+    if word := changing_word(where, dialect=order.dialect):
+        message = f"--where: the value of {word} changes while the table is read"
+        raise ConfigError(
+            message, hint="Write the value itself, such as TIMESTAMP '2024-05-01T00:00:00Z'"
+        )
+    columns = [one.name for one in found.key_columns]
+    chunk = chunk_query(found, order, columns, after=None, where=where, rows=1)
+    # Without parentheses around it, a condition that closes ours does not parse.
+    alone = f"SELECT 1 FROM {order.quoted(table)} WHERE {where}\nLIMIT 1"  # noqa: S608 - it is only planned
+    for sql in (chunk.sql, alone):
+        undeclared = sorted(_plan(channels, sql, where))
+        if undeclared:
+            message = f"--where: the condition has the parameter {undeclared[0]}"
+            raise ConfigError(message, hint="Write its value into the condition")
+
+
+def _plan(channels: SpannerChannels, sql: str, where: str) -> list[str]:
+    """Let Spanner plan a query; return its parameters."""
+    request: Any = ExecuteSqlRequest.pb()(sql=sql, query_mode=_PLAN)
+    request.transaction.single_use.read_only.strong = True
+    try:
+        result = channels.execute_sql(request, timeout_s=_TIMEOUT_S)
+    except QueryRefused as error:
+        if error.code not in ("INVALID_ARGUMENT", "OUT_OF_RANGE"):
+            raise
+        details = str(error.fields.get("details", ""))
+        message = f"--where: Spanner does not take the condition {where!r}: {details}"
+        raise ConfigError(message, hint="Give what could follow WHERE in a query") from error
+    return [field.name for field in result.metadata.undeclared_parameters.fields]
