@@ -158,7 +158,7 @@ class SpannerCatalogue:
         found = [
             row
             for row in self._rows(_KEY_ORDER, read_ns, name=table)
-            if self._name(row) == _TableName(schema, table)
+            if self._name(row) == _TableName(schema, table) and row["ordinal_position"] is not None
         ]
         parts = tuple(
             KeyPart(

@@ -96,6 +96,13 @@ def test_rows_come_among_the_changes(tmp_path):
             victim.start()
             pipeline.is_up_again(victim)
             pipeline.wait(lambda: shown("done"), what="the last chunk", deadline_s=PATIENCE_S)
+            wrong = run_command(programs, "backfill", "Orders", "--where", "Missing = 3")
+            assert wrong.returncode == 2
+            assert "Unrecognized name: Missing" in wrong.stderr
+            assert command("--show")["run"] == begun["run"]
+            second = command("--where", "MOD(Id, 10) = 3 -- a tenth", "--chunk-rows", "100")
+            assert second["where"] == "MOD(Id, 10) = 3 -- a tenth"
+            pipeline.wait(lambda: shown("done"), what="the last row", deadline_s=PATIENCE_S)
             with database.snapshot() as snapshot:
                 ((done_at,),) = snapshot.execute_sql("SELECT CURRENT_TIMESTAMP()")
             with database.snapshot(read_timestamp=done_at) as snapshot:
@@ -120,8 +127,16 @@ def test_rows_come_among_the_changes(tmp_path):
     assert folded(changes, done_at) == then
     mirror = rows_in(tmp_path, "mirror/Orders")
     assert keyed([row[name] for name in COLUMNS] for row in mirror) == final
-    filled = [row for row in changes if row["server_transaction_id"].startswith(BACKFILL_TAG)]
-    counts = Counter((row["key"]["Region"], row["key"]["Id"]) for row in filled)
-    assert set(counts.values()) == {1}
+    filled, chosen = (
+        [row for row in changes if row["server_transaction_id"].startswith(f"{head}-")]
+        for head in (f"{BACKFILL_TAG}-{one['run']}" for one in (begun, second))
+    )
+    counts, of_chosen = (
+        Counter((row["key"]["Region"], row["key"]["Id"]) for row in rows)
+        for rows in (filled, chosen)
+    )
+    assert set(counts.values()) == set(of_chosen.values()) == {1}
+    assert {number % 10 for _, number in of_chosen} == {3}
+    assert len(of_chosen) > ROWS // 10 * 0.9
     assert len(counts) > ROWS * 0.9  # each change deletes a row
     assert len({row["commit_timestamp"] for row in filled}) >= ROWS // CHUNK_ROWS

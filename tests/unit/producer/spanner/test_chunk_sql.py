@@ -1,6 +1,10 @@
 """The query of a chunk: every row once in the table's order, wherever NULL stands in it."""
 
+import datetime
 import itertools
+import uuid
+from datetime import UTC
+from decimal import Decimal
 
 import pytest
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
@@ -10,6 +14,7 @@ from tidegate.producer.description import GOOGLE_SQL, POSTGRESQL
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart, chunk_query, unordered_key
+from tidegate.producer.spanner.table_rows import _plain
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 NUMBER, TEXT = ColumnType("INT64"), ColumnType("STRING")
@@ -110,6 +115,27 @@ VALUES = (None, "1", "2", "3")
 DIRECTIONS = list(itertools.product((False, True), repeat=2))
 
 
+KINDS = (
+    "CREATE TABLE Kinds (B BOOL, Y BYTES(MAX), D DATE, T TIMESTAMP, N NUMERIC, S STRING(MAX), "
+    "U UUID) PRIMARY KEY (B DESC, Y, D, T, N, S, U)"
+)
+KINDS_TABLE = TableSchema(
+    "Kinds",
+    tuple(
+        Column(name, ColumnType(code), number, number)
+        for number, (name, code) in enumerate(
+            [("B", "BOOL"), ("Y", "BYTES"), ("D", "DATE"), ("T", "TIMESTAMP"),
+             ("N", "NUMERIC"), ("S", "STRING"), ("U", "UUID")], start=1,
+        )
+    ),
+)  # fmt: skip
+_FIRST = (True, "AP8=", datetime.date(2024, 5, 1), datetime.datetime(2024, 5, 1, tzinfo=UTC),
+          Decimal("1.5"), "it's", uuid.UUID(int=7))  # fmt: skip
+_SECOND = (False, "AQ==", datetime.date(2024, 5, 2), datetime.datetime(2024, 5, 2, tzinfo=UTC),
+           Decimal(10), "z", uuid.UUID(int=8))  # fmt: skip
+KIND_ROWS = [(*_FIRST[:n], *_SECOND[n : n + 1], *_FIRST[n + 1 :]) for n in range(len(_FIRST) + 1)]
+"""The first one, and one for each column that differs in it."""
+
 PG_TABLE = 'CREATE TABLE "T" (id bigint PRIMARY KEY, a bigint, b bigint)'
 
 
@@ -127,10 +153,11 @@ def databases():
     """By dialect a database whose tables have keys, or columns, that may be NULL."""
     rows = list(itertools.product(VALUES, repeat=2))
     with Simulator(SimulatorConfig()) as simulator:
-        simulator.create_database("gs", ddl=[ddl(one) for one in DIRECTIONS])
+        simulator.create_database("gs", ddl=[KINDS, *(ddl(one) for one in DIRECTIONS)])
         simulator.create_database("pg", ddl=[PG_TABLE], dialect="POSTGRESQL")
         instance = simulator.client().instance("test-instance")
         with instance.database("gs").batch() as batch:
+            batch.insert("Kinds", [one.name for one in KINDS_TABLE.columns], KIND_ROWS)
             for one in DIRECTIONS:
                 batch.insert(name_of(one), ("a", "b"), rows)
         with instance.database("pg").batch() as batch:
@@ -154,7 +181,15 @@ def rows_of(channels, found):
         request.params[name] = value
         request.param_types[name].code = TypeCode[code]
     result = channels.execute_sql(request, timeout_s=30)
-    return [tuple(one.string_value or None for one in row.values) for row in result.rows]
+    return [tuple(_plain(one.SerializeToString()) for one in row.values) for row in result.rows]
+
+
+def pages(chunk):
+    """Yield all rows, one in each chunk; without an end if a chunk begins before its place."""
+    after = None
+    while page := chunk(after, 1):
+        yield from page
+        after = page[-1]
 
 
 @pytest.mark.parametrize("is_descending", DIRECTIONS)
@@ -175,14 +210,24 @@ def test_every_row_comes_once_in_order_wherever_null_stands(databases, dialect, 
         return rows_of(channels, found)
 
     whole = chunk(None, 100)
-    paged, after = [], None
-    while page := chunk(after, 1):
-        paged += page
-        after = page[-1]
-        assert len(paged) <= len(whole)
-
-    assert paged == whole
+    assert list(itertools.islice(pages(chunk), 20)) == whole
     assert len(whole) == 12
+
+
+def test_a_chunk_is_behind_a_key_of_any_type_that_is_taken(databases):
+    channels = databases[GOOGLE_SQL]
+    order = SpannerCatalogue(channels).key_order("Kinds")
+    columns = [one.name for one in KINDS_TABLE.columns]
+
+    def chunk(after, rows):
+        return rows_of(
+            channels,
+            chunk_query(KINDS_TABLE, order, columns, after=after, where="TRUE", rows=rows),
+        )
+
+    paged = list(itertools.islice(pages(chunk), len(KIND_ROWS) + 1))
+    assert paged == chunk(None, 100)
+    assert len(paged) == len(KIND_ROWS)
 
 
 def test_of_a_postgresql_key_no_column_may_be_null(databases):
