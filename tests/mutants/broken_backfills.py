@@ -172,7 +172,10 @@ BROKEN_BACKFILLS = (
     ),
     UnitMutant(
         "a condition lost behind a chunk",
-        (f"{_RUN}::test_the_condition_holds_for_the_whole_run",),
+        (
+            f"{_RUN}::test_the_condition_holds_for_the_whole_run",
+            "tests/simulation/test_on_demand.py::test_runs_are_read_to_their_ends_beside_changes",
+        ),
         ((RunPlace, "_wait", _without_its_condition),),
     ),
     UnitMutant(

@@ -20,7 +20,7 @@ from tidegate.producer.backfill.read_partition import (
     done_tokens,
     read_token,
 )
-from tidegate.producer.backfill.table_run import RunPlace, chunk_token, wait_token
+from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
 from tidegate.producer.records import PartitionEndRecord, PartitionStartRecord
 from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 from tidegate.schemas.progress import ChildPartition
@@ -28,7 +28,10 @@ from tidegate.schemas.progress import ChildPartition
 if TYPE_CHECKING:
     from tests.simulation.weather import Weather
 
-__all__ = ["ChunkedSpanner", "FilledSpanner", "kind_of_spanner"]
+__all__ = ["EVEN", "ChunkedSpanner", "FilledSpanner", "kind_of_spanner"]
+
+EVEN = "Key is even"
+"""The condition of the first run, and of each second one after it."""
 
 
 def kind_of_spanner(weather: Weather) -> type[SimSpanner]:
@@ -45,7 +48,8 @@ class ChunkedSpanner(SimSpanner):
 
     Nobody changes the table, so its topic stands for one beside a data topic.  Each churn may take
     the run a step further: its announcement by a stream partition that goes on, a chunk at a time
-    of its own, and the wait behind it.  At its end a new run begins, which reads other rows.
+    of its own, and the wait behind it.  At its end a new run begins, which reads other rows.  The
+    first run and each second one after it have a condition, which a chunk has from its token alone.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -82,7 +86,8 @@ class ChunkedSpanner(SimSpanner):
         parent = self._random.choice(self.active)
         if parent.start_us >= at_us:
             return
-        self._place = RunPlace(self._place.run + 1, self._filled)
+        run = self._place.run + 1
+        self._place = RunPlace(run, self._filled, where=EVEN if run % 2 else "")
         # No row twice: a run begins only once what an earlier one has read is published.
         count = min(len(self._unread), self._random.choice((0, 3, KEYS // 2, KEYS)))
         self._keys, self._unread = self._unread[:count], self._unread[count:]
@@ -97,8 +102,11 @@ class ChunkedSpanner(SimSpanner):
         """Let a chunk follow a wait, with the next rows as they are then, and a wait follow it."""
         if wait.start_us >= at_us:
             return
-        keys, self._keys = self._keys[:7], self._keys[7:]
-        token = chunk_token(self._place.chunk(at_us * 1000, rows=7))
+        place = place_of(wait.token)
+        assert place is not None
+        keys = [key for key in self._keys if not place.where or key % 2 == 0][:7]
+        self._keys = [key for key in self._keys if len(keys) == 7 and key > keys[-1]]
+        token = chunk_token(place.chunk(at_us * 1000, rows=7))
         chunk = self.parts[token] = _Part(token, (wait.token,), at_us, 0, 0)
         self._close((wait,), (chunk,), at_us)
         for number, first in enumerate(range(0, len(keys), 3)):

@@ -29,8 +29,8 @@ def test_seed(seed: int):
 
 
 def test_runs_are_read_to_their_ends_beside_changes():
-    """Chunks are published, and stream partitions split meanwhile."""
-    met = {"chunks": 0, "runs ended": 0, "splits": 0}
+    """Chunks are published, and stream partitions split meanwhile; rows meet their condition."""
+    met = {"chunks": 0, "runs ended": 0, "splits": 0, "later chunks of a condition": 0}
     for seed in SEEDS[:4]:
         history = World(seed, weather=weather_of(seed)).run()
         finished = {finish.token for finish in history.finishes}
@@ -42,5 +42,14 @@ def test_runs_are_read_to_their_ends_beside_changes():
             if token in finished
         )
         met["splits"] += sum(place_of(token) is None for token in finished)
+        chosen = {token for token in history.lineage if _has_condition(token)}
+        met["later chunks of a condition"] += sum(place_of(token).number > 0 for token in chosen)
+        assert all(int(one.key) % 2 == 0 for one in history.committed if one.token in chosen)
 
     assert all(met.values()), met
+
+
+def _has_condition(token: str) -> bool:
+    """Whether a stream partition is of a run that began with a condition."""
+    place = place_of(token)
+    return place is not None and place.is_chunk and place.run % 2 == 1
