@@ -8,7 +8,7 @@ for the chunk.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.producer.errors import ConditionRefused
 
@@ -64,8 +64,9 @@ class LongRead:
             self._step = step = asyncio.ensure_future(self._rows.next_size())
             step.add_done_callback(_retrieve)
         sleeping = asyncio.ensure_future(self._sleep(self._every_s))
+        both: set[asyncio.Future[Any]] = {step, sleeping}
         try:
-            await asyncio.wait({step, sleeping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             step.cancel()
             raise

@@ -156,7 +156,7 @@ class SpannerChunkReads:
         self._options.apply(request)
         for name, (code, value) in query.parameters.items():
             _set_value(request.params.fields[name], value)
-            request.param_types[name].code = TypeCode[code]
+            request.param_types[name].code = getattr(TypeCode, code)
         return request
 
 
@@ -231,7 +231,8 @@ class ConditionQuery(ChunkQuery):
         is_too_old = failed.code == "OUT_OF_RANGE" and _TOO_OLD.search(details)
         if failed.code not in _OF_THE_CONDITION or is_too_old:
             return failed
-        return ConditionRefused("a condition cannot be evaluated", **failed.fields)
+        fields: dict[str, Any] = failed.fields
+        return ConditionRefused("a condition cannot be evaluated", **fields)
 
 
 def _read_columns(table: TableSchema) -> list[Column]:
