@@ -62,7 +62,7 @@ def test_rows_come_among_the_changes(tmp_path):
 
         def write():
             number = 0
-            while not is_done.wait(0.1):
+            while number < ROWS - 30 and not is_done.wait(0.1):  # it changes 30 rows behind it
                 number += 1
                 change(database, number)
 
