@@ -17,6 +17,8 @@ from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
 from tidegate.local_stack.config import LocalStackConfig
+from tidegate.producer.commands.command_rules import COMMAND_RULES
+from tidegate.producer.commands.stream_state import StreamState
 from tidegate.producer.commands.stream_transitions import drawing
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
@@ -74,6 +76,21 @@ def exit_codes() -> str:
     return _table(("exit code", ""), ((str(int(code)), code.meaning) for code in ExitCode))
 
 
+def command_states() -> str:
+    """Return in which states each command is permitted."""
+    rows = (
+        (
+            f"`{command}`{' (workers are stopped)' if rule.is_offline else ''}",
+            *(
+                ("if paused" if rule.needs_pause else "yes") if state in rule.states else ""
+                for state in StreamState
+            ),
+        )
+        for command, rule in COMMAND_RULES.items()
+    )
+    return _table(("command", *(state.value for state in StreamState)), rows)
+
+
 def names(found: Iterable[str]) -> str:
     """Return names, in order, as one line of code words."""
     return ", ".join(f"`{name}`" for name in sorted(found))
@@ -119,6 +136,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "consumer options": lambda: names(KAFKA_OPTIONS),
     "exit codes": exit_codes,
     "stream states": drawing,
+    "commands by state": command_states,
     "producer metrics": lambda: metrics_table("tidegate_producer", PRODUCER_METRICS),
     "consumer metrics": lambda: metrics_table("tidegate_consumer", CONSUMER_METRICS),
 }

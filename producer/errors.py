@@ -25,7 +25,8 @@
         └── DeliveryDenied      the principal may not write to its topic                  exit 2
 
 A record that cannot be decoded or represented is a `SchemaError` with its coordinates; a stream
-that no worker has opened is a `StreamNotStarted`, which is a `ConfigError`.
+that no worker has opened is a `StreamNotStarted`, a command that its state does not permit a
+`CommandRefused`: both are a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CommandNotWritten",
+    "CommandRefused",
     "ConditionRefused",
     "DeliveryDenied",
     "DeliveryRefused",
@@ -305,6 +307,15 @@ class CommandNotWritten(ProducerError):  # noqa: N818 - named for what happened
         """Take the reason."""
         message = f"the command is not known to be in the progress topic: {reason}"
         super().__init__(message, hint="Run it again: to say it twice changes nothing")
+
+
+class CommandRefused(ConfigError):  # noqa: N818 - named for what happened
+    """The state of a stream does not permit a command; nothing was changed."""
+
+    def __init__(self, command: str, state: str, *, hint: str) -> None:
+        """Take the command as it is typed, the state as `status` names it, and what to do."""
+        message = f"`{command}` is refused: the stream is {state}"
+        super().__init__(message, hint=hint)
 
 
 class StreamNotStarted(ConfigError):  # noqa: N818 - named for what is so

@@ -16,8 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.producer.commands.alone import join, require_no_worker
+from tidegate.producer.commands.command_rules import Command, require_command
 from tidegate.producer.commands.environment import find_environment
-from tidegate.producer.commands.fleet_reader import read_fleet
+from tidegate.producer.commands.fleet_reader import FleetReader
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.commands.this_user import this_user
 from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
@@ -45,7 +46,6 @@ MARGIN_S = 600
 """By default: so long workers may take to start before the new position expires as well."""
 
 _VERSION = 3
-_LISTED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ def accept_gap(
     topic, registers no schema and asks nothing.
     `progress` is called with what is being done and how many stream partitions are done.
     Raises ConfigError while workers are in the group, and for what is not stopped by an expired
-    position; EndedInGap for one that cannot be read on; GapNotAccepted if the transaction failed.
+    position; CommandRefused if nothing is; EndedInGap for one that cannot be read on;
+    GapNotAccepted if the transaction failed.
     """
     if config.progress_version < _VERSION:
         message = f"progress_version {config.progress_version} cannot record accepted gaps"
@@ -115,7 +116,9 @@ def accept_gap(
             )
             raise ConfigError(message, hint=hint)
         progress("reading the progress topic", 0)
-        fleet = read_fleet(config)
+        with closing(FleetReader(config)) as reader:
+            fleet = reader.read()
+            require_command(Command.ACCEPT_GAP, fleet, reader.members())
         view, started = fleet.view, fleet.started
         chosen = _choose(view, token)
         find = partial(
@@ -140,7 +143,7 @@ def accept_gap(
 
 
 def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
-    """Return the expired stream partitions, the slowest first; raise ConfigError for any other."""
+    """Return the expired stream partitions, the slowest first; ConfigError for another token."""
     known = {name: one for slot in view.slots for name, one in (slot.tokens or {}).items()}
     if token and token not in known:
         message = "there is no such stream partition, or it has finished"
@@ -154,13 +157,7 @@ def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
         )
         hint = "Only what has expired can be accepted as lost; remove the cause of anything else"
         raise ConfigError(message, hint=hint, token=token, **({"reason": what} if what else {}))
-    stopped = [one for one in known.values() if one.stopped is not None]
-    expired = [one for one in stopped if is_expired(one.stopped)]
-    if not expired:
-        others = "; ".join(f"{one.token}: {one.stopped}" for one in stopped[:_LISTED_MAX])
-        message = "no stream partition is stopped by an expired position"
-        hint = f"Stopped by something else: {others}" if others else "Nothing is stopped"
-        raise ConfigError(message, hint=hint)
+    expired = [one for one in known.values() if is_expired(one.stopped)]
     chosen = [known[token]] if token else expired
     return sorted(chosen, key=lambda one: (one.watermark_us, one.token))
 

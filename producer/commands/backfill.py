@@ -16,6 +16,7 @@ from tidegate.lineage.slot_tokens import can_move
 from tidegate.producer.backfill.read_partition import is_of_backfill
 from tidegate.producer.backfill.requests import RunState, TableRequest
 from tidegate.producer.backfill.table_run import place_of
+from tidegate.producer.commands.command_rules import Command, require_command
 from tidegate.producer.commands.fleet_reader import FleetReader
 from tidegate.producer.commands.this_user import this_user
 from tidegate.producer.datastream_source.description import FILES_DIALECT
@@ -45,6 +46,12 @@ _AHEAD_S = 5.0
 _LOOK_S = 0.5
 _FRESH_S = 1.2
 """After so long a `FleetReader` has asked once more where the slots end."""
+
+_CHANGES = {
+    RunState.STOPPED: Command.BACKFILL_STOP,
+    RunState.RUNNING: Command.BACKFILL_RESUME,
+    RunState.CANCELLED: Command.BACKFILL_CANCEL,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +91,13 @@ def start_backfill(
 
     With `where` only rows that meet this condition are read.  Raises ConfigError for a table that
     the stream does not publish, or whose last run goes on, and for a condition that Spanner does
-    not take; and UnreachableError.
+    not take; CommandRefused for a stream that is not read; and UnreachableError.
     """
     with closing(FleetReader(config)) as reader:
         progress("reading the progress topic", 0)
         records = reader.read()
         _require_published(config, records, table)
+        require_command(Command.BACKFILL, records, reader.members())
         known = _read(config)
         newest = known.newest(table)
         if newest is not None and _open_tokens(records, newest.run):
@@ -125,7 +133,8 @@ def change_backfill(
 ) -> BackfillReport:
     """Stop a table's run, let it go on or end it; with None return how far it is.
 
-    Raises ConfigError for a table without a run that goes on, and UnreachableError.
+    Raises ConfigError for a table without a run that goes on, CommandRefused where the stream's
+    state does not permit it, and UnreachableError.
     """
     with closing(FleetReader(config)) as reader:
         records = reader.read()
@@ -138,6 +147,7 @@ def change_backfill(
         if _tokens(records, request.run) and not _open_tokens(records, request.run):
             message = f"the backfill of the table {table} has ended (run {request.run})"
             raise ConfigError(message, hint=f"Start another: tidegate-producer backfill {table}")
+        require_command(_CHANGES[state], records, reader.members())
         changed = replace(request, state=state, by=by or this_user(), at_us=_now_us())
         _write(config, changed)
         return _report(records, changed)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate.lineage.fleet_status import fleet_status
+from tidegate.producer.commands.command_rules import Command, require_command
 from tidegate.producer.commands.fleet_reader import FleetReader
 from tidegate.producer.commands.stream_state import StreamState, stream_state
 from tidegate.producer.commands.this_user import this_user
@@ -98,14 +99,19 @@ def control(
 ) -> ControlReport:
     """Pause the stream, or resume it; wait until a pause has come about, for `wait_s` at most.
 
-    Nothing is written if the last record says the same.  Raises ConfigError for one that has not
-    begun, or whose fleet writes older progress records; UnreachableError; CommandNotWritten.
+    A pause of a stream that is paused writes nothing.  Raises ConfigError for one that has not
+    begun, or whose fleet writes older progress records; CommandRefused where its state does not
+    permit the command; UnreachableError; CommandNotWritten.
     """
+    command = Command.PAUSE if state is ControlState.PAUSED else Command.RESUME
     with closing(FleetReader(config)) as reader:
         progress("reading the progress topic", 0)
         _require_version(reader.read())
+        require_command(command, reader.read(), reader.members())
 
         def say(records: FleetRecords) -> list[ProgressBody]:
+            # Once more: another command may have been committed since.
+            require_command(command, records, reader.members())
             before = records.view.control
             is_said = (ControlState.RUNNING if before is None else before.state) is state
             number = 1 + (0 if before is None else before.number)
@@ -140,6 +146,7 @@ def drain(
         _require_version(reader.read())
         named = tuple(dict.fromkeys(workers))
         members = reader.members()
+        require_command(Command.DRAIN, reader.read(), members)
         unknown = [one for one in named if one not in members]
         if unknown:
             there = ", ".join(members) or "nobody"

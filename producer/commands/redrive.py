@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 import fastavro
 
 from tidegate.producer.commands.alone import LEAVING_S, join, require_no_worker
+from tidegate.producer.commands.command_rules import Command, require_command
 from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.fleet_reader import FleetReader
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.core.redrive import RedrivingWorker
 from tidegate.producer.driver.redriver import Redriver, put_back_parked
@@ -87,7 +89,8 @@ def redrive(
     is only known afterwards.
     `progress` is called with what is being done and how many records are done.
     Raises ConfigError while workers are in the group, for a stream that has not begun or a table
-    without a topic, and RedriveFailed if nothing was put back although something was to be.
+    without a topic, CommandRefused for one whose state does not permit it, and RedriveFailed if
+    nothing was put back although something was to be.
     """
     own = {
         "worker": NAME,
@@ -100,6 +103,8 @@ def redrive(
         if found.recorded is None:
             message = f"topic {found.topics.progress} holds no stream: nothing was ever published"
             raise ConfigError(message, hint="Check the prefix")
+        with closing(FleetReader(config)) as reader:
+            require_command(Command.REDRIVE, reader.read(), reader.members())
         dead_letter = found.topics.dead_letter
         if not found.has_dead_letter:
             return RedriveReport(dead_letter, dry_run)

@@ -232,7 +232,7 @@ def test_what_expired_unread_is_accepted_once_and_changes_go_on_behind_it(away):
     assert set(gaps) == tokens
     assert {gap.accepted_by for gap in gaps.values()} == {"the test"}
     code, _, errors = fleet.accept("--all", "--yes")
-    assert (code, "no stream partition is stopped" in errors) == (2, True), errors
+    assert (code, "`accept-gap` is refused: the stream is Paused" in errors) == (2, True), errors
 
     fleet.start()
     fleet.until(lambda: fleet.published() == [0, 2])

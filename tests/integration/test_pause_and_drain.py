@@ -109,6 +109,8 @@ def test_pause_resume_and_drain(tmp_path):
             pipeline.wait(lambda: published() == [1, 2, 3, 4], what="the rest",
                           deadline_s=PATIENCE_S)  # fmt: skip
             assert report("status")["state"] == "Running"
+            code, _, errors = run("resume")
+            assert (code, "`resume` is refused: the stream is Running" in errors) == (2, True)
 
             # A worker of that name that is started again is no concern of the drain.
             worker.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.broken_backfills import BROKEN_BACKFILLS
 from tests.mutants.broken_bad_records import BROKEN_BAD_RECORDS
 from tests.mutants.broken_catalog import BROKEN_CATALOG
+from tests.mutants.broken_commands import BROKEN_COMMANDS
 from tests.mutants.broken_compaction import BROKEN_COMPACTION
 from tests.mutants.broken_counting import BROKEN_COUNTING
 from tests.mutants.broken_datastream import BROKEN_DATASTREAM
@@ -50,4 +51,5 @@ MUTANTS = (
     *BROKEN_TOPICS,
     *BROKEN_BACKFILLS,
     *BROKEN_ORDERS,
+    *BROKEN_COMMANDS,
 )

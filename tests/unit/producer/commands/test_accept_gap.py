@@ -55,20 +55,6 @@ def test_what_has_not_expired_is_refused_and_says_what_it_is(token, text):
     assert ("its record [is] damaged" in str(caught.value)) is (token == "other")
 
 
-@pytest.mark.parametrize(
-    ("found", "text"),
-    [
-        (view(open=None), "Nothing is stopped"),
-        (view(other="damaged", open=None), "Stopped by something else: other: damaged"),
-    ],
-    ids=["nothing", "others"],
-)
-def test_without_an_expired_one_it_says_what_is_stopped(found, text):
-    with pytest.raises(ConfigError, match="no stream partition is stopped by an expired") as caught:
-        chosen(found)
-    assert text in str(caught.value)
-
-
 def test_what_is_lost_is_described_with_its_bounds_and_since_when():
     gap = PartitionGap("a", 1_000_000, 3_500_000, "ops", 9)
     assert command._described(view(a=EXPIRED), gap) == ExpiredPartition(

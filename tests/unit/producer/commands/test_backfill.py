@@ -13,7 +13,9 @@ from tidegate.producer.backfill.requests import RunState, TableRequest, TableReq
 from tidegate.producer.backfill.table_run import RunPlace, chunk_token, wait_token
 from tidegate.producer.commands import backfill as command
 from tidegate.producer.commands.backfill import BackfillReport, change_backfill, start_backfill
+from tidegate.producer.commands.command_rules import Command
 from tidegate.producer.datastream_source.description import FILES_DIALECT
+from tidegate.producer.errors import CommandRefused
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import ChildPartition, TokenSnapshot
 from tidegate.schemas.topics import TopicNames
@@ -38,6 +40,18 @@ class Fleet:
         self.requests = TableRequests()
         self.written = []
         self.on_wait = []
+        self.refuses = None
+        self.asked = []
+
+    def require(self, asked, _records, members):
+        """Answer what the stream's state permits."""
+        assert members == ["w"]
+        self.asked.append(asked)
+        if asked is self.refuses:
+            raise CommandRefused(asked.value, "Paused", hint="Resume it")
+
+    def members(self):
+        return ["w"]
 
     def read(self):
         tokens = {
@@ -76,6 +90,7 @@ class Fleet:
 def fleet(monkeypatch):
     fleet = Fleet()
     monkeypatch.setattr(command, "FleetReader", lambda _config: fleet)
+    monkeypatch.setattr(command, "require_command", fleet.require)
     monkeypatch.setattr(command, "read_requests", lambda *_, **__: fleet.requests)
     monkeypatch.setattr(command, "write_request", fleet.write)
     visible = frozenset({"bank.Users", "bank.Old", "bank.Old__backfill", "bank-progress"})
@@ -243,6 +258,32 @@ def test_a_run_is_changed(fleet, state):
 
     assert fleet.written[1] == replace(fleet.written[0], state=state, by="bob")
     assert report.state == state.value
+
+
+def test_nothing_is_asked_of_a_stream_whose_state_does_not_permit_it(fleet):
+    fleet.refuses = Command.BACKFILL
+    with pytest.raises(CommandRefused, match="`backfill` is refused: the stream is Paused"):
+        start()
+    assert fleet.written == []
+
+
+@pytest.mark.parametrize(
+    ("state", "asked"),
+    [
+        (RunState.STOPPED, Command.BACKFILL_STOP),
+        (RunState.RUNNING, Command.BACKFILL_RESUME),
+        (RunState.CANCELLED, Command.BACKFILL_CANCEL),
+    ],
+)
+def test_a_run_is_not_changed_where_the_state_does_not_permit_it(fleet, state, asked):
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start()
+    fleet.refuses = asked
+    with pytest.raises(CommandRefused, match=f"`{asked.value}` is refused"):
+        change_backfill(CONFIG, "Users", state)
+    assert len(fleet.written) == 1
+    assert change_backfill(CONFIG, "Users", None).run == 1
+    assert fleet.asked == [Command.BACKFILL, asked]
 
 
 def test_how_far_it_is_is_shown_and_nothing_written(fleet):

@@ -17,9 +17,15 @@ from tidegate.producer.commands.control import ControlReport, DrainReport, contr
 from tidegate.producer.commands.fleet_reader import FleetReader, read_fleet
 from tidegate.producer.commands.status import follow
 from tidegate.producer.commands.stream_state import StreamState
-from tidegate.producer.errors import StreamNotStarted
+from tidegate.producer.errors import CommandRefused, StreamNotStarted
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.progress import ControlState, ProgressRecord, SlotPaused, WorkerDrain
+from tidegate.schemas.progress import (
+    ControlState,
+    ProgressRecord,
+    SlotPaused,
+    StreamControl,
+    WorkerDrain,
+)
 
 PAUSED, RUNNING = ControlState.PAUSED, ControlState.RUNNING
 SLOTS = range(4)
@@ -91,12 +97,42 @@ def test_a_fleet_without_workers_is_not_waited_for(fleet, members):
 
 
 def test_nothing_is_repeated_and_each_record_has_the_next_number(fleet):
-    assert not control(fleet, RUNNING).written
     assert control(fleet, PAUSED).written
     assert not control(fleet, PAUSED).written
     report = control(fleet, RUNNING)
     assert (report.written, report.state, report.is_done) == (True, StreamState.RUNNING, True)
     assert read_fleet(fleet).view.control.number == 2
+
+
+def test_only_a_stream_that_is_paused_is_resumed(fleet):
+    with pytest.raises(CommandRefused, match="`resume` is refused: the stream is Running"):
+        control(fleet, RUNNING)
+    assert read_fleet(fleet).view.control is None
+
+
+def test_a_command_that_another_one_overtakes_is_refused(place, fleet, monkeypatch):
+    """Two operators resume: the state is looked at once more where no other one can commit."""
+    control(fleet, PAUSED)
+    send = command.send_commands
+
+    def overtaken(publisher, prepare):
+        place.record(ProgressRecord("epoch-1", "_control", StreamControl(2, RUNNING, "other", 0)))
+        return send(publisher, prepare)
+
+    monkeypatch.setattr(command, "send_commands", overtaken)
+    with pytest.raises(CommandRefused, match="`resume` is refused: the stream is Running"):
+        control(fleet, RUNNING)
+    assert read_fleet(fleet).view.control.by == "other"
+
+
+def test_what_has_expired_is_neither_paused_nor_keeps_its_workers(place, fleet, members):
+    stopped = "PositionExpired: too old (lost_from='x', lost_until='y')"
+    place.record(beat(2, 2, stopped=stopped), slot=2)
+    with pytest.raises(CommandRefused, match="the stream is Failed permanently") as refused:
+        control(fleet, PAUSED)
+    assert "accept-gap" in str(refused.value)
+    assert read_fleet(fleet).view.control is None
+    assert drain(fleet, ["w1"]).workers == ("w1",)
 
 
 def test_a_stream_that_has_not_begun_is_not_paused_and_has_a_status(config):

@@ -1,0 +1,103 @@
+"""Commands that are permitted where they may not be, and steps between states that none makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from tests.mutants.mutant import UnitMutant
+from tidegate.lineage.fleet_status import FleetStatus
+from tidegate.producer.commands import command_rules, control, stream_transitions
+from tidegate.producer.commands.command_rules import COMMAND_RULES, Command
+from tidegate.producer.commands.stream_state import StreamState
+from tidegate.producer.commands.stream_transitions import STREAM_TRANSITIONS, StreamChange
+
+if TYPE_CHECKING:
+    from tidegate.producer.commands.command_rules import CommandRule
+
+__all__ = ["BROKEN_COMMANDS"]
+
+_RULES = "tests/unit/producer/commands/test_command_rules.py"
+_CONTROL = "tests/unit/producer/commands/test_control.py"
+_STEPS = "tests/unit/producer/commands/test_stream_transitions.py"
+
+_require_command = control.require_command
+_asked = count()
+
+
+def _rules(command: Command, **changes: Any) -> dict[Command, CommandRule]:
+    return {**COMMAND_RULES, command: replace(COMMAND_RULES[command], **changes)}
+
+
+def _before_and_never_after(command: Command, records: Any, members: Any) -> StreamState | None:
+    """Look at the state when a command begins, and not where no other one can commit."""
+    return _require_command(command, records, members) if next(_asked) % 2 == 0 else None
+
+
+def _without(state: StreamState, change: StreamChange) -> dict[Any, Any]:
+    return {key: found for key, found in STREAM_TRANSITIONS.items() if key != (state, change)}
+
+
+BROKEN_COMMANDS = (
+    UnitMutant(
+        "a stream resumed that no operator has paused",
+        (f"{_RULES}::test_only_what_an_operator_has_paused_is_resumed",),
+        ((command_rules, "COMMAND_RULES", _rules(Command.RESUME, needs_pause=False)),),
+    ),
+    UnitMutant(
+        "a stream paused of which changes have expired",
+        (f"{_RULES}::test_a_command_is_permitted_in_these_states_and_refused_in_all_others",),
+        (
+            (
+                command_rules,
+                "COMMAND_RULES",
+                _rules(Command.PAUSE, states=COMMAND_RULES[Command.DRAIN].states),
+            ),
+        ),
+    ),
+    UnitMutant(
+        "a command that goes by the state before another one",
+        (f"{_CONTROL}::test_a_command_that_another_one_overtakes_is_refused",),
+        ((control, "require_command", _before_and_never_after),),
+    ),
+    UnitMutant(
+        "a stream paused before every slot is",
+        (f"{_STEPS}::test_each_change_in_each_state_leads_where_the_table_says",),
+        (
+            (
+                FleetStatus,
+                "is_paused",
+                property(lambda self: self.is_to_pause and any(o.is_paused for o in self.slots)),
+            ),
+        ),
+    ),
+    UnitMutant(
+        "a table of states that lacks a step",
+        (
+            f"{_STEPS}::test_each_change_in_each_state_leads_where_the_table_says",
+            f"{_STEPS}::test_each_state_is_met_and_only_a_reset_leads_out_of_the_end",
+        ),
+        (
+            (
+                stream_transitions,
+                "STREAM_TRANSITIONS",
+                _without(StreamState.ENDED, StreamChange.RESET),
+            ),
+        ),
+    ),
+    UnitMutant(
+        "a table of states with a step that nothing makes",
+        (f"{_STEPS}::test_each_change_in_each_state_leads_where_the_table_says",),
+        (
+            (
+                stream_transitions,
+                "STREAM_TRANSITIONS",
+                {
+                    **STREAM_TRANSITIONS,
+                    (StreamState.PAUSED, StreamChange.PAUSE): frozenset({StreamState.DRAINING}),
+                },
+            ),
+        ),
+    ),
+)
