@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.lineage.fleet_status import fleet_status
 from tidegate.producer.commands.backfill_progress import backfill_progress
 from tidegate.producer.commands.fleet_reader import FleetReader
+from tidegate.producer.commands.state_since import state_since
 from tidegate.producer.commands.stream_state import StreamState, stream_state
 from tidegate.producer.commands.worker_counts import ask_worker
 from tidegate.producer.errors import StreamNotStarted
@@ -47,6 +48,8 @@ class StreamStatus:
     """While rows from before the stream are published."""
     reason: str = ""
     """Why there is nothing to show."""
+    since_us: int | None = None
+    """The state holds at least since then; None if no record says since when."""
 
 
 def follow(
@@ -76,9 +79,10 @@ def follow(
             before = changes, at_s
             members = tuple(reader.members())
             found = fleet_status(records.view, records.started, epoch=records.epoch)
+            state = stream_state(found, members)
             yield StreamStatus(
                 fleet=found,
-                state=stream_state(found, members),
+                state=state,
                 members=members,
                 now_us=time.time_ns() // NS_PER_US,
                 changes_a_second=rate,
@@ -89,6 +93,7 @@ def follow(
                     changes=changes,
                     rate=rate,
                 ),
+                since_us=state_since(found, state),
             )
             reader.wait(interval_s)
 
@@ -105,6 +110,8 @@ def as_json(found: StreamStatus) -> str:
         return json.dumps(nothing, ensure_ascii=False)
     plain = {
         "state": found.state.value,
+        "since_us": found.since_us,
+        "since": None if found.since_us is None else _instant(found.since_us),
         "members": found.members,
         "changes_a_second": found.changes_a_second,
         "backfill": None if found.backfill is None else asdict(found.backfill),
@@ -115,6 +122,9 @@ def as_json(found: StreamStatus) -> str:
         watermark_us = one["watermark_us"]
         one["lag_s"] = lag_s(watermark_us, now_us=found.now_us)
         if watermark_us is not None:
-            instant = datetime.fromtimestamp(watermark_us / US_PER_SECOND, UTC)
-            one["watermark"] = instant.isoformat()
+            one["watermark"] = _instant(watermark_us)
     return json.dumps(plain, ensure_ascii=False)
+
+
+def _instant(us: int) -> str:
+    return datetime.fromtimestamp(us / US_PER_SECOND, UTC).isoformat()

@@ -83,11 +83,14 @@ def _backfill(found: BackfillProgress) -> str:
 
 
 def _state(found: StreamStatus, fleet: FleetStatus) -> str:
-    """Return the state, and who has paused the stream."""
+    """Return the state, since when at least, and who has paused the stream."""
+    text = found.state.value
+    if found.since_us is not None:
+        text += f" since {format_rfc3339(found.since_us * NS_PER_US)}"
     if fleet.control is None or not fleet.is_to_pause:
-        return found.state.value
-    since = format_rfc3339(fleet.control.at_us * NS_PER_US)
-    return f"{found.state.value} (paused by {escape(fleet.control.by)} at {since})"
+        return text
+    paused = format_rfc3339(fleet.control.at_us * NS_PER_US)
+    return f"{text} (paused by {escape(fleet.control.by)} at {paused})"
 
 
 def _slowest(fleet: FleetStatus, slowest: int, now_us: int) -> Table:

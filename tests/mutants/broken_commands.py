@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.lineage.fleet_status import FleetStatus
-from tidegate.producer.commands import command_rules, control, stream_transitions
+from tidegate.lineage.slot_tokens import SlotTokens
+from tidegate.producer.commands import (
+    command_rules,
+    control,
+    state_since,
+    stream_transitions,
+)
 from tidegate.producer.commands.command_rules import COMMAND_RULES, Command
 from tidegate.producer.commands.stream_state import StreamState
 from tidegate.producer.commands.stream_transitions import STREAM_TRANSITIONS, StreamChange
@@ -20,6 +26,8 @@ __all__ = ["BROKEN_COMMANDS"]
 
 _RULES = "tests/unit/producer/commands/test_command_rules.py"
 _CONTROL = "tests/unit/producer/commands/test_control.py"
+_SINCE = "tests/unit/producer/commands/test_state_since.py"
+_TOKENS = "tests/unit/tidegate/lineage/test_slot_tokens.py"
 _STEPS = "tests/unit/producer/commands/test_stream_transitions.py"
 
 _require_command = control.require_command
@@ -35,11 +43,29 @@ def _before_and_never_after(command: Command, records: Any, members: Any) -> Str
     return _require_command(command, records, members) if next(_asked) % 2 == 0 else None
 
 
+_note = SlotTokens._note
+
+
+def _note_through_gaps(self: SlotTokens, minute: int) -> None:
+    self._heard = minute
+    _note(self, minute)
+
+
 def _without(state: StreamState, change: StreamChange) -> dict[Any, Any]:
     return {key: found for key, found in STREAM_TRANSITIONS.items() if key != (state, change)}
 
 
 BROKEN_COMMANDS = (
+    UnitMutant(
+        "a state that holds through minutes without a heartbeat",
+        (f"{_TOKENS}::TestTimes::test_a_minute_without_a_heartbeat_begins_it_again",),
+        ((SlotTokens, "_note", _note_through_gaps),),
+    ),
+    UnitMutant(
+        "expired changes that count from another error",
+        (f"{_SINCE}::test_a_failure_counts_from_the_first_error_of_its_kind",),
+        ((state_since, "is_expired", lambda _reason: True),),
+    ),
     UnitMutant(
         "a stream resumed that no operator has paused",
         (f"{_RULES}::test_only_what_an_operator_has_paused_is_resumed",),

@@ -79,6 +79,12 @@ class SlotStatus:
     """The lowest of them; None without one, or while the slot is not known."""
     is_paused: bool = False
     """Whether an owner of it obeys the pause that holds: no query of it runs."""
+    heard_us: int | None = None
+    """When its newest heartbeat was written, to the minute."""
+    steady_since_us: int | None = None
+    """Since when, at least, it has a heartbeat each minute and nothing of it is stopped."""
+    empty_since_us: int | None = None
+    """Since when it has no stream partition; None while it has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,4 +173,7 @@ def _slot(view: FleetView, number: int) -> SlotStatus:
         is_paused=control is not None
         and control.state is ControlState.PAUSED
         and slot.paused_by == control.number,
+        heard_us=slot.heard_us,
+        steady_since_us=slot.steady_since_us,
+        empty_since_us=slot.empty_since_us,
     )  # fmt: skip

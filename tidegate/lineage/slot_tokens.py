@@ -60,6 +60,9 @@ class SlotTokens:
         """Children that wait for parents: those heard since the newest heartbeat, last offset."""
         self._movable = KeyedHeap()
         self._stopped_minutes: dict[str, int] = {}
+        self._heard: int | None = None
+        self._steady: int | None = None
+        self._empty: int | None = None
 
     @property
     def tokens(self) -> Mapping[str, TokenSnapshot] | None:
@@ -76,8 +79,25 @@ class SlotTokens:
 
         Of what compaction has left: it may be stopped for longer.  None if it is not stopped.
         """
-        minute = self._stopped_minutes.get(token)
-        return None if minute is None else minute * _US_PER_MINUTE
+        return _instant(self._stopped_minutes.get(token))
+
+    @property
+    def heard_us(self) -> int | None:
+        """When the newest heartbeat was written, to the minute, by its writer's clock."""
+        return _instant(self._heard)
+
+    @property
+    def steady_since_us(self) -> int | None:
+        """Since when each minute has a heartbeat, of which none says that something is stopped.
+
+        Of what compaction has left: it may be so for longer.  None if something is stopped.
+        """
+        return _instant(self._steady)
+
+    @property
+    def empty_since_us(self) -> int | None:
+        """Since when heartbeats name no stream partition; None if the newest one names any."""
+        return _instant(self._empty)
 
     def fold(self, record: ProgressRecord, *, offset: int) -> ProgressBody | None:
         """Take the slot's next record; return what a `SlotView` takes at this offset.
@@ -127,6 +147,7 @@ class SlotTokens:
         self._stopped_minutes = {token: stopped[token] for token in stopped if token in tokens}
         self._movable = KeyedHeap()
         self._compare(self._chain, list(self._chain.tokens))
+        self._note(start.minute)
 
     def _continue(self, changes: SlotChanges) -> bool:
         chain = self._chain
@@ -138,6 +159,7 @@ class SlotTokens:
             # Only what a slot ends with has to be whole: its next complete heartbeat will be.
             self._chain = None
             return False
+        self._note(changes.minute)
         return True
 
     def _compare(self, chain: SlotChain, named: list[str]) -> None:
@@ -152,6 +174,23 @@ class SlotTokens:
             else:
                 self._movable.discard(token)
 
+    def _note(self, minute: int) -> None:
+        """Take note of when a heartbeat was written, once its tokens are known."""
+        is_missing = self._heard is None or minute - self._heard > 1
+        self._heard = minute
+        if self.has_stopped:
+            self._steady = None
+        elif is_missing or self._steady is None:
+            self._steady = minute
+        if self.tokens:
+            self._empty = None
+        elif self._empty is None:
+            self._empty = minute
+
     def _slowest(self) -> SlowestToken | None:
         first = self._movable.first()
         return None if first is None else SlowestToken(first[1], first[0])
+
+
+def _instant(minute: int | None) -> int | None:
+    return None if minute is None else minute * _US_PER_MINUTE

@@ -50,6 +50,7 @@ def test_it_shows_what_every_slot_holds(place, config):
     assert [one.token for one in found.fleet.partitions] == ["t0", "t1", "t2", "t3"]
     assert [one.reason for one in found.fleet.partitions] == [None, None, "refused", None]
     assert (found.state, found.members) == (StreamState.FAILED, ("w1",))
+    assert found.since_us == 0
     assert found.changes_a_second is None
 
 
@@ -72,10 +73,13 @@ def test_the_second_status_has_what_came_since_and_the_rate(place, config, monke
 def test_json_has_all_of_it_with_lags():
     open_one = PartitionStatus("t1", 1, "w1", PartitionCondition.OPEN, 1_000_000, None)
     fleet = FleetStatus("s", "e", None, False, (SlotStatus(1, "w1", 2, 1, 1_000_000),), (open_one,))
-    status = StreamStatus(fleet, StreamState.STARTING, ("w1",), 3_500_000, 1.5, (ASKED,))
+    status = StreamStatus(
+        fleet, StreamState.STARTING, ("w1",), 3_500_000, 1.5, (ASKED,), since_us=60_000_000
+    )
     found = json.loads(as_json(status))
 
     assert (found["state"], found["members"]) == ("Starting", ["w1"])
+    assert (found["since_us"], found["since"]) == (60_000_000, "1970-01-01T00:01:00+00:00")
     assert (found["watermark_us"], found["lag_s"], found["changes_a_second"]) == (None, None, 1.5)
     assert found["partitions"] == [
         {

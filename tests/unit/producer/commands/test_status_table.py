@@ -21,7 +21,7 @@ from tidegate.producer.commands.worker_counts import WorkerCounts
 from tidegate.producer.datastream.errors import MissingSortKey
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source.tokens import object_token
-from tidegate.schemas.progress import PartitionGap
+from tidegate.schemas.progress import ControlState, PartitionGap, StreamControl
 
 FLEET = FleetStatus(
     stream="projects/p/instances/i/databases/d/changeStreams/Everything",
@@ -69,6 +69,15 @@ def test_all_of_it_fits_a_hundred_columns():
         "2.5 h",
     ):
         assert part in text
+
+
+def test_the_state_stands_there_with_since_when():
+    text = " ".join(printed(replace(STATUS, since_us=1_700_000_040_000_000)).split())
+    assert "Failed since 2023-11-14T22:14:00Z; 1 worker" in text
+    control = StreamControl(1, ControlState.PAUSED, "Ann", 60_000_000)
+    paused = replace(STATUS, fleet=replace(FLEET, control=control), since_us=60_000_000)
+    text = " ".join(printed(paused).split())
+    assert "since 1970-01-01T00:01:00Z (paused by Ann at 1970-01-01T00:01:00Z)" in text
 
 
 def test_workers_are_listed_with_what_they_own():

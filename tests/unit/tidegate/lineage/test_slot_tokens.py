@@ -133,3 +133,49 @@ def test_the_writer_of_the_newest_heartbeat_is_known(slot):
     watermark = SlotWatermark(3, 7, 1, 4, (), SlowestToken("a", 10), 2)
     assert slot.fold(record(watermark, worker="next", version=1), offset=7) == watermark
     assert (slot.worker, slot.version) == ("next", 1)
+
+
+class TestTimes:
+    """Heartbeats of each minute; times are microseconds."""
+
+    def beat(self, slot, minute, *tokens):
+        self.revision += 1
+        body = SlotProgress(3, self.revision, minute, 4, (), tokens)
+        slot.fold(record(body), offset=self.revision)
+        minutes = (slot.heard_us, slot.steady_since_us, slot.empty_since_us)
+        return tuple(None if us is None else us // 60_000_000 for us in minutes)
+
+    def setup_method(self):
+        self.revision = 0
+
+    def test_without_a_heartbeat_there_is_none(self):
+        slot = SlotTokens()
+        assert (slot.heard_us, slot.steady_since_us, slot.empty_since_us) == (None, None, None)
+
+    def test_a_minute_without_a_heartbeat_begins_it_again(self):
+        slot = SlotTokens()
+        assert self.beat(slot, 7, A) == (7, 7, None)
+        assert self.beat(slot, 8, A) == (8, 7, None)
+        assert self.beat(slot, 8, A) == (8, 7, None)
+        assert self.beat(slot, 10, A) == (10, 10, None)
+
+    def test_what_is_stopped_ends_it_until_nothing_is(self):
+        slot = SlotTokens()
+        self.beat(slot, 7, A, B)
+        assert self.beat(slot, 8, replace(A, stopped="refused"), B) == (8, None, None)
+        assert self.beat(slot, 9, replace(A, stopped="refused"), B) == (9, None, None)
+        assert self.beat(slot, 10, A, B) == (10, 10, None)
+        assert self.beat(slot, 11, A, B) == (11, 10, None)
+
+    def test_it_is_empty_since_the_last_one_finished(self):
+        slot = SlotTokens()
+        self.beat(slot, 7, A)
+        assert self.beat(slot, 8) == (8, 7, 8)
+        assert self.beat(slot, 9) == (9, 7, 8)
+        assert self.beat(slot, 10, A) == (10, 7, None)
+
+    def test_changes_count_like_whole_heartbeats(self, slot):
+        slot.fold(record(replace(NEXT, minute=1, removed=(0, 1), open=0)), offset=6)
+        assert (slot.heard_us, slot.steady_since_us, slot.empty_since_us) == (
+            60_000_000, 0, 60_000_000,
+        )  # fmt: skip
