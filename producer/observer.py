@@ -17,7 +17,9 @@ from tidegate.producer.core.events import (
 )
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.errors import QueryError
+from tidegate.producer.fault_notes import note_event, note_silent
 from tidegate.producer.records import HeartbeatRecord
+from tidegate.producer.retried_faults import RetriedFaults
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import TopicTotals
 
@@ -69,11 +71,13 @@ class Observer:
         health: Health,
         retention_us: float,
         files: FileFigures | None = None,
+        faults: RetriedFaults | None = None,
     ) -> None:
         """Start with nothing counted; `retention_us` is how long the stream keeps changes.
 
-        `files` are the figures of a source of files.
+        `files` are the figures of a source of files; `faults` is where what is retried is listed.
         """
+        self._faults = RetriedFaults() if faults is None else faults
         self._retention_us = retention_us
         self._files = files
         self._counted_files: dict[str, int] = {}
@@ -89,6 +93,7 @@ class Observer:
     def __call__(self, event: Event, worker: Worker) -> None:
         """Count what an event brought; set the gauges about once a second."""
         self._health.step()
+        note_event(self._faults, event, at_us=time.time_ns() // 1_000)
         match event:
             case SlotsAssigned():
                 # Also without slots: more workers than slots are idle, and ready to take over.
@@ -111,6 +116,9 @@ class Observer:
                 pass
 
     def _set_gauges(self, worker: Worker) -> None:
+        noticed = worker.counters.noticed
+        note_silent(self._faults, noticed, at_us=time.time_ns() // 1_000)
+        noticed.clear()
         for name, metric in _COUNTERS.items():
             increase = worker.counters.counts[name] - self._counted.get(name, 0)
             self._counted[name] = worker.counters.counts[name]

@@ -25,6 +25,7 @@ from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.kafka.backfill_topic import RequestFollower
 from tidegate.producer.metrics import producer_metrics
 from tidegate.producer.observer import Observer
+from tidegate.producer.retried_faults import ERRORS_PATH, RetriedFaults
 from tidegate.producer.spanner.table_reads import SpannerChunkReads
 from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.producer.translation.filtering import FilteringTranslator
@@ -55,9 +56,11 @@ def run(config: ProducerConfig) -> None:
     """
     structlog.contextvars.bind_contextvars(worker=config.worker, prefix=config.prefix)
     _log.info("accelerator", state=describe_accelerator())
-    metrics, health = producer_metrics(), Health()
-    with ExitStack() as exits, serve_status(config, registry=metrics.registry, health=health):
-        worker = start(config, metrics=metrics, health=health, exits=exits)
+    metrics, health, faults = producer_metrics(), Health(), RetriedFaults()
+    pages = {ERRORS_PATH: faults.as_json}
+    served = serve_status(config, registry=metrics.registry, health=health, pages=pages)
+    with ExitStack() as exits, served:
+        worker = start(config, metrics=metrics, health=health, faults=faults, exits=exits)
 
         def on_signal(number: int, _frame: object) -> None:
             signal.signal(number, signal.SIG_DFL)
@@ -70,12 +73,17 @@ def run(config: ProducerConfig) -> None:
 
 
 def start(
-    config: ProducerConfig, *, metrics: ProducerMetrics, health: Health, exits: ExitStack
+    config: ProducerConfig,
+    *,
+    metrics: ProducerMetrics,
+    health: Health,
+    exits: ExitStack,
+    faults: RetriedFaults | None = None,
 ) -> FleetWorker:
     """Return a worker, ready to run; topics and schemas exist when this returns.
 
-    `exits` closes what the worker reads from.  Raises ConfigError and UnreachableError;
-    `docs/operations.md` lists them.
+    `exits` closes what the worker reads from; `faults` gets what it retries.
+    Raises ConfigError and UnreachableError; `docs/operations.md` lists them.
     """
     found = exits.enter_context(closing(find_environment(config)))
     parts = prepare(config, found)
@@ -95,6 +103,7 @@ def start(
             # How long files are kept is the choice of their owner, and not known here.
             retention_us=found.source.description.retention_us if files is None else math.inf,
             files=files,
+            faults=faults,
         ),
     )
     fleet_worker.attach(parts.membership(fleet_worker))

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tidegate.lineage.fleet_status import PartitionCondition
 from tidegate.producer.commands.status import lag_s
-from tidegate.schemas.instants import NS_PER_US, format_rfc3339
+from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,8 @@ def status_table(found: StreamStatus, *, slowest: int) -> RenderableType:
         parts.append(_gaps(fleet))
     if found.workers:
         parts.append(_metrics(found.workers))
+        if any(one.retried for one in found.workers):
+            parts.append(_retried(found.workers, slowest))
     return Group(*parts)
 
 
@@ -175,3 +177,28 @@ def _metrics(workers: Sequence[WorkerCounts]) -> Table:
         shown.append("unknown" if left_s is None else f"{left_s / _S_PER_HOUR:.1f} h")
         table.add_row(escape(f"{one.address}: {one.error}" if one.error else one.address), *shown)
     return table
+
+
+def _retried(workers: Sequence[WorkerCounts], rows_max: int) -> Table:
+    """Return what workers have retried since they started, the newest first."""
+    table = Table("times", "first", "last", "error", "of", "what, and what to do", title="Retried")
+    found = [(one, worker) for worker in workers for one in worker.retried or ()]
+    found.sort(key=lambda pair: -pair[0].last_us)
+    for one, worker in found[:rows_max]:
+        table.add_row(
+            f"{one.count:,}",
+            *(_second(us) for us in (one.first_us, one.last_us)),
+            escape(one.error),
+            escape(one.subject or worker.address),
+            escape(one.text if one.remedy in one.text else f"{one.text}. {one.remedy}"),
+        )
+    left = len(found) - rows_max
+    dropped = sum(worker.retried_dropped for worker in workers)
+    captions = [f"{left} more: --slowest, or --json"] if left > 0 else []
+    captions += [f"{dropped} older ones were dropped"] if dropped else []
+    table.caption = "; ".join(captions) or None
+    return table
+
+
+def _second(us: int) -> str:
+    return format_rfc3339(us // US_PER_SECOND * US_PER_SECOND * NS_PER_US)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.progress import TopicTotals
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tidegate.producer.core.stream_partition import Publication, StreamPartition
 
 __all__ = ["Counters"]
+
+_NOTICED_MAX = 1_000
 
 _COUNTED = (
     "committed",
@@ -41,6 +43,14 @@ class Counters:
         """What was committed, per topic; without checksums."""
         self.parked: Counter[tuple[str, str]] = Counter()
         """Changes that were committed to the dead-letter topic, by data topic and reason."""
+
+        self.noticed: deque[tuple[str, str]] = deque(maxlen=_NOTICED_MAX)
+        """Counts that no event shows, with the token; the observer of the worker empties it."""
+
+    def notice(self, name: str, token: str) -> None:
+        """Count what concerns one stream partition, and that it did."""
+        self.counts[name] += 1
+        self.noticed.append((name, token))
 
     def add(
         self, tokens: Mapping[str, StreamPartition], publications: Mapping[str, Publication]

@@ -128,7 +128,7 @@ class Queries:
             query_id = partition.query_id
             if query_id is not None:
                 self._stalls.forget(query_id)
-                self._counters.counts["stalled"] += 1
+                self._counters.notice("stalled", partition.child.token)
                 effects.append(do.StopQuery(partition.child.token, query_id))
                 partition.fail_query(now_us)
         return effects
@@ -160,7 +160,7 @@ class Queries:
         """End a running query that the service ended with OK."""
         self._forget(partition)
         if not partition.end_query(now_us, had_end=self._window_us is not None):
-            self._counters.counts["unproven_finish"] += 1
+            self._counters.notice("unproven_finish", partition.child.token)
 
     def publish_sources(
         self, published: Iterable[tuple[str, int]], find: Callable[[str], StreamPartition | None]

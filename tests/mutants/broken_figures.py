@@ -1,11 +1,13 @@
-"""Parts that are broken on purpose: what operators are shown of slots, sinks and batches."""
+"""Parts that are broken on purpose: what operators are shown of slots, sinks, batches, retries."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.producer.retried_faults import RetriedFaults
 from tidegate.spark_consumer.batch.batch_figures import BatchFigures, RecentFigures
 from tidegate.spark_consumer.batch.sink_work import SinkWork
 
@@ -13,6 +15,7 @@ __all__ = ["BROKEN_FIGURES"]
 
 _FRONTIER = "tests/unit/tidegate/lineage/test_frontier.py"
 _QUERY = "tests/unit/spark_consumer/library/test_query.py"
+_RETRIED = "tests/unit/producer/test_retried_faults.py"
 _WORK = "tests/unit/spark_consumer/batch/test_sink_work.py"
 
 _fold_one: Any = Frontier._fold_one
@@ -31,7 +34,30 @@ def _all_so_far(self: SinkWork, _after: int, _through: int) -> int:
     return sum(self._unmerged.values())
 
 
+_note: Any = RetriedFaults.note
+
+
+def _since_the_last_one(self: RetriedFaults, error: str, subject: str, **fields: Any) -> None:
+    _note(self, error, subject, **fields)
+    self._found[error, subject] = replace(self._found[error, subject], first_us=fields["at_us"])
+
+
+def _drop_the_newest(self: RetriedFaults, error: str, subject: str, **fields: Any) -> None:
+    if len(self._found) < self._entries_max or (error, subject) in self._found:
+        _note(self, error, subject, **fields)
+
+
 BROKEN_FIGURES = (
+    UnitMutant(
+        "a retried fault that begins again each time",
+        (f"{_RETRIED}::test_equal_faults_of_an_object_are_one_entry_with_first_and_last_time",),
+        ((RetriedFaults, "note", _since_the_last_one),),
+    ),
+    UnitMutant(
+        "a full list of retried faults that takes no other",
+        (f"{_RETRIED}::test_the_list_is_bounded_and_keeps_what_was_seen_last",),
+        ((RetriedFaults, "note", _drop_the_newest),),
+    ),
     UnitMutant(
         "a worker that announces to a slot taken for its owner",
         (f"{_FRONTIER}::test_the_worker_of_a_slot_wrote_its_newest_heartbeat",),

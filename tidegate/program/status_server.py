@@ -1,4 +1,7 @@
-"""A small HTTP server: `/metrics` for Prometheus, `/healthz` and `/readyz` for a supervisor."""
+"""A small HTTP server: `/metrics` for Prometheus, `/healthz` and `/readyz` for a supervisor.
+
+A program may serve pages of JSON beside them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from prometheus_client import make_wsgi_app
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
     from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["StatusServer", "serve_status"]
 
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
+_JSON = ("Content-Type", "application/json")
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -55,9 +59,19 @@ class StatusServer:
     """Serves from a thread of its own until it is closed."""
 
     def __init__(
-        self, host: str, port: int, *, registry: CollectorRegistry, health: Health
+        self,
+        host: str,
+        port: int,
+        *,
+        registry: CollectorRegistry,
+        health: Health,
+        pages: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """Start to serve; port 0 takes a free one.  Raises ConfigError for a port that is taken."""
+        """Start to serve; port 0 takes a free one.  Raises ConfigError for a port that is taken.
+
+        `pages` return JSON, by their paths; any thread may call them.
+        """
+        self._pages = dict(pages or {})
         self._metrics = make_wsgi_app(registry)
         self._health = health
         try:
@@ -108,20 +122,28 @@ class StatusServer:
                 status, text = _status(self._health.fault)
             case "/readyz":
                 status, text = _status(self._health.not_ready, warning=self._health.warning)
+            case path if path in self._pages:
+                start_response("200 OK", [_JSON])
+                return [f"{self._pages[path]()}\n".encode()]
             case _:
-                status, text = "404 Not Found", "try /metrics, /healthz or /readyz"
+                known = ", ".join(["/metrics", *self._pages, "/healthz"])
+                status, text = "404 Not Found", f"try {known} or /readyz"
         start_response(status, [_TEXT])
         return [f"{text}\n".encode()]
 
 
 def serve_status(
-    settings: StreamSettings, *, registry: CollectorRegistry, health: Health
+    settings: StreamSettings,
+    *,
+    registry: CollectorRegistry,
+    health: Health,
+    pages: Mapping[str, Callable[[], str]] | None = None,
 ) -> AbstractContextManager[object]:
     """Serve while the context lasts, if the settings name a port.  Raises ConfigError."""
     if not settings.metrics_port:
         return nullcontext()
     return StatusServer(
-        settings.metrics_host, settings.metrics_port, registry=registry, health=health
+        settings.metrics_host, settings.metrics_port, registry=registry, health=health, pages=pages
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +25,7 @@ from tidegate.producer.errors import PositionExpired, QueryInterrupted, TokenRef
 from tidegate.producer.metrics import producer_metrics
 from tidegate.producer.observer import Observer
 from tidegate.producer.records import HeartbeatRecord
+from tidegate.producer.retried_faults import RetriedFaults
 from tidegate.program.health import Health
 from tidegate.schemas.progress import TopicTotals
 
@@ -43,11 +45,13 @@ def slot(*parked_keys):
 
 def core(
     *, counts=None, published=None, watermark_us=None, stopped=None, states=None, parked=None,
-    slots=None, is_paused=False, is_draining=False,
+    slots=None, is_paused=False, is_draining=False, noticed=(),
 ):  # fmt: skip
     """Return what the observer looks at."""
     counted = counts or dict.fromkeys(COUNTED, 0)
-    counters = SimpleNamespace(counts=counted, published=published or {}, parked=parked or {})
+    counters = SimpleNamespace(
+        counts=counted, published=published or {}, parked=parked or {}, noticed=deque(noticed)
+    )
     return SimpleNamespace(
         counters=counters,
         slots=slots or {},
@@ -262,3 +266,18 @@ def test_figures_of_files_are_counted_and_shown():
     observe._set_gauges(core())
     assert (value("files_unread"), value("files_open_seconds")) == (0, 0)
     assert value("retention_headroom_seconds") == math.inf
+
+
+def test_what_is_retried_is_listed_with_what_the_core_noticed():
+    faults = RetriedFaults()
+    observer = Observer(
+        producer_metrics(), bytes_in_flight=lambda: 0, health=Health(), retention_us=DAY_US,
+        faults=faults,
+    )  # fmt: skip
+    worker = core(noticed=[("stalled", "t"), ("stalled", "t")])
+    observer(QueryFailed("t", 1, QueryInterrupted("x", code="UNAVAILABLE")), worker)
+    observer._set_gauges(worker)
+    observer._set_gauges(worker)
+
+    found = {(one.error, one.subject): one.count for one in faults.listed()}
+    assert found == {("QueryInterrupted UNAVAILABLE", "t"): 1, ("silent query", "t"): 2}

@@ -99,5 +99,7 @@ def test_json_has_all_of_it_with_lags():
             "stopped": 0,
             "retention_headroom_s": 3_600.5,
             "error": "",
+            "retried": None,
+            "retried_dropped": 0,
         }
     ]

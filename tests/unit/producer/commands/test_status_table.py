@@ -21,6 +21,7 @@ from tidegate.producer.commands.worker_counts import WorkerCounts
 from tidegate.producer.datastream.errors import MissingSortKey
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source.tokens import object_token
+from tidegate.producer.retried_faults import RetriedFault
 from tidegate.schemas.progress import ControlState, PartitionGap, StreamControl
 
 FLEET = FleetStatus(
@@ -78,6 +79,29 @@ def test_the_state_stands_there_with_since_when():
     paused = replace(STATUS, fleet=replace(FLEET, control=control), since_us=60_000_000)
     text = " ".join(printed(paused).split())
     assert "since 1970-01-01T00:01:00Z (paused by Ann at 1970-01-01T00:01:00Z)" in text
+
+
+def test_what_workers_retry_is_listed_the_newest_first():
+    minute_us = 60_000_000
+    retried = (
+        RetriedFault("QueryInterrupted UNAVAILABLE", "t [1]", 1_234, 0, 3 * minute_us, "x", "Wait"),
+        RetriedFault("transaction aborted", "", 2, 0, minute_us, "it failed. Wait", "Wait"),
+    )
+    workers = (
+        WorkerCounts("a:1", retried=retried, retried_dropped=5),
+        WorkerCounts("b:2", retried=(replace(retried[0], subject="u", last_us=2 * minute_us),)),
+    )
+    lines = printed(replace(STATUS, workers=workers), width=200)
+    text = " ".join(lines.partition("Retried")[2].split())
+    first = "1,234 │ 1970-01-01T00:00:00Z │ 1970-01-01T00:03:00Z │ QueryInterrupted UNAVAILABLE │"
+    assert f"{first} t [1] │ x. Wait" in text
+    assert text.index("t [1]") < text.index("│ u │") < text.index("│ a:1 │ it failed. Wait │")
+    assert "5 older ones were dropped" in text
+
+    shown = printed(replace(STATUS, workers=workers), slowest=1, width=200).partition("Retried")[2]
+    assert "2 more: --slowest, or --json" in " ".join(shown.split())
+    quiet = printed(replace(STATUS, workers=(WorkerCounts("a:1", retried=()),)))
+    assert "Retried" not in quiet
 
 
 def test_workers_are_listed_with_what_they_own():

@@ -9,6 +9,7 @@ import pytest
 
 from tidegate.producer.commands.worker_counts import WorkerCounts, ask_worker
 from tidegate.producer.metrics import producer_metrics
+from tidegate.producer.retried_faults import ERRORS_PATH, RetriedFaults
 from tidegate.program.health import Health
 from tidegate.program.metrics import Metric, Metrics
 from tidegate.program.status_server import StatusServer
@@ -31,6 +32,18 @@ def test_the_gauges_of_a_worker_are_read():
     with StatusServer("127.0.0.1", 0, registry=metrics.registry, health=Health()) as server:
         address = f"127.0.0.1:{server.port}"
         assert ask_worker(address) == WorkerCounts(address, 3, 2, 1, 5, 4, 7.5)
+
+
+def test_what_a_worker_retries_is_read_beside_them():
+    metrics, faults = producer_metrics(), RetriedFaults(entries_max=1)
+    for subject in ("t", "u"):
+        faults.note("QueryInterrupted", subject, text="away", remedy="Wait", at_us=7)
+    pages = {ERRORS_PATH: faults.as_json}
+    with StatusServer(
+        "127.0.0.1", 0, registry=metrics.registry, health=Health(), pages=pages
+    ) as server:
+        found = ask_worker(f"127.0.0.1:{server.port}")
+    assert (found.retried, found.retried_dropped) == (faults.listed(), 1)
 
 
 def test_where_nothing_expires_no_time_is_left():

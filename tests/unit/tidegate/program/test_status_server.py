@@ -48,6 +48,17 @@ def test_a_scrape_shows_what_was_measured(server, metrics):
     assert "tidegate_build_info{version=" in text
 
 
+def test_a_page_of_the_program_is_json(metrics, health):
+    pages = {"/errors": lambda: '{"retried": []}'}
+    with StatusServer(
+        "127.0.0.1", 0, registry=metrics.registry, health=health, pages=pages
+    ) as server:
+        assert get(server.port, "/errors") == (200, '{"retried": []}\n')
+        assert get(server.port, "/else") == (
+            404, "try /metrics, /errors, /healthz or /readyz\n",
+        )  # fmt: skip
+
+
 def test_probes_answer_as_the_loop_says(server, health):
     assert get(server.port, "/healthz") == (200, "ok\n")
     assert get(server.port, "/readyz") == (503, "starting\n")

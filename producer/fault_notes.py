@@ -1,0 +1,86 @@
+"""Which events of a worker are faults that it retries, and what an operator does about each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.producer.core.events import (
+    CommitOutcomeUnknown,
+    CommitUnanswered,
+    QueryFailed,
+    TransactionAborted,
+)
+from tidegate.producer.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidegate.producer.core.events import DeliveryFailure, Event
+    from tidegate.producer.retried_faults import RetriedFaults
+
+__all__ = ["note_event", "note_silent"]
+
+_QUERY = (
+    "Nothing if it passes: the query is repeated from where it was. If it goes on, look at "
+    "Spanner, its quotas and the network"
+)
+_DELIVERY = (
+    "Nothing if it passes: the records are published again. If it goes on, look at the broker and "
+    "the topic"
+)
+_COMMIT = (
+    "Nothing if it passes: what was published is found out from the log. If it goes on, look at "
+    "the brokers"
+)
+_SILENT = {
+    "stalled": (
+        "silent query",
+        "nothing came for ten heartbeat intervals",
+        "Nothing, unless it goes on: then look at Spanner and at the load of the worker",
+    ),
+    "unproven_finish": (
+        "query without children",
+        "a query ended with OK and named no child",
+        "Nothing, unless the watermark stands still: then report it",
+    ),
+}
+
+
+def note_event(faults: RetriedFaults, event: Event, *, at_us: int) -> None:
+    """Count an event if it is a fault that is retried."""
+    match event:
+        case QueryFailed() if event.error.retriable:
+            error = event.error
+            code = f" {error.code}" if isinstance(error, QueryError) else ""
+            faults.note(
+                f"{type(error).__name__}{code}",
+                event.token,
+                text=str(error),
+                remedy=error.hint or _QUERY,
+                at_us=at_us,
+            )
+        case TransactionAborted():
+            text, topic = _delivery(event.reason, event.failure)
+            faults.note("transaction aborted", topic, text=text, remedy=_DELIVERY, at_us=at_us)
+        case CommitUnanswered():
+            faults.note(
+                "commit without an answer", "", text=event.reason, remedy=_COMMIT, at_us=at_us
+            )
+        case CommitOutcomeUnknown():
+            text, topic = _delivery(event.reason, event.failure)
+            faults.note("commit of unknown outcome", topic, text=text, remedy=_COMMIT, at_us=at_us)
+        case _:
+            pass
+
+
+def note_silent(faults: RetriedFaults, found: Iterable[tuple[str, str]], *, at_us: int) -> None:
+    """Count what the core has noticed without an event: pairs of `Counters.noticed`."""
+    for name, token in found:
+        error, text, remedy = _SILENT[name]
+        faults.note(error, token, text=text, remedy=remedy, at_us=at_us)
+
+
+def _delivery(reason: str, failure: DeliveryFailure | None) -> tuple[str, str]:
+    if failure is None:
+        return reason, ""
+    return f"{failure.reason} ({failure.size_bytes} bytes)", failure.topic
