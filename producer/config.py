@@ -228,8 +228,14 @@ class ProducerConfig(StreamSettings):
     value_format: Literal["avro", "json"] = Field(
         default="avro", description=(
             "How values are written: in Avro, framed, under schemas of the registry; or as JSON "
-            "text, with the envelopes `debezium` and `datastream`. Keys are in Avro in either "
-            "case. Fixed when the stream begins"
+            "text, with the envelopes `debezium` and `datastream`. Fixed when the stream begins"
+        ),
+    )  # fmt: skip
+    key_format: Literal["avro", "json"] = Field(
+        default="avro", description=(
+            "How keys are written: in Avro, framed; or as JSON text, as Debezium's JSON converter "
+            "without schemas does, with `envelope` `debezium` and `value_format` `json`. Fixed "
+            "when the stream begins"
         ),
     )  # fmt: skip
     tombstones: bool = Field(
@@ -394,6 +400,11 @@ class ProducerConfig(StreamSettings):
             raise ValueError(
                 'value_format: "json" needs envelope "debezium" or "datastream"; this one is '
                 f'"{self.envelope}"'
+            )
+        if self.key_format == "json" and (self.envelope, self.value_format) != ("debezium", "json"):
+            raise ValueError(
+                'key_format: "json" needs envelope "debezium" and value_format "json"; these are '
+                f'"{self.envelope}" and "{self.value_format}"'
             )
         if self.transaction_timeout_ms <= self.commit_interval_ms:
             raise ValueError("transaction_timeout_ms: must be longer than commit_interval_ms")

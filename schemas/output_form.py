@@ -16,12 +16,13 @@ from tidegate.schemas.topic_template import SETTING as TEMPLATE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Envelope", "OutputForm", "ValueFormat", "left_out", "recorded_form"]
+__all__ = ["Envelope", "KeyFormat", "OutputForm", "ValueFormat", "left_out", "recorded_form"]
 
 _TOMBSTONES = f"{PRODUCER_FILTER}tombstones="
 _ENVELOPE = f"{PRODUCER_FILTER}envelope="
 _FORMAT = f"{PRODUCER_FILTER}value_format="
-_SETTINGS = (_TOMBSTONES, _ENVELOPE, _FORMAT, f"{PRODUCER_FILTER}{TEMPLATE}=")
+_KEY_FORMAT = f"{PRODUCER_FILTER}key_format="
+_SETTINGS = (_TOMBSTONES, _ENVELOPE, _FORMAT, _KEY_FORMAT, f"{PRODUCER_FILTER}{TEMPLATE}=")
 
 
 class Envelope(StrEnum):
@@ -46,6 +47,15 @@ class ValueFormat(StrEnum):
     """One JSON object as text, without a frame; possible for events of other products."""
 
 
+class KeyFormat(StrEnum):
+    """How a key is written."""
+
+    AVRO = "avro"
+    """Framed, under a schema of the registry."""
+    JSON = "json"
+    """One JSON object as text, without a frame; possible where values are Debezium's in JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutputForm:
     """What data topics hold beside, and in place of, the records of every stream."""
@@ -57,6 +67,8 @@ class OutputForm:
 
     value_format: ValueFormat = ValueFormat.AVRO
 
+    key_format: KeyFormat = KeyFormat.AVRO
+
     @property
     def described(self) -> tuple[str, ...]:
         """What `StreamStarted.filters` says of it; nothing for the defaults."""
@@ -66,6 +78,7 @@ class OutputForm:
             (f"{_ENVELOPE}{self.envelope}",) * is_other
             + (f"{_TOMBSTONES}true",) * self.tombstones
             + (f"{_FORMAT}{self.value_format}",) * is_json
+            + (f"{_KEY_FORMAT}{self.key_format}",) * (self.key_format is KeyFormat.JSON)
         )
 
     @classmethod
@@ -77,7 +90,8 @@ class OutputForm:
         named = set(filters)
         envelope = next((e for e in Envelope if f"{_ENVELOPE}{e}" in named), Envelope.TIDEGATE)
         value_format = next((f for f in ValueFormat if f"{_FORMAT}{f}" in named), ValueFormat.AVRO)
-        return cls(f"{_TOMBSTONES}true" in named, envelope, value_format)
+        key_format = next((f for f in KeyFormat if f"{_KEY_FORMAT}{f}" in named), KeyFormat.AVRO)
+        return cls(f"{_TOMBSTONES}true" in named, envelope, value_format, key_format)
 
 
 def recorded_form(filters: Iterable[str]) -> Mapping[str, str]:
@@ -89,6 +103,7 @@ def recorded_form(filters: Iterable[str]) -> Mapping[str, str]:
         "envelope": str(Envelope.TIDEGATE),
         "tombstones": "false",
         "value_format": str(ValueFormat.AVRO),
+        "key_format": str(KeyFormat.AVRO),
     }
     for one in filters:
         for name in found:

@@ -22,6 +22,7 @@ _JSON = "application/json"
 _JSON_SUMMARY = (
     "JSON with the fields of this schema; docs/protocol.md, 3.9 and 3.10, has the types."
 )
+_JSON_KEY = " The key is JSON, too."
 _BINDING = "0.5.0"
 _HEADERS = {
     "type": "object",
@@ -79,7 +80,11 @@ def asyncapi(config: ProducerConfig, topics: Sequence[StreamTopic]) -> dict[str,
         },
         "components": {
             "messages": {
-                ids[one.topic]: _message(one, is_json=config.value_format == "json")
+                ids[one.topic]: _message(
+                    one,
+                    is_json=config.value_format == "json",
+                    has_json_key=config.key_format == "json",
+                )
                 for one in topics
             }
         },
@@ -124,15 +129,16 @@ def _channel(one: StreamTopic, name: str, *, tombstones: bool) -> dict[str, Any]
     }
 
 
-def _message(one: StreamTopic, *, is_json: bool) -> dict[str, Any]:
+def _message(one: StreamTopic, *, is_json: bool, has_json_key: bool) -> dict[str, Any]:
     """Describe the messages of a topic; those of a data topic may be JSON without a schema id."""
+    summary = _JSON_SUMMARY + (_JSON_KEY if has_json_key else "")
     headers = {} if one.table is None else {"headers": _HEADERS}
     is_json = is_json and one.table is not None
     schema_id = {"schemaIdLocation": "payload", "schemaIdPayloadEncoding": "confluent"}
     return {
         "name": str(one.value.schema["name"]),
         "contentType": _JSON if is_json else "application/vnd.apache.avro",
-        **({"summary": _JSON_SUMMARY} if is_json else {}),
+        **({"summary": summary} if is_json else {}),
         **headers,
         "payload": {"schemaFormat": _AVRO, "schema": one.value.schema},
         "bindings": {

@@ -238,6 +238,7 @@ def make_registrar(config: ProducerConfig, found: Environment) -> TableRegistrar
             database=config.database,
             change_stream=config.change_stream,
             value_format=form_of_output(config).value_format,
+            key_format=form_of_output(config).key_format,
         ),
     )
 

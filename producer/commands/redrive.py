@@ -156,14 +156,21 @@ def _report(
 
 def _left(key: ParkedKey, found: Environment) -> LeftKey:
     commit_timestamp_us = OrderKey.decode(key.first).commit_timestamp_us
-    schema_id, body = unframe(key.name.key)
-    schema = fastavro.parse_schema(found.registry.schema(schema_id))
-    decoded = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
     return LeftKey(
         topic=key.name.topic,
-        key=json.dumps(decoded, default=str, ensure_ascii=False)[:_KEY_SHOWN_MAX],
+        key=_shown_key(key.name.key, found)[:_KEY_SHOWN_MAX],
         changes=key.changes,
         first_commit_timestamp=format_rfc3339(commit_timestamp_us * NS_PER_US),
         reason=key.reason,
         error=key.error,
     )
+
+
+def _shown_key(key: bytes, found: Environment) -> str:
+    """Return a key as JSON; a framed one begins with a zero byte."""
+    if key.startswith(b"{"):
+        return key.decode()
+    schema_id, body = unframe(key)
+    schema = fastavro.parse_schema(found.registry.schema(schema_id))
+    decoded = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+    return json.dumps(decoded, default=str, ensure_ascii=False)

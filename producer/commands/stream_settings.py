@@ -10,7 +10,7 @@ from tidegate.producer.record_filter import MOD_TYPES, RecordFilter
 from tidegate.schemas.change_schema import RESERVED_HINT
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.flat_schema import reserved_names
-from tidegate.schemas.output_form import Envelope, OutputForm, ValueFormat
+from tidegate.schemas.output_form import Envelope, KeyFormat, OutputForm, ValueFormat
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def form_of_output(config: ProducerConfig) -> OutputForm:
         tombstones=config.tombstones,
         envelope=Envelope(config.envelope),
         value_format=ValueFormat(config.value_format),
+        key_format=KeyFormat(config.key_format),
     )
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tidegate.producer.translation.avro_fields import FieldWriter
     from tidegate.schemas.tables import ColumnType
 
-__all__ = ["JsonField", "debezium_field", "json_field"]
+__all__ = ["JsonField", "debezium_field", "json_field", "json_key_field"]
 
 JsonField: TypeAlias = Callable[[Any], str]
 """From a JSON value, null included, to its text in an event; raises SchemaError if unfit."""
@@ -69,6 +69,27 @@ def json_field(column_type: ColumnType, envelope: Envelope) -> JsonField:
 
     def field(value: Any) -> str:
         return _NULL_TEXT if value is None else write(value)
+
+    return field
+
+
+def json_key_field(column_type: ColumnType) -> JsonField:
+    """Return what writes a column of a key as JSON, as Debezium's rows have it.
+
+    A value has one text, however the service writes it.  Raises SchemaError for a type without one.
+    """
+    if not is_text(column_type):
+        return json_field(column_type, Envelope.DEBEZIUM)
+    convert, code = converter(column_type, TimestampForm.STRING), column_type.code
+    is_decimal = code == "NUMERIC" and column_type.annotation != "PG_NUMERIC"
+
+    def field(value: Any) -> str:
+        if value is None:
+            return _NULL_TEXT
+        found = convert(value)
+        if code == "DATE":
+            return date_text(found)
+        return quoted(_decimal(found) if is_decimal else found)
 
     return field
 

@@ -3,7 +3,8 @@
 An event is one or two rows and facts about the change.  Rows in Avro are compiled by shape, as in
 `change_writer`; the facts are one mapping for both formats, written under their part of the value
 schema.  Every event is a function of its change and these schemas: no clock is in it, so a change
-that is read again has the same bytes.  Keys are those of every other envelope, in either format.
+that is read again has the same bytes.  Keys are those of every other envelope, in either format,
+unless they are to be JSON as well.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from tidegate.producer.translation.change_writer import ChangeWriter
-from tidegate.producer.translation.event_fields import json_field
+from tidegate.producer.translation.event_fields import json_field, json_key_field
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.output_form import Envelope, ValueFormat
+from tidegate.schemas.output_form import Envelope, KeyFormat, ValueFormat
 from tidegate.schemas.progress import TimestampForm
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class EventForm:
     database: str = ""
     change_stream: str = ""
     value_format: ValueFormat = ValueFormat.AVRO
+    key_format: KeyFormat = KeyFormat.AVRO
+    """JSON where values are, too."""
 
     @property
     def stream_path(self) -> str:
@@ -77,6 +80,8 @@ class EventWriter(ChangeWriter):
         )
         if self._form.value_format is ValueFormat.JSON:
             self._texts = {c.name: json_field(c.type, self.envelope) for c in table.columns}
+        if self._form.key_format is KeyFormat.JSON:
+            self._key_texts = {c.name: json_key_field(c.type) for c in table.key_columns}
 
     def write_events(self, record: DataChangeRecord, token: str) -> list[tuple[bytes, bytes]]:
         """Return the keys and values of a record's changes, in their order.
@@ -91,6 +96,21 @@ class EventWriter(ChangeWriter):
             write(record.mod_type, mod, self._facts_of_mod(of_record, record.mod_type, mod, number))
             for number, mod in numbered
         ]
+
+    def key(self, keys: Mapping[str, Any]) -> bytes:
+        """Return the key of a change, framed in Avro or as JSON.
+
+        Equal keys have equal bytes in either: they decide the topic partition.  Raises as
+        `ChangeWriter.key` does.
+        """
+        if self._form.key_format is KeyFormat.AVRO:
+            return super().key(keys)
+        self._require_primary_key(keys)
+        columns = [f"{json.dumps(name)}:{self._key_texts[name](keys[name])}" for name in self._keys]
+        try:
+            return f"{{{','.join(columns)}}}".encode()
+        except UnicodeEncodeError as error:
+            raise SchemaError("a text that is not Unicode", cause=str(error)[:200]) from error
 
     # ------------------------------------------------------------ what an envelope defines
 

@@ -40,7 +40,12 @@ STREAMS = {
     "stream": {"ENVELOPE": "datastream"},
     "streamj": {"ENVELOPE": "datastream", "VALUE_FORMAT": "json", "TOMBSTONES": "true"},
     "dbz": {"ENVELOPE": "debezium", "TOMBSTONES": "true"},
-    "dbzj": {"ENVELOPE": "debezium", "VALUE_FORMAT": "json"},
+    "dbzj": {
+        "ENVELOPE": "debezium",
+        "VALUE_FORMAT": "json",
+        "KEY_FORMAT": "json",
+        "TOMBSTONES": "true",
+    },
 }
 
 
@@ -85,7 +90,7 @@ def found(tmp_path_factory):
             results[prefix, "asyncapi"] = run_command(programs, "schemas", "asyncapi").stdout
             results[prefix, "other"] = run_command(
                 programs, "check", TIDEGATE_PRODUCER_ENVELOPE="tidegate",
-                TIDEGATE_PRODUCER_VALUE_FORMAT="avro",
+                TIDEGATE_PRODUCER_VALUE_FORMAT="avro", TIDEGATE_PRODUCER_KEY_FORMAT="avro",
             )  # fmt: skip
             if number in {0, 2}:
                 results[prefix, "consumer"] = consume(programs)
@@ -185,8 +190,15 @@ def test_debeziums_values_hold_both_rows(found):
     assert [event["after"] for event in in_json] == [event["after"] for event in events]
 
 
+def test_keys_are_json_where_they_are_to_be(found):
+    keys = [json.loads(message.key()) for message, _ in found["dbzj"]]
+    assert sorted(key["Id"] for key in keys) == [1, 1, 1, 1, 2, 3]
+    assert {tuple(key) for key in keys} == {("Id",)}
+    assert {message.key()[:1] for message, _ in found["streamj"]} == {b"\0"}
+
+
 def test_tombstones_follow_deletes_in_each_format(found):
-    for prefix in ("streamj", "dbz"):
+    for prefix in ("streamj", "dbz", "dbzj"):
         nulls = [message for message, value in found[prefix] if value is None]
         deletes = [
             message

@@ -78,6 +78,8 @@ def test_it_shows_what_is_open_in_kafka_and_what_is_queued_in_the_worker(status)
     assert found["lag_s"] >= 0
     assert found["stream"].endswith("/changeStreams/Feed")
     assert (found["state"], found["members"]) == ("Running", ["w1"])
+    assert found["since_us"] is not None
+    assert found["workers"][0]["retried"] is not None
     (worker,) = found["workers"]
     assert (worker["paused"], worker["stopped"], worker["error"]) == (0, 0, "")
 

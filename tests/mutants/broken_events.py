@@ -8,15 +8,20 @@ from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.records import DataChangeRecord
+from tidegate.producer.translation import event_writer
 from tidegate.producer.translation.debezium_writer import DebeziumWriter
+from tidegate.producer.translation.event_fields import JsonField, json_field
 from tidegate.producer.translation.event_writer import EventWriter
 from tidegate.schemas import datastream_event
+from tidegate.schemas.output_form import Envelope
+from tidegate.schemas.tables import ColumnType
 from tidegate.spark_consumer.core import readable_stream
 
 __all__ = ["BROKEN_EVENTS"]
 
 _FOLDER = "tests/unit/producer/translation"
 _WRITER = f"{_FOLDER}/test_event_writer.py"
+_DEBEZIUM = f"{_FOLDER}/test_debezium_writer.py"
 _READABLE = "tests/unit/spark_consumer/core/test_readable_stream.py"
 
 _event_id = datastream_event._event_id
@@ -34,6 +39,10 @@ def _an_id_of_the_commit(stream: str, commit_us: int, transaction: str, _sequenc
 
 def _read_now(self: DebeziumWriter, record: DataChangeRecord, token: str) -> Mapping[str, Any]:
     return {**_facts_of_record(self, record, token), "read_at_timestamp": next(_read)}
+
+
+def _key_as_it_came(column_type: ColumnType) -> JsonField:
+    return json_field(column_type, Envelope.DEBEZIUM)
 
 
 def _all_captured(self: EventWriter, captured: Mapping[str, Any]) -> list[str]:
@@ -69,5 +78,10 @@ BROKEN_EVENTS = (
         "an envelope that the consumer does not know, read as ours",
         (f"{_READABLE}::test_a_stream_of_another_envelope_is_named",),
         ((readable_stream, "recorded_form", _flat_alone),),
+    ),
+    UnitMutant(
+        "a key in JSON as the service wrote it",
+        (f"{_DEBEZIUM}::test_equal_keys_are_equal_bytes_however_the_service_writes_them",),
+        ((event_writer, "json_key_field", _key_as_it_came),),
     ),
 )

@@ -207,6 +207,18 @@ def test_json_needs_an_envelope_that_is_made_for_it():
     assert "datastream" in faults(envelope="other")
 
 
+def test_keys_are_json_only_beside_debeziums_values_in_json():
+    both = {"envelope": "debezium", "value_format": "json"}
+    assert load(**both).key_format == "avro"
+    assert load(**both, key_format="json").key_format == "json"
+    expected = 'key_format: "json" needs envelope "debezium" and value_format "json"; these are '
+    assert f'{expected}"debezium" and "avro"' in faults(envelope="debezium", key_format="json")
+    assert f'{expected}"datastream" and "json"' in faults(
+        envelope="datastream", value_format="json", key_format="json"
+    )
+    assert "key_format" in faults(**both, key_format="json_schema")
+
+
 def test_parking_needs_progress_records_that_hold_parked_keys():
     assert load().poison == "stop"
     assert load(poison="park").poison == "park"

@@ -6,6 +6,7 @@ import pytest
 
 from tidegate.schemas.output_form import (
     Envelope,
+    KeyFormat,
     OutputForm,
     ValueFormat,
     left_out,
@@ -25,6 +26,9 @@ FORMS = {
         "producer.envelope=datastream",
         "producer.value_format=json",
     ),
+    OutputForm(
+        envelope=Envelope.DEBEZIUM, value_format=ValueFormat.JSON, key_format=KeyFormat.JSON
+    ): ("producer.envelope=debezium", "producer.value_format=json", "producer.key_format=json"),
 }
 
 
@@ -51,7 +55,9 @@ def test_the_template_of_topic_names_leaves_nothing_out():
 
 
 def test_every_setting_of_the_form_is_known_with_its_value():
-    defaults = {"envelope": "tidegate", "tombstones": "false", "value_format": "avro"}
+    defaults = {
+        "envelope": "tidegate", "tombstones": "false", "value_format": "avro", "key_format": "avro",
+    }  # fmt: skip
     assert recorded_form(()) == defaults
     assert recorded_form(("producer.envelope=later", "producer.tombstones=true", "x")) == {
         **defaults,

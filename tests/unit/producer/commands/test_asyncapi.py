@@ -79,6 +79,13 @@ def test_json_values_have_no_schema_id():
     assert progress["bindings"]["kafka"]["schemaIdLocation"] == "payload"
 
 
+def test_keys_in_json_are_said_to_be():
+    found = document(envelope="debezium", value_format="json", key_format="json")
+    messages = found["components"]["messages"]
+    assert messages["bank--shop--Items"]["summary"].endswith("The key is JSON, too.")
+    assert "summary" not in messages["bank-progress"]
+
+
 def test_tombstones_and_flat_values_are_shown():
     flat = {"type": "record", "name": "FlatChange", "fields": list(FLAT_FIELDS)}
     topics = (StreamTopic("bank.T", "T", 6, KEY, RegisteredSchema(3, flat)), TOPICS[-1])

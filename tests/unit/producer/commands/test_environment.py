@@ -130,6 +130,10 @@ def test_another_form_of_timestamps_is_refused_before_anything_is_written(place)
             {"envelope": "datastream", "value_format": "json"},
             "envelope: recorded 'tidegate', now 'datastream'; value_format: recorded 'avro'",
         ),
+        (
+            {"envelope": "debezium", "value_format": "json", "key_format": "json"},
+            "value_format: recorded 'avro', now 'json'; key_format: recorded 'avro', now 'json'",
+        ),
     ],
 )
 def test_another_form_of_the_output_is_refused_before_anything_is_written(place, setting, now):

@@ -119,6 +119,7 @@ def filtered(*filters):
         (("producer.envelope=later",), (), "envelope: recorded 'later', now 'tidegate'"),
         (("producer.value_format=json",), (), "value_format: recorded 'json', now 'avro'"),
         ((), ("producer.value_format=json",), "value_format: recorded 'avro', now 'json'"),
+        (("producer.key_format=json",), (), "key_format: recorded 'json', now 'avro'"),
     ],
 )
 def test_another_filter_is_named(before, now, text):

@@ -34,9 +34,10 @@ from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import key_schema, value_schema
 from tidegate.schemas.debezium_schema import DEBEZIUM_TAIL, is_text
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.output_form import Envelope, ValueFormat
+from tidegate.schemas.output_form import Envelope, KeyFormat, ValueFormat
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.wire_format import unframe
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -49,10 +50,9 @@ OTHERS = {"version": "tidegate"}
 """What differs on purpose: Debezium's version is a number of its release."""
 
 
-def written(change, value_format):
-    encoding = TableEncoding(
-        TABLE, TOPIC, KEY, VALUE, event_form=replace(FORM, value_format=value_format)
-    )
+def written(change, value_format, key_format=KeyFormat.AVRO):
+    form = replace(FORM, value_format=value_format, key_format=key_format)
+    encoding = TableEncoding(TABLE, TOPIC, KEY, VALUE, event_form=form)
     translator = Translator({TABLE.name: encoding}, change_stream=FORM.change_stream)
     (message,) = translator.translate(record_of(change), token=CHANGES["partition_token"]).messages
     return message
@@ -95,6 +95,56 @@ def test_a_change_is_what_debeziums_classes_write_of_it(change, theirs, value_fo
     # In JSON the order counts for people.
     assert [name for name in event["source"] if name not in OURS] == list(theirs["value"]["source"])
     assert list(found) == list(expected)
+
+
+@pytest.mark.parametrize(("change", "theirs"), EACH)
+def test_a_key_in_json_is_what_debeziums_converter_writes(change, theirs):
+    message = written(change, ValueFormat.JSON, KeyFormat.JSON)
+    assert json.loads(message.key) == theirs["key"]
+    assert message.value == written(change, ValueFormat.JSON).value
+    # Without spaces, and in the order of the primary key: the bytes decide the topic partition.
+    names = [column.name for column in TABLE.key_columns]
+    assert list(json.loads(message.key)) == names
+    assert b" " not in message.key
+    assert written(change, ValueFormat.JSON).key.startswith(b"\0")
+
+
+def json_key_of(keys, **types):
+    """Return the key in JSON of a table with these columns, all of the key."""
+    columns = tuple(
+        Column(name, kind, place, place) for place, (name, kind) in enumerate(types.items(), 1)
+    )
+    table = TableSchema("T", columns)
+    form = replace(FORM, value_format=ValueFormat.JSON, key_format=KeyFormat.JSON)
+    value = value_schema("bank.T", table, TimestampForm.MICROS, Envelope.DEBEZIUM)
+    key = RegisteredSchema(1, key_schema("bank.T", table))
+    writer = TableEncoding(table, "bank.T", key, RegisteredSchema(2, value), event_form=form).writer
+    return writer.key(keys)
+
+
+def test_equal_keys_are_equal_bytes_however_the_service_writes_them():
+    types = {
+        "at": ColumnType("TIMESTAMP"), "price": ColumnType("NUMERIC"), "id": ColumnType("UUID"),
+        "day": ColumnType("DATE"), "data": ColumnType("BYTES"), "text": ColumnType("STRING"),
+    }  # fmt: skip
+    uuid = "6b1f9f2e-5a0e-4d2b-9d5a-0f3f1f7a7a10"
+    one = {
+        "at": "2023-11-14T22:13:20Z", "price": "19.9", "id": uuid, "day": "1999-12-31",
+        "data": "AAEC/w==", "text": 'Ü"',
+    }  # fmt: skip
+    other = {**one, "at": "2023-11-14T22:13:20.000Z", "price": "19.900", "id": uuid.upper()}
+    assert json_key_of(one, **types) == json_key_of(other, **types)
+    assert json.loads(json_key_of(other, **types)) == one
+    nulls = dict.fromkeys(one)
+    assert json.loads(json_key_of(nulls, **types)) == nulls
+
+
+def test_a_key_in_json_that_is_not_the_primary_key_is_refused():
+    types = {"id": ColumnType("INT64")}
+    assert json_key_of({"id": "9223372036854775807"}, **types) == b'{"id":9223372036854775807}'
+    for keys in ({}, {"id": "1", "other": "2"}, {"id": "x"}):
+        with pytest.raises(SchemaError):
+            json_key_of(keys, **types)
 
 
 def read_golden(message, value_format):
