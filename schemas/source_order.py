@@ -1,12 +1,18 @@
-"""The column by which changes of a row are ordered where Kafka and releases do not order them.
+"""Columns of changes that neither Kafka nor releases order: their order, and their time.
 
-A table that has it comes from a source whose events arrive out of order (`docs/protocol.md`, 7.17).
-Values are text that sorts, byte by byte, as the source made the changes.
+A table that has them comes from a source whose events arrive out of order (`docs/protocol.md`,
+7.17).  The order is text that sorts, byte by byte, as the source made the changes.
 """
 
 from __future__ import annotations
 
-__all__ = ["SOURCE_ORDER"]
+__all__ = ["CHANGES_BEGIN_WITH", "SOURCE_ORDER", "SOURCE_TIMESTAMP"]
 
 SOURCE_ORDER = "_datastream_order"
 """Of a row's changes the one with the highest value is the newest, whenever it was released."""
+
+CHANGES_BEGIN_WITH = "01"
+"""What the order of a change begins with; rows that were found, and not changed, are before all."""
+
+SOURCE_TIMESTAMP = "_datastream_source_timestamp"
+"""When the source made the change, by its own clock."""

@@ -42,8 +42,11 @@ class World:
     deaths: int = 0
 
 
-def run_world(seed, *, source=None, late_files=None, **model):
-    """Return the world of a seed after all of it was read and published."""
+def run_world(seed, *, source=None, late_files=None, deaths=True, growing=False, **model):
+    """Return the world of a seed after all of it was read and published.
+
+    `growing`: many files are first there in part, cut anywhere, or are written a second time.
+    """
     rng = random.Random(seed)
     world = World(source or rng.choice(SOURCES), seed)
     world.changes = history(world.source, rng, rng.randrange(20, 60))
@@ -51,12 +54,14 @@ def run_world(seed, *, source=None, late_files=None, **model):
     world.events = delivered(world.changes, world.rows, rng)
     has_late_files = rng.random() < 0.4 if late_files is None else late_files
     arrivals = _arrivals(world, rng, has_late_files=has_late_files)
+    if growing:
+        arrivals = sorted(_in_parts(arrivals, random.Random(-seed - 1)))
     start_us = (_FIRST_MINUTE - 1) * US_PER_MINUTE
     limits = SourceLimits(
         open_minutes=20, lateness_us=rng.choice((2, 20)) * US_PER_MINUTE, late_hours=4
     )
     one = world.model = ObjectModel(now_us=start_us, start_us=start_us, limits=limits, **model)
-    dying = rng.choice((0.0, 0.005, 0.02))
+    dying = rng.choice((0.0, 0.005, 0.02)) if deaths else 0.0
     end_us = start_us + 400 * US_PER_MINUTE
     while arrivals or one.clock.now_us < end_us:
         while arrivals and arrivals[0][0] <= one.clock.now_us:
@@ -96,6 +101,18 @@ def _arrivals(world, rng, *, has_late_files):
         found.append(((minute + 1) * US_PER_MINUTE + delay_us, path, data))
         number += 1
     return sorted(found)
+
+
+def _in_parts(arrivals, rng):
+    """Yield arrivals, many of them twice within the time for which a folder is open."""
+    for at_us, path, data in arrivals:
+        if rng.random() < 0.5:
+            cut = rng.randrange(len(data))
+            of_lines = data.rfind(b"\n", 0, cut) + 1 if path.endswith("l") else cut
+            yield at_us, path, data[: rng.choice((0, cut, of_lines, of_lines, len(data)))]
+            yield at_us + rng.choice((1, 30, 300)) * 1_000_000, path, data
+        else:
+            yield at_us, path, data
 
 
 def source_rows(world):
@@ -167,5 +184,7 @@ def _out_of_order(world):
     keys = defaultdict(list)
     for message, _ in sorted(world.model.published, key=lambda one: one[0].order_key):
         row = _row(message)
-        keys[row["id"]].append(place.get(row["_datastream_uuid"], 0))
+        at = place.get(row["_datastream_uuid"], 0)
+        if at or not world.late_files:  # a row of a backfill in a late file is behind changes
+            keys[row["id"]].append(at)
     return [f"key {key} released as {seen}" for key, seen in keys.items() if seen != sorted(seen)]

@@ -58,6 +58,8 @@ class Change:
     token: str = "token"
     records: int = 1
     """How many records its transaction has, as each of them states."""
+    open_us: int | None = None
+    """Of an event of a file: the first time that was open when it was read."""
     is_older: bool = False
     """Written by a program that put the token into the value, and named it in no header."""
 
@@ -67,7 +69,14 @@ class Change:
 
     @property
     def order_key(self):
-        return OrderKey(self.us, self.transaction, (0, self.sequence), self.mod_number).encode()
+        place = self.open_us or 0, self.sequence
+        return OrderKey(self.us, self.transaction, place, self.mod_number).encode()
+
+    @property
+    def record_sequence(self):
+        if self.open_us is None:
+            return f"{self.sequence:08d}"
+        return f"{self.open_us:x}-{self.sequence:x}"
 
 
 @dataclass
@@ -155,7 +164,7 @@ class Topic:
             "source": {
                 "commit_timestamp": _EPOCH + timedelta(microseconds=change.us),
                 "server_transaction_id": change.transaction,
-                "record_sequence": f"{change.sequence:08d}",
+                "record_sequence": change.record_sequence,
                 "mod_number": change.mod_number,
                 "is_last_record_in_transaction_in_partition": True,
                 "number_of_records_in_transaction": change.records,

@@ -22,7 +22,7 @@ from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS, US_PER_SECOND, format_rfc3339
 from tidegate.schemas.order_key import sequence_pair
-from tidegate.schemas.source_order import SOURCE_ORDER
+from tidegate.schemas.source_order import SOURCE_ORDER, SOURCE_TIMESTAMP
 from tidegate.schemas.tables import ColumnType
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 UUID_COLUMN = "_datastream_uuid"
-_SOURCE_TIME = "_datastream_source_timestamp"
 _STRING, _TIMESTAMP, _JSON = ColumnType("STRING"), ColumnType("TIMESTAMP"), ColumnType("JSON")
 _NUMBER = ColumnType("NUMERIC", None, "PG_NUMERIC")
 _ADDED = (
@@ -49,7 +48,7 @@ _ADDED = (
     (UUID_COLUMN, _STRING),
     ("_datastream_change_type", _STRING),
     ("_datastream_read_method", _STRING),
-    (_SOURCE_TIME, _TIMESTAMP),
+    (SOURCE_TIMESTAMP, _TIMESTAMP),
 )
 _FIRST_ADDED_ORDINAL = 1_000_000
 _MILLIS = "TIMESTAMP of milliseconds"
@@ -155,7 +154,7 @@ class EventRecords:
             "_datastream_change_type": event.change_type.value,
             "_datastream_read_method": event.read_method.text,
         }
-        name, payload = _SOURCE_TIME, event.payload
+        name, payload = SOURCE_TIMESTAMP, event.payload
         try:
             row[name] = _instant(event.source_timestamp_us)
             for name, convert in form.convert:

@@ -16,6 +16,7 @@ from tidegate.spark_consumer.batch.sink_work import SinkWork
 from tidegate.spark_consumer.batch.step_timer import StepTimer
 from tidegate.spark_consumer.core.dead_letters import DEAD_LETTERS
 from tidegate.spark_consumer.errors import RunStopped
+from tidegate.spark_consumer.sinks.delta.late_events import LATE_EVENTS
 from tidegate.spark_consumer.sinks.port import ClosingSink
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ class Batch:
             self._log.warning(
                 "dead letters", batch=batch, rows=loop.dead_letters, table=DEAD_LETTERS
             )
+        if loop.late_events:
+            self._log.info("late events", batch=batch, rows=loop.late_events, table=LATE_EVENTS)
         for mismatch in loop.mismatches:
             self._log.warning("mismatch recorded", batch=batch, **mismatch.content())
         for gap in loop.plan.gaps:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from tidegate.schemas.errors import InvariantViolation, invariant
+from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.core.batch_effects import (
     CountChanges,
     CountRelease,
@@ -55,7 +56,7 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
-from tidegate.spark_consumer.core.topic_schemas import by_table
+from tidegate.spark_consumer.core.topic_schemas import by_table, row_columns
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.sinks.manifest import drop_manifests
 from tidegate.spark_consumer.sinks.release_writer import (
@@ -133,6 +134,8 @@ class EffectLoop:
         """The first of them, of each release."""
         self.dead_letters = 0
         """Records that were set aside because they are no changes."""
+        self.late_events = 0
+        """Changes of the releases that came too late for their place in the order."""
         self.frontier: Frontier | None = None
         """The frontier that the batch stored; None in a replay that executes a stored plan."""
 
@@ -325,6 +328,10 @@ class EffectLoop:
         parts, release = self._parts, self._release
         if release is None:
             raise InvariantViolation("a release was not counted", release=step.bounds.number)
+        if parts.late_events is not None and _has_events(release):
+            yield LoopStep("late-events", release.number)
+            parts.files.require_writer()
+            self.late_events += parts.late_events(release)
         stands_at = step.mirror_at
         writing = write_release(
             release,
@@ -372,3 +379,11 @@ class EffectLoop:
         """Return the sinks that a plan names, in its order."""
         by_name = {sink.name: sink for sink in self._parts.sinks}
         return [by_name[name] for name in names]
+
+
+def _has_events(release: Release) -> bool:
+    """Whether a release has changes that came out of order, as those of files do."""
+    return any(
+        one.rows and SOURCE_ORDER in row_columns(one.schemas.reader_schema)
+        for one in release.tables.values()
+    )

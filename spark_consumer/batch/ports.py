@@ -147,6 +147,11 @@ class Parts:
     """The state before batch 0 where the checkpoint goes on with an adopted output."""
     complete_from_us: int | None = None
     """Where the output begins to be complete, for its manifests; None: at the first change."""
+    late_events: Callable[[Release], int] | None = None
+    """Appends the late events of a release to their table, once; returns how many it has of it.
+
+    It is called for releases with events of files only.
+    """
     records_mismatches: bool = False
     """Whether releases that contradict their own figures are written, and say so."""
     now_us: Callable[[], int] = _wall_us

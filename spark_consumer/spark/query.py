@@ -56,6 +56,7 @@ from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
 from tidegate.spark_consumer.sinks.delta.dead_letters import DeltaDeadLetters
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
+from tidegate.spark_consumer.sinks.delta.late_events import DeltaLateEvents
 from tidegate.spark_consumer.sinks.delta.maintenance import VacuumPolicy, find_maintenance
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
 from tidegate.spark_consumer.spark.failures import require_no_conflict
@@ -274,6 +275,7 @@ def _prepare(
         writer=writer,
         first_state=files.adopted(),
         complete_from_us=complete_from_us(gate),
+        late_events=DeltaLateEvents(output.root).write,
         records_mismatches=config.on_mismatch == "record",
     )
     maintain = find_maintenance(

@@ -110,6 +110,11 @@ BROKEN_ORDERS = (
         ((mirror_by_key, "key_merge", _always_newer),),
     ),
     UnitMutant(
+        "a mirror by key that applies events of files by the times of their releases",
+        (f"{_BY_KEY}::test_of_events_of_files_the_highest_order_wins_however_late_it_comes",),
+        ((mirror_by_key, "with_source_order", lambda changes, _: changes),),
+    ),
+    UnitMutant(
         "a mirror by key whose absent columns become NULL",
         (f"{_BY_KEY}::test_the_newest_change_wins_and_only_what_was_captured_changes",),
         ((mirror_by_key, "key_merge", _nulls_for_absent),),

@@ -35,7 +35,7 @@ ROW_STATE = "row_state"
 """Column: `present`, `deleted`, or `incomplete` (UPDATEs of a row whose INSERT was not read)."""
 
 ORDER_KEY = "order_key"
-"""Column: the order key of the row's newest change."""
+"""Column: the order key of the row's newest change, or what its source orders changes by."""
 
 _PRESENT, _DELETED, _INCOMPLETE = "present", "deleted", "incomplete"
 

@@ -2,7 +2,8 @@
 
 It waits for no watermark, so a transaction may be in the tables in part.  Rows agree with the
 source table once everything up to a commit time was read.  Exactly once: a batch that a table's
-commits name is not merged again.
+commits name is not merged again.  The order is Kafka's, or that of a column where the table's
+source has one (`newest`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tidegate.spark_consumer.sinks.delta.key_merge import ORDER_KEY, key_merge, 
 from tidegate.spark_consumer.sinks.delta.keyed_tables import KeyedTables, commit_of
 from tidegate.spark_consumer.sinks.delta.merging import key_names
 from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope, mirror_columns
+from tidegate.spark_consumer.sinks.delta.newest import with_source_order
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table, session_settings
 from tidegate.spark_consumer.sinks.observed import observed
 
@@ -115,7 +117,8 @@ class DeltaMirrorByKeySink:
         table = one.schemas.table
         log, columns = self._tables.log(one.spark, table), mirror_columns(one.schemas)
         seen = Observation()
-        folded = fold(_placed(one.frame), columns, newest=[ORDER_KEY])
+        changes = _placed(with_source_order(one.frame, columns))
+        folded = fold(changes, columns, newest=[ORDER_KEY])
         folded = folded.observe(seen, F.count("*").alias("rows")).localCheckpoint(eager=True)
         mirror = DeltaTable.forPath(one.spark, self._tables.address(table))
         clauses = key_merge(

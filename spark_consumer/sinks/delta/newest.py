@@ -16,9 +16,9 @@ from tidegate.schemas.source_order import SOURCE_ORDER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-__all__ = ["is_ordered_by_column", "newest_changes", "newest_rows"]
+__all__ = ["is_ordered_by_column", "newest_changes", "newest_rows", "with_source_order"]
 
 _ORDER, _CHANGE = "tidegate_order", "tidegate_change"
 
@@ -35,10 +35,9 @@ def newest_changes(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     """
     if not is_ordered_by_column(columns):
         return changes
-    order = F.coalesce(F.col("new_values")[SOURCE_ORDER], F.col("old_values")[SOURCE_ORDER])
     rest = [name for name in changes.columns if name != "key"]
     newest = (
-        changes.withColumn(_ORDER, order)
+        changes.withColumn(_ORDER, _source_order())
         .groupBy("key")
         .agg(F.max_by(F.struct(*rest), F.col(_ORDER)).alias(_CHANGE))
         .select("key", f"{_CHANGE}.*")
@@ -52,6 +51,20 @@ def newest_changes(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
             ),
         }
     )
+
+
+def with_source_order(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return decoded changes whose `order_key` says which of a key is the newest.
+
+    That is the source's order, as bytes, for a table with its column; others have it already.
+    """
+    if not is_ordered_by_column(columns):
+        return changes
+    return changes.withColumn("order_key", F.encode(_source_order(), "UTF-8"))
+
+
+def _source_order() -> Column:
+    return F.coalesce(F.col("new_values")[SOURCE_ORDER], F.col("old_values")[SOURCE_ORDER])
 
 
 def newest_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -85,6 +86,7 @@ def kit(spark, tmp_path):
     return SimpleNamespace(
         Topic=Topic,
         Change=Change,
+        instant=lambda us: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us),
         release=release,
         handed=handed,
         read=read,

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.spark.sinks.plain_mirror import HISTORIES
 from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.errors import FilteredMirror
 from tidegate.spark_consumer.sinks.delta import mirror_by_key
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
@@ -74,6 +75,31 @@ def test_an_older_change_neither_brings_a_deleted_row_back_nor_changes_a_newer_o
     ]
     take(sink, 3, ("INSERT", 1, {"a": "again", "b": None}, 30))
     assert rows(kit)[1] == ("present", "again", None)
+
+
+def test_of_events_of_files_the_highest_order_wins_however_late_it_comes(kit):
+    columns = {**COLUMNS, SOURCE_ORDER: "STRING(MAX)"}
+    topic, sink = kit.Topic("t", {1: columns}, ["id"]), opened(kit)
+
+    def take(number, *events):
+        changes = []
+        for place, (mod, key, order) in enumerate(events):
+            row = {"a": f"n{order}", "b": order, SOURCE_ORDER: f"01{order:04d}"}
+            new, old = (None, row) if mod == "DELETE" else (row, None)
+            # A late event has a later time than those before which it belongs.
+            at = {"us": 1_000 * number + place, "transaction": row[SOURCE_ORDER]}
+            changes.append((topic, kit.Change(mod, {"id": key}, new, old, **at)))
+        sink.take(kit.handed(number, changes, topics=[topic]))
+
+    take(0, ("INSERT", 1, 5), ("INSERT", 1, 4), ("DELETE", 2, 7), ("INSERT", 3, 1))
+    assert rows(kit) == {
+        1: ("present", "n5", 5), 2: ("deleted", None, None), 3: ("present", "n1", 1),
+    }  # fmt: skip
+    take(1, ("INSERT", 1, 3), ("INSERT", 2, 6), ("DELETE", 3, 2), ("INSERT", 3, 0))
+    after = {1: ("present", "n5", 5), 2: ("deleted", None, None), 3: ("deleted", None, None)}
+    assert rows(kit) == after
+    take(2, ("INSERT", 2, 8), ("DELETE", 1, 2), ("INSERT", 3, 9), ("DELETE", 3, 8))
+    assert rows(kit) == {**after, 2: ("present", "n8", 8), 3: ("present", "n9", 9)}
 
 
 def test_an_update_without_a_row_is_incomplete_until_its_insert(kit):

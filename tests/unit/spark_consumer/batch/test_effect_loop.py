@@ -25,6 +25,7 @@ from tidegate.schemas.progress import (
     TokenSnapshot,
 )
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.batch import effect_loop
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
@@ -70,6 +71,7 @@ class Gate:
         self.checkpoint = Checkpoint()
         self.topic_ids = {}
         self.records_mismatches = False
+        self.late_events = None
         rows = [row(n, us) for n, us in enumerate(commit_times_us or (10, 20, 30, 40))]
         self.rows = MemoryRows(
             rows, [progress(watermark_us)],
@@ -98,6 +100,7 @@ class Gate:
             code="1",
             topic_ids=lambda topics: self.topic_ids,
             writer=writer,
+            late_events=self.late_events,
             records_mismatches=self.records_mismatches,
         )
         return EffectLoop(batch, rows or self.rows, end_offsets=ENDS, parts=parts)
@@ -251,6 +254,35 @@ def test_late_rows_go_to_their_table_and_nowhere_else():
     assert [one.commit_timestamp_us for one in gate.checkpoint.late[1]] == [15]
     assert gate.released() == [[10, 20]]
     assert SimpleNamespace(late=loop.plan.late_rows) == SimpleNamespace(late=1)
+
+
+def test_late_events_are_named_before_their_release_is_published(monkeypatch):
+    monkeypatch.setattr(effect_loop, "SOURCE_ORDER", "a")  # a column of the table
+    found, published = [], []
+
+    def late_events(release):
+        found.append(release.number)
+        published.append(list(gate.released()))
+        return 1
+
+    gate = Gate()
+    gate.late_events = late_events
+    loop = gate.loop(limits=Limits(release_rows_max=1))
+    for step in loop.steps():
+        if (step.name, step.release) == ("sink-changelog", 1):
+            break  # killed: the release and its late events are written again
+    assert (found, published) == ([0, 1], [[], [[10]]])
+    again = gate.loop()
+    assert [one for one in names(again) if one in ("late-events", "sink-changelog")] == [
+        "late-events", "sink-changelog", "late-events", "sink-changelog",
+    ]  # fmt: skip
+    assert (found[2:], again.late_events) == ([0, 1], 2)
+
+
+def test_a_release_of_a_change_stream_is_not_searched_for_late_events():
+    gate = Gate()
+    gate.late_events = lambda _: pytest.fail("the table has no column that orders it")
+    assert "late-events" not in names(gate.loop())
 
 
 @pytest.mark.parametrize("records_mismatches", [False, True])

@@ -1,0 +1,108 @@
+"""The table of late events: changes of files that came after their time was released.
+
+They are in every sink, at the earliest time that was open; what follows the releases in their
+order sees them behind newer changes.  The table names them: an event is late if its own time is
+before the first one that was open when it was read, which its record sequence says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
+from tidegate.schemas.source_order import CHANGES_BEGIN_WITH, SOURCE_ORDER, SOURCE_TIMESTAMP
+from tidegate.spark_consumer.core.topic_schemas import row_columns
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
+from tidegate.spark_consumer.sinks.delta.newest import is_ordered_by_column
+from tidegate.spark_consumer.sinks.delta.side_table import append_once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from tidegate.spark_consumer.sinks.port import AnyTable, Release
+
+__all__ = ["LATE_EVENTS", "DeltaLateEvents", "is_late"]
+
+LATE_EVENTS = "late_events"
+"""Name and folder of the table."""
+
+_ROW = "tidegate_row"
+
+
+class DeltaLateEvents:
+    """A Delta table below the output, created with the first late event."""
+
+    def __init__(self, output: str) -> None:
+        """Take the output's folder."""
+        self._path = f"{output}/{LATE_EVENTS}"
+
+    def write(self, release: Release) -> int:
+        """Append a release's late events; repeating the release changes nothing.
+
+        Returns how many of the release the table has.
+        """
+        rows: DataFrame | None = None
+        for found in _late_events(release):
+            rows = found if rows is None else rows.unionByName(found)
+        if rows is None:
+            return 0
+        return append_once(
+            rows.coalesce(1).sortWithinPartitions("ordinal"),
+            self._path,
+            application=f"{release.query_id}/{LATE_EVENTS}",
+            version=release.number,
+            commit={"query_id": release.query_id, "sink": LATE_EVENTS, "release": release.number},
+        )
+
+
+def is_late(change: Mapping[str, Any]) -> bool:
+    """Whether a collected change of a table with `SOURCE_ORDER` is a late event."""
+    row = change["old_values"] if change["new_values"] is None else change["new_values"]
+    at = row[SOURCE_TIMESTAMP]
+    if at is None or not row[SOURCE_ORDER].startswith(CHANGES_BEGIN_WITH):
+        return False
+    at_us = at if isinstance(at, int) else parse_rfc3339_ns(at) // NS_PER_US
+    return bool(at_us < int(change["record_sequence"].partition("-")[0], 16))
+
+
+def _late_events(release: Release) -> Iterator[DataFrame]:
+    """Yield those of each table that has some."""
+    for one in release.tables.values():
+        if not one.rows or not is_ordered_by_column(row_columns(one.schemas.reader_schema)):
+            continue
+        if isinstance(one, CollectedTable):
+            ordinals = [change["ordinal"] for change in one.changes if is_late(change)]
+            if ordinals:
+                yield _named(one.frame.where(F.col("ordinal").isin(ordinals)), one, release)
+            continue
+        found = _named(one.frame, one, release).where(_is_late())
+        if not found.isEmpty():
+            yield found
+
+
+def _is_late() -> Any:
+    """Condition, over the columns of the table: what `is_late` says."""
+    is_change = F.col(SOURCE_ORDER).startswith(CHANGES_BEGIN_WITH)
+    return is_change & (F.col("source_timestamp") < F.col("first_open"))
+
+
+def _named(changes: DataFrame, one: AnyTable, release: Release) -> DataFrame:
+    """Return the table's columns."""
+    first_open = F.conv(F.substring_index("record_sequence", "-", 1), 16, 10).cast("long")
+    # A time that is text in this stream may be of a year that Spark does not have.
+    return changes.withColumn(_ROW, F.coalesce("new_values", "old_values")).select(
+        F.lit(release.number).cast("long").alias("release"),
+        "ordinal",
+        F.lit(one.schemas.table).alias("table"),
+        F.col("commit_timestamp").try_cast("timestamp").alias("commit_timestamp"),
+        F.col(_ROW)[SOURCE_TIMESTAMP].try_cast("timestamp").alias("source_timestamp"),
+        F.timestamp_micros(first_open).alias("first_open"),
+        F.col(_ROW)[SOURCE_ORDER].alias(SOURCE_ORDER),
+        F.col(_ROW)["_datastream_uuid"].alias("_datastream_uuid"),
+        F.col(_ROW)["_datastream_change_type"].alias("_datastream_change_type"),
+        F.to_json("key").alias("key"),
+    )
