@@ -55,6 +55,8 @@ class EventFile:
                 yield error
 
     def _parsed(self, number: int, record: Any) -> Event:
+        if isinstance(record, DatastreamError):
+            raise record
         return parse_event(record, Position(self.name, number), columns=self._columns)
 
     def _open(self, stream: BinaryIO) -> Iterator[tuple[int, Any]]:

@@ -136,8 +136,8 @@ class LocalStore:
                 for name in names:
                     path = f"{place}/{name}"
                     with suppress(FileNotFoundError):  # removed since it was listed
-                        changed_ns = os.stat(path).st_mtime_ns  # noqa: PTH116 - a Path for each file is slow
-                        found.append(StoredFile(path, changed_ns // _NS_PER_US))
+                        status = os.stat(path)  # noqa: PTH116 - a Path for each file is slow
+                        found.append(StoredFile(path, _came_ns(status) // _NS_PER_US))
         except FileNotFoundError as error:
             if self._location and not Path(self._location).exists():
                 message = f"{self._setting}: {self._location} is gone"
@@ -275,6 +275,11 @@ def open_location(location: str, *, setting: str = _FLAG) -> tuple[FileStore, st
     except Exception as error:  # noqa: BLE001 - each library has its own
         refuse(error, location, scheme=scheme, setting=setting)
     return FsspecStore(files, scheme=scheme, setting=setting), folder
+
+
+def _came_ns(status: os.stat_result) -> int:
+    """Return when a file came to be here as it is; one that is copied or moved keeps its mtime."""
+    return max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _raise(error: OSError) -> NoReturn:

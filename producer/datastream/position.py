@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Position"]
+__all__ = ["Position", "printable"]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -17,3 +17,8 @@ class Position:
     file: str
     record: int
     """From 1; 0 for the head of the file."""
+
+
+def printable(path: str) -> str:
+    """Return a path as text that can be encoded: a name on a disk may be bytes of any kind."""
+    return path.encode(errors="backslashreplace").decode()

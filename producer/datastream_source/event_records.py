@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
 from tidegate.producer.datastream.metadata import SalesforceMetadata, SpannerMetadata
+from tidegate.producer.datastream.position import printable
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
@@ -178,7 +179,7 @@ class EventRecords:
             value_capture_type="NEW_ROW",
             number_of_records_in_transaction=1,
             number_of_partitions_in_transaction=1,
-            transaction_tag=event.position.file,
+            transaction_tag=printable(event.position.file),
             is_system_transaction=False,
         )
 

@@ -4,7 +4,8 @@ Pure: listings and the time of each come in.  A file is due if its minute is ope
 if the position names it; so a file is published once, whatever a listing shows and whenever.
 
     minute < first open one     its files were read; a file of it is read only if it is late
-    otherwise                   every file that a listing shows is read
+    otherwise                   every file that a listing shows is read, and read on if it was
+                                written since
 
 A file is late if it was written after its minute could be closed at the earliest.  One that was
 read before its minute was closed, and written so late, stays in the position: a listing could not
@@ -79,6 +80,8 @@ class FileLedger:
                     raise FileNamesCollide.at(Position(one.path, 0), message)
                 if one.name not in self._complete:
                     self._found[one.name] = one  # it may have grown
+                elif one.modified_us > known.modified_us:
+                    self._read_on(one)
                 continue
             is_open = one.minute >= self.first_open_minute
             if one.name not in self._records and not is_open:
@@ -102,6 +105,13 @@ class FileLedger:
                 return min(again, key=self._order)
         first = self._first_queued()
         return None if first is None else self._found[first[2]]
+
+    def _read_on(self, one: FoundFile) -> None:
+        """Have a file read again that was written since it was read: it may have more records."""
+        self._complete.discard(one.name)
+        self._published_before[one.name] = self._records.get(one.name, 0)
+        self._found[one.name] = one
+        self._enqueue(one)
 
     def _enqueue(self, one: FoundFile) -> None:
         heappush(self._queue, (one.minute, one.path, one.name))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.producer.datastream.errors import MisplacedFile
 from tidegate.producer.datastream.file_tree import object_folders
+from tidegate.producer.datastream.position import Position, printable
 from tidegate.producer.datastream.store_errors import PathMissing
 from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.producer.datastream_source.waiting_query import WaitingQuery
@@ -54,7 +56,10 @@ class ObjectsQuery(WaitingQuery):
         return self._earliest_us
 
     def step(self) -> tuple[list[PartitionStartRecord | HeartbeatRecord], int]:
-        """List the folders, if that is due."""
+        """List the folders, if that is due.
+
+        Raises MisplacedFile for one whose name no token can have.
+        """
         now_us = self.clock.wall_us()
         if now_us < self._next_us:
             return [], self._next_us
@@ -76,4 +81,9 @@ class ObjectsQuery(WaitingQuery):
                 return []
         except PathMissing:
             return []  # a bucket has no folder without a file
-        return [one.removeprefix(self._location).strip("/") for one in folders]
+        names = [one.removeprefix(self._location).strip("/") for one in folders]
+        for name in names:
+            if printable(name) != name:
+                message = "the folder of an object has a name that is not UTF-8"
+                raise MisplacedFile.at(Position(printable(name), 0), message)
+        return names

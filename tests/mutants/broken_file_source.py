@@ -9,6 +9,7 @@ import fsspec
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core.file_position import FilePosition
 from tidegate.producer.core.parked_keys import ParkedKeys
+from tidegate.producer.datastream import file_store, json_lines
 from tidegate.producer.datastream.file_store import FsspecStore, LocalStore
 from tidegate.producer.datastream.store_errors import LocationGone
 from tidegate.producer.datastream_source import event_records
@@ -18,7 +19,8 @@ from tidegate.producer.datastream_source.object_query import ObjectQuery
 from tidegate.producer.datastream_source.object_reading import ObjectReading
 from tidegate.producer.datastream_source.seen_uuids import SeenUuids
 from tidegate.producer.messages import FORM_MESSAGE
-from tidegate.spark_consumer.sinks.delta import newest
+from tidegate.spark_consumer.batch import effect_loop
+from tidegate.spark_consumer.sinks.delta import late_events, newest
 
 __all__ = ["BROKEN_FILE_SOURCE"]
 
@@ -28,6 +30,8 @@ _LEDGER = f"{_FOLDER}/test_file_ledger.py"
 _TIMES = f"{_FOLDER}/test_event_times.py"
 _QUERY = f"{_FOLDER}/test_object_query.py"
 _STORE = "tests/unit/producer/datastream/test_file_store.py"
+_LATE = "tests/unit/spark_consumer/sinks/delta/test_late_events.py"
+_LOOP = "tests/unit/spark_consumer/batch/test_effect_loop.py"
 _NEWEST = "tests/unit/spark_consumer/sinks/delta/test_newest.py"
 
 
@@ -136,6 +140,32 @@ def _remembering(scheme: str, **_: Any) -> Any:
 
 
 BROKEN_FILE_SOURCE = (
+    UnitMutant(
+        "a row of a backfill is a late event",
+        (f"{_LATE}::test_a_row_of_a_backfill_is_before_all_changes_and_never_late",),
+        ((late_events, "CHANGES_BEGIN_WITH", ""),),
+    ),
+    UnitMutant(
+        "releases of a change stream are searched for late events",
+        (f"{_LOOP}::test_a_release_of_a_change_stream_is_not_searched_for_late_events",),
+        ((effect_loop, "_has_events", _yes),),
+    ),
+    UnitMutant(
+        "a file is read once, whatever is written into it then",
+        (f"{_READING}::test_a_file_that_has_grown_since_it_was_read_is_read_on",
+         f"{_READING}::test_a_file_that_is_written_again_with_the_same_events_is_published_once"),
+        ((FileLedger, "_read_on", _no),),
+    ),
+    UnitMutant(
+        "a file of a disk came when it was written elsewhere",
+        (f"{_STORE}::test_a_file_that_keeps_its_time_when_it_is_copied_counts_from_when_it_came",),
+        ((file_store, "_came_ns", lambda status: status.st_mtime_ns),),
+    ),
+    UnitMutant(
+        "half a surrogate pair is a text",
+        (f"{_READING}::test_an_event_that_is_no_text_goes_aside_and_the_rest_flows",),
+        ((json_lines, "_is_text", _yes),),
+    ),
     UnitMutant(
         "a location that is gone is an empty one",
         (f"{_STORE}::test_a_location_that_is_gone_is_not_an_empty_one",

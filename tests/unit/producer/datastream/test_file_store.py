@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import sys
 import time
 from datetime import UTC, datetime
@@ -53,6 +54,19 @@ def test_files_of_all_folders_below_with_the_time_of_writing(place):
     assert place.store.files_below(f"{place.root}/nothing") == []
     place.put("a/6.avro", b"x")
     assert len(place.store.files_below(f"{place.root}/a")) == 3
+
+
+def test_a_file_that_keeps_its_time_when_it_is_copied_counts_from_when_it_came(tmp_path):
+    came_us = time.time_ns() // 1_000
+    path = tmp_path / "a.avro"
+    path.write_bytes(b"x")
+    os.utime(path, (1, 1))  # as `cp -p`, `rsync -t` and `aws s3 sync` do
+    (found,) = LocalStore().files_below(str(tmp_path))
+    assert abs(found.modified_us - came_us) < 3_600_000_000
+    ahead_s = came_us // 1_000_000 + 10_000
+    os.utime(path, (ahead_s, ahead_s))
+    (found,) = LocalStore().files_below(str(tmp_path))
+    assert found.modified_us == ahead_s * 1_000_000
 
 
 @pytest.mark.parametrize(

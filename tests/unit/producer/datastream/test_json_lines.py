@@ -6,7 +6,7 @@ from io import BytesIO
 import pytest
 
 from tidegate.producer.datastream import json_lines as module
-from tidegate.producer.datastream.errors import FileCutShort, FileDamaged
+from tidegate.producer.datastream.errors import FileCutShort, FileDamaged, InvalidEvent
 from tidegate.producer.datastream.json_lines import json_lines
 
 
@@ -41,6 +41,14 @@ def test_a_file_cut_anywhere_in_a_line_is_noticed():
 def test_a_line_that_is_not_an_object_is_damage(line):
     with pytest.raises(FileDamaged, match="record=2"):
         read(b"{}\n" + line + b"\n")
+
+
+def test_a_text_with_half_a_surrogate_pair_is_an_event_of_its_own_that_cannot_be_used():
+    pair, half = rb'{"a":"\ud83d\ude00"}', rb'{"a":{"b":["\uDE00"]}}'
+    (_, first), (number, error), (_, last) = read(pair + b"\n" + half + b"\n" + pair)
+    assert first == last == {"a": "\N{GRINNING FACE}"}
+    assert isinstance(error, InvalidEvent)
+    assert (number, error.fields["record"]) == (2, 2)
 
 
 def test_a_line_without_end_is_read_no_further_than_its_limit(monkeypatch):

@@ -1,6 +1,6 @@
 """Positions sort as files were written, and records within them."""
 
-from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream.position import Position, printable
 
 
 def test_positions_sort_by_file_then_by_number():
@@ -10,3 +10,8 @@ def test_positions_sort_by_file_then_by_number():
         first,
         Position("o/2024/02/29/00/00/0_a.avro", 1),
     ]
+
+
+def test_a_path_of_any_bytes_can_be_printed_and_encoded():
+    assert printable("a b/naïve-日本") == "a b/naïve-日本"
+    assert printable("caf\udce9.avro").encode() == rb"caf\udce9.avro"

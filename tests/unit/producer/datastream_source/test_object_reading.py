@@ -13,6 +13,7 @@ from tidegate.producer.datastream.errors import (
     DatastreamError,
     FileCutShort,
     FileNamesCollide,
+    InvalidEvent,
     MisplacedFile,
     MissingKeyColumn,
     MissingSortKey,
@@ -22,6 +23,8 @@ from tidegate.producer.datastream.errors import (
 )
 from tidegate.producer.datastream_source import found_file as found_files
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+from tidegate.producer.datastream_source.tokens import object_of
+from tidegate.schemas.topics import slot_of
 
 FIRST = 1_700_000_040_000_000 // US_PER_MINUTE
 ROOT = "root/shop_orders"
@@ -228,6 +231,105 @@ def test_a_file_that_is_being_written_is_read_on_once_it_is_whole():
     one.run()
     assert uuids(one) == [event["uuid"] for event in some]
     assert one.dead_letters == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_worlds_in_which_files_are_there_in_part_or_written_twice(seed):
+    world = run_world(seed, growing=True)
+    assert (judge(world), world.model.dead_letters) == ([], [])
+
+
+def test_a_file_that_has_grown_since_it_was_read_is_read_on():
+    # As one that is written line by line: between two lines it looks like a whole one.
+    one, some = model(), events(9)
+    one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
+    for count in (3, 6, 9):
+        put(one, 1, some, data=json_bytes(some[:count]), after_us=count)
+        one.run()
+        assert uuids(one) == [event["uuid"] for event in some[:count]]
+        one.clock.now_us += 20_000_000
+    assert one.query._reading.counts["files"] == 3
+    one.die()
+    one.run()
+    assert len(uuids(one)) == 9
+
+
+def test_a_file_that_is_written_again_with_the_same_events_is_published_once():
+    # Such as an object whose class of storage changes: late, while its minute is open still.
+    one, some = model(), events(6)
+    one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
+    put(one, 1, some)
+    one.run()
+    one.clock.now_us += 10 * US_PER_MINUTE + 30_000_000
+    put(one, 1, some, after_us=10 * US_PER_MINUTE + 20_000_000)
+    one.run()
+    for _ in range(3):
+        one.clock.now_us += 15 * US_PER_MINUTE
+        one.run()
+        one.die()
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some]
+    assert one.counts["files"] == 1
+
+
+def test_a_file_that_was_truncated_and_written_again_is_published_once():
+    one, some = model(), events(8)
+    one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
+    put(one, 1, some, data=json_bytes(some[:6]))
+    one.run()
+    for number, count in enumerate((2, 0, 4, 8), 1):
+        put(one, 1, some, data=json_bytes(some[:count]), after_us=number)
+        if number % 2:
+            one.die()
+        one.run()
+        one.clock.now_us += 20_000_000
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some]
+    assert one.dead_letters == []
+
+
+def test_an_empty_file_waits_for_what_is_written_into_it_and_goes_aside():
+    one, some = model(), events(4)
+    one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
+    put(one, 1, some, data=b"")
+    stays = put(one, 2, some, data=b"")
+    one.run()
+    put(one, 1, some, after_us=5)
+    one.clock.now_us += 20_000_000
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some]
+    one.clock.now_us += 60 * US_PER_MINUTE
+    one.run()
+    (letter,) = one.dead_letters
+    assert (letter.reason, stays in letter.content.decode()) == (FileCutShort.__name__, True)
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "naïve-日本", "day=1&x=%2F#?", "a'b\"c", "caf\udce9"]
+)
+def test_names_of_objects_and_files_may_be_any(name):
+    folder = name.replace("\udce9", "é")
+    one, some = model(folder=f"root/{folder}"), events(4)
+    path = f"root/{folder}/{minute_folder(FIRST)}/{name}.avro"
+    one.files.put(path, avro_bytes("mysql", some), modified_us=(FIRST + 1) * US_PER_MINUTE)
+    one.run()
+    one.die()
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some]
+    for message, _ in one.published:
+        assert message.value.transaction_tag.encode().endswith(b".avro")
+    token = one.partition.child.token
+    assert object_of(token)[1] == folder
+    assert slot_of(token, 4) < 4
+
+
+def test_an_event_that_is_no_text_goes_aside_and_the_rest_flows():
+    one, some = model(), events(3)
+    some[1]["uuid"] = "\ud800"
+    put(one, 1, some, data=json_bytes(some))
+    one.run()
+    assert [letter.reason for letter in one.dead_letters] == [InvalidEvent.__name__]
+    assert uuids(one) == [some[0]["uuid"], some[2]["uuid"]]
 
 
 def test_a_file_that_stays_cut_short_goes_aside_with_its_place_and_the_rest_flows():

@@ -2,8 +2,11 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from tests.datastream_folder import MemoryFiles, minute_folder
 from tests.datastream_model import ModelClock
+from tidegate.producer.datastream.errors import MisplacedFile
 from tidegate.producer.datastream_source.objects_query import ObjectsQuery
 from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.producer.records import HeartbeatRecord, PartitionStartRecord
@@ -38,6 +41,14 @@ def test_each_folder_is_named_once_and_a_new_one_later():
     query.clock.now_us += 1_000_000
     found, _ = query.step()
     assert [one.tokens for one in found[:-1]] == [(object_token(7, "c"),)]
+
+
+def test_a_folder_may_have_any_name_of_which_a_token_can_be_made():
+    names = ["a b", "naïve-日本", "day=1&x=%2F#?"]
+    found, _ = query_of(store_of(*names)).step()
+    assert [one.tokens for one in found[:-1]] == [(object_token(7, one),) for one in sorted(names)]
+    with pytest.raises(MisplacedFile, match=r"not UTF-8.*caf\\\\udce9"):
+        query_of(store_of("caf\udce9")).step()
 
 
 def test_one_that_the_position_has_is_not_named_again():
