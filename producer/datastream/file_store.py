@@ -48,7 +48,9 @@ _EXTRAS = {
     "gs": Extra("gcs", ("fsspec", "gcsfs")),
     "s3": Extra("s3", ("fsspec", "s3fs")),
 }
-_MODIFIED = ("updated", "mtime", "LastModified", "last_modified", "created")
+_MODIFIED = ("timeCreated", "updated", "mtime", "LastModified", "last_modified", "created")
+"""Names of the time of writing; the first one counts.  Cloud Storage writes an object as a whole,
+at `timeCreated`; its `updated` changes with the metadata too, such as a storage class or a hold."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NS_PER_US = 1_000

@@ -76,8 +76,16 @@ def test_a_file_that_keeps_its_time_when_it_is_copied_counts_from_when_it_came(t
         ({"created": datetime(2024, 1, 2)}, 1_704_153_600_000_000),  # noqa: DTZ001 - as libraries do
         ({"updated": "2024-01-02T00:00:00.5Z", "mtime": None}, 1_704_153_600_500_000),
         ({"mtime": 1.5}, 1_500_000),
+        # Of Cloud Storage, whose metadata was changed a day after the object was written.
+        (
+            {
+                "timeCreated": "2024-01-02T00:00:00.5Z", "updated": "2024-01-03T00:00:00Z",
+                "mtime": datetime(2024, 1, 3, tzinfo=UTC),
+            },
+            1_704_153_600_500_000,
+        ),
     ],
-)
+)  # fmt: skip
 def test_times_of_writing_in_the_forms_of_libraries(entry, modified_us):
     files = SimpleNamespace(find=lambda _, detail: {"b/f": {"name": "b/f", **entry}})
     (one,) = FsspecStore(files, scheme="s3").files_below("b")
