@@ -162,7 +162,7 @@ class _Announcing:
         self._query = query
         self._requests = requests
         self._start_ns = start_ns
-        self._announced: set[int] = set()
+        self._announced: set[tuple[int, str]] = set()
 
     async def next_size(self) -> int | None:
         return await self._query.next_size()
@@ -179,7 +179,7 @@ class _Announcing:
         due = [
             one
             for one in self._requests()
-            if one.run not in self._announced and one.start.start_ns >= self._start_ns
+            if (one.run, one.table) not in self._announced and one.start.start_ns >= self._start_ns
         ]
         for request in sorted(due, key=lambda one: one.start_us):
             start: PartitionStartRecord = request.start
@@ -188,7 +188,7 @@ class _Announcing:
             )
             if place is not None:
                 records = [*records[:place], start, *records[place:]]
-                self._announced.add(request.run)
+                self._announced.add((request.run, request.table))
         return records
 
 

@@ -100,17 +100,16 @@ def start_backfill(
         require_command(Command.BACKFILL, records, reader.members())
         known = _read(config)
         newest = known.newest(table)
-        if newest is not None and _open_tokens(records, newest.run):
+        if newest is not None and _open_tokens(records, newest):
             message = f"a backfill of the table {table} goes on (run {newest.run})"
             raise ConfigError(message, hint="Let it end, or end it with --cancel")
         if where:
             progress("checking the condition", 0)
             _require_condition(config, table, where)
         _ensure_topic(config)
-        run = max((one.run for one in known.all), default=0)
         give_up_at, ahead_s = time.monotonic() + wait_s, _AHEAD_S
         while True:
-            run += 1
+            run = 1 + max((one.run for one in known.all), default=0)
             request = TableRequest(
                 table, run, *_place_in(records, ahead_s), chunk_rows=chunk_rows, share=share,
                 by=by or this_user(), at_us=_now_us(), where=where,
@@ -123,8 +122,10 @@ def start_backfill(
             # The announcement and what its parent says of itself stand in two slots.
             reader.wait(_FRESH_S)
             records = reader.read()
-            if _tokens(records, run) or time.monotonic() >= give_up_at:
+            if _tokens(records, request) or time.monotonic() >= give_up_at:
                 return _report(records, request)
+            known = _read(config)
+            _require_newest(known, request)
             ahead_s *= 2  # no worker knew of it in time: that run never begins
 
 
@@ -144,7 +145,7 @@ def change_backfill(
             raise ConfigError(message, hint=f"Start one: tidegate-producer backfill {table}")
         if state is None:
             return _report(records, request)
-        if _tokens(records, request.run) and not _open_tokens(records, request.run):
+        if _tokens(records, request) and not _open_tokens(records, request):
             message = f"the backfill of the table {table} has ended (run {request.run})"
             raise ConfigError(message, hint=f"Start another: tidegate-producer backfill {table}")
         require_command(_CHANGES[state], records, reader.members())
@@ -242,7 +243,7 @@ def _place_in(records: FleetRecords, ahead_s: float) -> tuple[str, int]:
 
 def _may_begin(records: FleetRecords, request: TableRequest) -> bool:
     """Whether the run may still begin: its parent has neither begun it nor passed the time."""
-    if _tokens(records, request.run):
+    if _tokens(records, request):
         return False
     for slot in records.view.slots:
         one = (slot.tokens or {}).get(request.parent)
@@ -252,25 +253,42 @@ def _may_begin(records: FleetRecords, request: TableRequest) -> bool:
     return known is not None and known.end_ns is None
 
 
-def _tokens(records: FleetRecords, run: int) -> list[str]:
+def _require_newest(known: TableRequests, request: TableRequest) -> None:
+    """Raise ConfigError if another command has replaced a request since it was written."""
+    newest = known.newest(request.table)
+    if newest is not None and newest.start != request.start:
+        message = (
+            f"another backfill of the table {request.table} was asked for meanwhile "
+            f"(run {newest.run}, {newest.by})"
+        )
+        raise ConfigError(message, hint="Let it end, or end it with --cancel")
+
+
+def _tokens(records: FleetRecords, request: TableRequest) -> list[str]:
+    """Return the stream partitions of a run.
+
+    Two commands that read the requests at the same time give their runs one number: of another
+    table, or of this one with another condition.
+    """
+    asked = request.run, request.table, request.where
     return [
         token
         for token in records.history.known
-        if (place := place_of(token)) is not None and place.run == run
+        if (place := place_of(token)) is not None and (place.run, place.table, place.where) == asked
     ]
 
 
-def _open_tokens(records: FleetRecords, run: int) -> list[str]:
+def _open_tokens(records: FleetRecords, request: TableRequest) -> list[str]:
     known = records.history.known
-    return [token for token in _tokens(records, run) if known[token].end_ns is None]
+    return [token for token in _tokens(records, request) if known[token].end_ns is None]
 
 
 def _report(records: FleetRecords, request: TableRequest) -> BackfillReport:
-    tokens = _tokens(records, request.run)
+    tokens = _tokens(records, request)
     state = request.state.value
     if not tokens:
         state = "waiting"
-    elif not _open_tokens(records, request.run):
+    elif not _open_tokens(records, request):
         state = "done"
     places = [place for token in tokens if (place := place_of(token)) is not None]
     chunks = sum(place.is_chunk for place in places)

@@ -111,6 +111,16 @@ def test_a_run_is_announced_before_the_first_record_of_a_later_time(world):
     ]  # fmt: skip
 
 
+def test_runs_of_two_tables_with_one_number_are_both_announced(world):
+    """Two commands that read the requests at the same time choose the same number."""
+    other = TableRequest("u", 7, "p", REQUEST.start_us + 2, chunk_rows=3, share=20)
+    world.requests.add(other)
+    times = [HeartbeatRecord(T_NS + at * 1_000) for at in (6, 9)]
+    world.changes.responses = ([times[0]], [times[1]])
+
+    assert world.read("p") == [START, times[0], other.start, times[1]]
+
+
 TIMES = st.lists(st.integers(0, 12), min_size=1, max_size=12).map(sorted)
 
 

@@ -76,9 +76,11 @@ class Fleet:
         self.written.append(request)
         self.requests.add(request)
 
-    def announce(self, run, *, ends=False, failure=""):
-        """Let the fleet begin a run, and read its only chunk."""
-        place = RunPlace(run, "Users")
+    def announce(self, run, *, table="Users", where=None, ends=False, failure=""):
+        """Let the fleet begin a run, as it was asked for, and read its only chunk."""
+        request = self.requests.newest(table)
+        known = "" if request is None else request.where
+        place = RunPlace(run, table, where=known if where is None else where)
         tokens = [wait_token(place), chunk_token(place.chunk(5, rows=9))]
         tokens += [wait_token(place.chunk(5, rows=9).failed(failure))] if failure else []
         self.history._add([ChildPartition(one, (), 0) for one in tokens])
@@ -176,6 +178,28 @@ def test_a_parent_that_no_heartbeat_names_for_a_moment_is_waited_for(fleet):
     fleet.on_wait = [lambda: fleet.tokens.pop("b"), lambda: None, lambda: fleet.announce(1)]
 
     assert start().run == 1
+
+
+def test_a_run_of_another_table_with_the_same_number_is_not_taken_for_it(fleet):
+    """Two commands that read the requests at the same time choose the same number."""
+    fleet.on_wait = [lambda: fleet.announce(1, table="Old")]
+
+    assert start(wait_s=3.0) == BackfillReport("Users", 1, "waiting", 0, is_taken_up=False)
+
+
+def test_a_run_that_another_command_has_replaced_is_refused(fleet, checked):
+    """The other one has the same number and other rows: it is not ours, and it goes on."""
+
+    def replace_it():
+        other = {"where": "Id > 9", "by": "bob", "start_us": fleet.written[-1].start_us + 1}
+        fleet.write("", replace(fleet.written[-1], **other))
+        fleet.announce(1)
+        fleet.tokens["b"] = fleet.written[-1].start_us
+
+    fleet.on_wait = [replace_it]
+    with pytest.raises(ConfigError, match=r"another backfill of the table Users .* \(run 1, bob\)"):
+        start(where="Id > 7")
+    assert [one.where for one in fleet.written] == ["Id > 7", "Id > 9"]
 
 
 def test_a_later_run_is_later_than_every_chunk_so_far(fleet):
