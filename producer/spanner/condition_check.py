@@ -24,11 +24,17 @@ WHERE_MAX = 1_000
 _TIMEOUT_S = 30.0
 _PLAN = ExecuteSqlRequest.QueryMode.PLAN
 _GOOGLE_QUOTED = re.compile(
-    r"'''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`[^`]*`"
-    r"|--[^\n]*|#[^\n]*|/\*.*?\*/",
+    r"'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
+    r"|`[^`]*`|--[^\n]*|#[^\n]*|/\*.*?\*/",
     re.DOTALL,
 )
-_POSTGRESQL_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_POSTGRESQL_QUOTED = re.compile(
+    r"(?<![\w$])[eE]'(?:\\.|[^'\\])*'|'[^']*'|(?<![\w$])\$(\w*)\$.*?\$\1\$|\"[^\"]*\""
+    r"|--[^\n]*|/\*.*?\*/",
+    re.DOTALL,
+)
+_NAME = re.compile(r"([`\"])([^`\"]*)\1(\s*\()?")
+"""A quoted name, and the parenthesis behind that of a function."""
 _CHANGING = re.compile(
     r"\b(?:current_(?:timestamp|datetime|date|time)|local(?:timestamp|time)|tablesample)\b"
     r"|\b(?:rand|random|generate_uuid|gen_random_uuid|new_uuid|now|nextval"
@@ -59,8 +65,12 @@ def require_condition(
 
 def changing_word(where: str, *, dialect: str) -> str:
     """Return a name in a condition whose value changes with each query; empty without one."""
-    quoted = _POSTGRESQL_QUOTED if dialect == POSTGRESQL else _GOOGLE_QUOTED
-    found = _CHANGING.search(quoted.sub(" ", where))
+    is_postgresql = dialect == POSTGRESQL
+    quoted, mark = (_POSTGRESQL_QUOTED, '"') if is_postgresql else (_GOOGLE_QUOTED, "`")
+    names_only = quoted.sub(lambda one: one[0] if one[0].startswith(mark) else " ", where)
+    # Functions can be named in quotes as well; any other quoted name is one of the database's.
+    plain = _NAME.sub(lambda one: f" {one[2]}(" if one[3] else " ", names_only)
+    found = _CHANGING.search(plain)
     return found[0] if found else ""
 
 

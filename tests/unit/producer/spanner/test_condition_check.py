@@ -127,6 +127,21 @@ def test_a_spanner_that_does_not_answer_is_unreachable(channels, spanner):
         (POSTGRESQL, "at > localtimestamp", "localtimestamp"),
         (POSTGRESQL, "note = 'a\\' AND random() > 1", "random"),
         (POSTGRESQL, "note = 'now()''now()' /* now() */", ""),
+        # A quote inside of a text ends nothing, so what follows the text is looked at.
+        (GOOGLE_SQL, "a = '''x\\'''y''' AND b > RAND() AND a <> '''z'''", "RAND"),
+        (GOOGLE_SQL, 'a = """x\\"""y""" AND b > RAND() AND a <> """z"""', "RAND"),
+        (GOOGLE_SQL, "a = '''x'y''' AND `b` = '''RAND()'''", ""),
+        (POSTGRESQL, "a = E'x\\'y' AND b > now() AND a <> 'z'", "now"),
+        (POSTGRESQL, "a = $$it's$$ AND b > now() AND a <> $$it's$$", "now"),
+        (POSTGRESQL, "a = $q$it's $$ now()$q$ AND a <> e'\\'now()'", ""),
+        # A function can be named in quotes.
+        (
+            GOOGLE_SQL,
+            "`ABS`(b) > 1 AND a > `CURRENT_TIMESTAMP` () AND `c` = 1",
+            "CURRENT_TIMESTAMP",
+        ),
+        (POSTGRESQL, '"abs"(b) > 1 AND a > "pg_catalog"."now"() AND "c" = 1', "now"),
+        (POSTGRESQL, '"now" > 5 AND "random" IN (1)', ""),
     ],
 )
 def test_a_name_whose_value_changes_is_found_outside_of_quotes(dialect, where, word):
