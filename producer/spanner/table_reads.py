@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, ReadRequest, TypeCode
@@ -39,6 +40,8 @@ _FACTOR = 8
 """What a message takes until it is decoded and translated, itself included, by its size."""
 
 _TOO_OLD = re.compile("read timestamp|staleness|version_retention|garbage", re.IGNORECASE)
+_KEPT_NS = 1_800_000_000_000
+"""For so long every database keeps old rows: it is half of the shortest retention period."""
 _OF_THE_CONDITION = {"INVALID_ARGUMENT", "OUT_OF_RANGE"}
 """How Spanner refuses a query for what it says, or for a value that it computes."""
 
@@ -227,12 +230,17 @@ class ConditionQuery(ChunkQuery):
 
     def _failed(self, error: grpc.RpcError, session: str) -> QueryError:
         failed = super()._failed(error, session)
-        details = str(failed.fields.get("details", ""))
-        is_too_old = failed.code == "OUT_OF_RANGE" and _TOO_OLD.search(details)
+        is_too_old = failed.code == "OUT_OF_RANGE" and self._may_be_too_old(failed)
         if failed.code not in _OF_THE_CONDITION or is_too_old:
             return failed
         fields: dict[str, Any] = failed.fields
         return ConditionRefused("a condition cannot be evaluated", **fields)
+
+    def _may_be_too_old(self, failed: QueryError) -> bool:
+        """Whether rows of this time may be gone; the message alone may hold words of a row."""
+        read_at = self._request.transaction.single_use.read_only.read_timestamp
+        is_young = time.time_ns() - read_at.ToNanoseconds() < _KEPT_NS
+        return not is_young and _TOO_OLD.search(str(failed.fields.get("details", ""))) is not None
 
 
 def _read_columns(table: TableSchema) -> list[Column]:

@@ -291,6 +291,21 @@ def test_what_the_condition_is_to_blame_for(wired, channels, code, details, kind
     assert caught.value.fields["details"] == details
 
 
+def test_words_of_a_row_are_not_taken_for_a_time_that_is_too_old(wired, channels, monkeypatch):
+    """Such a chunk would be read at another time, and fail there, for good."""
+    _, spanner, tasks = wired
+
+    def answer(_request, context):
+        context.abort(grpc.StatusCode.OUT_OF_RANGE, "Bad int64 value: garbage")
+        yield
+
+    spanner.on_sql, spanner.on_stream = key_order, answer
+    monkeypatch.setattr("time.time_ns", lambda: T_NS + 60_000_000_000)
+    reads, _ = chunk_reads(channels, tasks)
+    with pytest.raises(ConditionRefused):
+        list(received(conditional(reads, tasks), tasks))
+
+
 def test_a_table_that_came_back_with_a_key_of_floats_takes_no_condition(channels, tasks):
     table = TableSchema(TABLE.name, (Column("W", ColumnType("FLOAT64"), 1, key_position=1),))
     reads, _ = chunk_reads(channels, tasks, table)
