@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from tidegate.producer.datastream.position import printable
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 __all__ = ["LocationGone", "PathMissing", "refuse"]
@@ -41,7 +42,7 @@ def refuse(error: Exception, path: str, *, scheme: str, setting: str) -> NoRetur
 
     `scheme` is empty for a path of this machine; `setting` names what the path comes from.
     """
-    kind, text = type(error).__name__, _shortened(error)
+    kind, text, path = type(error).__name__, _shortened(error), printable(path)
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         message = f"{setting}: {path} does not exist"
         raise PathMissing(message, hint="Check the location") from error
@@ -77,4 +78,4 @@ def _is_payers(error: Exception) -> bool:
 
 def _shortened(error: Exception) -> str:
     """Return the library's words as one line without a full stop: a hint follows."""
-    return " ".join(str(error).split())[:_CHARACTERS_MAX].rstrip(".")
+    return printable(" ".join(str(error).split())[:_CHARACTERS_MAX].rstrip("."))

@@ -124,12 +124,12 @@ class StatusServer:
                 status, text = _status(self._health.not_ready, warning=self._health.warning)
             case path if path in self._pages:
                 start_response("200 OK", [_JSON])
-                return [f"{self._pages[path]()}\n".encode()]
+                return [_line(self._pages[path]())]
             case _:
                 known = ", ".join(["/metrics", *self._pages, "/healthz"])
                 status, text = "404 Not Found", f"try {known} or /readyz"
         start_response(status, [_TEXT])
-        return [f"{text}\n".encode()]
+        return [_line(text)]
 
 
 def serve_status(
@@ -145,6 +145,11 @@ def serve_status(
     return StatusServer(
         settings.metrics_host, settings.metrics_port, registry=registry, health=health, pages=pages
     )
+
+
+def _line(text: str) -> bytes:
+    """Return a line in UTF-8; what has none, such as a byte of a name, is escaped as in JSON."""
+    return f"{text}\n".encode(errors="backslashreplace")
 
 
 def _status(fault: str, *, warning: str = "") -> tuple[str, str]:

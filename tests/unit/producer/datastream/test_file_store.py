@@ -98,6 +98,21 @@ def test_a_store_without_times_of_writing_is_refused():
         FsspecStore(files, scheme="s3").files_below("b")
 
 
+def test_errors_of_a_name_that_is_not_utf_8_are_text(tmp_path, monkeypatch):
+    """They are served and published."""
+    with open(os.fsencode(tmp_path) + b"/a\xff.avro", "wb") as file:  # noqa: PTH123 - bytes
+        file.write(b"x")
+    (found,) = LocalStore().files_below(str(tmp_path))
+
+    def fail(*_, **__):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(file_store.Path, "open", fail)
+    with pytest.raises(UnreachableError, match=r"a\\udcff\.avro cannot be read: OSError") as caught:
+        LocalStore().open(found.path)
+    assert str(caught.value).encode()
+
+
 def test_errors_name_the_setting(tmp_path):
     store, folder = open_location(f"{tmp_path}/nothing", setting="source.location")
     with pytest.raises(PathMissing, match=r"^source\.location: .*/nothing does not exist"):

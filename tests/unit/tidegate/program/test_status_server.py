@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import urllib.error
@@ -57,6 +58,19 @@ def test_a_page_of_the_program_is_json(metrics, health):
         assert get(server.port, "/else") == (
             404, "try /metrics, /errors, /healthz or /readyz\n",
         )  # fmt: skip
+
+
+def test_what_has_no_utf_8_is_escaped(metrics, health):
+    """The name of a file may be bytes of any kind."""
+    health.set_ready()
+    health.set_warning("a\udcff.avro is away")
+    pages = {"/errors": lambda: json.dumps({"text": "a\udcff"}, ensure_ascii=False)}
+    with StatusServer(
+        "127.0.0.1", 0, registry=metrics.registry, health=health, pages=pages
+    ) as server:
+        assert get(server.port, "/readyz") == (200, "ok, but a\\udcff.avro is away\n")
+        status, text = get(server.port, "/errors")
+    assert (status, json.loads(text)) == (200, {"text": "a\udcff"})
 
 
 def test_probes_answer_as_the_loop_says(server, health):
