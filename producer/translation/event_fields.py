@@ -23,7 +23,7 @@ from tidegate.producer.translation.avro_fields import (
 from tidegate.producer.translation.values import NUMERIC_SCALE, converter
 from tidegate.schemas.debezium_schema import is_text
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.json_values import date_text, decimal_text, double_text, quoted
+from tidegate.schemas.json_values import date_text, decimal_text, double_text, float_text, quoted
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 
@@ -78,9 +78,11 @@ def json_key_field(column_type: ColumnType) -> JsonField:
 
     A value has one text, however the service writes it.  Raises SchemaError for a type without one.
     """
+    convert, code = converter(column_type, TimestampForm.STRING), column_type.code
+    if code == "FLOAT32":
+        return lambda value: _NULL_TEXT if value is None else float_text(convert(value))
     if not is_text(column_type):
         return json_field(column_type, Envelope.DEBEZIUM)
-    convert, code = converter(column_type, TimestampForm.STRING), column_type.code
     is_decimal = code == "NUMERIC" and column_type.annotation != "PG_NUMERIC"
 
     def field(value: Any) -> str:

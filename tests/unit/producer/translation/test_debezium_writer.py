@@ -139,6 +139,15 @@ def test_equal_keys_are_equal_bytes_however_the_service_writes_them():
     assert json.loads(json_key_of(nulls, **types)) == nulls
 
 
+def test_a_key_of_32_bits_has_the_digits_that_it_needs():
+    """A change stream writes 0.1, a read of the table the double that is next to it."""
+    types = {"weight": ColumnType("FLOAT32")}
+    for weight in (0.1, 0.10000000149011612):
+        assert json_key_of({"weight": weight}, **types) == b'{"weight":0.1}'
+    assert json_key_of({"weight": "NaN"}, **types) == b'{"weight":"NaN"}'
+    assert json_key_of({"weight": None}, **types) == b'{"weight":null}'
+
+
 def test_a_key_in_json_that_is_not_the_primary_key_is_refused():
     types = {"id": ColumnType("INT64")}
     assert json_key_of({"id": "9223372036854775807"}, **types) == b'{"id":9223372036854775807}'
