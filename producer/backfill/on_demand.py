@@ -320,8 +320,11 @@ class _Chunk:
     async def next_size(self) -> int | None:
         if self._has_ended:
             return None if self._last is None else _RECORD_BYTES
-        if self._rows is None and _must_end(self._requests, self._place):
-            # A row that cannot be published would hold the watermark for good.
+        if _must_end(self._requests, self._place):
+            # A row that cannot be published would hold the watermark for good, and a search that
+            # finds a row now and then for days.  Each record is a transaction of its own.
+            if self._rows is not None:
+                self._rows.cancel()
             self._last, self._has_ended = _Records(_end_of(self._place)), True
             return _RECORD_BYTES
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -326,6 +327,31 @@ def test_a_search_that_is_silent_reports_the_time_of_its_rows(world):
 
     assert row == change(T_NS)
     assert alive[:4] == [HeartbeatRecord(T_NS)] * 4
+
+
+@pytest.mark.parametrize("finds", [False, True])
+def test_a_run_that_is_cancelled_ends_in_the_middle_of_a_search(world, finds):
+    """Rows that are found one at a time may take days; the watermark waits for all of them."""
+    never = asyncio.Event()
+
+    class Search(Rows):
+        async def next_size(self):
+            return await (super().next_size() if finds else never.wait())
+
+        async def receive(self):
+            return Answer(change(T_NS))
+
+    search = Search(Answer(change(T_NS)))
+    world.chunks = [search]
+    query, found = world.query(chunk_token(WITH)), []
+    for records in itertools.islice(received(query, world.tasks), 9):
+        found += records.decode()[0]
+        if len(found) == 3:
+            world.requests.add(replace(REQUEST, state=RunState.CANCELLED))
+
+    assert found[3:] == [PartitionEndRecord(T_NS + 1_000, "0")]
+    assert set(found[:3]) == {change(T_NS) if finds else HeartbeatRecord(T_NS)}
+    assert search.is_cancelled
 
 
 def test_a_chunk_that_is_cancelled_names_nothing(world):
