@@ -28,7 +28,7 @@ from tidegate.producer.spanner.condition_check import require_condition
 from tidegate.program.kafka_clients import list_topics
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.progress import PRODUCER_FILTER
 from tidegate.schemas.topics import ROOT_TOKEN, table_of
 
@@ -114,6 +114,7 @@ def start_backfill(
                 table, run, *_place_in(records, ahead_s), chunk_rows=chunk_rows, share=share,
                 by=by or this_user(), at_us=_now_us(), where=where,
             )  # fmt: skip
+            _require_before_end(records, request)
             _write(config, request)
             progress(f"waiting for run {run} to be taken up", 0)
             while _may_begin(records, request) and time.monotonic() < give_up_at:
@@ -253,6 +254,14 @@ def _may_begin(records: FleetRecords, request: TableRequest) -> bool:
     return known is not None and known.end_ns is None
 
 
+def _require_before_end(records: FleetRecords, request: TableRequest) -> None:
+    """Raise ConfigError if a bounded stream ends before a run begins."""
+    end_ns = records.started.end_ns
+    if end_ns is not None and request.start.start_ns > end_ns:
+        message = f"the stream ends at {format_rfc3339(end_ns)}, before a backfill can begin"
+        raise ConfigError(message, hint="Backfill a stream without an end")
+
+
 def _require_newest(known: TableRequests, request: TableRequest) -> None:
     """Raise ConfigError if another command has replaced a request since it was written."""
     newest = known.newest(request.table)
@@ -293,10 +302,18 @@ def _report(records: FleetRecords, request: TableRequest) -> BackfillReport:
     places = [place for token in tokens if (place := place_of(token)) is not None]
     chunks = sum(place.is_chunk for place in places)
     cause = next((place.failure for place in places if place.failure), "")
+    if _is_cut_off(records, tokens):
+        cause = "the stream ended before the table was read"
     return BackfillReport(
         request.table, request.run, "failed" if cause else state, chunks,
         is_taken_up=bool(tokens), where=request.where, cause=cause,
     )  # fmt: skip
+
+
+def _is_cut_off(records: FleetRecords, tokens: list[str]) -> bool:
+    """Whether the end of a bounded stream has ended a run: its stream partitions finish there."""
+    end_ns, known = records.started.end_ns, records.history.known
+    return end_ns is not None and any(known[token].end_ns == end_ns for token in tokens)
 
 
 def _now_us() -> int:

@@ -36,6 +36,7 @@ class Fleet:
         self.stopped = set()
         self.filters = ()
         self.dialect = "POSTGRESQL"
+        self.end_ns = None
         self.history = PartitionHistory(epoch="e")
         self.requests = TableRequests()
         self.written = []
@@ -61,7 +62,9 @@ class Fleet:
         slots = (SimpleNamespace(tokens=tokens), SimpleNamespace(tokens=None))
         return SimpleNamespace(
             view=SimpleNamespace(slots=slots), history=self.history,
-            started=SimpleNamespace(filters=self.filters, dialect=self.dialect),
+            started=SimpleNamespace(
+                filters=self.filters, dialect=self.dialect, end_ns=self.end_ns
+            ),
         )  # fmt: skip
 
     def wait(self, seconds):
@@ -257,6 +260,25 @@ def test_a_stream_of_files_has_no_table_to_read(fleet):
     fleet.dialect = FILES_DIALECT
     with pytest.raises(ConfigError, match="no tables that can be read"):
         start()
+
+
+def test_a_run_that_the_end_of_the_stream_cut_off_is_not_done(fleet):
+    """Stream partitions finish at the stream's end, also those of a run that has rows left."""
+    fleet.end_ns = (NOW_US + 60_000_000) * 1_000
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    assert start().state == "running"
+
+    for token in fleet.history.known:
+        fleet.history._known[token].end_ns = fleet.end_ns
+    report = change_backfill(CONFIG, "Users", None)
+    assert (report.state, report.cause) == ("failed", "the stream ended before the table was read")
+
+
+def test_a_run_that_could_only_begin_behind_the_end_of_the_stream_is_refused(fleet):
+    fleet.end_ns = (NOW_US + 3_000_000) * 1_000
+    with pytest.raises(ConfigError, match=r"the stream ends at 2023-11-14T22:13:23Z, before"):
+        start()
+    assert fleet.written == []
 
 
 def test_a_run_that_goes_on_is_not_begun_again(fleet):
