@@ -72,7 +72,9 @@ def is_late(change: Mapping[str, Any]) -> bool:
 def _late_events(release: Release) -> Iterator[DataFrame]:
     """Yield those of each table that has some."""
     for one in release.tables.values():
-        if not one.rows or not is_ordered_by_column(row_columns(one.schemas.reader_schema)):
+        columns = row_columns(one.schemas.reader_schema)
+        # The producer may leave the time out (`columns_left_out`): then nothing says what is late.
+        if not one.rows or not is_ordered_by_column(columns) or SOURCE_TIMESTAMP not in columns:
             continue
         if isinstance(one, CollectedTable):
             ordinals = [change["ordinal"] for change in one.changes if is_late(change)]
@@ -92,6 +94,12 @@ def _is_late() -> Any:
 
 def _named(changes: DataFrame, one: AnyTable, release: Release) -> DataFrame:
     """Return the table's columns."""
+    columns = row_columns(one.schemas.reader_schema)
+
+    def text(name: str) -> Any:
+        """Return a column of the row; the producer may leave it out (`columns_left_out`)."""
+        return F.col(_ROW)[name] if name in columns else F.lit(None).cast("string")
+
     first_open = F.conv(F.substring_index("record_sequence", "-", 1), 16, 10).cast("long")
     # A time that is text in this stream may be of a year that Spark does not have.
     return changes.withColumn(_ROW, F.coalesce("new_values", "old_values")).select(
@@ -102,7 +110,7 @@ def _named(changes: DataFrame, one: AnyTable, release: Release) -> DataFrame:
         F.col(_ROW)[SOURCE_TIMESTAMP].try_cast("timestamp").alias("source_timestamp"),
         F.timestamp_micros(first_open).alias("first_open"),
         F.col(_ROW)[SOURCE_ORDER].alias(SOURCE_ORDER),
-        F.col(_ROW)["_datastream_uuid"].alias("_datastream_uuid"),
-        F.col(_ROW)["_datastream_change_type"].alias("_datastream_change_type"),
+        text("_datastream_uuid").alias("_datastream_uuid"),
+        text("_datastream_change_type").alias("_datastream_change_type"),
         F.to_json("key").alias("key"),
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from types import SimpleNamespace
 
 import pytest
 
 from tests.datastream_worlds import run_world
 from tidegate.schemas.instants import format_rfc3339
 from tidegate.schemas.source_order import SOURCE_ORDER, SOURCE_TIMESTAMP
-from tidegate.spark_consumer.sinks.delta.late_events import is_late
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
+from tidegate.spark_consumer.sinks.delta.late_events import DeltaLateEvents, is_late
 
 OPEN_US = 1_700_000_000_000_000
 
@@ -36,6 +38,18 @@ def test_a_row_of_a_backfill_is_before_all_changes_and_never_late():
 
 def test_an_event_without_a_time_is_not_late():
     assert not is_late(change(None))
+
+
+def test_events_whose_time_the_stream_leaves_out_are_not_named():
+    """`columns_left_out` may name any column but those of the key."""
+    fields = [{"name": name} for name in ("id", SOURCE_ORDER)]
+    row = {"name": "new_values", "type": ["null", {"type": "record", "fields": fields}]}
+    values = {"id": 1, SOURCE_ORDER: "01aa-1-1"}
+    changes = [{**change(0), "new_values": values, "ordinal": 0}]
+    schemas = SimpleNamespace(reader_schema={"fields": [row]})
+    table = CollectedTable(None, None, changes, schemas)
+
+    assert DeltaLateEvents("/unused").write(SimpleNamespace(tables={"t": table})) == 0
 
 
 @pytest.mark.parametrize("seed", range(30))
