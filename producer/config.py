@@ -10,6 +10,7 @@ import os
 import re
 import socket
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -26,6 +27,7 @@ from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.progress import PROGRESS_VERSION, TimestampForm
+from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.schemas.topic_template import TopicTemplate
 from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
 
@@ -394,6 +396,11 @@ class ProducerConfig(StreamSettings):
             raise ValueError('poison: "park" needs progress_version 2, which records parked keys')
         if self.files is not None and self.progress_version == 1:
             raise ValueError('source: "datastream" needs progress_version 2 or later')
+        if self.files is not None and self._leaves_out(SOURCE_ORDER):
+            raise ValueError(
+                f"columns_left_out: {SOURCE_ORDER} says which change of a row is the newest: "
+                "a mirror without it would be wrong"
+            )
         if self.timestamps == "string" and self.progress_version == 1:
             raise ValueError('timestamps: "string" needs progress_version 2, which records it')
         if self.value_format == "json" and self.envelope not in {"debezium", "datastream"}:
@@ -420,6 +427,11 @@ class ProducerConfig(StreamSettings):
     def files(self) -> FilesSource | None:
         """The files that are read; None for Spanner."""
         return files_source(self.source)
+
+    def _leaves_out(self, column: str) -> bool:
+        """Whether some table may lack a column."""
+        patterns = [one.rpartition(".")[2] for one in listed(self.columns_left_out)]
+        return any(fnmatchcase(column, one.casefold()) for one in patterns)
 
     @property
     def database_path(self) -> str:

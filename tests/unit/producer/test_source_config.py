@@ -71,7 +71,13 @@ def test_faults_of_the_table(source, text):
         ("backfill", "*"),
         ("end", "2030-01-01T00:00:00Z"),
         ("progress_version", 1),
+        ("columns_left_out", "*._datastream_*"),
+        ("columns_left_out", "bank.accounts._DATASTREAM_ORDER"),
     ],
 )
 def test_what_does_not_go_with_files_is_named(setting, value):
     assert setting in faults(FILES, **{setting: value})
+
+
+def test_columns_that_do_not_order_the_changes_can_be_left_out():
+    assert load(FILES, columns_left_out="*._datastream_u*, bank.accounts.order").files is not None
