@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
 from tidegate.local_stack.config import LocalStackConfig
-from tidegate.producer.commands.command_rules import COMMAND_RULES
+from tidegate.producer.commands.command_rules import COMMAND_RULES, CommandRule
 from tidegate.producer.commands.stream_state import StreamState
 from tidegate.producer.commands.stream_transitions import drawing
 from tidegate.producer.config import ProducerConfig
@@ -76,15 +76,18 @@ def exit_codes() -> str:
     return _table(("exit code", ""), ((str(int(code)), code.meaning) for code in ExitCode))
 
 
+def _condition(rule: CommandRule) -> str:
+    if rule.needs_readers:
+        return "if read"
+    return "if paused" if rule.needs_pause else "yes"
+
+
 def command_states() -> str:
     """Return in which states each command is permitted."""
     rows = (
         (
             f"`{command}`{' (workers are stopped)' if rule.is_offline else ''}",
-            *(
-                ("if paused" if rule.needs_pause else "yes") if state in rule.states else ""
-                for state in StreamState
-            ),
+            *(_condition(rule) if state in rule.states else "" for state in StreamState),
         )
         for command, rule in COMMAND_RULES.items()
     )

@@ -45,6 +45,8 @@ class CommandRule:
     states: frozenset[StreamState]
     needs_pause: bool = False
     """Whether an operator's pause has to hold."""
+    needs_readers: bool = False
+    """Whether workers have to be in the group, and no pause may hold."""
     is_offline: bool = False
     """Whether it waits until all workers have left the group."""
 
@@ -60,7 +62,7 @@ COMMAND_RULES: Mapping[Command, CommandRule] = {
         frozenset({StreamState.DRAINING, StreamState.PAUSED, StreamState.FAILED}), needs_pause=True
     ),
     Command.DRAIN: CommandRule(_BEGUN),
-    Command.BACKFILL: CommandRule(_READS),
+    Command.BACKFILL: CommandRule(_READS, needs_readers=True),
     Command.BACKFILL_STOP: CommandRule(_GOES_ON),
     Command.BACKFILL_RESUME: CommandRule(_GOES_ON),
     Command.BACKFILL_CANCEL: CommandRule(_GOES_ON | {StreamState.FAILED_PERMANENTLY}),
@@ -103,9 +105,12 @@ def require_permitted(
     state, rule = stream_state(found, members), COMMAND_RULES[command]
     is_permitted = state in rule.states
     is_paused = found is not None and found.is_to_pause
-    if is_permitted and (is_paused or not rule.needs_pause):
+    is_read = bool(members) and not is_paused
+    if is_permitted and (is_paused or not rule.needs_pause) and (is_read or not rule.needs_readers):
         return state
-    if command is Command.ACCEPT_GAP and found is not None:
+    if is_permitted and rule.needs_readers:
+        hint = _HINTS[StreamState.PAUSED] if is_paused else _NO_WORKER
+    elif command is Command.ACCEPT_GAP and found is not None:
         hint = _NOTHING_EXPIRED
     elif rule.needs_pause and not is_paused and state in _GOES_ON:
         hint = _NO_WORKER if state is StreamState.PAUSED else _NOT_PAUSED

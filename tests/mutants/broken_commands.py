@@ -72,6 +72,11 @@ BROKEN_COMMANDS = (
         ((command_rules, "COMMAND_RULES", _rules(Command.RESUME, needs_pause=False)),),
     ),
     UnitMutant(
+        "a backfill of a stream that is not read",
+        (f"{_RULES}::test_a_failed_stream_takes_up_a_backfill_while_it_is_read",),
+        ((command_rules, "COMMAND_RULES", _rules(Command.BACKFILL, needs_readers=False)),),
+    ),
+    UnitMutant(
         "a stream paused of which changes have expired",
         (f"{_RULES}::test_a_command_is_permitted_in_these_states_and_refused_in_all_others",),
         (

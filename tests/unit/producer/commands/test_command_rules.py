@@ -59,7 +59,7 @@ PERMITTED = {
     "pause": ALL - {StreamState.NOT_STARTED, StreamState.ENDED, StreamState.FAILED_PERMANENTLY},
     "resume": {StreamState.DRAINING, StreamState.PAUSED, StreamState.FAILED},
     "drain": ALL - {StreamState.NOT_STARTED},
-    "backfill": {StreamState.STARTING, StreamState.RUNNING, StreamState.FAILED},
+    "backfill": {StreamState.STARTING, StreamState.RUNNING},
     "backfill --stop": ALL
     - {StreamState.NOT_STARTED, StreamState.ENDED, StreamState.FAILED_PERMANENTLY},
     "backfill --resume": ALL
@@ -105,6 +105,15 @@ def test_only_what_an_operator_has_paused_is_resumed(found, members, hint):
     with pytest.raises(CommandRefused) as refused:
         require_permitted(Command.RESUME, found, members)
     assert hint in str(refused.value)
+
+
+def test_a_failed_stream_takes_up_a_backfill_while_it_is_read():
+    failed = stream("SchemaError: damaged")
+    assert require_permitted(Command.BACKFILL, failed, ["w"]) is StreamState.FAILED
+    with pytest.raises(CommandRefused, match="start workers"):
+        require_permitted(Command.BACKFILL, failed, [])
+    with pytest.raises(CommandRefused, match="Resume it"):
+        require_permitted(Command.BACKFILL, stream("SchemaError: damaged", pause=True), ["w"])
 
 
 def test_a_pause_without_workers_can_be_taken_back():
