@@ -6,7 +6,13 @@ A table that has them comes from a source whose events arrive out of order (`doc
 
 from __future__ import annotations
 
-__all__ = ["CHANGES_BEGIN_WITH", "SOURCE_ORDER", "SOURCE_TIMESTAMP"]
+__all__ = [
+    "CHANGES_BEGIN_WITH",
+    "SOURCE_CHANGE_TYPE",
+    "SOURCE_ORDER",
+    "SOURCE_TIMESTAMP",
+    "SOURCE_UUID",
+]
 
 SOURCE_ORDER = "_datastream_order"
 """Of a row's changes the one with the highest value is the newest, whenever it was released."""
@@ -16,3 +22,9 @@ CHANGES_BEGIN_WITH = "01"
 
 SOURCE_TIMESTAMP = "_datastream_source_timestamp"
 """When the source made the change, by its own clock."""
+
+SOURCE_UUID = "_datastream_uuid"
+"""What names the event, also in its copies."""
+
+SOURCE_CHANGE_TYPE = "_datastream_change_type"
+"""What the source calls the change."""

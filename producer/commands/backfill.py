@@ -18,12 +18,12 @@ from tidegate.producer.backfill.requests import RunState, TableRequest
 from tidegate.producer.backfill.table_run import place_of
 from tidegate.producer.commands.command_rules import Command, require_command
 from tidegate.producer.commands.fleet_reader import FleetReader
+from tidegate.producer.commands.spanner_source import channels_to
 from tidegate.producer.commands.this_user import this_user
 from tidegate.producer.datastream_source.description import FILES_DIALECT
 from tidegate.producer.kafka.backfill_topic import read_requests, write_request
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.record_filter import MOD_TYPES
-from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.condition_check import require_condition
 from tidegate.program.kafka_clients import list_topics
 from tidegate.program.kafka_log import KafkaClientLog
@@ -156,14 +156,7 @@ def change_backfill(
 
 
 def _require_condition(config: ProducerConfig, table: str, where: str) -> None:
-    channels = SpannerChannels(
-        database=config.database_path,
-        emulator_host=config.emulator_host,
-        database_role=config.database_role,
-        endpoint=config.spanner_endpoint,
-        credentials_file=str(config.credentials_file or ""),
-    )
-    with closing(channels):
+    with closing(channels_to(config)) as channels:
         require_condition(channels, table=table, change_stream=config.change_stream, where=where)
 
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from tidegate.producer.commands.spanner_source import channels_to
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import open_location
 from tidegate.producer.datastream.file_tree import all_files, newest_files, object_folders
@@ -19,7 +20,6 @@ from tidegate.producer.description import DIALECTS
 from tidegate.producer.errors import QueryError
 from tidegate.producer.source_objects import Discovery
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
-from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.source_tables import source_tables
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
@@ -45,14 +45,7 @@ def discover_spanner(config: DiscoverConfig) -> Discovery:
     With the setting `change_stream` only that one is looked at.  Raises ConfigError for a database,
     a change stream or a permission that is missing, and UnreachableError.
     """
-    channels = SpannerChannels(
-        database=config.database_path,
-        emulator_host=config.emulator_host,
-        database_role=config.database_role,
-        endpoint=config.spanner_endpoint,
-        credentials_file=str(config.credentials_file or ""),
-    )
-    with closing(channels):
+    with closing(channels_to(config)) as channels:
         try:
             return _of_spanner(config, SpannerCatalogue(channels))
         except QueryError as error:

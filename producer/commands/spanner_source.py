@@ -30,7 +30,18 @@ if TYPE_CHECKING:
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.ports import Catalogue
 
-__all__ = ["open_spanner"]
+__all__ = ["channels_to", "open_spanner"]
+
+
+def channels_to(config: ProducerConfig) -> SpannerChannels:
+    """Return connections to the database of the settings, which the caller closes."""
+    return SpannerChannels(
+        database=config.database_path,
+        emulator_host=config.emulator_host,
+        database_role=config.database_role,
+        endpoint=config.spanner_endpoint,
+        credentials_file=str(config.credentials_file or ""),
+    )
 
 
 def open_spanner(config: ProducerConfig, *, has_begun: bool, has_dead_letter: bool) -> OpenedSource:
@@ -41,13 +52,7 @@ def open_spanner(config: ProducerConfig, *, has_begun: bool, has_dead_letter: bo
     if Spanner does not answer.
     """
     with ExitStack() as exits:
-        channels = SpannerChannels(
-            database=config.database_path,
-            emulator_host=config.emulator_host,
-            database_role=config.database_role,
-            endpoint=config.spanner_endpoint,
-            credentials_file=str(config.credentials_file or ""),
-        )
+        channels = channels_to(config)
         catalogue: Catalogue = SpannerCatalogue(channels)
         record_filter = filter_of(config)
         if not record_filter.is_empty:

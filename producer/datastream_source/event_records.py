@@ -23,7 +23,12 @@ from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS, US_PER_SECOND, format_rfc3339
 from tidegate.schemas.order_key import sequence_pair
-from tidegate.schemas.source_order import SOURCE_ORDER, SOURCE_TIMESTAMP
+from tidegate.schemas.source_order import (
+    SOURCE_CHANGE_TYPE,
+    SOURCE_ORDER,
+    SOURCE_TIMESTAMP,
+    SOURCE_UUID,
+)
 from tidegate.schemas.tables import ColumnType
 
 if TYPE_CHECKING:
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
     from tidegate.producer.datastream.unified_types import PayloadField
 
 __all__ = [
-    "UUID_COLUMN",
     "EventRecords",
     "file_and_record",
     "place_of",
@@ -41,13 +45,12 @@ __all__ = [
     "time_and_turn",
 ]
 
-UUID_COLUMN = "_datastream_uuid"
 _STRING, _TIMESTAMP, _JSON = ColumnType("STRING"), ColumnType("TIMESTAMP"), ColumnType("JSON")
 _NUMBER = ColumnType("NUMERIC", None, "PG_NUMERIC")
 _ADDED = (
     (SOURCE_ORDER, _STRING),
-    (UUID_COLUMN, _STRING),
-    ("_datastream_change_type", _STRING),
+    (SOURCE_UUID, _STRING),
+    (SOURCE_CHANGE_TYPE, _STRING),
     ("_datastream_read_method", _STRING),
     (SOURCE_TIMESTAMP, _TIMESTAMP),
 )
@@ -147,12 +150,12 @@ class EventRecords:
         """
         _require_whole_row(event)
         keys = event.metadata.key_columns
-        form = self._form(event, fields, keys or (UUID_COLUMN,))
+        form = self._form(event, fields, keys or (SOURCE_UUID,))
         order = f"{event.order_key.hex()}-{file}-{event.position.record:08x}"
         row: dict[str, Any] = {
             SOURCE_ORDER: order,
-            UUID_COLUMN: event.uuid,
-            "_datastream_change_type": event.change_type.value,
+            SOURCE_UUID: event.uuid,
+            SOURCE_CHANGE_TYPE: event.change_type.value,
             "_datastream_read_method": event.read_method.text,
         }
         name, payload = SOURCE_TIMESTAMP, event.payload

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
-from tidegate.schemas.source_order import CHANGES_BEGIN_WITH, SOURCE_ORDER, SOURCE_TIMESTAMP
+from tidegate.schemas.source_order import (
+    CHANGES_BEGIN_WITH,
+    SOURCE_CHANGE_TYPE,
+    SOURCE_ORDER,
+    SOURCE_TIMESTAMP,
+    SOURCE_UUID,
+)
 from tidegate.spark_consumer.core.topic_schemas import row_columns
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.newest import is_ordered_by_column
@@ -110,7 +116,7 @@ def _named(changes: DataFrame, one: AnyTable, release: Release) -> DataFrame:
         F.col(_ROW)[SOURCE_TIMESTAMP].try_cast("timestamp").alias("source_timestamp"),
         F.timestamp_micros(first_open).alias("first_open"),
         F.col(_ROW)[SOURCE_ORDER].alias(SOURCE_ORDER),
-        text("_datastream_uuid").alias("_datastream_uuid"),
-        text("_datastream_change_type").alias("_datastream_change_type"),
+        text(SOURCE_UUID).alias(SOURCE_UUID),
+        text(SOURCE_CHANGE_TYPE).alias(SOURCE_CHANGE_TYPE),
         F.to_json("key").alias("key"),
     )
