@@ -68,6 +68,12 @@ class ColumnType:
     element: ColumnType | None = None
     annotation: str = ""
 
+    @property
+    def text(self) -> str:
+        """All of it, for messages: two types are equal if these are."""
+        code = self.code if self.element is None else f"{self.code}<{self.element.text}>"
+        return f"{code} {self.annotation}".rstrip()
+
     @classmethod
     def from_spanner_type(cls, text: str) -> ColumnType:
         """Read INFORMATION_SCHEMA's notation; raises SchemaError for another text."""

@@ -131,6 +131,14 @@ class ConsumerConfig(TableSettings):
         validate_default=True,
         description="Topic partitions that the ordered topic is created with if it is missing",
     )
+    ordered_topic_timeout_ms: int = Field(
+        default=300_000,
+        ge=10_000,
+        le=2**31 - 1,
+        description="Time in which a release must be published: it is one Kafka transaction. "
+        "Longer for a first release with many millions of backfilled rows; brokers allow up to "
+        "transaction.max.timeout.ms, 15 minutes by default",
+    )
     datastream_files_format: Literal["avro", "jsonl", "jsonl.gz"] = Field(
         default="avro",
         description="Form of the files of the sink datastream_files: avro; jsonl, a JSON object "

@@ -28,6 +28,7 @@ ConfigError
 ├── ReleasesMissing         the ordered topic lacks releases that were written to it
 ├── ReleaseVacuumed         files of a release's tables were deleted
 ├── TableMissing            a table of the output was deleted, or is an older copy
+├── TransactionTooLarge     a transaction cannot be one row, or one record, of an output
 └── UnreadableEnvelope      the stream's values are made for other programs
 
 SchemaError
@@ -62,6 +63,7 @@ __all__ = [
     "TableMissing",
     "TopicWriterReplaced",
     "TransactionIncomplete",
+    "TransactionTooLarge",
     "UndecodableRecord",
     "UnknownSchema",
     "UnorderedChange",
@@ -199,6 +201,10 @@ class RecordTooLarge(ConfigError):  # noqa: N818 - named after what was found
 
 class ReleasesMissing(ConfigError):  # noqa: N818 - named after what was found
     """The ordered topic, or its releases topic, lacks releases that were written to it."""
+
+
+class TransactionTooLarge(ConfigError):  # noqa: N818 - named after what was found
+    """A sink by transaction has a row for each one, and this one has too many changes for that."""
 
 
 class UnreadableEnvelope(ConfigError):  # noqa: N818 - named after what was found

@@ -12,7 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.order_key import OrderKey
 from tidegate.spark_consumer.batch.bad_records import NO_SCHEMA_OF_TOPIC
-from tidegate.spark_consumer.batch.release_order import PLACE, SLICE, is_outside, numbered
+from tidegate.spark_consumer.batch.release_order import (
+    PLACE,
+    SLICE,
+    edges_of,
+    is_outside,
+    numbered,
+)
 from tidegate.spark_consumer.batch.row_sums import HALF_BITS, high_half, low_half
 from tidegate.spark_consumer.core.origin_sums import NO_CHANGES_OF_ORIGIN, OriginSum
 from tidegate.spark_consumer.core.release import first_ordinals
@@ -54,7 +60,7 @@ def decoded_release(
             return frame.persist(StorageLevel.MEMORY_AND_DISK)
 
         kept = persisted(rows.frame)
-        count = _counted(kept, bounds)
+        count = _counted(kept, bounds, rows.inner_cuts)
         _require_topics(kept, count, topics)
         waiting, waiting_due = rows.waiting
         ordered = numbered(kept, count.first_ordinals, release=bounds.number)
@@ -113,7 +119,7 @@ class _Count:
     origins: Mapping[Pair, OriginSum]
 
 
-def _counted(rows: DataFrame, bounds: ReleaseBounds) -> _Count:
+def _counted(rows: DataFrame, bounds: ReleaseBounds, inner_cuts: Sequence[bytes]) -> _Count:
     """Count a release by slice, topic and origin; check that slices hold their own changes."""
     # Numbers only: for an aggregate of bytes Spark would sort all rows by topic.
     found = (
@@ -124,7 +130,7 @@ def _counted(rows: DataFrame, bounds: ReleaseBounds) -> _Count:
             F.sum("copies").alias("copies"),
             F.count_if("is_conflict").alias("conflicts"),
             F.count("value").alias("values"),
-            F.count_if(is_outside(bounds)).alias("outside"),
+            F.count_if(is_outside(bounds, inner_cuts)).alias("outside"),
             F.max(PLACE).alias("place_max"),
             F.sum(F.length("value")).alias("value_bytes"),
             F.sum(low_half(_KEY_HASH)).alias("low"),
@@ -140,7 +146,7 @@ def _counted(rows: DataFrame, bounds: ReleaseBounds) -> _Count:
             topic=row["topic"],
             slice=row[SLICE],
         )
-    slices = len(bounds.slices)
+    slices = len(edges_of(bounds, inner_cuts)) - 1
     changes = [sum(row["rows"] for row in found if row[SLICE] == n) for n in range(slices)]
     for number, of_slice in enumerate(changes):
         last = max((row["place_max"] for row in found if row[SLICE] == number), default=-1)

@@ -1,9 +1,11 @@
 """A release's changes, each once, in commit order: one task sorts each slice of the release.
 
 The cuts between slices are commit timestamps of the plan, so every change is compared with them and
-no row is sampled.  What a task gets is decided by the hash of one column, since Spark has no other
-way to name a task; the column's values are chosen so that each slice has a task of its own, and
-those who count the release check that each slice holds its own changes only.
+no row is sampled.  Where one commit time has more changes than a task should sort, as that of a
+backfill has, there are inner cuts too (`inner_cuts`), each before a transaction's first change:
+a transaction is never in two slices.  What a task gets is decided by the hash of one column, since
+Spark has no other way to name a task; the column's values are chosen so that each slice has a task
+of its own, and those who count the release check that each slice holds its own changes only.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from tidegate.schemas.order_key import first_key_after
+from tidegate.schemas.order_key import TIMESTAMP_BYTES, first_key_after
 from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ __all__ = [
     "PLACE",
     "SLICE",
     "SLICE_KEY",
+    "edges_of",
     "in_order",
     "is_late_or_early",
     "is_outside",
@@ -53,15 +56,18 @@ _SEED = 42
 _WORD = (1 << 32) - 1
 
 
-def in_order(found: DataFrame, bounds: ReleaseBounds) -> DataFrame:
+def in_order(
+    found: DataFrame, bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()
+) -> DataFrame:
     """Return changes with copies in any order as the changes of a release.
 
     The columns are `CHANGE_COLUMNS`, `COPY_COLUMNS`, `SLICE`, `PLACE` and `SLICE_KEY`.  Of several
     copies of a change the first by topic, topic partition and offset stays.  `found` must lie
-    within the bounds.  Rows and places depend on the rows alone: a task that is repeated gives the
-    same.
+    within the bounds.  Rows and places depend on the rows and the cuts alone: a task that is
+    repeated gives the same.
     """
-    slices = len(bounds.slices)
+    edges = edges_of(bounds, inner_cuts)
+    slices = len(edges) - 1
     if slices == 1:
         keys = ["order_key"]
         found, slice_key = found.coalesce(1), F.lit(0)
@@ -69,7 +75,7 @@ def in_order(found: DataFrame, bounds: ReleaseBounds) -> DataFrame:
         # With the slice's key among the keys, Spark needs no second shuffle to group; behind the
         # order key, since Spark's sort compares the first bytes of the first key by themselves.
         keys = ["order_key", SLICE_KEY]
-        key = _of_slice(_slice_of(bounds), [F.lit(key) for key in slice_keys(slices)])
+        key = _of_slice(_slice_of(edges), [F.lit(key) for key in slice_keys(slices)])
         found = found.withColumn(SLICE_KEY, key).repartition(slices, SLICE_KEY)
         slice_key = F.col(SLICE_KEY)
     place = F.struct("topic", "topic_partition", "offset")
@@ -111,18 +117,32 @@ def numbered(rows: DataFrame, first_ordinals: Sequence[int], *, release: int) ->
     return rows.withColumns({"release": number, "ordinal": F.col(PLACE) + first})
 
 
-def is_outside(bounds: ReleaseBounds) -> Column:
+def edges_of(bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()) -> tuple[bytes, ...]:
+    """Return where slices begin and end: one has the order keys from an edge up to the next.
+
+    Edges ascend, and are order keys or what one begins with.  There is one more than slices.
+    """
+    times_us = (bounds.after_us, *bounds.cuts_us, bounds.through_us)
+    return tuple(sorted({*map(first_key_after, times_us), *inner_cuts}))
+
+
+def is_outside(bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()) -> Column:
     """Condition: the order key is not within the bounds of its row's slice."""
-    edges = [F.lit(bytearray(first_key_after(us))) for us in _edges(bounds)]
+    edges = [F.lit(bytearray(one)) for one in edges_of(bounds, inner_cuts)]
     low, high = _of_slice(F.col(SLICE), edges[:-1]), _of_slice(F.col(SLICE), edges[1:])
     return (F.col("order_key") < low) | (F.col("order_key") >= high)
 
 
-def is_late_or_early(bounds: ReleaseBounds) -> Column:
+def is_late_or_early(bounds: ReleaseBounds, inner_cuts: Sequence[bytes] = ()) -> Column:
     """Condition: the column `commit_us` is not within the bounds of its row's slice."""
-    edges = [F.lit(us).cast("long") for us in _edges(bounds)]
-    low, high = _of_slice(F.col(SLICE), edges[:-1]), _of_slice(F.col(SLICE), edges[1:])
-    return (F.col("commit_us") <= low) | (F.col("commit_us") > high)
+    edges = edges_of(bounds, inner_cuts)
+    least = [_commit_us(one) for one in edges[:-1]]
+    # Behind the time of an edge inside a commit time there are more changes of that time.
+    most = [_commit_us(one) - (len(one) == TIMESTAMP_BYTES) for one in edges[1:]]
+    low, high = (
+        _of_slice(F.col(SLICE), [F.lit(us).cast("long") for us in times]) for times in (least, most)
+    )
+    return (F.col("commit_us") < low) | (F.col("commit_us") > high)
 
 
 def slice_keys(slices: int) -> tuple[int, ...]:
@@ -138,14 +158,14 @@ def slice_keys(slices: int) -> tuple[int, ...]:
     return tuple(keys[place] for place in range(slices))
 
 
-def _edges(bounds: ReleaseBounds) -> list[int]:
-    return [bounds.after_us, *bounds.cuts_us, bounds.through_us]
+def _commit_us(edge: bytes) -> int:
+    return int.from_bytes(edge[:TIMESTAMP_BYTES], "big")
 
 
-def _slice_of(bounds: ReleaseBounds) -> Column:
+def _slice_of(edges: Sequence[bytes]) -> Column:
     number = F.lit(0)
-    for cut_us in bounds.cuts_us:
-        number += (F.col("order_key") >= F.lit(bytearray(first_key_after(cut_us)))).cast("int")
+    for edge in edges[1:-1]:
+        number += (F.col("order_key") >= F.lit(bytearray(edge))).cast("int")
     return number
 
 

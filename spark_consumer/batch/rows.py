@@ -34,6 +34,7 @@ __all__ = [
     "commit_us",
     "has_order_key",
     "kafka_columns",
+    "transaction_begin",
     "within",
 ]
 
@@ -118,6 +119,15 @@ def at_or_below(through_us: int) -> Column:
 def commit_us() -> Column:
     """Return the commit timestamp that `order_key` begins with, in microseconds since 1970."""
     return F.conv(F.hex(F.substring("order_key", 1, TIMESTAMP_BYTES)), 16, 10).cast("long")
+
+
+def transaction_begin() -> Column:
+    """Return what the order keys of a transaction's changes begin with: commit time and id.
+
+    It sorts as the order keys do, and before each of them.
+    """
+    behind = ORDER_KEY_BYTES_MIN - TIMESTAMP_BYTES - 1
+    return F.expr(f"substring(order_key, 1, length(order_key) - {behind})")
 
 
 def _signed(eight_bytes: Column) -> Column:

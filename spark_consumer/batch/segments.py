@@ -53,9 +53,15 @@ COUNTED = "is_counted"
 class ReleaseRows:
     """A release's rows, and what is found of the segments once a job has read them."""
 
-    def __init__(self, frame: DataFrame, observation: Observation | None) -> None:
-        """Take a frame of `in_order`, and what observes the segments in it."""
+    def __init__(
+        self,
+        frame: DataFrame,
+        observation: Observation | None,
+        inner_cuts: Sequence[bytes] = (),
+    ) -> None:
+        """Take a frame of `in_order` with its inner cuts, and what observes the segments in it."""
         self.frame = frame
+        self.inner_cuts = tuple(inner_cuts)
         self._observation = observation
 
     @property
@@ -115,6 +121,7 @@ class SegmentFiles:
         *,
         reads: Sequence[SegmentRead],
         chosen: Callable[[DataFrame], DataFrame] | None = None,
+        inner_cuts: Sequence[bytes] = (),
     ) -> ReleaseRows:
         """Return a release's changes as `in_order` makes them; of all records those `chosen`."""
         inside = within(after_us=bounds.after_us, through_us=bounds.through_us)
@@ -126,7 +133,7 @@ class SegmentFiles:
             found = found.unionByName(waiting.where(inside).select(*CHANGE_COLUMNS))
         if chosen is not None:
             found = chosen(found)
-        return ReleaseRows(in_order(found, bounds), observation)
+        return ReleaseRows(in_order(found, bounds, inner_cuts), observation, inner_cuts)
 
     def collect(self, reads: Sequence[SegmentRead]) -> list[dict[str, Any]]:
         """Return all rows of the reads in one job, each with its hash and `COUNTED`.

@@ -27,6 +27,7 @@ from tidegate.spark_consumer.batch.collected_batch import collect_batch, sum_of_
 from tidegate.spark_consumer.batch.collected_release import collected_release
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
 from tidegate.spark_consumer.batch.handed_rows import handed_batch
+from tidegate.spark_consumer.batch.inner_cuts import find_inner_cuts
 from tidegate.spark_consumer.batch.progress_rows import ROWS_TAKEN_WHOLE_MAX
 from tidegate.spark_consumer.batch.rows import (
     CHANGE_COLUMNS,
@@ -207,8 +208,9 @@ class SparkRows:
                 else:
                     bad = self._find_unreadable(bounds, reads, topics)
                     chosen = (lambda found: readable_rows(found, topics)) if bad else None
+                    cuts = self._inner_cuts(bounds, reads, plan)
                     rows = self._segments.release(
-                        self._persisted, bounds, reads=reads, chosen=chosen
+                        self._persisted, bounds, reads=reads, chosen=chosen, inner_cuts=cuts
                     )
                     release, count = opened.enter_context(
                         decoded_release(rows, bounds, plan=plan, topics=topics)
@@ -224,6 +226,7 @@ class SparkRows:
                         topics=topics,
                         complete_from_us=complete_from_us,
                         gaps=gaps,
+                        inner_cuts=cuts,
                     )
             yield release, replace(count, transactions=found)
 
@@ -281,6 +284,25 @@ class SparkRows:
         readable = [one for one in records if place_of(one) not in reasons]
         release, count = make(readable, lambda found: without(found, reasons))
         return release, replace(count, dead_letters=len(reasons))
+
+    def _inner_cuts(
+        self, bounds: ReleaseBounds, reads: Sequence[SegmentRead], plan: Plan
+    ) -> tuple[bytes, ...]:
+        """Return where a large release is cut besides at commit times: one Spark job, or none."""
+        limits = self._limits
+        waiting = sum(read.expected.rows for read in reads if read.expected is not None)
+        fresh = 0 if plan.fresh is None else plan.fresh.due_rows
+        slice_rows: float = limits.slice_rows
+        if limits.release_bytes_max:
+            # A wide change counts as several, as in the plan's own cuts.
+            row_bytes = limits.release_bytes_max / limits.release_rows_max
+            slice_rows /= max(1.0, plan.change_bytes / row_bytes)
+        return find_inner_cuts(
+            self._segments.records(self._persisted, bounds, reads=reads),
+            bounds,
+            rows_max=waiting + fresh,
+            slice_rows=slice_rows,
+        )
 
     def _find_unreadable(
         self,

@@ -108,20 +108,22 @@ def count_ordered(
     topics: Mapping[str, TopicSchemas],
     complete_from_us: int,
     gaps: Sequence[PartitionGap],
+    inner_cuts: Sequence[bytes] = (),
 ) -> TransactionFaults:
     """Count a release's transactions with a commit time above `complete_from_us`: one Spark job.
 
     Those that lack records in one of the accepted `gaps` are no faults.
-    `rows` are the release's changes as `in_order` makes them.  Slices end at commit timestamps, so
-    all of a transaction is in one of them, and nothing is shuffled.  The first job proves only that
-    all are whole; where it does not, others find out which ones are not.  Raises InvariantViolation
-    if a value has a commit time that is not one of its slice.
+    `rows` are the release's changes as `in_order` makes them with these cuts.  No slice ends within
+    a transaction, so all of it is in one of them, and nothing is shuffled.  The first job proves
+    only that all are whole; where it does not, others find out which ones are not.  Raises
+    InvariantViolation if a value has a commit time that is not one of its slice.
     """
     stated = decode_stated(rows.select("topic", "value", SLICE, SLICE_KEY), topics.values())
     inside = stated.where(F.col("commit_us") > complete_from_us)
-    if _all_whole(inside, bounds):
+    is_elsewhere = is_late_or_early(bounds, inner_cuts)
+    if _all_whole(inside, is_elsewhere):
         return ALL_WHOLE
-    lacks, outside = F.col("found") < F.col("most"), is_late_or_early(bounds)
+    lacks, outside = F.col("found") < F.col("most"), is_elsewhere
     sums = sums_by_transaction(inside, within=(SLICE_KEY, SLICE))
     accepted = F.coalesce(lacks & is_in_gap(gaps), F.lit(False))  # noqa: FBT003 - a literal
     bad = sums.where((~is_whole() & ~accepted) | outside)
@@ -157,7 +159,7 @@ def count_ordered(
     return faults_in(counts, lacking=lacking, others=found["all"] - lacking)
 
 
-def _all_whole(stated: DataFrame, bounds: ReleaseBounds) -> bool:
+def _all_whole(stated: DataFrame, is_elsewhere: Column) -> bool:
     """Whether each transaction is whole, and all of it in its slice: one job.
 
     Transactions and records are grouped by hashes of 64 bits, since numbers take half the time of
@@ -165,7 +167,7 @@ def _all_whole(stated: DataFrame, bounds: ReleaseBounds) -> bool:
     them by name find that they are.  For one that is not whole to be overlooked, it would have to
     share the hash of another that makes up for it in the same slice: once in 2^64 pairs.
     """
-    records = F.when(is_late_or_early(bounds), F.lit(_OUTSIDE)).otherwise(F.col("records"))
+    records = F.when(is_elsewhere, F.lit(_OUTSIDE)).otherwise(F.col("records"))
     hashed = stated.select(
         SLICE_KEY,
         F.xxhash64(*_PLACE).alias(_TRANSACTION),

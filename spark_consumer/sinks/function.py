@@ -7,11 +7,17 @@ function that stores the number with what it writes, in one step, has each relea
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.sinks.released_frame import changes_of, in_order, transactions_of
+from tidegate.spark_consumer.sinks.released_frame import (
+    changes_of,
+    in_order,
+    transactions_of,
+    wide_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,7 +91,8 @@ class FunctionSink:
         self._function = function
         self._spark = spark
         self._name = name
-        self._frame = transactions_of if mode == "transaction" else changes_of
+        self._is_by_transaction = mode == "transaction"
+        self._frame = transactions_of if self._is_by_transaction else changes_of
         self._with_empty = with_empty
 
     @property
@@ -100,7 +107,8 @@ class FunctionSink:
         """Call the function; raises what it raises."""
         if release.rows or self._with_empty:
             spark = next((one.spark for one in release.tables.values()), self._spark)
-            self._function(self._frame(release, spark), ReleasedChanges(release))
+            with wide_rows(spark) if self._is_by_transaction else nullcontext():
+                self._function(self._frame(release, spark), ReleasedChanges(release))
         return {}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.sinks.parquet import ReleaseFolders
 from tidegate.spark_consumer.sinks.port import TableVersion
-from tidegate.spark_consumer.sinks.released_frame import json_transactions_of
+from tidegate.spark_consumer.sinks.released_frame import json_transactions_of, wide_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,8 @@ class ParquetTransactionsSink:
             return {}
         self._folders.begin(release)
         path = f"{self.name}/{release.number:012d}"
-        self._folders.write(path, lambda: json_transactions_of(release, changed[0].spark))
+        spark = changed[0].spark
+        with wide_rows(spark):
+            self._folders.write(path, lambda: json_transactions_of(release, spark))
         version = TableVersion(path, release.number)
         return {one.schemas.table: version for one in changed}

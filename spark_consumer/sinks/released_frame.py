@@ -2,18 +2,26 @@
 
 Rows of tables with other columns meet in it, so keys and values are VARIANTs; `DecodedTable.frame`
 has them typed.
+
+A transaction is one row, however many changes it has.  Those of a backfill have many: all rows of a
+key range.  So a task holds few of such rows at a time (`wide_rows`), and one that would be larger
+than Spark can have is refused.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.spark_consumer.errors import TransactionTooLarge
+from tidegate.spark_consumer.sinks.session_settings import session_settings
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import Column, SparkSession
 
@@ -26,6 +34,7 @@ __all__ = [
     "in_order",
     "json_transactions_of",
     "transactions_of",
+    "wide_rows",
     "with_variants",
 ]
 
@@ -64,7 +73,30 @@ _JSON = {
     "ignoreNullFields": "false",
 }
 _ONE_TASK_MAX = 100_000
-"""So many rows are sorted by one task, without the extra job of a range partitioning."""
+"""So many rows are sorted by one task, about; no more need no range partitioning and its job."""
+
+TRANSACTION_BYTES_MAX = 256 * 1024**2
+"""Of the values in Kafka.  As text they are several times as long, and a row of Spark's has 2 GB
+at most."""
+
+_WIDE_ROWS = {
+    # By default a task keeps 128 transactions in Java's memory before it sorts them; from the
+    # second one on it sorts, and holds one.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1",
+    # By default Parquet's writer looks at its size after a hundred rows.
+    "parquet.block.size.row.check.min": "1",
+    "parquet.page.size.row.check.min": "1",
+}
+
+
+@contextmanager
+def wide_rows(spark: SparkSession) -> Iterator[None]:
+    """Within the block, frames by transaction are made and written with few rows in memory.
+
+    `spark` is the session of the release's tables.
+    """
+    with session_settings(spark, _WIDE_ROWS):
+        yield
 
 
 def changes_of(release: Release, spark: SparkSession) -> DataFrame:
@@ -82,20 +114,57 @@ def transactions_of(release: Release, spark: SparkSession) -> DataFrame:
     """Return the transactions of a release, a row each, in commit order.
 
     Columns: release, first_ordinal, commit_timestamp, server_transaction_id, and `changes`: an
-    array of the transaction's changes over all tables, sorted by `ordinal`.
+    array of the transaction's changes over all tables, sorted by `ordinal`.  Raises
+    TransactionTooLarge.
     """
+    _require_rows(release)
     return _grouped(changes_of(release, spark), rows=release.rows)
 
 
 def json_transactions_of(release: Release, spark: SparkSession) -> DataFrame:
     """Return what `transactions_of` does, with `TRANSACTION_FIELDS`: keys and values as JSON text.
 
-    Timestamps have six digits and are in UTC, bytes are Base64, numbers keep every digit.
+    Timestamps have six digits and are in UTC, bytes are Base64, numbers keep every digit.  Raises
+    TransactionTooLarge.
     """
+    _require_rows(release)
     frames = [_as_json(one) for one in release.tables.values() if one.rows]
     if not frames:
         return spark.createDataFrame([], TRANSACTION_FIELDS)
     return _grouped(reduce(DataFrame.unionByName, frames), rows=release.rows)
+
+
+def _require_rows(release: Release) -> None:
+    """Raise TransactionTooLarge if a transaction cannot be a row: one Spark job, or none."""
+    changed = [one for one in release.tables.values() if one.rows]
+    if release.rows <= _ONE_TASK_MAX or not changed:
+        return
+    place = ("commit_timestamp", "server_transaction_id")
+    changes = reduce(
+        DataFrame.unionByName, (one.frame.select(*place, "value_bytes") for one in changed)
+    )
+    sums = changes.groupBy(*place).agg(
+        F.sum("value_bytes").alias("bytes"), F.count("*").alias("changes")
+    )
+    found = sums.agg(
+        F.max(F.struct("bytes", "changes", "server_transaction_id")).alias("largest")
+    ).collect()[0]["largest"]
+    if found["bytes"] > TRANSACTION_BYTES_MAX:
+        message = "a transaction is larger than a row can be"
+        hint = (
+            "Begin with a new checkpoint and output, and with sinks that have a row for each "
+            "change: leave transactions and parquet_transactions out of sinks, set "
+            "ordered_topic_order to total or key, and give functions the mode commit"
+        )
+        raise TransactionTooLarge(
+            message,
+            hint=hint,
+            release=release.number,
+            transaction=found["server_transaction_id"],
+            changes=found["changes"],
+            bytes=found["bytes"],
+            bytes_max=TRANSACTION_BYTES_MAX,
+        )
 
 
 def _grouped(changes: DataFrame, *, rows: int) -> DataFrame:
@@ -114,9 +183,13 @@ def _grouped(changes: DataFrame, *, rows: int) -> DataFrame:
 
 
 def in_order(frame: DataFrame, *, rows: int, by: Sequence[str] = ("ordinal",)) -> DataFrame:
-    """Return a frame of about `rows` rows sorted over all of its tasks."""
+    """Return a frame of about `rows` rows sorted over all of its tasks.
+
+    `rows` may count something finer: it says how many tasks there are.
+    """
     if rows > _ONE_TASK_MAX:
-        return frame.orderBy(*by)
+        tasks = -(-rows // _ONE_TASK_MAX)
+        return frame.repartitionByRange(tasks, *by).sortWithinPartitions(*by)
     return frame.coalesce(1).sortWithinPartitions(*by)
 
 

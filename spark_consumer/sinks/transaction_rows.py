@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.sinks.kafka.transaction_record import transaction_record
-from tidegate.spark_consumer.sinks.released_frame import json_transactions_of
+from tidegate.spark_consumer.sinks.released_frame import json_transactions_of, wide_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +21,11 @@ __all__ = ["transaction_records"]
 def transaction_records(release: Release) -> Iterator[TransactionRecord]:
     """Yield a release's transactions in commit order; the driver holds a Spark task's at a time."""
     spark = next(iter(release.tables.values())).spark
-    rows = json_transactions_of(release, spark).select(
-        F.unix_micros("commit_timestamp"), "server_transaction_id", "changes"
-    )
-    for commit_us, transaction_id, changes in rows.toLocalIterator():
-        yield transaction_record(
-            commit_us=commit_us, transaction_id=transaction_id, changes=changes
+    with wide_rows(spark):
+        rows = json_transactions_of(release, spark).select(
+            F.unix_micros("commit_timestamp"), "server_transaction_id", "changes"
         )
+        for commit_us, transaction_id, changes in rows.toLocalIterator():
+            yield transaction_record(
+                commit_us=commit_us, transaction_id=transaction_id, changes=changes
+            )

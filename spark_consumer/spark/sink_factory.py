@@ -152,6 +152,7 @@ def make_sinks(
                 bootstrap_servers=config.bootstrap_servers,
                 options=config.kafka_client_options(),
                 topic_partitions=config.ordered_topic_partitions,
+                transaction_timeout_ms=config.ordered_topic_timeout_ms,
             ),
             names=config.topic_names,
             order=TopicOrder(config.ordered_topic_order),

@@ -39,6 +39,7 @@ def local_spark(folder: Path, settings: dict[str, str]):
     """Start a session on two cores whose files stay in a folder."""
     from pyspark.sql import SparkSession
 
+    from tidegate.local_stack.parts.programs import quick_start
     from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -57,7 +58,7 @@ def local_spark(folder: Path, settings: dict[str, str]):
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
         # A quarter less CPU time for a file of tests: little runs often enough to be compiled well.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": quick_start(),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),

@@ -71,8 +71,8 @@ LOOKS = {
     "InspectSegments inspect",
 }
 """Those that change nothing: a kill after one is as one before it."""
-TIMES = 3
-"""How often the batch is begun from where it was, to be killed at a part of its steps."""
+PARTS = 3
+"""Each is the batch begun from where it was, and killed at every third of its steps."""
 
 
 def run(world, places):
@@ -184,13 +184,14 @@ def test_a_sink_that_joins_has_the_releases_from_then_on(whole):
     assert min(int(one.name) for one in folders) == begun["parquet_transactions"]
 
 
-@pytest.mark.parametrize("part", range(TIMES))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.deep) for part in range(1, PARTS))]
+)
 def test_killed_after_each_step_in_turn_the_batch_leaves_the_same(whole, part):
     world, expected, seen = whole
     kills = sorted(EFFECTS, key=last_of(seen))
-    size = -(-len(kills) // TIMES)
     world.load()
-    for step in kills[part * size : (part + 1) * size]:
+    for step in kills[part::PARTS]:
         places = Places(step, seen)
         with pytest.raises(Killed):
             run(world, places)

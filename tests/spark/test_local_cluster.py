@@ -11,7 +11,7 @@ import pytest
 
 from tests.spark.conftest import spark_jars
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PROGRAM = "tests.spark.local_cluster_program"

@@ -15,7 +15,7 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.hand_over import CHANGELOG_BY_KEY, MIRROR_BY_KEY
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
-from tidegate.spark_consumer.sinks.delta.tables import session_settings
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

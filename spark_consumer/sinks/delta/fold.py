@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["DELETE", "PATCH", "REPLACE", "captured_flag", "fold", "fold_each", "folded_value"]
+__all__ = [
+    "DELETE",
+    "PATCH",
+    "REPLACE",
+    "captured_flag",
+    "fold",
+    "fold_each",
+    "folded_value",
+    "updated_at",
+]
 
 REPLACE = "replace"
 """The row becomes the folded values: the key's last INSERT or DELETE was an INSERT."""
@@ -40,18 +49,33 @@ def folded_value(position: int) -> str:
     return f"value_{position}"
 
 
-def fold(changes: DataFrame, columns: Sequence[str], *, newest: Sequence[str] = ()) -> DataFrame:
+def updated_at(position: int) -> str:
+    """Return the name of the column with the ordinal of the newest UPDATE that captured it."""
+    return f"updated_at_{position}"
+
+
+def fold(
+    changes: DataFrame,
+    columns: Sequence[str],
+    *,
+    newest: Sequence[str] = (),
+    with_places: bool = False,
+) -> DataFrame:
     """Return one row per key of decoded changes: what to do with it, and with what.
 
     `key` struct; `action` one of `REPLACE`, `PATCH`, `DELETE`; `base_ordinal` the ordinal of the
     last INSERT or DELETE (null for `PATCH`); `updated_after_base` whether an UPDATE follows it
     (after a DELETE that is an UPDATE without a row); for the n-th of `columns` a flag and a value;
-    and of each of the changes' columns `newest` the greatest value.
+    and of each of the changes' columns `newest` the greatest value.  `with_places` adds for the
+    n-th of `columns` the ordinal of the newest UPDATE behind the base that captured it, or null.
+    Ordinals may be of any type that has an order.
     """
     parts = [part.alias(name) for name, part in _parts(columns).items()]
     parts += [F.max(name).alias(name) for name in newest]
     flat = _flat(changes, columns, *newest)
-    return flat.groupBy("key").agg(*parts).select("key", *_results(columns), *newest)
+    places = [_updated_at(n).alias(updated_at(n)) for n in range(len(columns))]
+    results = [*_results(columns), *(places if with_places else ())]
+    return flat.groupBy("key").agg(*parts).select("key", *results, *newest)
 
 
 def fold_each(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -114,10 +138,7 @@ def _results(columns: Sequence[str]) -> list[Column]:
     """Return what follows from the aggregates: every column of `fold` but the key."""
     inserted = F.col("base_mod") == "INSERT"
     action = F.when(inserted, REPLACE).when(F.col("base_mod") == "DELETE", DELETE).otherwise(PATCH)
-    since = [
-        F.col(f"newest_{n}.ordinal") >= F.coalesce(F.col("base_ordinal"), F.lit(-1))
-        for n in range(len(columns))
-    ]
+    since = [_place(n) >= F.coalesce(F.col("base_ordinal"), _place(n)) for n in range(len(columns))]
     return [
         action.alias("action"),
         F.col("base_ordinal"),
@@ -134,6 +155,15 @@ def _results(columns: Sequence[str]) -> list[Column]:
             for n in range(len(columns))
         ),
     ]
+
+
+def _place(position: int) -> Column:
+    return F.col(f"newest_{position}.ordinal")
+
+
+def _updated_at(position: int) -> Column:
+    base = F.col("base_ordinal")
+    return F.when(base.isNull() | (_place(position) > base), _place(position))
 
 
 def _captured(column: str) -> Column:

@@ -29,8 +29,9 @@ from tidegate.spark_consumer.sinks.delta.incomplete import free
 from tidegate.spark_consumer.sinks.delta.merging import DeltaMergingSink, key_names
 from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_columns
 from tidegate.spark_consumer.sinks.delta.row_fold import fold_each_row
-from tidegate.spark_consumer.sinks.delta.tables import for_each_table, session_settings
+from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

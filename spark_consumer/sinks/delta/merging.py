@@ -16,7 +16,8 @@ from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.incomplete import IncompleteTables
 from tidegate.spark_consumer.sinks.delta.merging_sink import TableMergingSink
 from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope
-from tidegate.spark_consumer.sinks.delta.tables import SinkTables, session_settings
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

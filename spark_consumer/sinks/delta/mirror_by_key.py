@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 from delta.tables import DeltaTable
-from pyspark.sql import Observation, Window
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.core.hand_over import MIRROR_BY_KEY
@@ -24,13 +24,14 @@ from tidegate.spark_consumer.sinks.delta.keyed_tables import KeyedTables, commit
 from tidegate.spark_consumer.sinks.delta.merging import key_names
 from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope, mirror_columns
 from tidegate.spark_consumer.sinks.delta.newest import with_source_order
-from tidegate.spark_consumer.sinks.delta.tables import for_each_table, session_settings
+from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
     from tidegate.spark_consumer.sinks.delta.commit_log import Commit
     from tidegate.spark_consumer.sinks.delta.layout import TableLayout
@@ -117,8 +118,9 @@ class DeltaMirrorByKeySink:
         table = one.schemas.table
         log, columns = self._tables.log(one.spark, table), mirror_columns(one.schemas)
         seen = Observation()
-        changes = _placed(with_source_order(one.frame, columns))
-        folded = fold(changes, columns, newest=[ORDER_KEY])
+        changes = with_source_order(one.frame, columns)
+        changes = changes.withColumn("ordinal", F.col(ORDER_KEY))
+        folded = fold(changes, columns, newest=[ORDER_KEY], with_places=True)
         folded = folded.observe(seen, F.count("*").alias("rows")).localCheckpoint(eager=True)
         mirror = DeltaTable.forPath(one.spark, self._tables.address(table))
         clauses = key_merge(
@@ -139,12 +141,6 @@ class DeltaMirrorByKeySink:
             _log.warning("changes older than their rows", table=table, batch=commit.release,
                          rows=older)  # fmt: skip
         free(folded)
-
-
-def _placed(changes: DataFrame) -> DataFrame:
-    """Return changes with their place in the order of their key; copies have the same one."""
-    by_order = Window.partitionBy("key").orderBy(ORDER_KEY)
-    return changes.withColumn("ordinal", F.dense_rank().over(by_order).cast("long"))
 
 
 def _expressions(values: Mapping[str, str]) -> dict[str, str | Column]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -22,9 +21,10 @@ from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -38,7 +38,6 @@ __all__ = [
     "as_nullable",
     "for_each_table",
     "lacks_columns",
-    "session_settings",
 ]
 
 DELTA_SESSION_SETTINGS: Mapping[str, str] = {
@@ -285,22 +284,6 @@ def for_each_table(
         futures = [pool.submit(target(write), table) for table in tables]
     for future in futures:
         future.result()
-
-
-@contextmanager
-def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set session settings within a block: MERGE and DDL take metadata in no other way."""
-    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, earlier in before.items():
-            if earlier is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, earlier)
 
 
 def as_nullable(schema: StructType) -> StructType:

@@ -15,7 +15,11 @@ from pyspark.sql.types import StructType
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.port import TableVersion
-from tidegate.spark_consumer.sinks.released_frame import TRANSACTION_FIELDS, json_transactions_of
+from tidegate.spark_consumer.sinks.released_frame import (
+    TRANSACTION_FIELDS,
+    json_transactions_of,
+    wide_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,8 +63,9 @@ class DeltaTransactionsSink:
             schema = cast("StructType", StructType.fromDDL(TRANSACTION_FIELDS))
             self._table.prepare(spark, TRANSACTIONS, schema=schema, commit=commit)
         if release.rows and log.written(commit) is None:
-            rows = json_transactions_of(release, spark)
-            self._table.append(rows, TRANSACTIONS, commit=commit)
+            with wide_rows(spark):
+                rows = json_transactions_of(release, spark)
+                self._table.append(rows, TRANSACTIONS, commit=commit)
         version = TableVersion(TRANSACTIONS, log.version_at(release.number))
         return {one.schemas.table: version for one in release.tables.values()}
 

@@ -20,7 +20,6 @@ from tidegate.spark_consumer.sinks.delta.changelog_reader import as_type
 from tidegate.spark_consumer.sinks.delta.tables import (
     as_nullable,
     lacks_columns,
-    session_settings,
 )
 from tidegate.spark_consumer.sinks.iceberg.java_table import JavaCatalog
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import (
@@ -29,6 +28,7 @@ from tidegate.spark_consumer.sinks.iceberg.snapshot_log import (
     release_properties,
 )
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

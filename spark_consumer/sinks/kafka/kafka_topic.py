@@ -18,7 +18,7 @@ from tidegate.program.bounded_call import CallHangs, call_bounded
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.program.kafka_log import KafkaClientLog
-from tidegate.schemas.errors import InvariantViolation, UnreachableError
+from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.spark_consumer.errors import RecordTooLarge, ReleaseUnconfirmed, TopicWriterReplaced
 from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
 from tidegate.spark_consumer.sinks.kafka.topic_reader import TopicReader
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["TRANSACTION_TIMEOUT_MS", "KafkaOutputTopic"]
 
 TRANSACTION_TIMEOUT_MS = 300_000
-"""Longer than a release takes; brokers allow 15 minutes unless they are set otherwise."""
+"""Longer than a release of `release_rows_max` takes; one that has all rows of a backfill may take
+longer.  Brokers allow 15 minutes unless they are set otherwise."""
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001 - its public constant
 _FOLLOWS = (KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - likewise
@@ -290,6 +291,10 @@ class KafkaOutputTopic:
         return ReleaseUnconfirmed(message, hint="A restart goes on with it", topic=self.topic)
 
     def _start_failure(self, reason: KafkaError) -> TidegateError:
+        if reason.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            message = "ordered_topic_timeout_ms is longer than the brokers allow"
+            hint = "Lower it, or raise transaction.max.timeout.ms of the brokers"
+            return ConfigError(message, hint=hint, timeout_ms=self._timeout_ms)
         if is_denied(reason):
             return kafka_failure(reason, attempt="init_transactions failed")
         message = f"init_transactions failed: {reason.str()}"
@@ -306,6 +311,7 @@ class KafkaOutputTopic:
 
 
 _SLOW = (
-    "Look at the brokers' load; a smaller release_rows_max makes releases smaller, and a restart "
-    "goes on with this one"
+    "Look at the brokers' load, or raise ordered_topic_timeout_ms: a release has all changes of a "
+    "commit time, such as all rows of a backfill. A smaller release_rows_max makes others smaller; "
+    "a restart goes on with this one"
 )

@@ -12,7 +12,12 @@ from tests.spark.gate_rows import change
 from tests.topics import Topic
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
-from tidegate.spark_consumer.batch.release_order import in_order, numbered, slice_keys
+from tidegate.spark_consumer.batch.release_order import (
+    edges_of,
+    in_order,
+    numbered,
+    slice_keys,
+)
 from tidegate.spark_consumer.batch.segments import ReleaseRows
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.release import first_ordinals
@@ -39,11 +44,12 @@ def drawn_rows(seed):
     return rows
 
 
-def made(frame, bounds):
+def made(frame, bounds, inner_cuts=()):
     """The release as the sinks get it: every column of every row, by its ordinal."""
-    kept = in_order(frame, bounds).drop("mod").cache()
+    kept = in_order(frame, bounds, inner_cuts).drop("mod").cache()
     counts = {row["slice"]: row["count"] for row in kept.groupBy("slice").count().collect()}
-    firsts = first_ordinals(counts.get(n, 0) for n in range(len(bounds.slices)))
+    slices = len(edges_of(bounds, inner_cuts)) - 1
+    firsts = first_ordinals(counts.get(n, 0) for n in range(slices))
     rows = (
         numbered(kept, firsts, release=bounds.number).drop("slice", "place", "slice_key").collect()
     )
@@ -63,6 +69,9 @@ def test_a_release_is_the_same_whatever_its_cuts_are(rows, seed):
     # Some slices are empty: commit timestamps repeat, and two cuts may lie side by side.
     for cuts in ((1,), (99,), (49, 50, 51), sorted(chance.sample(range(1, 100), 30))):
         assert made(fresh, bounds_of(*cuts)) == whole
+    inner_cuts = [one[:-20] for one in chance.sample(keys, 9)]
+    for cuts in ((), (49, 50)):
+        assert made(fresh, bounds_of(*cuts), inner_cuts) == whole
 
 
 @pytest.mark.parametrize("slices", [1, 2, 3, 8, 61])
@@ -93,9 +102,10 @@ def test_one_sort_makes_a_slice(rows, cuts, shuffles):
     assert plan.count("Sort [order_key") == 1  # its first bytes are compared without the row
 
 
-def opened(frame, bounds):
+def opened(frame, bounds, inner_cuts=()):
     known = dict.fromkeys((TOPIC.topic, "bank.b"), TOPIC.topic_schemas())
-    return decoded_release(ReleaseRows(frame, None), bounds, plan=PLAN, topics=known)
+    rows = ReleaseRows(frame, None, inner_cuts)
+    return decoded_release(rows, bounds, plan=PLAN, topics=known)
 
 
 def test_a_sliced_release_is_counted_over_all_slices(rows):
@@ -112,6 +122,17 @@ def test_a_change_in_the_slice_of_others_is_refused(rows):
     found = in_order(rows(change(10), change(30)), bounds)
     moved = found.withColumn("slice", (F.col("slice") + 1) % 3)
     with pytest.raises(InvariantViolation, match="bounds"), opened(moved, bounds):
+        pass
+
+
+def test_a_change_beyond_an_inner_cut_is_refused(rows):
+    """Both are of one commit time, and only their order keys say that they are not in order."""
+    bounds, cut = bounds_of(), bytes(change(10, transaction="b")[6])[:-20]
+    found = in_order(rows(*(change(10, transaction=one) for one in "ab")), bounds, [cut])
+    with opened(found, bounds, [cut]) as (_, count):
+        assert count.rows == 2
+    moved = found.withColumn("slice", 1 - F.col("slice"))
+    with pytest.raises(InvariantViolation, match="bounds"), opened(moved, bounds, [cut]):
         pass
 
 

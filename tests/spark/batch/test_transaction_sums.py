@@ -39,13 +39,15 @@ def both_ways(spark, changes, *cuts_us, complete_from_us=-1, gaps=()):
     return here, by_spark(spark, rows, *cuts_us, **after)
 
 
-def by_spark(spark, rows, *cuts_us, complete_from_us=-1, gaps=()):
+def by_spark(spark, rows, *cuts_us, complete_from_us=-1, gaps=(), inner_cuts=()):
     bounds = ReleaseBounds(3, 0, 100, (), cuts_us=cuts_us)
-    ordered = in_order(spark.createDataFrame(rows, ROWS_SCHEMA).drop("ordinal"), bounds)
+    frame = spark.createDataFrame(rows, ROWS_SCHEMA).drop("ordinal")
+    ordered = in_order(frame, bounds, inner_cuts)
     known = {topic.topic: topic.topic_schemas() for topic in (A, B)}
     return count_ordered(
-        ordered, bounds, topics=known, complete_from_us=complete_from_us, gaps=gaps
-    )
+        ordered, bounds, topics=known, complete_from_us=complete_from_us, gaps=gaps,
+        inner_cuts=inner_cuts,
+    )  # fmt: skip
 
 
 def change(us, sequence=0, *, mod=0, records=1, transaction="t"):
@@ -160,6 +162,23 @@ def test_a_commit_time_that_is_not_one_of_its_slice_is_refused(spark):
     assert len(key) == len(moved[5])
     with pytest.raises(InvariantViolation, match="bounds"):
         by_spark(spark, [A.row(change(15), ordinal=0), moved], 10)
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_transactions_of_one_commit_time_are_counted_in_their_slices(spark, lacks):
+    changes = [
+        change(15, n, records=3, transaction=f"t{number}") for number in range(9) for n in range(3)
+    ]
+    cuts = [changes[place].order_key[:-20] for place in (6, 15)]
+    kept = changes[:-1] if lacks else changes
+    rows = [A.row(one, ordinal=n) for n, one in enumerate(kept)]
+    found = by_spark(spark, rows, inner_cuts=cuts)
+    assert [one.server_transaction_id for one in found.listed] == ["t8"] * lacks
+    # Of another time than those at the slice's edges.
+    late = list(A.row(change(16, records=1), ordinal=0))
+    late[5] = bytearray(changes[0].order_key)
+    with pytest.raises(InvariantViolation, match="bounds"):
+        by_spark(spark, [*rows[1:], tuple(late)], inner_cuts=cuts)
 
 
 def test_a_value_of_an_unknown_schema_fails_the_count(spark):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pyarrow.parquet import ParquetFile
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
@@ -85,3 +86,20 @@ def test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused(kit, plac
         sink(files, release_max=0)
     with pytest.raises(ConfigError, match="another query"):
         sink(files, query_id="query-2")
+
+
+def test_the_writer_looks_at_its_size_at_each_large_transaction(kit, place):
+    """Those of a backfill have megabytes, so a hundred of them must not wait in its memory."""
+    files, topics = place
+    kit.spark.conf.set("parquet.block.size", "10000")
+    try:
+        changes = [
+            (topics[0], kit.Change("INSERT", {"id": key}, {"a": f"{key}" * 9_000}, us=key,
+                                   transaction=f"t{key}"))
+            for key in range(1, 9)
+        ]  # fmt: skip
+        sink(files).write(kit.release(0, changes, topics=topics))
+    finally:
+        kit.spark.conf.unset("parquet.block.size")
+    (path,) = (Path(kit.output) / "parquet_transactions/000000000000").glob("*.parquet")
+    assert ParquetFile(path).metadata.num_row_groups >= 4

@@ -137,6 +137,14 @@ def test_the_ordered_topic_and_its_sink_belong_together():
         load(**named)
 
 
+def test_a_release_may_take_longer_to_publish():
+    assert load().ordered_topic_timeout_ms == 300_000
+    assert load(ordered_topic_timeout_ms=900_000).ordered_topic_timeout_ms == 900_000
+    for wrong in (9_999, 2**31):
+        with pytest.raises(ConfigError, match="ordered_topic_timeout_ms"):
+            load(ordered_topic_timeout_ms=wrong)
+
+
 def test_iceberg_tables_have_a_place_of_their_own_and_bring_their_package():
     config = load(sinks="iceberg_mirror", iceberg_catalog="lake", iceberg_namespace="raw.bank")
     assert (config.iceberg_catalog, config.iceberg_namespace) == ("lake", "raw.bank")

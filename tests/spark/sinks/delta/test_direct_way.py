@@ -20,7 +20,8 @@ from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay, find_direct_way
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.delta.tables import SinkTables, session_settings
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -27,8 +27,9 @@ from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.delta.tables import SinkTables, session_settings
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.port import Merge, MergingSink
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -1,13 +1,15 @@
-"""The mirror by key: the newest change per row, whatever the batches are and however often."""
+"""The mirror by key: the newest of each row and column, whatever the batches are, however often."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 from structlog.testing import capture_logs
 
 from tests.spark.sinks.plain_mirror import HISTORIES
@@ -15,6 +17,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.errors import FilteredMirror
 from tidegate.spark_consumer.sinks.delta import mirror_by_key
+from tidegate.spark_consumer.sinks.delta.key_merge import COLUMN_UPDATES, key_merge, keyed_schema
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.mirror_by_key import DeltaMirrorByKeySink
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
@@ -111,6 +114,54 @@ def test_an_update_without_a_row_is_incomplete_until_its_insert(kit):
     assert rows(kit)[1] == ("present", None, 7)
 
 
+def test_a_row_that_was_read_on_demand_fills_what_newer_updates_did_not_capture(kit):
+    take, sink = taker(kit), opened(kit)
+    take(sink, 0, ("UPDATE", 1, {"b": 150}, 20), ("UPDATE", 2, {"b": 5}, 20),
+         ("DELETE", 2, None, 30), ("UPDATE", 3, {"b": 1}, 5), ("UPDATE", 4, {}, 20))  # fmt: skip
+    take(sink, 1, ("UPDATE", 1, {"b": 160}, 30), ("UPDATE", 3, {"a": "new"}, 20))
+    assert rows(kit) == {
+        1: ("incomplete", None, 160), 2: ("deleted", None, None), 3: ("incomplete", "new", 1),
+        4: ("incomplete", None, None),
+    }  # fmt: skip
+    of_chunk = [("INSERT", key, {"a": f"a{key}", "b": 100 + key}, 10) for key in (1, 2, 3, 4)]
+    take(sink, 2, *of_chunk)
+    after = {
+        1: ("present", "a1", 160), 2: ("deleted", None, None), 3: ("present", "new", 103),
+        4: ("present", "a4", 104),
+    }  # fmt: skip
+    assert rows(kit) == after
+    take(sink, 3, *of_chunk, ("UPDATE", 1, {"b": 150}, 20))
+    assert rows(kit) == after
+    take(sink, 4, ("INSERT", 1, {"a": "again", "b": None}, 25))
+    assert rows(kit)[1] == ("present", "again", 160)
+
+
+def test_a_table_of_an_earlier_version_gets_the_column_and_its_rows_stay(kit, monkeypatch):
+    take = taker(kit)
+
+    def schema_then(one):
+        return StructType([field for field in keyed_schema(one) if field.name != COLUMN_UPDATES])
+
+    def merge_then(**known):
+        inserted = {**key_merge(**known).inserted}
+        del inserted[f"`{COLUMN_UPDATES}`"]
+        return replace(key_merge(**known), is_newer="false", changed=inserted, inserted=inserted)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror_by_key, "keyed_schema", schema_then)
+        patch.setattr(mirror_by_key, "key_merge", merge_then)
+        take(opened(kit), 0, ("UPDATE", 1, {"b": 150}, 20), ("INSERT", 2, {"a": "x", "b": 1}, 20),
+             ("DELETE", 3, None, 20))  # fmt: skip
+    assert COLUMN_UPDATES not in kit.read("mirror_by_key/t").column_names
+    before = rows(kit)
+    sink = opened(kit)
+    take(sink, 1, *(("INSERT", key, {"a": "old", "b": 0}, 10) for key in (1, 2, 3)))
+    assert rows(kit) == before
+    take(sink, 2, ("UPDATE", 1, {"a": "new"}, 30), ("UPDATE", 2, {"b": 2}, 30),
+         ("INSERT", 1, {"a": "chunk", "b": 151}, 25))  # fmt: skip
+    assert rows(kit) == {**before, 1: ("present", "new", 151), 2: ("present", "x", 2)}
+
+
 @settings(
     max_examples=2,
     deadline=None,
@@ -122,7 +173,7 @@ def test_an_update_without_a_row_is_incomplete_until_its_insert(kit):
     ],
 )
 @given(histories=HISTORIES, seed=st.integers(0, 10**9))
-def test_it_equals_the_gates_mirror_however_batches_are_cut_and_copies_change_nothing(
+def test_it_equals_the_gates_mirror_in_whatever_batch_a_row_is_read_and_copies_change_nothing(
     kit, histories, seed
 ):
     table = f"t{len(list(Path(kit.output, 'mirror').glob('*')))}"
@@ -142,14 +193,20 @@ def test_it_equals_the_gates_mirror_however_batches_are_cut_and_copies_change_no
         of_key = [pair for pair in everything if pair[1].key["id"] == key]
         places = sorted(rng.randrange(3) for _ in of_key)
         for place, pair in zip(places, of_key, strict=True):
-            batches[place].append(pair)
+            # A row as of a time T stands in a topic of its own: changes behind T may come first.
+            # And what an operator puts back comes at any time.
+            is_late = pair[1].mod == "INSERT" or key % 4 == 0
+            batches[rng.randrange(place, 3) if is_late else place].append(pair)
     for number, batch in enumerate(batches):
         by_key.take(kit.handed(number, batch, topics=[topic]))
     expected = {row["id"]: (row["a"], row["b"]) for row in kit.read(f"mirror/{table}").to_pylist()}
     assert present(kit, table) == expected
     whole = rows(kit, table)
+    at_once = kit.Topic(f"{table}_at_once", {1: COLUMNS}, ["id"], key_id=9)
+    by_key.take(kit.handed(3, [(at_once, change) for _, change in everything], topics=[at_once]))
+    assert rows(kit, at_once.table) == whole
     copies = rng.sample(everything, len(everything) // 2)
-    by_key.take(kit.handed(3, copies, topics=[topic]))
+    by_key.take(kit.handed(4, copies, topics=[topic]))
     assert rows(kit, table) == whole
 
 

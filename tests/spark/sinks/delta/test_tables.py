@@ -27,8 +27,9 @@ from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.delta.tables import SinkTables, session_settings
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.release_writer import write_release
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 pytestmark = pytest.mark.spark
 

@@ -18,30 +18,34 @@ def table(**columns):
 
 
 def test_ours_come_before_the_rows():
-    assert keyed_schema(table(a="INT64")).fieldNames() == ["row_state", "order_key", "id", "a"]
+    assert keyed_schema(table(a="INT64")).fieldNames() == [
+        "row_state", "order_key", "column_updates", "id", "a",
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["row_state", "Order_Key"])
+@pytest.mark.parametrize("name", ["row_state", "Order_Key", "column_updates"])
 def test_a_column_with_the_name_of_one_of_ours_is_refused(name):
     with pytest.raises(ConfigError, match=rf"table='t', columns=\['{name}'\]") as raised:
         keyed_schema(table(**{name: "INT64"}))
     assert "columns_left_out" in (raised.value.hint or "")
 
 
-def test_only_a_newer_change_changes_a_row_and_only_what_it_captured():
+def test_a_row_changes_where_its_newest_change_its_base_or_a_column_is_newer():
     found = key_merge(columns=["id", "a"], keys=["id"])
     assert found.same_key == "t.`id` <=> s.key.`id`"
-    assert found.is_newer == "s.order_key > t.order_key"
-    assert list(found.changed) == ["`row_state`", "`order_key`", "`a`"]
-    assert found.changed["`a`"] == (
-        "CASE WHEN s.action = 'patch' AND NOT s.captured_1 THEN t.`a` ELSE s.value_1 END"
-    )
+    newest, base, of_a = found.is_newer.split(" OR ")
+    assert newest == "s.order_key > t.order_key"
+    assert base.startswith("(coalesce(s.base_ordinal > ")
+    assert of_a.startswith("(coalesce(coalesce(s.updated_at_1, s.base_ordinal) > ")
+    assert list(found.changed) == ["`row_state`", "`order_key`", "`column_updates`", "`a`"]
+    assert found.changed["`a`"] == f"CASE WHEN {of_a} THEN s.value_1 ELSE t.`a` END"
     assert found.inserted["`id`"] == "s.key.`id`"
     assert found.inserted["`a`"] == "s.value_1"
 
 
 def test_a_column_that_changes_no_longer_have_stays_until_the_row_is_deleted():
     found = key_merge(columns=["id", "a"], keys=["id"], existing=["ROW_STATE", "ID", "a", "gone"])
-    assert found.changed["`gone`"] == "CASE WHEN s.action <> 'delete' THEN t.`gone` END"
+    assert "s.action = 'delete') THEN t.`gone` END" in found.changed["`gone`"]
+    assert "'gone'" in found.changed["`column_updates`"]
     assert found.inserted["`gone`"] == "NULL"
-    assert len(found.changed) == 4
+    assert len(found.changed) == 5

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import random
+from io import BytesIO
+from types import SimpleNamespace
 
+import fastavro
 import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.datastream_files import history, json_bytes
+from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream_source.description import FilesCatalogue
+from tidegate.producer.datastream_source.event_records import EventRecords, place_of
+from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.source_order import SOURCE_ORDER
+from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
@@ -70,3 +84,61 @@ def test_in_any_releases_the_mirror_ends_with_the_highest_order(tmp_path, seed):
         )  # fmt: skip
     found = DeltaTable(tmp_path / "t").to_pyarrow_table().to_pylist()
     assert {row["id"]: row for row in found} == expected
+
+
+class JsonFiles:
+    """Files of JSON lines, as a worker publishes their events and a gate decodes them."""
+
+    def __init__(self):
+        self.registry = InMemorySchemaRegistry()
+        self._records = EventRecords()
+        self._translator = EventTranslator(
+            RefreshingTranslator(
+                Translator({}, change_stream="files"),
+                FilesCatalogue(),
+                TableRegistrar(TopicNames("shop"), self.registry),
+                SimpleNamespace(ensure=lambda _topic, *, key_schema_id: key_schema_id),
+            ),
+            parks=False,
+        )
+
+    def changes(self, name, events):
+        found = []
+        for event in EventFile(name, BytesIO(json_bytes(events))):
+            record = self._records.record_of(
+                event, None, file=f"{len(name):016x}", release_us=9, place=place_of(7, 2)
+            )
+            (message,) = self._translator.translate(record, token="t").messages
+            found.append({"key": self._read(message.key), **self._read(message.value),
+                          "ordinal": event.position.record})  # fmt: skip
+        return found
+
+    def _read(self, framed):
+        schema_id, body = unframe(framed)
+        return fastavro.schemaless_reader(
+            BytesIO(body), fastavro.parse_schema(self.registry.schema(schema_id)), None
+        )
+
+
+@pytest.mark.parametrize("releases", [1, 2])
+def test_a_null_of_json_after_a_value_is_null_in_the_mirror(tmp_path, releases):
+    """A column that is null in a row has no type in JSON, so the record does not show it."""
+    first, second = history("mysql", random.Random(1), 2)
+    second["payload"] = {**first["payload"], "note": None}
+    second["source_metadata"].update(change_type="UPDATE-INSERT", is_deleted=False)
+    files = JsonFiles()
+    changes = [*files.changes("a", [first]), *files.changes("bb", [second])]
+    assert [one["new_values"]["note"] for one in changes] == ["change 0", None]
+    assert ["note" in one["new_columns"] for one in changes] == [True, False]
+    columns = ["id", "note", SOURCE_ORDER]
+    schema = pyarrow.schema([(name, pyarrow.string()) for name in columns])
+    write_deltalake(tmp_path / "t", pyarrow.Table.from_pylist([], schema=schema))
+    for release in range(releases):
+        merge_folded(
+            DirectTable(str(tmp_path / "t")),
+            fold_rows(newest_rows(changes[release :: releases], columns), columns),
+            columns=columns, keys=["id"], commit=Commit("query-1", "mirror", release, release + 1),
+        )  # fmt: skip
+    (row,) = DeltaTable(tmp_path / "t").to_pyarrow_table().to_pylist()
+    assert (row["id"], row["note"]) == (str(first["payload"]["id"]), None)
+    assert row[SOURCE_ORDER] == changes[1]["new_values"][SOURCE_ORDER]

@@ -1,7 +1,5 @@
 """Schemas of the tables, and writing several of them; Delta itself is in tests/spark."""
 
-from types import SimpleNamespace
-
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
@@ -73,15 +71,3 @@ def test_the_first_error_is_raised_after_all_tables_were_tried(monkeypatch):
     with pytest.raises(ValueError, match="b"):
         for_each_table(None, ["a", "b", "c", "d"], write)
     assert sorted(written) == ["a", "b", "c", "d"]
-
-
-def test_session_settings_are_put_back():
-    class Conf(dict):
-        set = dict.__setitem__
-        unset = dict.__delitem__
-
-    conf = Conf(kept="1")
-    spark = SimpleNamespace(conf=conf)
-    with tables.session_settings(spark, {"kept": "2", "new": "3"}):
-        assert dict(conf) == {"kept": "2", "new": "3"}
-    assert dict(conf) == {"kept": "1"}

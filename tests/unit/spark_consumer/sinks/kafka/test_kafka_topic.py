@@ -304,6 +304,13 @@ def test_a_start_that_fails_for_good_says_so(started, error, raised):
         started(ScriptedClient(init=[error] * 1_000))
 
 
+def test_a_time_out_that_brokers_do_not_allow_is_the_settings_fault(started):
+    refused = KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT)
+    with pytest.raises(ConfigError, match="ordered_topic_timeout_ms") as error:
+        started(ScriptedClient(init=[refused]))
+    assert "transaction.max.timeout.ms" in str(error.value)
+
+
 def test_an_abort_raises_nothing(started):
     client = ScriptedClient(abort=[FENCED])
     topic = started(client)
