@@ -29,20 +29,30 @@ def backfill(
     table: Annotated[str, typer.Argument(help="A table that the stream publishes.")],
     config: ConfigFile = None,
     chunk_rows: Annotated[
-        int, typer.Option(min=50, max=20_000, help="Rows that are read at one time.")
-    ] = CHUNK_ROWS_DEFAULT,
-    share: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, max=99, help="Percent of the time in which a chunk may hold the watermark."
+            min=50,
+            max=20_000,
+            help=f"Rows that a new run reads at one time ({CHUNK_ROWS_DEFAULT}).",
         ),
-    ] = SHARE_DEFAULT,
+    ] = None,
+    share: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=99,
+            help="Percent of the time in which a chunk may hold the watermark "
+            f"({SHARE_DEFAULT} for a new run); with --resume from now on.",
+        ),
+    ] = None,
     where: Annotated[
         str | None,
         typer.Option("--where", help="A condition in SQL: only rows that meet it are read."),
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Read no more until --resume.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Read on after --stop.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Read on after --stop, or with another --share.")
+    ] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="End it where it is.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Only say how far it is.")] = False,
     by: Annotated[str, typer.Option("--by", help="Who wants it, for the record.")] = "",
@@ -67,6 +77,14 @@ def backfill(
         raise ConfigError(
             "--where belongs to a new run", hint="A run keeps the condition that it began with"
         )
+    if chunk_rows is not None and any(chosen):
+        raise ConfigError(
+            "--chunk-rows belongs to a new run", hint="A run keeps the size that it began with"
+        )
+    if share is not None and any(chosen) and not resume:
+        raise ConfigError(
+            "--share belongs to a new run or to --resume", hint="Leave it out, or give --resume"
+        )
     settings = ProducerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import backfill as command  # noqa: PLC0415 - loads Kafka's client
@@ -75,11 +93,13 @@ def backfill(
     with Console(stderr=True).status("connecting") as status:
         if any(chosen):
             state = states[chosen.index(True)]
-            report = command.change_backfill(settings, table, state, by=by)
+            report = command.change_backfill(settings, table, state, share=share, by=by)
         else:
             report = command.start_backfill(
                 settings, table,
-                chunk_rows=chunk_rows, share=share, where=where or "", by=by, wait_s=timeout_s,
+                chunk_rows=chunk_rows or CHUNK_ROWS_DEFAULT, share=share or SHARE_DEFAULT,
+                where=where or "", by=by,
+                wait_s=timeout_s,
                 progress=lambda what, _done: status.update(what),
             )  # fmt: skip
     if as_json:

@@ -20,6 +20,7 @@ from rich.table import Table
 from tidegate.producer.backfill_cli import add_backfill_command
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.control_cli import add_control_commands
+from tidegate.producer.dead_letters_cli import add_dead_letters_command
 from tidegate.producer.discover_cli import add_discover_command
 from tidegate.producer.schemas_cli import schemas_app
 from tidegate.program.command_line import new_app, run_program
@@ -310,6 +311,7 @@ def reset(
 
 add_control_commands(app)
 add_backfill_command(app)
+add_dead_letters_command(app)
 add_discover_command(app)
 
 

@@ -303,9 +303,9 @@ class DeliveryDenied(DeliveryRefused):
 class CommandNotWritten(ProducerError):  # noqa: N818 - named for what happened
     """What an operator wants of a fleet was not committed, or nothing says whether it was."""
 
-    def __init__(self, reason: str) -> None:
-        """Take the reason."""
-        message = f"the command is not known to be in the progress topic: {reason}"
+    def __init__(self, reason: str, *, place: str = "the progress topic") -> None:
+        """Take the reason, and where the command was to be written."""
+        message = f"the command is not known to be in {place}: {reason}"
         super().__init__(message, hint="Run it again: to say it twice changes nothing")
 
 

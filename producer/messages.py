@@ -127,6 +127,8 @@ class DeadLetter(NamedTuple):
     topic_partition: int
     offset: int
     change: ParkedChange
+    at_us: int | None = None
+    """When it was written, by the clock of its writer or of the broker."""
 
 
 class PublishableRecord(NamedTuple):

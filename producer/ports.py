@@ -207,8 +207,8 @@ class Membership(Protocol):
         - `RootSlotRead`: records of later tables and of operators, of any epoch, from the root's
           slot, which every worker reads from its beginning; each comes once.
         - `FleetRead`: after `follow`, how far the fleet's slots are: when that has changed, and
-          each second or so while it is known.
-        - `AccessDenied`: a right is missing.  `ReadInterrupted`: any other error that reading met.
+          each second or so while it is known.  `ReadInterrupted`: any other error of reading.
+        - `AccessDenied`: a right is missing.  `ProgressReadLost`: a slot read beside is lost.
 
         Rebalances happen inside: the listener is called before this returns.  Raises ProducerError
         if another process took this worker's name, UnreachableError if that cannot be found out.

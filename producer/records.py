@@ -160,6 +160,8 @@ class FilesClosedRecord:
     """Since 1970: files of earlier minutes are not met again, but for those of the boundary."""
     files: tuple[str, ...]
     """As the boundary names them."""
+    source: str = ""
+    """What became known of the source of the files, as the boundary says it; empty: nothing new."""
 
 
 LineageRecord: TypeAlias = (

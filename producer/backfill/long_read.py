@@ -1,4 +1,6 @@
-"""A read of a chunk whose rows have to be searched for: it may find none for minutes.
+"""A read of a chunk whose rows may have to be searched for: it may find none for minutes.
+
+Few rows may meet a condition, and Spanner passes over rows that were deleted.
 
 A query that is silent is taken for one that hangs, and is repeated (`core.stall_watch`).  So this
 one says at each heartbeat that it goes on, for a while; then it gives up, since the watermark waits
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.producer.errors import ConditionRefused
+from tidegate.producer.errors import ConditionRefused, QueryRefused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,8 +49,10 @@ class LongRead:
         *,
         every_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        with_condition: bool = True,
     ) -> None:
         """`every_s` is the time between two responses of a read that is silent."""
+        self._with_condition = with_condition
         self._rows = rows
         self._alive = alive
         self._every_s = every_s
@@ -58,7 +62,10 @@ class LongRead:
         self._silent_s = 0.0
 
     async def next_size(self) -> int | None:
-        """As the read; raises ConditionRefused where that was silent for too long."""
+        """As the read; raises QueryRefused where that was silent for too long.
+
+        With a condition that is ConditionRefused: at no time would it find its rows sooner.
+        """
         step = self._step
         if step is None:
             self._step = step = asyncio.ensure_future(self._rows.next_size())
@@ -80,8 +87,9 @@ class LongRead:
         if self._silent_s >= SILENT_MAX_S:
             step.cancel()
             self._rows.cancel()
-            message = f"Spanner has found no row that meets the condition for {SILENT_MAX_S:.0f} s"
-            raise ConditionRefused(message)
+            what = "row that meets the condition" if self._with_condition else "row of the table"
+            message = f"Spanner has found no {what} for {SILENT_MAX_S:.0f} s"
+            raise (ConditionRefused if self._with_condition else QueryRefused)(message)
         return self._alive.size_bytes
 
     async def receive(self) -> Response:

@@ -52,9 +52,9 @@ _RECORD_BYTES = 64
 """What a response without rows counts for."""
 _LOOK_S = 0.2
 """How often a run that waits looks at its request."""
-_PAUSE_MAX_NS = 600 * _NS_PER_S
 _REFUSED_PAUSE_NS = 30 * _NS_PER_S
 """After a chunk that Spanner refused to read; longer after each further one."""
+_REFUSED_PAUSE_MAX_NS = 600 * _NS_PER_S
 _CAUSE_MAX = 300
 """Characters of a failure's cause in a token."""
 
@@ -269,23 +269,26 @@ class _Waiting:
         if self._place.failure or _must_end(self._requests, self._place):
             self._is_over = True
             return _Records(PartitionEndRecord(now_ns, "0"))
+        if self._place.since_ns:
+            # It begins once the chunk's marker is committed: a moment that no earlier one knows.
+            return self._followed_by(wait_token(self._place.measured(now_ns)), now_ns)
         if (
             request is not None
             and request.run == self._place.run
             and request.state is RunState.RUNNING
-            and now_ns >= self._place.due_ns
+            and now_ns >= self._place.due_ns + request.pause_ns(self._place.held_ns)
         ):
-            return self._chunk(now_ns, rows=request.chunk_rows)
+            chunk = self._place.chunk(now_ns, rows=request.chunk_rows)
+            return self._followed_by(chunk_token(chunk), now_ns)
         if now_ns >= self._report_at_ns:
             self._reported_ns, self._report_at_ns = now_ns, now_ns + self._heartbeat_ns
             return _Records(HeartbeatRecord(now_ns))
         return None
 
-    def _chunk(self, read_ns: int, *, rows: int) -> _Records:
+    def _followed_by(self, token: str, now_ns: int) -> _Records:
         self._is_over = True
-        token = chunk_token(self._place.chunk(read_ns, rows=rows))
-        child = ChildPartition(token, (self._token,), read_ns)
-        return _Records(ChildPartitionsRecord(read_ns, "0", (child,)))
+        child = ChildPartition(token, (self._token,), now_ns)
+        return _Records(ChildPartitionsRecord(now_ns, "0", (child,)))
 
 
 # ---------------------------------------------------------------- reading
@@ -352,10 +355,13 @@ class _Chunk:
     async def _next_size_of_rows(self) -> int | None:
         if self._rows is None:
             rows = await self._reads.chunk(self._place)
-            if rows is not None and self._place.where:
-                # Spanner may look at many rows before it finds one.
+            if rows is not None:
+                # Spanner may look at many rows before it finds one, or pass over deleted ones.
                 alive = _Records(HeartbeatRecord(self._place.read_ns))
-                rows = LongRead(rows, alive, every_s=self._heartbeat_s, sleep=self._sleep)
+                rows = LongRead(
+                    rows, alive, every_s=self._heartbeat_s, sleep=self._sleep,
+                    with_condition=bool(self._place.where),
+                )  # fmt: skip
             self._rows = rows
             if self._rows is None or self._is_cancelled:
                 return None
@@ -370,11 +376,7 @@ class _Chunk:
         if after is None:
             _log.info("table was read", table=place.table, run=place.run, chunks=place.number + 1)
             return _Records(*records, _end_of(place))
-        request = self._requests.newest(place.table)
-        now_ns = self._now_ns()
-        held_ns = max(0, now_ns - place.read_ns)
-        pause_ns = 0 if request is None else min(request.pause_ns(held_ns), _PAUSE_MAX_NS)
-        return _Records(*records, self._followed_by(place.next(after, due_ns=now_ns + pause_ns)))
+        return _Records(*records, self._followed_by(place.next(after)))
 
     def _after_refusal(self, error: QueryRefused) -> _Records:
         """Read the chunk again later, at another time: nothing may hold the watermark for good.
@@ -393,11 +395,12 @@ class _Chunk:
             "chunk not read", table=place.table, run=place.run, chunk=place.number,
             refusals=place.refusals + 1, error=str(error),
         )  # fmt: skip
-        pause_ns = min(_REFUSED_PAUSE_NS * (place.refusals + 1), _PAUSE_MAX_NS)
+        pause_ns = min(_REFUSED_PAUSE_NS * (place.refusals + 1), _REFUSED_PAUSE_MAX_NS)
         return _Records(self._followed_by(place.again(due_ns=self._now_ns() + pause_ns)))
 
     def _followed_by(self, place: RunPlace) -> ChildPartitionsRecord:
-        start_ns = _next(self._place.read_ns)
+        # Nothing of before now is to come, so the watermark need not wait for the next commit too.
+        start_ns = max(_next(self._place.read_ns), _whole_us(self._now_ns()))
         child = ChildPartition(wait_token(place), (self._token,), start_ns)
         return ChildPartitionsRecord(start_ns, "0", (child,))
 

@@ -51,7 +51,7 @@ class TableRequest:
     chunk_rows: int = CHUNK_ROWS_DEFAULT
     """Rows of a chunk, at most."""
     share: int = SHARE_DEFAULT
-    """Percent of the time in which the watermark may be held for a chunk."""
+    """Percent of the time in which the watermark may be held for a chunk, until it is committed."""
     by: str = ""
     """Who asked for it; for people only."""
     at_us: int = 0

@@ -1,15 +1,18 @@
 """The stream partitions of a backfill that was asked for while the stream runs, and their tokens.
 
-One run reads one table, in chunks.  Its stream partitions follow each other, two for each chunk:
+One run reads one table, in chunks.  Its stream partitions follow each other, three for each chunk:
 
     a stream partition of the change stream ─► wait 0     at the time that the request names
     wait k                                  ─► chunk k    at a time T of its own
     chunk k                                 ─► wait k+1   or nothing, at the table's end
+    wait k+1, which measures                ─► wait k+1   which knows for how long chunk k has held
 
 `wait` publishes nothing and holds no watermark: it reports the present time until the next chunk is
-due, for as long as an operator has stopped the run.  `chunk` publishes the rows that follow a key
-as they are at T, so the fleet's watermark stays below T until these rows are published, and no
-longer.  Everything that a worker needs is in the token.
+due, for as long as an operator has stopped the run.  The first one behind a chunk begins when the
+chunk's marker is committed: it measures for how long the watermark was held, and ends at once, so
+that what it has measured is in the lineage for every worker.  `chunk` publishes the rows that
+follow a key as they are at T, so the fleet's watermark stays below T until these rows are
+published, and no longer.  Everything that a worker needs is in the token.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ class RunPlace:
     after: Key | None = None
     """The last key that was read; None at the table's beginning."""
     due_ns: int = 0
-    """Of a `wait`: the chunk is not read before."""
+    """Of a `wait`: the pause before the next chunk begins here."""
     refusals: int = 0
     """How many chunks in a row Spanner has refused to read."""
     read_ns: int = 0
@@ -57,6 +60,10 @@ class RunPlace:
     """The condition, in SQL, that rows have to meet; empty: all rows are read."""
     failure: str = ""
     """Of a `wait`: why the run ends here, before the table's end."""
+    held_ns: int = 0
+    """Of a `wait`: how long the watermark was held for the chunk before; the pause follows."""
+    since_ns: int = 0
+    """Of a `wait` that is to measure it: since when the watermark has been held."""
 
     @property
     def is_chunk(self) -> bool:
@@ -65,15 +72,23 @@ class RunPlace:
 
     def chunk(self, read_ns: int, *, rows: int) -> RunPlace:
         """Return the chunk that follows a `wait`."""
-        return replace(self, read_ns=read_ns, rows=rows, due_ns=0)
+        return replace(self, read_ns=read_ns, rows=rows, due_ns=0, held_ns=0, since_ns=0)
 
-    def next(self, after: Key | None, *, due_ns: int) -> RunPlace:
-        """Return the `wait` that follows a chunk whose last key this is."""
-        return self._wait(after=after, due_ns=due_ns, refusals=0)
+    def next(self, after: Key | None) -> RunPlace:
+        """Return the `wait` that follows a chunk whose last key this is; it is to measure."""
+        return self._wait(after=after, refusals=0, since_ns=self.read_ns)
+
+    def measured(self, now_ns: int) -> RunPlace:
+        """Return the `wait` that follows one which has measured until now.
+
+        Its pause begins now; after a chunk that was refused, once that one's own pause is over.
+        """
+        held_ns = max(0, now_ns - self.since_ns)
+        return replace(self, due_ns=max(self.due_ns, now_ns), held_ns=held_ns, since_ns=0)
 
     def again(self, *, due_ns: int) -> RunPlace:
         """Return the `wait` that follows a chunk which could not be read to its end."""
-        return self._wait(due_ns=due_ns, refusals=self.refusals + 1)
+        return self._wait(due_ns=due_ns, refusals=self.refusals + 1, since_ns=self.read_ns)
 
     def failed(self, cause: str) -> RunPlace:
         """Return the `wait` that follows a chunk which can never be read; the run ends there."""
@@ -96,9 +111,12 @@ def chunk_token(place: RunPlace) -> str:
     return _token("chunk", place, [*content, *_further(place)])
 
 
-def _further(place: RunPlace) -> list[dict[str, str]]:
-    """Return what most runs do not have: nothing, so that their tokens stay short."""
-    known = {"where": place.where, "failure": place.failure}
+def _further(place: RunPlace) -> list[dict[str, str | int]]:
+    """Return what most tokens do not have: nothing, so that they stay short."""
+    known: dict[str, str | int] = {
+        "where": place.where, "failure": place.failure,
+        "held": place.held_ns, "since": place.since_ns,
+    }  # fmt: skip
     found = {name: value for name, value in known.items() if value}
     return [found] if found else []
 
@@ -129,5 +147,6 @@ def place_of(token: str) -> RunPlace | None:
     place = RunPlace(
         int(run), table, int(number), key, at_ns, refusals,
         where=further.get("where", ""), failure=further.get("failure", ""),
+        held_ns=further.get("held", 0), since_ns=further.get("since", 0),
     )  # fmt: skip
     return place if kind == "wait" else place.chunk(at_ns, rows=rest[0])

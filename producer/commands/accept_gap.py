@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidegate.lineage.stop_reason import is_expired
 from tidegate.producer.commands.alone import join, require_no_worker
 from tidegate.producer.commands.command_rules import Command, require_command
 from tidegate.producer.commands.environment import find_environment
@@ -22,7 +23,7 @@ from tidegate.producer.commands.fleet_reader import FleetReader
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.commands.this_user import this_user
 from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
-from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap, is_expired
+from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap
 from tidegate.producer.errors import QueryError
 from tidegate.producer.spanner.validate import setup_error
 from tidegate.schemas.errors import ConfigError

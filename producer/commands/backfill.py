@@ -43,6 +43,8 @@ __all__ = ["BackfillReport", "change_backfill", "start_backfill"]
 
 _AHEAD_S = 5.0
 """How far ahead a run begins, so that every worker knows of it by then; doubled each time."""
+_AUTHOR = "_backfill"
+"""In the place of a worker's name, none of which begins with an underscore."""
 _LOOK_S = 0.5
 _FRESH_S = 1.2
 """After so long a `FleetReader` has asked once more where the slots end."""
@@ -109,14 +111,13 @@ def start_backfill(
         _ensure_topic(config)
         give_up_at, ahead_s = time.monotonic() + wait_s, _AHEAD_S
         while True:
-            run = 1 + max((one.run for one in known.all), default=0)
-            request = TableRequest(
-                table, run, *_place_in(records, ahead_s), chunk_rows=chunk_rows, share=share,
+            asked = TableRequest(
+                table, 0, *_place_in(records, ahead_s), chunk_rows=chunk_rows, share=share,
                 by=by or this_user(), at_us=_now_us(), where=where,
             )  # fmt: skip
-            _require_before_end(records, request)
-            _write(config, request)
-            progress(f"waiting for run {run} to be taken up", 0)
+            _require_before_end(records, asked)
+            request = _write(config, known.newest(table), asked)
+            progress(f"waiting for run {request.run} to be taken up", 0)
             while _may_begin(records, request) and time.monotonic() < give_up_at:
                 reader.wait(_LOOK_S)
                 records = reader.read()
@@ -126,14 +127,21 @@ def start_backfill(
             if _tokens(records, request) or time.monotonic() >= give_up_at:
                 return _report(records, request)
             known = _read(config)
-            _require_newest(known, request)
+            _require_unchanged(known.newest(table), request)
             ahead_s *= 2  # no worker knew of it in time: that run never begins
 
 
 def change_backfill(
-    config: ProducerConfig, table: str, state: RunState | None, *, by: str = ""
+    config: ProducerConfig,
+    table: str,
+    state: RunState | None,
+    *,
+    share: int | None = None,
+    by: str = "",
 ) -> BackfillReport:
     """Stop a table's run, let it go on or end it; with None return how far it is.
+
+    A `share` takes the place of the run's own, for a pause that has begun too.
 
     Raises ConfigError for a table without a run that goes on, CommandRefused where the stream's
     state does not permit it, and UnreachableError.
@@ -150,9 +158,11 @@ def change_backfill(
             message = f"the backfill of the table {table} has ended (run {request.run})"
             raise ConfigError(message, hint=f"Start another: tidegate-producer backfill {table}")
         require_command(_CHANGES[state], records, reader.members())
-        changed = replace(request, state=state, by=by or this_user(), at_us=_now_us())
-        _write(config, changed)
-        return _report(records, changed)
+        changed = replace(
+            request, state=state, share=share or request.share,
+            by=by or this_user(), at_us=_now_us(),
+        )  # fmt: skip
+        return _report(records, _write(config, request, changed))
 
 
 def _require_condition(config: ProducerConfig, table: str, where: str) -> None:
@@ -170,13 +180,38 @@ def _read(config: ProducerConfig) -> TableRequests:
     )
 
 
-def _write(config: ProducerConfig, request: TableRequest) -> None:
-    write_request(
-        config.topic_names.backfills,
-        request,
+def _write(
+    config: ProducerConfig, before: TableRequest | None, request: TableRequest
+) -> TableRequest:
+    """Write a request that follows the table's request `before`; return it as it was written.
+
+    A new run, whose number is 0, gets the next one.  Raises ConfigError, and writes nothing, if
+    another command has written meanwhile: a worker that starts reads the newest request only.
+    """
+
+    def prepare(known: TableRequests) -> TableRequest:
+        _require_unchanged(known.newest(request.table), before)
+        run = request.run or 1 + max((one.run for one in known.all), default=0)
+        return replace(request, run=run)
+
+    names = config.topic_names
+    return write_request(
+        names.backfills,
+        prepare,
+        transactional_id=f"{names.group}-{_AUTHOR}",
         bootstrap_servers=config.bootstrap_servers,
+        group=names.group,
         options=_options(config),
     )
+
+
+def _require_unchanged(newest: TableRequest | None, before: TableRequest | None) -> None:
+    if newest is not None and newest != before:
+        message = (
+            f"another command has changed the backfill of the table {newest.table} meanwhile "
+            f"(run {newest.run}, {newest.state}, {newest.by})"
+        )
+        raise ConfigError(message, hint="Look at it with --show, and run the command again")
 
 
 def _ensure_topic(config: ProducerConfig) -> None:
@@ -255,22 +290,11 @@ def _require_before_end(records: FleetRecords, request: TableRequest) -> None:
         raise ConfigError(message, hint="Backfill a stream without an end")
 
 
-def _require_newest(known: TableRequests, request: TableRequest) -> None:
-    """Raise ConfigError if another command has replaced a request since it was written."""
-    newest = known.newest(request.table)
-    if newest is not None and newest.start != request.start:
-        message = (
-            f"another backfill of the table {request.table} was asked for meanwhile "
-            f"(run {newest.run}, {newest.by})"
-        )
-        raise ConfigError(message, hint="Let it end, or end it with --cancel")
-
-
 def _tokens(records: FleetRecords, request: TableRequest) -> list[str]:
     """Return the stream partitions of a run.
 
-    Two commands that read the requests at the same time give their runs one number: of another
-    table, or of this one with another condition.
+    Commands of earlier versions that read the requests at the same time gave their runs one number:
+    of another table, or of this one with another condition.
     """
     asked = request.run, request.table, request.where
     return [

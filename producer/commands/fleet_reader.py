@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.lineage.partition_history import PartitionHistory
 from tidegate.producer.commands.environment import open_root_slot, recorded_start
-from tidegate.producer.core.events import AccessDenied, ReadInterrupted
+from tidegate.producer.core.events import AccessDenied, ProgressReadLost, ReadInterrupted
 from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.admin import RetryingAdmin
 from tidegate.producer.kafka.committed_offsets import CommittedOffsets
@@ -104,8 +104,8 @@ class FleetReader:
     def read(self) -> FleetRecords:
         """Read on to what is the topic's end now; return the same object each time.
 
-        Raises UnreachableError if the end is not reached, and ConsumerError where records
-        contradict the protocol.
+        Raises UnreachableError if the end is not reached, ConsumerError where records contradict
+        the protocol, and ProgressLost where a slot lacks what is to be read next.
         """
         progress = self._follower.progress
         give_up_at, before = time.monotonic() + _PATIENCE_S, 0
@@ -148,9 +148,9 @@ class FleetReader:
 
     def _poll(self, timeout_s: float) -> None:
         found = self._follower.poll(time.monotonic_ns() // 1_000, timeout_s)
-        if isinstance(found, AccessDenied):
+        if isinstance(found, AccessDenied | ProgressReadLost):
             raise found.error
-        if isinstance(found, ReadInterrupted):
+        if isinstance(found, ReadInterrupted) and self._follower.has_failed:
             raise ConsumerError(found.reason, topic=self._names.progress)
 
     def close(self) -> None:

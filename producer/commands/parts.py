@@ -61,7 +61,7 @@ _OF_SETTINGS = (OTHER_TIMESTAMPS_HINT, OTHER_ENVELOPE_HINT, RESERVED_HINT)
 """Hints of errors that concern every change of a table, and no row: nothing is parked for them."""
 
 _LISTING_US = 120_000_000
-"""A listing of many files may take so long, in which a query of files is silent."""
+"""Listing one folder of many files may take so long, in which a query of files is silent."""
 
 _Worker = TypeVar("_Worker", bound=Worker)
 

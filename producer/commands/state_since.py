@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.lineage.stop_reason import is_expired
 from tidegate.producer.commands.stream_state import StreamState
-from tidegate.producer.driver.gap_acceptor import is_expired
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tidegate.producer.driver.gap_acceptor import is_expired
+from tidegate.lineage.stop_reason import is_expired
 
 if TYPE_CHECKING:
     from collections.abc import Collection

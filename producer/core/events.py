@@ -11,6 +11,7 @@ from tidegate.schemas.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tidegate.producer.errors import ProgressLost
     from tidegate.producer.messages import PublishableRecord
     from tidegate.producer.records import HeartbeatRecord, LineageRecord
     from tidegate.schemas.errors import TidegateError
@@ -30,6 +31,7 @@ __all__ = [
     "GroupDescribed",
     "ProducerFenced",
     "ProgressRead",
+    "ProgressReadLost",
     "QueryEnded",
     "QueryFailed",
     "QueryPaused",
@@ -334,6 +336,9 @@ class RootSlotRead:
     """`TableAdded`, `StreamControl` and `WorkerDrain`, of any epoch, by offset."""
     is_at_end: bool
     """Whether the slot's end has been reached at least once."""
+    begin: int = 0
+    """The slot's offsets from here to before `end` were read, and what was not wanted left out."""
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,8 +380,19 @@ class AccessDenied:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressReadLost:
+    """A slot that is read beside the own ones does not hold what is to be read next.
+
+    Nothing more is read of it: what was read before would be believed a second time.
+    """
+
+    error: ProgressLost
+    """What the worker stops with."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadInterrupted:
-    """Reading the own slots failed for now; the client goes on by itself."""
+    """Reading the progress topic failed for now; the client goes on by itself."""
 
     resource: str
     reason: str
@@ -463,6 +479,7 @@ Event: TypeAlias = (
     | FleetRead
     | TopicEvent
     | AccessDenied
+    | ProgressReadLost
     | ReadInterrupted
     | DrainRequested
     | RedriveBegan

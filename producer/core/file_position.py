@@ -3,8 +3,10 @@
 It has the stored form of `core.position`, a watermark and a boundary, and other rules.  Files come
 in any order, so the watermark says nothing of them: it is what the source states of event times.
 The boundary names each file that may be met again, with the number of its last record, and behind a
-slash the file's place in the order of reading; files of minutes before `CLOSED` are not met again,
-unless the boundary names them.
+slash its place in the order of reading, its turn; a file that was read in parts, with others in
+between, has both for each part, with commas between them.  Files of minutes before `CLOSED` are not
+met again, unless the boundary names them.  What is known of the source of the files stands under
+`SOURCE`: it outlives all of them.
 """
 
 from __future__ import annotations
@@ -19,13 +21,34 @@ if TYPE_CHECKING:
     from tidegate.producer.messages import PublishableRecord
     from tidegate.producer.records import FilesClosedRecord, PartitionStartRecord
 
-__all__ = ["CLOSED", "FILES_PREFIX", "FilePosition", "position_of"]
+__all__ = [
+    "CLOSED",
+    "FILES_PREFIX",
+    "PARTS_MAX",
+    "REFUSED",
+    "SOURCE",
+    "FilePosition",
+    "parts_of",
+    "position_of",
+]
 
 FILES_PREFIX = "tidegate-datastream/"
 """Tokens of stream partitions that read files begin with it."""
 
 CLOSED = ":closed"
 """In a boundary: the first minute since 1970 that is open."""
+
+SOURCE = ":source"
+"""In a boundary: the kind of the source, then `/` and the base name of MySQL's log, if known."""
+
+REFUSED = "!"
+"""Behind the name of a file in a boundary: the record from which on the file was refused.
+
+Apart from its records: once it is whole, that record is one that was not published.
+"""
+
+PARTS_MAX = 100
+"""Parts of a file in a boundary; of more, the first one is joined to the one behind it."""
 
 
 class FilePosition(Position):
@@ -44,9 +67,11 @@ class FilePosition(Position):
         )
 
     def with_closed(self, record: FilesClosedRecord) -> FilePosition:
-        """Return the position without files that are not met again."""
+        """Return the position without files that are not met again, and with the source."""
         gone = frozenset(record.files)
         left = {name: at for name, at in self.boundary.items() if name not in gone}
+        if record.source:
+            left[SOURCE] = record.source
         return FilePosition(self.watermark_us, {**left, CLOSED: str(record.first_open_minute)})
 
     def through(self, at_us: int) -> FilePosition:
@@ -63,18 +88,41 @@ class FilePosition(Position):
     def covers(self, record: PublishableRecord) -> bool:
         """Whether a record of a file is contained already."""
         at = self.boundary.get(record.server_transaction_id)
-        return at is not None and _number(record.record_sequence) <= _number(at)
+        return at is not None and _last_record(record.record_sequence) <= _last_record(at)
 
     def covers_start(self, start: PartitionStartRecord) -> bool:
         """Whether all stream partitions were named already."""
         return self.boundary.keys() >= set(start.tokens)
 
-    def _entered(self, name: str, number: str) -> FilePosition:
-        return FilePosition(self.watermark_us, {**self.boundary, name: number})
+    def _entered(self, name: str, part: str) -> FilePosition:
+        before = "" if name.endswith(REFUSED) else self.boundary.get(name, "")
+        return FilePosition(self.watermark_us, {**self.boundary, name: _with_part(before, part)})
 
 
-def _number(entry: str) -> int:
-    return int(entry.partition("/")[0])
+def parts_of(entry: str) -> list[tuple[int, int]]:
+    """Return what a boundary has of a file: the last record of each part, and the part's turn."""
+    parts = (part.partition("/") for part in entry.split(","))
+    return [(int(record), int(turn)) for record, _, turn in parts]
+
+
+def _last_record(entry: str) -> int:
+    return int(entry.rpartition(",")[2].partition("/")[0])
+
+
+def _with_part(entry: str, part: str) -> str:
+    """Return an entry of a file after one more record, which belongs to the last part or a new one.
+
+    The first parts are joined: the events of those are the first whose times are over, and then
+    their order has no effect.
+    """
+    if not entry:
+        return part
+    before, _, last = entry.rpartition(",")
+    if last.partition("/")[2] == part.partition("/")[2]:
+        return f"{before},{part}" if before else part
+    if entry.count(",") + 1 >= PARTS_MAX:
+        entry = entry.partition(",")[2]
+    return f"{entry},{part}"
 
 
 def position_of(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.frontier import ProgressRow
 from tidegate.producer.core.events import FleetRead
+from tidegate.producer.errors import ProgressLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,7 +61,13 @@ class FleetProgress:
         return sum(self._reached.values())
 
     def add(self, slot: int, offset: int, record: ProgressRecord | None) -> None:
-        """Take the record at the next offset of a slot; None: it only removes an earlier one."""
+        """Take the record at the next offset of a slot; None: it only removes an earlier one.
+
+        Raises ProgressLost if reading moved backwards.
+        """
+        if offset < self._reached[slot]:
+            message = "reading a slot moved backwards"
+            raise ProgressLost(message, slot=slot, was=self._reached[slot], now=offset)
         self._reached[slot] = offset + 1
         if record is not None:
             self._rows.append(ProgressRow(slot, offset, record))

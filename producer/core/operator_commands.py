@@ -1,8 +1,9 @@
 """What operators want of a running worker, as the root's slot says: pause, resume, leave.
 
-Every worker reads that slot from its beginning, and the last record by offset holds.  A worker that
-starts on a paused stream has to know that before it reads anything, so no query starts before the
-slot was read to its end once.
+Every worker reads that slot from its beginning, and the control with the highest number holds: they
+are numbered in the order of their offsets.  Reading never moves backwards: a drain that was read
+again would be taken for a new one.  A worker that starts on a paused stream has to know that before
+it reads anything, so no query starts before the slot was read to its end once.
 
 A drain holds for the process that runs when it is read.  What lies before the end that the worker
 reached first was there when it started, and was meant for its predecessor.
@@ -12,12 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.producer.errors import ProgressLost
 from tidegate.schemas.progress import ControlState, StreamControl, WorkerDrain
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
     from tidegate.producer.core import events as on
 
 __all__ = ["OperatorCommands"]
+
+_ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
+"""With any number of slots: the checksum of an empty token is 0."""
 
 
 class OperatorCommands:
@@ -29,7 +35,9 @@ class OperatorCommands:
         self._epoch: str | None = None
         self._is_at_end = False
         self._controls: dict[str, StreamControl] = {}
-        """The last one of each epoch: records may be read before the worker knows its own."""
+        """The newest of each epoch: records may be read before the worker knows its own."""
+        self._position = 0
+        """The next offset of the root's slot."""
         self._awaited = 0
         """The number of the newest control that somebody is known to obey."""
         self.is_drained = False
@@ -54,12 +62,21 @@ class OperatorCommands:
     def _control(self) -> StreamControl | None:
         return None if self._epoch is None else self._controls.get(self._epoch)
 
+    def advance(self, event: on.RootSlotRead) -> None:
+        """Note how far the slot was read; raises ProgressLost if reading moved backwards."""
+        if event.begin < self._position:
+            message = "reading a slot moved backwards"
+            raise ProgressLost(message, slot=_ROOT_SLOT, was=self._position, now=event.begin)
+        self._position = max(self._position, event.end)
+
     def handle(self, event: on.RootSlotRead) -> None:
         """Take what was read of the root's slot."""
         for record in event.records:
             body = record.body
             if isinstance(body, StreamControl):
-                self._controls[record.epoch] = body
+                known = self._controls.get(record.epoch)
+                if known is None or body.number > known.number:
+                    self._controls[record.epoch] = body
             elif isinstance(body, WorkerDrain) and body.worker == self._worker:
                 self.is_drained = self.is_drained or self._is_at_end
         self._is_at_end |= event.is_at_end

@@ -45,6 +45,8 @@ from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.progress_chunks import ProgressAssembler
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.schemas.progress import PartitionGap
 
 __all__ = ["US_PER_MINUTE", "Slot"]
@@ -322,29 +324,29 @@ class Slot:
         written: tuple[TopicOffset, ...],
         *,
         wall_us: int,
+        given: Mapping[tuple[str, int], int] | None = None,
     ) -> Heartbeat:
         """Return the heartbeat that is true once the publications, at `written`, are committed.
+
+        `given` are offsets that other slots of the worker are known to have got before.
 
         Raises TopicsChangedError if a topic partition gave an offset that it had given before.
         """
         entries = {(o.topic, o.topic_partition): o.offset for o in written}
+        others = {} if given is None else given
+        highest = {
+            place: max(self.vector.get(place, -1), others.get(place, -1)) for place in entries
+        }
         fallen = [
-            self._fall_of(place, offset)
+            _fall_of(place, highest[place], offset)
             for place, offset in entries.items()
-            if offset < self.vector.get(place, -1)
+            if offset < highest[place]
         ]
         if fallen:
             raise TopicsChangedError(fallen)
         before = SlotState(self.revision, self.minute, -1, self.vector)
         after = SlotState(self.revision + 1, wall_us // US_PER_MINUTE, self.position - 1, entries)
         return self.heartbeat.draft(self.tokens, publications, before, after)
-
-    def _fall_of(self, place: tuple[str, int], offset: int) -> str:
-        topic, number = place
-        return (
-            f"topic {topic} was re-created or truncated: the last offset in its topic partition "
-            f"{number} was {self.vector[place]}, it is {offset}"
-        )
 
     def confirm(
         self, heartbeat: Heartbeat, offset: int, publications: dict[str, Publication]
@@ -396,3 +398,11 @@ class Slot:
             )
             partition.check_invariants()
         self.heartbeat.check_invariants(self.tokens)
+
+
+def _fall_of(place: tuple[str, int], was: int, offset: int) -> str:
+    topic, number = place
+    return (
+        f"topic {topic} was re-created or truncated: the last offset in its topic partition "
+        f"{number} was {was}, it is {offset}"
+    )

@@ -53,6 +53,19 @@ class OpenTransaction:
     """Until when a commit without an answer is retried."""
 
     @property
+    def data_topics(self) -> dict[int, set[str]]:
+        """Slot -> the topics of its changes, for every covered slot."""
+        return {
+            number: {
+                message.topic
+                for publication in self.publications.get(number, {}).values()
+                for record in publication.records
+                for message in record.messages
+            }
+            for number in self.incarnations
+        }
+
+    @property
     def is_decided(self) -> bool:
         """Whether only its outcome is missing."""
         return self.phase in (TransactionPhase.COMMITTING, TransactionPhase.ABORTING)

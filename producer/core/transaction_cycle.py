@@ -95,6 +95,8 @@ class TransactionCycle:
         self._counters = counters
         self._due_us = 0
         self._not_before_us = 0
+        self._given: dict[tuple[str, int], int] = {}
+        """(topic, topic partition) -> the last offset that a commit of this worker was given."""
 
     # ------------------------------------------------------------ beginning
 
@@ -248,7 +250,10 @@ class TransactionCycle:
         for number in sorted(one.incarnations):
             slot = self._slots[number]
             heartbeat = slot.draft(
-                one.publications[number], event.written.get(number, ()), wall_us=now.wall_us
+                one.publications[number],
+                event.written.get(number, ()),
+                wall_us=now.wall_us,
+                given=self._given,
             )
             one.heartbeats[number] = heartbeat
             effects += writer.heartbeat(heartbeat, slot=number)
@@ -289,6 +294,8 @@ class TransactionCycle:
         self._due_us = now_us + self._limits.commit_interval_us
         released: list[tuple[str, int]] = []
         for number, heartbeat in one.heartbeats.items():
+            for place, offset in heartbeat.after.vector.items():
+                self._given[place] = max(offset, self._given.get(place, -1))
             slot = self._slots.get(number)
             if slot is None or slot.incarnation != one.incarnations[number]:
                 continue  # lost during the commit: its next owner reads the slot

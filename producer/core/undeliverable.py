@@ -20,7 +20,7 @@ from tidegate.producer.core.events import DeliveryFault
 from tidegate.producer.errors import DeliveryDenied, DeliveryRefused, MessageTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Collection, Mapping
 
     from tidegate.producer.core.events import DeliveryFailure
 
@@ -35,6 +35,8 @@ attempt makes smaller ones.
 """
 
 _READ_AGAIN_MAX = 1_000
+_RECORDS_MAX = 1_000
+"""Of which attempts are counted; the one that has failed least recently is forgotten."""
 _Record: TypeAlias = tuple[str, str, int | None]
 """Topic, key and commit time."""
 
@@ -55,12 +57,30 @@ class Verdict(NamedTuple):
     slots_to_read_again: tuple[int, ...] = ()
 
 
+class _Cause(NamedTuple):
+    """What one count is about."""
+
+    fault: DeliveryFault
+    topic: str
+    slot: int | None
+    """None: the fault is the topic's own, whichever slot's record has met it."""
+    is_progress: bool
+    """Whether the topic is the progress topic, to which every transaction writes."""
+
+
 class UndeliverableRecords:
-    """Counts failed attempts by cause: fault, topic, and the slot whose records it concerns."""
+    """Counts failed attempts by cause.
+
+    A right that is missing and a topic's refusal concern the topic, so they are counted over all
+    slots.  A size concerns a slot's batch, and one record.  A count by topic ends when the topic
+    has taken something; that by record does not, since others say nothing about it.
+    """
 
     def __init__(self) -> None:
         """Start without failures."""
-        self._failed: dict[tuple[DeliveryFault, str, int], int] = {}
+        self._failed: dict[_Cause, int] = {}
+        self._too_large: dict[_Record, int] = {}
+        """Attempts at each record that was too large, also over commits of its slot."""
         self._read_again: set[_Record] = set()
         """Kept for good: a slot that commits something else has not shown that these pass."""
 
@@ -71,14 +91,29 @@ class UndeliverableRecords:
         """
         if failure is None or failure.fault is DeliveryFault.TRANSIENT:
             return Verdict()
-        cause = (failure.fault, failure.topic, failure.slot)
-        self._failed[cause] = self._failed.get(cause, 0) + 1
-        if self._failed[cause] >= ATTEMPTS_MAX:
+        attempts = self._count(failure)
+        if attempts >= ATTEMPTS_MAX:
             return Verdict(stops=(do.Stop(_error(failure)),))
-        if self._failed[cause] > 1 and self._helps_to_read_again(failure):
+        if attempts > 1 and self._helps_to_read_again(failure):
             self._read_again.add(_record_of(failure))
             return Verdict(slots_to_read_again=(failure.slot,))
         return Verdict()
+
+    def _count(self, failure: DeliveryFailure) -> int:
+        """Count an attempt; return how many its cause has cost."""
+        is_progress = failure.commit_timestamp_us is None
+        is_too_large = failure.fault is DeliveryFault.TOO_LARGE
+        slot = failure.slot if is_too_large else None
+        cause = _Cause(failure.fault, failure.topic, slot, is_progress)
+        attempts = self._failed[cause] = self._failed.get(cause, 0) + 1
+        if not is_too_large or is_progress:
+            return attempts
+        record = _record_of(failure)
+        of_record = self._too_large.pop(record, 0) + 1
+        self._too_large[record] = of_record  # at the end: it has failed most recently
+        if len(self._too_large) > _RECORDS_MAX:
+            del self._too_large[next(iter(self._too_large))]
+        return max(attempts, of_record)
 
     def _helps_to_read_again(self, failure: DeliveryFailure) -> bool:
         """Whether translation may find out what Kafka has; of one record only once."""
@@ -89,11 +124,27 @@ class UndeliverableRecords:
             and len(self._read_again) < _READ_AGAIN_MAX
         )
 
-    def delivered(self, slots: Container[int]) -> None:
-        """Forget the failures of slots whose records were committed."""
-        self._failed = {
-            cause: count for cause, count in self._failed.items() if cause[-1] not in slots
-        }
+    @property
+    def is_counting(self) -> bool:
+        """Whether `delivered` has anything to forget."""
+        return bool(self._failed)
+
+    def delivered(self, topics: Mapping[int, Collection[str]]) -> None:
+        """Forget the failures of topics that have taken something.
+
+        `topics` are those of the committed changes, by slot, for all slots of the transaction.  The
+        dead-letter topic is not among them: its failures count for as long as the worker runs.
+        """
+        taken = {topic for of_slot in topics.values() for topic in of_slot}
+
+        def was_taken(cause: _Cause) -> bool:
+            if cause.slot is None:
+                return cause.is_progress or cause.topic in taken
+            if cause.slot not in topics:
+                return False
+            return cause.is_progress or cause.topic in topics[cause.slot]
+
+        self._failed = {one: count for one, count in self._failed.items() if not was_taken(one)}
 
 
 def _record_of(failure: DeliveryFailure) -> _Record:

@@ -165,12 +165,11 @@ class Worker(InspectedWorker):
             case on.TopicsObserved() | on.TableFound():
                 effects += self._tables.handle(event, now_us=now_us)
             case on.RootSlotRead():
-                effects += self._tables.handle(event, now_us=now_us)
-                effects += self._on_commands(event)
+                effects += self._on_root_slot(event, now_us)
             case on.FleetRead():
                 self._fleet.handle(event, now_us)
                 self._queries.publish_sources(event.published, self._find)
-            case on.AccessDenied():
+            case on.AccessDenied() | on.ProgressReadLost():
                 effects.append(do.Stop(event.error))
             case on.ReadInterrupted():
                 pass
@@ -297,6 +296,13 @@ class Worker(InspectedWorker):
         self._leaves_group = self._leaves_group or leaves_group
         return self._on_revoked(tuple(self.slots))
 
+    def _on_root_slot(self, event: on.RootSlotRead, now_us: int) -> list[do.Effect]:
+        try:
+            self._commands.advance(event)
+        except ProgressLost as error:
+            return [do.Stop(error)]
+        return [*self._tables.handle(event, now_us=now_us), *self._on_commands(event)]
+
     def _on_commands(self, event: on.RootSlotRead) -> list[do.Effect]:
         was_paused = self.is_paused
         self._commands.handle(event)
@@ -318,8 +324,8 @@ class Worker(InspectedWorker):
             return [do.AbortTransaction(error.message), do.Stop(error)]
 
     def _on_committed(self, now_us: int) -> list[do.Effect]:
-        if self._cycle.open is not None:
-            self._undeliverable.delivered(self._cycle.open.incarnations)
+        if self._cycle.open is not None and self._undeliverable.is_counting:
+            self._undeliverable.delivered(self._cycle.open.data_topics)
         effects, started = self._cycle.commit(now_us)
         return effects if started is None else effects + self._on_stream_start(started)
 

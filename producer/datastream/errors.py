@@ -3,6 +3,7 @@
     DatastreamError             the branch; `file` and `record` say where
     ├── FileCutShort            the file ends in the middle of a block, a line or its compression
     ├── FileDamaged             bytes are not what the file's format says
+    ├── FileDenied              the file may not be read, and the folder around it may
     ├── WrongSchema             a field that Datastream writes is missing, or has another type
     ├── InvalidEvent            a field has a value that Datastream's documentation does not allow
     ├── UnknownReadMethod       `read_method` is not one of a known source
@@ -30,6 +31,7 @@ __all__ = [
     "DatastreamError",
     "FileCutShort",
     "FileDamaged",
+    "FileDenied",
     "FileNamesCollide",
     "IncompleteRow",
     "InvalidEvent",
@@ -64,6 +66,14 @@ class FileDamaged(DatastreamError):  # noqa: N818 - named for what was found
     """Bytes of the file are not what its format says."""
 
     fix = "Copy the file again; if the original is damaged too, backfill its object in Datastream"
+
+
+class FileDenied(DatastreamError):  # noqa: N818 - named for what was found
+    """The file may not be read, and the folder around it may."""
+
+    fix = (
+        "Grant this principal read access to it: it is read when its stream partition starts again"
+    )
 
 
 class WrongSchema(DatastreamError):  # noqa: N818 - named for what was found

@@ -68,6 +68,8 @@ class EventFile:
             head = _head(plain, len(MAGIC))
             if not head:
                 raise FileCutShort.at(self._last, "the file is empty")
+            if head != MAGIC and (MAGIC.startswith(head) or _GZIP.startswith(head)):
+                raise FileCutShort.at(self._last, "the file ends within its first bytes")
             if head == MAGIC:
                 container = AvroContainer(plain, self.name)
                 self.fields = self._fields_of(container.schema)

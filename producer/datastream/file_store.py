@@ -12,12 +12,11 @@ from __future__ import annotations
 import io
 import logging
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from tidegate.producer.datastream.store_errors import LocationGone, PathMissing, refuse
 from tidegate.program.extras import Extra
@@ -132,21 +131,30 @@ class LocalStore:
 
     def files_below(self, folder: str) -> list[StoredFile]:
         """Return the files of a folder and all folders in it; none if there is no such folder."""
-        found = []
+        found: list[StoredFile] = []
+        missing: list[FileNotFoundError] = []
+
+        def note(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise error
+            missing.append(error)
+
         try:
-            for place, _, names in os.walk(folder, onerror=_raise):
+            for place, _, names in os.walk(folder, onerror=note):
                 for name in names:
                     path = f"{place}/{name}"
-                    with suppress(FileNotFoundError):  # removed since it was listed
+                    try:
                         status = os.stat(path)  # noqa: PTH116 - a Path for each file is slow
+                    except FileNotFoundError as error:
+                        note(error)
+                    else:
                         found.append(StoredFile(path, _came_ns(status) // _NS_PER_US))
-        except FileNotFoundError as error:
-            if self._location and not Path(self._location).exists():
-                message = f"{self._setting}: {self._location} is gone"
-                raise LocationGone(message, hint=_GONE_HINT) from error
-            return []
         except (OSError, ValueError) as error:
             refuse(error, folder, scheme="", setting=self._setting)
+        # A file or folder that was removed since it was listed says nothing of the others.
+        if missing and self._location and not Path(self._location).exists():
+            message = f"{self._setting}: {self._location} is gone"
+            raise LocationGone(message, hint=_GONE_HINT) from missing[0]
         return found
 
     def open(self, path: str) -> BinaryIO:
@@ -282,10 +290,6 @@ def open_location(location: str, *, setting: str = _FLAG) -> tuple[FileStore, st
 def _came_ns(status: os.stat_result) -> int:
     """Return when a file came to be here as it is; one that is copied or moved keeps its mtime."""
     return max(status.st_mtime_ns, status.st_ctime_ns)
-
-
-def _raise(error: OSError) -> NoReturn:
-    raise error
 
 
 def _modified_us(entry: Mapping[str, Any], url: str) -> int:

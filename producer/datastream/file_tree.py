@@ -29,14 +29,14 @@ def is_event_file(name: str) -> bool:
 
 
 def object_folders(store: FileStore, location: str) -> list[str]:
-    """Return the folders of the objects below a location, by name.
+    """Return the folders of the objects below a location, by name; none if it is empty.
 
     The location itself is the only one if it holds files, or the years of one object.
     """
     entries = store.entries(location)
     folders = [one for one in entries if one.is_folder and not one.name.startswith(".")]
     has_files = any(is_event_file(one.name) for one in entries if not one.is_folder)
-    if has_files or all(_YEAR.fullmatch(one.name) for one in folders):
+    if has_files or (folders and all(_YEAR.fullmatch(one.name) for one in folders)):
         return [location]
     return [one.path for one in folders]
 

@@ -1,7 +1,7 @@
 """The order key of Datastream's events: bytes that sort, bytewise, as the source made the changes.
 
     kind of read       1 byte    0: row of a backfill, nothing follows; 1: change
-    MySQL              8 + 8     number of the binary log, position in it
+    MySQL              8 + 8 + 1 number of the binary log, position in it; 0: UPDATE-DELETE, 1: any
     Oracle             3 x 8 + 8 parts of `rs_id`, `ssn`
     PostgreSQL         8 + 8     `source_timestamp` in microseconds, LSN
     SQL Server         8 + 10    `source_timestamp` in microseconds, LSN (4, 4 and 2 bytes)
@@ -11,8 +11,12 @@
 All integers are big endian; timestamps have 2^63 added, so that those before 1970 sort first.
 Keys of one source are compared with each other only.  They are the rules of Datastream's page
 "Events and streams" ("Ordering and consistency").  Rows of a backfill come in any order, so they
-have one key.  Several changes may have one key: those of one binary log event, or both halves of an
-UPDATE of a primary key.  They are in the order of their file.
+have one key.  Several changes may have one key, such as those of one binary log event.  They are in
+the order of their file.
+
+One UPDATE of MySQL may move rows to keys that others of them leave, all at one position, and its
+events may be in several files.  So the half that removes a row of the old key is before every other
+change at its position: a row that came to a key by an UPDATE does not leave it by the same one.
 
 Oracle's rows that are read after a rollback (`oracle-supplementation`) sort as changes, by the same
 two fields.  A row of a backfill of Spanner has a place among the changes.
@@ -55,7 +59,8 @@ BACKFILL_KEY = b"\0"
 """Of every row of a backfill: before all changes."""
 _CHANGE = b"\1"
 _EPOCH_OFFSET = 1 << 63
-_MYSQL = struct.Struct(">QQ")
+_MYSQL = struct.Struct(">QQB")
+_REMOVES_OLD_KEY = "UPDATE-DELETE"
 _ORACLE = struct.Struct(">QQQQ")
 _POSTGRESQL = struct.Struct(">QQ")
 _SQL_SERVER = struct.Struct(">QIIH")
@@ -86,7 +91,8 @@ def _encoded(metadata: SourceMetadata, at: int, position: Position) -> bytes:
     match metadata:
         case MySqlMetadata(log_file=log_file, log_position=log_position):
             _, number = _parsed("log_file", log_file, log_file_number, position)
-            return _MYSQL.pack(number, _present("log_position", log_position, position))
+            at_place = _present("log_position", log_position, position)
+            return _MYSQL.pack(number, at_place, metadata.change_type != _REMOVES_OLD_KEY)
         case OracleMetadata(rs_id=rs_id, ssn=ssn):
             parts = _parsed("rs_id", rs_id, oracle_record_set, position)
             return _ORACLE.pack(*parts, _present("ssn", ssn, position))

@@ -13,7 +13,9 @@ the metadata lacks is taken from them, and one that differs is an error.
     Spanner      [ms, commit timestamp in microseconds, tx_id, record_sequence, mod_number]
 
 Files of before 2021 have none.  Those of a backfill hold zeros and empty texts, and are not
-compared.
+compared; those of a row that was read after a rollback are, since it sorts as a change.  If they
+name no record set, their zeros and empty texts say nothing: zero may be the number of a statement
+in a record set, and is one only beside it.
 """
 
 from __future__ import annotations
@@ -80,30 +82,37 @@ def completed(
     Raises SortKeyMismatch if the keys have another form than the source's, or contradict the
     timestamp or the metadata.
     """
-    if sort_keys is None or method.kind is not ReadKind.CDC:
+    if sort_keys is None or method.kind is ReadKind.BACKFILL:
         return metadata
     form = _FORMS[type(metadata)]
     first, rest = sort_keys[:1], sort_keys[1:]
     if not first or len(rest) > len(form) or (len(rest) < len(form) and not _may_end(metadata)):
         message = f"sort_keys have {len(sort_keys)} parts and not {len(form) + 1}"
         raise SortKeyMismatch.at(position, message, sort_keys=list(sort_keys))
-    if first[0] != source_timestamp_us // US_PER_MS:
+    is_without_place = method.kind is ReadKind.SUPPLEMENTATION and not _has_text(rest)
+    if first[0] != source_timestamp_us // US_PER_MS and not (is_without_place and first[0] == 0):
         message = "sort_keys do not begin with source_timestamp in milliseconds"
         expected = source_timestamp_us // US_PER_MS
         raise SortKeyMismatch.at(position, message, sort_keys=list(sort_keys), expected=expected)
-    found = _missing(form, rest, metadata, position)
+    keys = [key or None for key in rest] if is_without_place else rest
+    found = _missing(form, keys, metadata, position)
     return replace(metadata, **found) if found else metadata
 
 
 def _missing(
     form: Sequence[tuple[str, _Parse | None]],
-    keys: Sequence[str | int],
+    keys: Sequence[str | int | None],
     metadata: SourceMetadata,
     position: Position,
 ) -> dict[str, Any]:
-    """Return the fields that the metadata lacks; raises for one that the two say differently."""
+    """Return the fields that the metadata lacks; raises for one that the two say differently.
+
+    None among the keys says nothing.
+    """
     missing: dict[str, Any] = {}
     for (name, parse), key in zip(form, keys, strict=False):
+        if key is None:
+            continue
         known = getattr(metadata, name)
         if not isinstance(key, int if parse is None else str):
             message = f"the part of sort_keys for {name} has another type"
@@ -121,6 +130,11 @@ def _is_same(known: object, key: object, parse: _Parse | None) -> bool:
     if parse is None or not (isinstance(known, str) and isinstance(key, str)):
         return known == key
     return known == key or (parse(known) is not None and parse(known) == parse(key))
+
+
+def _has_text(keys: Sequence[str | int]) -> bool:
+    """Whether a place in the source's log is named; there are numbers in each one, zero too."""
+    return any(isinstance(key, str) and key for key in keys)
 
 
 def _may_end(metadata: SourceMetadata) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from tidegate.producer.core.file_position import REFUSED
 from tidegate.producer.datastream_source.event_records import place_of, time_and_turn
 from tidegate.producer.messages import FORM_EVENT, ParkedChange, PublishableRecord
 from tidegate.producer.records import DataChangeRecord
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tidegate.producer.datastream_source.found_file import FoundFile
     from tidegate.schemas.errors import TidegateError
 
-__all__ = ["copied_event", "dead_letter", "refused_event", "set_aside"]
+__all__ = ["copied_event", "dead_letter", "refused_event", "refused_file", "set_aside"]
 
 _ERROR_CHARACTERS_MAX = 1_000
 _PATH_CHARACTERS_MAX = 2_000
@@ -38,10 +39,22 @@ def refused_event(
     return _record(file, record, earliest_us=earliest_us, turn=turn, kind=kind, text=text)
 
 
+def refused_file(
+    error: TidegateError, file: FoundFile, record: int, *, earliest_us: int, turn: int
+) -> DataChangeRecord:
+    """Return the record of a file that cannot be read from that record on.
+
+    A position notes it beside the file's records: the file may be completed, and read on.
+    """
+    made = refused_event(error, file, record, earliest_us=earliest_us, turn=turn)
+    return made._replace(server_transaction_id=f"{REFUSED}{made.server_transaction_id}")
+
+
 def set_aside(record: DataChangeRecord, *, file: str, number: int, token: str) -> PublishableRecord:
     """Return what is published of one of these records: a count, or a dead letter."""
     earliest_us, turn = time_and_turn(record.record_sequence)
-    place = (earliest_us, file, f"{number}/{turn}", ())
+    noted = f"{file}{REFUSED}" if record.server_transaction_id.startswith(REFUSED) else file
+    place = (earliest_us, noted, f"{number}/{turn}", ())
     if record.value_capture_type == _COPY:
         return PublishableRecord(*place, filtered=1)
     kind, text = record.value_capture_type, record.transaction_tag

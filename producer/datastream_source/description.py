@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.producer.description import StreamDescription
+from tidegate.producer.translation.beside_tables import require_other_name
 
 if TYPE_CHECKING:
     from tidegate.schemas.tables import TableSchema
@@ -31,5 +32,9 @@ class FilesCatalogue:
         )
 
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:  # noqa: ARG002 - see the port
-        """Return None: a record of the table says what it has."""
+        """Return None: a record of the table says what it has.
+
+        Raises SchemaError for a table that is named as rows on demand are: files have none.
+        """
+        require_other_name(name)
         return None

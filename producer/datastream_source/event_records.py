@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
 from tidegate.producer.datastream.metadata import SalesforceMetadata, SpannerMetadata
 from tidegate.producer.datastream.position import printable
+from tidegate.producer.datastream_source.known_decimals import TEXT_DECIMAL
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
@@ -46,7 +47,6 @@ __all__ = [
 ]
 
 _STRING, _TIMESTAMP, _JSON = ColumnType("STRING"), ColumnType("TIMESTAMP"), ColumnType("JSON")
-_NUMBER = ColumnType("NUMERIC", None, "PG_NUMERIC")
 _ADDED = (
     (SOURCE_ORDER, _STRING),
     (SOURCE_UUID, _STRING),
@@ -71,7 +71,7 @@ _TYPES = {
     "TIMESTAMP": _TIMESTAMP,
     _MILLIS: _TIMESTAMP,
     "DATE": ColumnType("DATE"),
-    "NUMBER": _NUMBER,
+    "NUMBER": TEXT_DECIMAL,
     "JSON": _JSON,
 }
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")
@@ -272,7 +272,7 @@ def _type_of(unified: str) -> tuple[ColumnType, Callable[[Any], Any]]:
     if match := _DECIMAL.fullmatch(unified):
         precision, scale = int(match[1]), int(match[2])
         fits = scale <= _NUMERIC_SCALE and precision - scale <= _NUMERIC_DIGITS
-        return ColumnType("NUMERIC") if fits else _NUMBER, lambda value: _decimal(value, scale)
+        return ColumnType("NUMERIC") if fits else TEXT_DECIMAL, lambda value: _decimal(value, scale)
     kind = _TYPES.get(unified, _JSON)
     return kind, _CONVERTERS.get(unified, _json_text)
 

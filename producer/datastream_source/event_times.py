@@ -4,23 +4,32 @@ An event has a time of its own, `source_timestamp`, which for some sources does 
 order: it is that of a statement and not of its commit.  Readers release by time and sort within a
 release, so each event gets a time between those of its neighbours in the order, as near to its own
 as possible.  Pure; forgets what lies before the earliest time that is open.
+
+Memory is bounded: of too many events the lower half by order is forgotten.  What is above it goes
+on as before, since the highest of the forgotten ones is kept; the place of an event among them is
+closed, so that it is late, whatever its own time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 
-__all__ = ["EventTimes"]
+__all__ = ["KEPT_MAX", "EventTimes"]
 
-_KEPT_MAX = 200_000
+KEPT_MAX = 200_000
 
 
 class EventTimes:
     """The release times that were given to events, by order key."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_max: int = KEPT_MAX) -> None:
+        """`kept_max`: of how many events with open times the places are known."""
+        self._kept_max = kept_max
         self._given: list[tuple[bytes, int]] = []
         """Sorted by both: times never fall while keys grow."""
+        self._floor: tuple[bytes, int] | None = None
+        """The highest of those that were forgotten although their times are open: no key that is
+        kept is below it, and no time."""
         self._earliest_us = 0
 
     def time_of(
@@ -29,20 +38,30 @@ class EventTimes:
         """Return the release time of an event, and whether the event is late.
 
         It is at least `earliest_us`, the first time that is open, and at most `latest_us` if that
-        is open.  `earliest_us` never falls.  A late event belongs before what is open.
+        is open.  `earliest_us` never falls.  A late event belongs before what is open: it has a
+        time before it, or a place among events that were forgotten.
         """
         self._forget(earliest_us)
         is_late = source_us < earliest_us
+        lowest_us = earliest_us
+        if self._floor is not None:
+            floor_key, floor_us = self._floor
+            if order_key < floor_key:
+                return earliest_us, True
+            if order_key == floor_key:
+                return floor_us, is_late
+            lowest_us = floor_us
         place = bisect_left(self._given, (order_key, -1))
         if place < len(self._given) and self._given[place][0] == order_key:
             return self._given[place][1], is_late
-        lowest_us = self._given[place - 1][1] if place else earliest_us
+        if place:
+            lowest_us = self._given[place - 1][1]
         time_us = max(min(source_us, latest_us), lowest_us, earliest_us)
         if place < len(self._given):
             time_us = min(time_us, self._given[place][1])
         self._given.insert(place, (order_key, time_us))
-        if len(self._given) > _KEPT_MAX:
-            del self._given[: _KEPT_MAX // 2]
+        if len(self._given) > self._kept_max:
+            self._forget_half()
         return time_us, is_late
 
     def _forget(self, earliest_us: int) -> None:
@@ -51,3 +70,11 @@ class EventTimes:
             self._earliest_us = earliest_us
             first = bisect_left(self._given, earliest_us, key=lambda one: one[1])
             del self._given[:first]
+            if self._floor is not None and self._floor[1] < earliest_us:
+                self._floor = None
+
+    def _forget_half(self) -> None:
+        """Drop the lower half, but for its highest one."""
+        count = (len(self._given) + 1) // 2
+        self._floor = self._given[count - 1]
+        del self._given[:count]

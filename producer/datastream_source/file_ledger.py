@@ -17,11 +17,12 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from tidegate.producer.core.file_position import CLOSED
+from tidegate.producer.core.file_position import CLOSED, REFUSED, SOURCE, parts_of
 from tidegate.producer.datastream.errors import FileNamesCollide
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source.found_file import minute_of_name
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+from tidegate.producer.datastream_source.published_parts import PublishedParts
 from tidegate.producer.records import FilesClosedRecord
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FileLedger"]
 
+_NO_FILES = (CLOSED, SOURCE)
+"""What a boundary has beside files."""
 _CLOCKS_DIFFER_US = 60_000_000
 """How much a worker's clock may be ahead of the store's."""
 
@@ -45,14 +48,24 @@ class FileLedger:
         self._limits = limits
         self._first_minute = first_minute
         self.first_open_minute = int(resumption.get(CLOSED, first_minute))
-        entries = {name: at.split("/") for name, at in resumption.items() if name != CLOSED}
-        self._records = {name: int(at[0]) for name, at in entries.items()}
+        entries = {name: at for name, at in resumption.items() if name not in _NO_FILES}
+        self._refused: dict[str, int] = {}
+        """The record from which on a file was refused."""
+        self._records: dict[str, int] = {}
+        self._newest = 0, ""
+        """The last turn, the place in the order of reading, and the file that has it."""
+        for entry, at in entries.items():
+            name = entry.removesuffix(REFUSED)
+            record, turn = parts_of(at)[-1]
+            self._newest = max(self._newest, (turn, name))
+            self._records.setdefault(name, 0)
+            (self._records if name == entry else self._refused)[name] = record
         self._published_before = dict(self._records)
-        self._turns = {name: int(at[1]) for name, at in entries.items()}
-        """The place of each file of the position in the order in which files were read."""
-        self._next_turn = max(self._turns.values(), default=0) + 1
-        self._unseen = set(self._records)
-        """Files of the position whose published records were not read again yet."""
+        self._again = PublishedParts(
+            {name: at for name, at in entries.items() if not name.endswith(REFUSED)}
+        )
+        self._met: dict[str, int] = {}
+        """The last record of each file that this query has taken."""
         self._found: dict[str, FoundFile] = {}
         self._complete: set[str] = set()
         self._postponed: set[str] = set()
@@ -89,6 +102,7 @@ class FileLedger:
                     continue
                 late.append(one)
             self._found[one.name] = one
+            self._again.found(one.name)
             self._enqueue(one)
             heappush(self._minutes, (one.minute, one.name))
         return late
@@ -96,13 +110,12 @@ class FileLedger:
     def next_file(self) -> FoundFile | None:
         """Return the file that is to be read now; None if all were read.
 
-        Files of the position come first, in the order in which they were read: what was published
-        has to be known before anything is.
+        Files of the position come first, part by part in the order in which they were read: what
+        was published has to be known before anything is.
         """
-        if self._unseen:
-            again = [self._found[name] for name in self._unseen if name in self._found]
-            if again:
-                return min(again, key=self._order)
+        again = self._again.first()
+        if again is not None:
+            return self._found[again]
         first = self._first_queued()
         return None if first is None else self._found[first[2]]
 
@@ -123,33 +136,61 @@ class FileLedger:
             heappop(queue)
         return queue[0] if queue else None
 
-    def _order(self, one: FoundFile) -> tuple[int, int, str]:
-        return 0, self._turns[one.name], ""
-
     def is_unseen(self, file: FoundFile) -> bool:
-        """Whether only the published records of a file are to be read now."""
-        return file.name in self._unseen
+        """Whether only published records of a file are to be read now."""
+        return file.name in self._again
+
+    def through(self, file: FoundFile) -> int | None:
+        """Return up to which of its published records a file is to be read now; None: all of it."""
+        return self._again.through(file.name)
 
     def seen(self, file: FoundFile) -> None:
-        """Note that the published records of a file were read again."""
-        self._unseen.discard(file.name)
+        """Note that the published records of a file were read again up to that one."""
+        self._again.seen(file.name)
+
+    def meet(self, file: FoundFile, record: int) -> bool:
+        """Note that an event of a file is taken; return whether this query had not taken it."""
+        if record <= self._met.get(file.name, 0):
+            return False
+        self._met[file.name] = record
+        return True
 
     def published(self, file: FoundFile) -> int:
         """Return how many records of a file are published or were returned."""
         return self._records.get(file.name, 0)
 
     def add_record(self, file: FoundFile, record: int) -> int:
-        """Note that a record of a file is returned; return the file's place in the order."""
+        """Note that a record of a file is returned; return its turn in the order of reading.
+
+        Others may have been read since the records before it: then it begins a part of the file.
+        """
         self._records[file.name] = record
-        if file.name not in self._turns:
-            self._turns[file.name] = self._next_turn
-            self._next_turn += 1
-        return self._turns[file.name]
+        return self._turn(file)
+
+    def refused_from(self, file: FoundFile) -> int:
+        """Return the record from which on a file was refused; 0 if it was not."""
+        return self._refused.get(file.name, 0)
+
+    def refuse_from(self, file: FoundFile, record: int) -> int:
+        """Note that a file is refused from a record on, as `add_record` does.
+
+        None of its records is taken for returned by that.
+        """
+        self._refused[file.name] = record
+        self._records.setdefault(file.name, 0)
+        return self._turn(file)
+
+    def _turn(self, file: FoundFile) -> int:
+        turn, name = self._newest
+        if name != file.name:
+            self._newest = turn + 1, file.name
+        return self._newest[0]
 
     def complete(self, file: FoundFile, *, records: int) -> bool:
         """Note that a file was read to its end; return whether that has brought anything new."""
-        self._unseen.discard(file.name)
+        self._again.drop(file.name)
         self._complete.add(file.name)
+        self._records.setdefault(file.name, 0)  # one without an event is known by its name too
         return records > self._published_before.pop(file.name, -1)
 
     @property
@@ -159,7 +200,7 @@ class FileLedger:
 
     def postpone(self, file: FoundFile) -> None:
         """Read a file again after the next listing; until then its minute stays open."""
-        self._unseen.discard(file.name)
+        self._again.drop(file.name)
         self._postponed.add(file.name)
         # It is at the head if its turn has come, and behind others if the position names it.
         self._queue = [one for one in self._queue if one[2] != file.name]
@@ -190,7 +231,10 @@ class FileLedger:
         self.first_open_minute = first
         gone = [name for name in self._records if not self._is_kept(name, first)]
         for name in gone:
-            del self._records[name], self._turns[name]
+            del self._records[name]
+            self._met.pop(name, None)
+            self._again.drop(name)
+        gone += [f"{name}{REFUSED}" for name in gone if self._refused.pop(name, 0)]
         while self._minutes and self._minutes[0][0] < first:
             self._kept.add(heappop(self._minutes)[1])
         for name in self._kept - self._records.keys():

@@ -1,7 +1,8 @@
 """Lists the files of an object from a minute on: a listing per hour, and none of hours before.
 
 Datastream's folders are `yyyy/mm/dd/hh/mm`; a listing of a bucket costs a request per 1,000 files
-below an hour, however many folders of minutes there are.
+below an hour, however many folders of minutes there are.  A long history has thousands of hours, so
+a listing comes in parts, between which its reader shows that it lives.
 """
 
 from __future__ import annotations
@@ -30,32 +31,37 @@ _LEVELS = 4
 
 def files_from(
     store: FileStore, folder: str, *, from_minute: int, now_minute: int
-) -> list[FoundFile]:
-    """Return an object's files with events of that minute and later ones, in no order.
+) -> Iterator[list[FoundFile]]:
+    """Yield an object's files with events of that minute and later ones, in no order.
 
-    Raises ConfigError, UnreachableError and, for a file outside of the folders of minutes,
-    MisplacedFile.
+    They come as lists, one for each folder that was looked into; many are empty.  Raises
+    ConfigError, UnreachableError and, for a file outside of the folders of minutes, MisplacedFile.
     """
     first = from_minute // 60
     last = now_minute // 60 + 1  # the store's clock may be ahead
     if last - first < _HOURS_ASKED_BLINDLY:
-        hours = [f"{folder}/{_hour(one)}" for one in range(first, last + 1)]
+        hours: Iterator[str | None] = iter(
+            [f"{folder}/{_hour(one)}" for one in range(first, last + 1)]
+        )
     else:
-        hours = list(_hours(store, folder, _hour(first).split("/"), level=0, is_edge=True))
-    found = []
+        hours = _hours(store, folder, _hour(first).split("/"), level=0, is_edge=True)
     for hour in hours:
-        for one in store.files_below(hour):
+        found = []
+        for one in () if hour is None else store.files_below(hour):
             if is_event_file(one.path.rpartition("/")[2]):
                 file = found_file(one.path, within=folder, modified_us=one.modified_us)
                 if file.minute >= from_minute:
                     found.append(file)
-    return found
+        yield found
 
 
 def _hours(
     store: FileStore, folder: str, first: list[str], *, level: int, is_edge: bool
-) -> Iterator[str]:
-    """Yield the folders of hours that are not before the first one; `is_edge`: one of it may be."""
+) -> Iterator[str | None]:
+    """Yield the folders of hours that are not before the first one; `is_edge`: one of it may be.
+
+    None stands for a folder that was looked into to find them.
+    """
     if level == _LEVELS:
         yield folder
         return
@@ -65,6 +71,7 @@ def _hours(
         if level == 0:
             yield folder  # which is not there: listing it says whether the whole location is gone
         return
+    yield None
     for one in entries:
         if not one.is_folder:
             if level == 0 and is_event_file(one.name):

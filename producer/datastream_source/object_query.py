@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import structlog
 
-from tidegate.producer.datastream.errors import DatastreamError
+from tidegate.producer.datastream.errors import DatastreamError, FileDenied
 from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.store_errors import PathMissing
 from tidegate.producer.datastream_source.file_figures import FileFigures
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE
 from tidegate.producer.datastream_source.listing import files_from
 from tidegate.producer.datastream_source.object_reading import ListFiles, ReadFile, WaitUntil
 from tidegate.producer.datastream_source.waiting_query import WaitingQuery
+from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["ObjectQuery"]
 
 _PORTION_EVENTS = 200
+_LISTING_STEP_US = 1_000_000
+"""A step lists for so long, and a query that has not ended a listing returns heartbeats."""
 _WARNED = ("late_files", "late_events", "refused", "forgotten_uuids")
 _LOGGED = ("files", "events", "copies")
 _LOG_EVERY_US = 60_000_000
@@ -68,6 +73,17 @@ class _Reading:
         self._stream.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """A listing that goes on."""
+
+    began_us: int
+    """By the wall clock."""
+    from_minute: int
+    rest: Iterator[list[FoundFile]]
+    found: list[FoundFile] = field(default_factory=list)
+
+
 class ObjectQuery(WaitingQuery):
     """The files of one object, from a position on."""
 
@@ -89,6 +105,7 @@ class ObjectQuery(WaitingQuery):
         self._reading = reading
         self._figures = figures or FileFigures()
         self._open: _Reading | None = None
+        self._listing: _Listing | None = None
         self._counted: Counter[str] = Counter()
         """What the figures have."""
         self._logged: Counter[str] = Counter()
@@ -108,30 +125,48 @@ class ObjectQuery(WaitingQuery):
     def _step(self) -> tuple[list[Item], int]:
         if self._open is not None:
             return self._portion(self._open), 0
-        now_us = self.clock.wall_us()
-        match self._reading.due(now_us):
+        if self._listing is not None:
+            return self._list_on(self._listing), 0
+        match self._reading.due(self.clock.monotonic_us()):
             case WaitUntil(until_us=until_us):
                 return [], until_us
             case ListFiles(from_minute=from_minute):
-                files = files_from(
+                now_us = self.clock.wall_us()
+                rest = files_from(
                     self._store, self._folder,
                     from_minute=from_minute, now_minute=now_us // US_PER_MINUTE,
                 )  # fmt: skip
-                items = self._reading.listed(files, began_us=now_us, from_minute=from_minute)
-                self._log(now_us)
-                return items, 0
+                return self._list_on(_Listing(now_us, from_minute, rest)), 0
             case ReadFile(file=file, through=through):
                 try:
                     stream = self._store.open(file.path)
                 except PathMissing:
                     return self._gone(file, records=self._reading.files.published(file)), 0
+                except ConfigError as error:
+                    return self._denied(file, error, records=0), 0
                 self._open = _Reading(file, through, stream)
                 return [], 0
 
     def stop(self) -> None:
         """Close the file that is being read."""
         self._close()
+        self._listing = None
         self._figures.forget(self)
+
+    def _list_on(self, listing: _Listing) -> list[Item]:
+        """List for a while; return what follows from the listing once it is whole."""
+        self._listing = None  # one that has failed is not whole
+        until_us = self.clock.monotonic_us() + _LISTING_STEP_US
+        for files in listing.rest:
+            listing.found.extend(files)
+            if self.clock.monotonic_us() >= until_us:
+                self._listing = listing
+                return []
+        items = self._reading.listed(
+            listing.found, began_us=listing.began_us, from_minute=listing.from_minute
+        )
+        self._log(self.clock.monotonic_us())
+        return items
 
     def _portion(self, open_file: _Reading) -> list[Item]:
         items: list[Item] = []
@@ -154,8 +189,12 @@ class ObjectQuery(WaitingQuery):
         except PathMissing:
             self._close()
             return items + self._gone(file, records=open_file.records)
+        except ConfigError as error:
+            self._close()
+            return items + self._denied(file, error, records=open_file.records)
         except DatastreamError as error:
-            return items + self._refused(open_file, error)
+            self._close()
+            return items + self._refused(file, error, records=open_file.records)
         return items
 
     def _gone(self, file: FoundFile, *, records: int) -> list[Item]:
@@ -167,10 +206,15 @@ class ObjectQuery(WaitingQuery):
         _log.warning("file is gone", file=file.path)
         return self._reading.ended(file, records=records)
 
-    def _refused(self, open_file: _Reading, error: DatastreamError) -> list[Item]:
+    def _denied(self, file: FoundFile, error: ConfigError, *, records: int) -> list[Item]:
+        """Take that a file may not be read; raises ConfigError if its folder may not be either."""
+        self._store.files_below(file.path.rpartition("/")[0])
+        position = Position(file.path, records)
+        denied = FileDenied.at(position, "the file may not be read", cause=error.message)
+        return self._refused(file, denied, records=records)
+
+    def _refused(self, file: FoundFile, error: DatastreamError, *, records: int) -> list[Item]:
         """Take an error that ends a file, or that stops the stream partition."""
-        records, file = open_file.records, open_file.file
-        self._close()
         try:
             return self._reading.ended(file, records=records, error=error)
         except DatastreamError as stopping:

@@ -11,15 +11,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from tidegate.producer.datastream.errors import DatastreamError, FileCutShort, MixedSources
-from tidegate.producer.datastream.log_positions import log_file_number
-from tidegate.producer.datastream.metadata import MySqlMetadata
+from tidegate.producer.core.file_position import SOURCE
+from tidegate.producer.datastream.errors import DatastreamError, FileCutShort, FileDenied
 from tidegate.producer.datastream.read_methods import ReadKind
-from tidegate.producer.datastream_source.aside import copied_event, refused_event
+from tidegate.producer.datastream_source.aside import copied_event, refused_event, refused_file
 from tidegate.producer.datastream_source.event_records import EventRecords, place_of
 from tidegate.producer.datastream_source.event_times import EventTimes
 from tidegate.producer.datastream_source.file_figures import Progress
 from tidegate.producer.datastream_source.file_ledger import FileLedger
+from tidegate.producer.datastream_source.object_source import ObjectSource
 from tidegate.producer.datastream_source.seen_uuids import SeenUuids
 from tidegate.producer.records import DataChangeRecord, FilesClosedRecord, HeartbeatRecord
 from tidegate.schemas.instants import NS_PER_US
@@ -56,7 +56,7 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """There is nothing to do before this wall time."""
+    """There is nothing to do before this time of the monotonic clock."""
 
     until_us: int
 
@@ -91,8 +91,10 @@ class ObjectReading:
         self.counts: Counter[str] = Counter()
         """`files` that were read to their ends, `late_files`, `events`, `late_events`, `copies` and
         `refused`, since the query began; without what was published before."""
-        self._source: tuple[str, str] | None = None
+        self._source = ObjectSource(resumption.get(SOURCE, ""))
         self._listed_us: int | None = None
+        # Intervals are those of the monotonic clock: the wall clock may be set back.
+        self._asked_us = 0
         self._next_listing_us = 0
         self._next_deep_us = 0
 
@@ -109,24 +111,23 @@ class ObjectReading:
         return self._uuids.forgotten
 
     def due(self, now_us: int) -> Due:
-        """Return what to do next."""
+        """Return what to do next; the time is that of the monotonic clock."""
         if self._listed_us is not None and (file := self.files.next_file()) is not None:
-            return ReadFile(
-                file, self.files.published(file) if self.files.is_unseen(file) else None
-            )
+            return ReadFile(file, self.files.through(file))
         if now_us < self._next_listing_us:
             return WaitUntil(self._next_listing_us)
+        self._asked_us = now_us
         first = self.files.first_open_minute
         if now_us >= self._next_deep_us:
             first = max(first - self._limits.late_minutes, self._first_minute)
         return ListFiles(first)
 
     def listed(self, files: Sequence[FoundFile], *, began_us: int, from_minute: int) -> list[Item]:
-        """Take the files of a listing that began then."""
+        """Take the files of the listing that was due, and began then by the wall clock."""
         self._listed_us = began_us
-        self._next_listing_us = began_us + self._poll_us
+        self._next_listing_us = self._asked_us + self._poll_us
         if from_minute < self.files.first_open_minute or self._next_deep_us == 0:
-            self._next_deep_us = began_us + _DEEP_EVERY_US
+            self._next_deep_us = self._asked_us + _DEEP_EVERY_US
         self.counts["late_files"] += len(self.files.add(files))
         return self._progress()
 
@@ -135,20 +136,22 @@ class ObjectReading:
     ) -> list[Item]:
         """Take the next event of a file."""
         record = event.position.record
+        if not self.files.meet(file, record):
+            return []  # its uuid and its release time are known
         is_first = self._uuids.add(file.name, event.uuid)
         if record <= self.files.published(file):
-            self._note_source(event)
             self._release(file, event)  # those of later events depend on it
-            return []
+            return self._learned() if self._source.note(event) else []
         turn = self.files.add_record(file, record)
+        learned: list[Item] = []
         try:
-            self._require_one_source(event)
+            learned = self._require_one_source(event)
             if is_first:
-                return [self._returned(file, event, fields, turn)]
+                return [*learned, self._returned(file, event, fields, turn)]
         except DatastreamError as error:
-            return self._refused(file, record, error, turn)
+            return [*learned, *self._refused(file, record, error, turn)]
         self.counts["copies"] += 1
-        return [copied_event(file, record, earliest_us=self.earliest_us, turn=turn)]
+        return [*learned, copied_event(file, record, earliest_us=self.earliest_us, turn=turn)]
 
     def refused(self, file: FoundFile, record: int, error: DatastreamError) -> list[Item]:
         """Take what cannot be used of a file; raises the error if nothing is set aside."""
@@ -157,7 +160,7 @@ class ObjectReading:
         return self._refused(file, record, error, self.files.add_record(file, record))
 
     def seen(self, file: FoundFile) -> None:
-        """Take that the published records of a file were read again."""
+        """Take that the records of a file were read again up to the one that was due."""
         self.files.seen(file)
 
     def ended(
@@ -166,15 +169,19 @@ class ObjectReading:
         """Take the end of a file after so many records, or what keeps its rest from being read.
 
         A file that is cut short may still be written: it is read again after the next listing,
-        until it has not been written for as long as its folder is open.
+        until it has not been written for as long as its folder is open.  So is one that may not be
+        read; then its error is raised even if others are set aside, since a right can be granted.
         """
         found: list[Item] = []
         if error is not None:
             patient_until_us = file.modified_us + self._limits.open_us
-            if isinstance(error, FileCutShort) and (self._listed_us or 0) <= patient_until_us:
+            is_patient = (self._listed_us or 0) <= patient_until_us
+            if isinstance(error, FileDenied) and (self.files.is_unseen(file) or not is_patient):
+                raise error
+            if isinstance(error, FileCutShort | FileDenied) and is_patient:
                 self.files.postpone(file)
                 return []
-            found = self.refused(file, records + 1, error)
+            found = self._refused_from(file, records + 1, error)
         self.counts["files"] += self.files.complete(file, records=records)
         return found + self._progress()
 
@@ -185,6 +192,16 @@ class ObjectReading:
             raise error
         self.counts["refused"] += 1
         return [refused_event(error, file, record, earliest_us=self.earliest_us, turn=turn)]
+
+    def _refused_from(self, file: FoundFile, record: int, error: DatastreamError) -> list[Item]:
+        """Return what is set aside of a file's rest: once, however often the file is read."""
+        if record <= max(self.files.published(file), self.files.refused_from(file)):
+            return []
+        if not self._parks:
+            raise error
+        self.counts["refused"] += 1
+        turn = self.files.refuse_from(file, record)
+        return [refused_file(error, file, record, earliest_us=self.earliest_us, turn=turn)]
 
     def _progress(self) -> list[Item]:
         """Return what follows from the files that were read."""
@@ -201,12 +218,14 @@ class ObjectReading:
         self, file: FoundFile, event: Event, fields: Sequence[PayloadField] | None, turn: int
     ) -> DataChangeRecord:
         release_us, is_late = self._release(file, event)
+        # One whose place is closed, whatever its time, is named late by its record as well.
+        first_open_us = max(self.earliest_us, event.source_timestamp_us + 1 if is_late else 0)
         made = self._records.record_of(
             event,
             fields,
             file=file.name,
             release_us=release_us,
-            place=place_of(self.earliest_us, turn),
+            place=place_of(first_open_us, turn),
         )
         self.counts["events"] += 1
         self.counts["late_events"] += is_late
@@ -223,31 +242,10 @@ class ObjectReading:
             latest_us=file.end_us,
         )
 
-    def _require_one_source(self, event: Event) -> None:
+    def _require_one_source(self, event: Event) -> list[Item]:
         """Raise MixedSources for an event whose order cannot be compared with the others'."""
-        known = self._source
-        found = self._note_source(event)
-        if known is None or found == known:
-            return
-        if found[0] != known[0]:
-            message = f"the object has events of {known[0]} and of {found[0]}"
-            raise MixedSources.at(event.position, message)
-        if found[1] and known[1] and found[1] != known[1]:
-            message = "the object has events of two binary logs of MySQL"
-            raise MixedSources.at(event.position, message, logs=[known[1], found[1]])
+        return self._learned() if self._source.require(event) else []
 
-    def _note_source(self, event: Event) -> tuple[str, str]:
-        kind, log = _source_of(event)
-        if self._source is None or (self._source[0] == kind and not self._source[1]):
-            self._source = kind, log
-        return kind, log
-
-
-def _source_of(event: Event) -> tuple[str, str]:
-    """Return the kind of an event's source, and the base name of its binary log, if it has one."""
-    metadata = event.metadata
-    log = ""
-    if event.read_method.kind is ReadKind.CDC and isinstance(metadata, MySqlMetadata):
-        found = log_file_number(metadata.log_file or "")
-        log = "" if found is None else found[0]
-    return event.read_method.source.value, log
+    def _learned(self) -> list[Item]:
+        """Return what puts the source into the position: its files may leave it."""
+        return [FilesClosedRecord(self.files.first_open_minute, (), self._source.stored)]

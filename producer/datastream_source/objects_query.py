@@ -60,8 +60,8 @@ class ObjectsQuery(WaitingQuery):
 
         Raises MisplacedFile for one whose name no token can have.
         """
-        now_us = self.clock.wall_us()
-        if now_us < self._next_us:
+        asked_us, now_us = self.clock.monotonic_us(), self.clock.wall_us()
+        if asked_us < self._next_us:
             return [], self._next_us
         tokens = [object_token(self._first_minute, one) for one in self._folders()]
         found: list[PartitionStartRecord | HeartbeatRecord] = [
@@ -70,15 +70,13 @@ class ObjectsQuery(WaitingQuery):
             if token not in self._named
         ]
         self._named.update(tokens)
-        self._next_us = now_us + self._poll_us
+        self._next_us = asked_us + self._poll_us
         self._earliest_us = max(self._earliest_us, now_us - self._lateness_us + 1)
         return [*found, HeartbeatRecord(self._earliest_us * NS_PER_US)], 0
 
     def _folders(self) -> list[str]:
         try:
             folders = object_folders(self._store, self._location)
-            if folders == [self._location] and not self._store.entries(self._location):
-                return []
         except PathMissing:
             return []  # a bucket has no folder without a file
         names = [one.removeprefix(self._location).strip("/") for one in folders]

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from tidegate.producer.datastream_source.aside import dead_letter, set_aside
 from tidegate.producer.datastream_source.event_records import file_and_record, time_and_turn
+from tidegate.producer.datastream_source.known_decimals import KnownDecimals, exchanged
 from tidegate.producer.errors import IncompatibleChange, MessageTooLarge
 from tidegate.producer.messages import PublishableRecord
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import NS_PER_US
 
 if TYPE_CHECKING:
     from tidegate.producer.ports import RecordTranslator
@@ -29,13 +31,15 @@ class EventTranslator:
         """`parks`: an event that cannot be published becomes a dead letter."""
         self._translator = translator
         self._parks = parks
+        self._decimals = KnownDecimals()
 
     def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
         """Return as `translate` does; None if it would block."""
         if not record.mods:
             return _aside(record, token)
         try:
-            translated = self._translator.translate_now(record, token=token)
+            published = self._decimals.published(record)
+            translated = self._translator.translate_now(published, token=token)
         except _REFUSALS:
             return None
         return None if translated is None else _placed(translated, record)
@@ -45,13 +49,36 @@ class EventTranslator:
         if not record.mods:
             return _aside(record, token)
         try:
-            return _placed(self._translator.translate(record, token=token), record)
+            return _placed(self._translated(record, token=token), record)
         except _REFUSALS as error:
             if not self._parks:
                 raise
             file, number = file_and_record(record.server_transaction_id)
             change = dead_letter(error, record, file=file, number=number, token=token)
             return _placed(PublishableRecord(0, "", "", (), (change,)), record)
+
+    def _translated(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
+        """Return the message of an event, with decimals of the types that its topic has."""
+        attempt = self._decimals.published(record)
+        refused: dict[object, IncompatibleChange] = {}
+        while True:
+            try:
+                translated = self._translator.translate(attempt, token=token)
+            except IncompatibleChange as error:
+                name = error.fields.get("column")
+                other = None if name in refused else exchanged(attempt, name)
+                if other is None:
+                    first = refused.get(name, error)  # it names the types as they are
+                    raise first from first.__cause__
+                attempt, refused[name] = other, error
+            except SchemaError:
+                if refused:
+                    self._decimals.learn(attempt)
+                raise
+            else:
+                if refused:
+                    self._decimals.learn(attempt)
+                return translated
 
 
 def _aside(record: DataChangeRecord, token: str) -> PublishableRecord:
@@ -60,11 +87,14 @@ def _aside(record: DataChangeRecord, token: str) -> PublishableRecord:
 
 
 def _placed(translated: PublishableRecord, record: DataChangeRecord) -> PublishableRecord:
-    """Return a record as a position sees it; its time is the first one that was open."""
+    """Return a record as a position sees it; its time is the first one that was open.
+
+    That is its release time if its place in the order was closed.
+    """
     file, number = file_and_record(record.server_transaction_id)
     earliest_us, turn = time_and_turn(record.record_sequence)
     return translated._replace(
-        commit_timestamp_us=earliest_us,
+        commit_timestamp_us=min(earliest_us, record.commit_timestamp_ns // NS_PER_US),
         server_transaction_id=file,
         record_sequence=f"{number}/{turn}",
     )

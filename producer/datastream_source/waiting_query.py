@@ -50,7 +50,7 @@ class WaitingQuery(ABC):
         self._failure: TidegateError | None = None
         self._stepping = threading.Lock()
         self._idle_until_us = 0
-        """By the wall clock: until then a step would find nothing to do."""
+        """By the monotonic clock: until then a step would find nothing to do."""
 
     @property
     @abstractmethod
@@ -59,7 +59,10 @@ class WaitingQuery(ABC):
 
     @abstractmethod
     def step(self) -> tuple[Sequence[StreamRecord], int]:
-        """Do something that may block; return its records, or until when there is nothing to do."""
+        """Do something that may block; return its records, or until when there is nothing to do.
+
+        That time is one of the monotonic clock.
+        """
 
     def stop(self) -> None:  # noqa: B027 - some have nothing open
         """Release what is open; called when the query was cancelled, more than once."""
@@ -75,7 +78,7 @@ class WaitingQuery(ABC):
             if self._failure is not None:
                 raise self._failure
             records: Sequence[StreamRecord] = ()
-            if self.clock.wall_us() >= self._idle_until_us:
+            if self.clock.monotonic_us() >= self._idle_until_us:
                 records, self._idle_until_us = await self._tasks.in_thread(self._undisturbed)
             waited_us = self.clock.monotonic_us() - silent_since_us
             if not records and waited_us >= self._heartbeat_us:
@@ -115,7 +118,7 @@ class WaitingQuery(ABC):
         return self._is_cancelled
 
     async def _wait(self, until_us: int, longest_us: int) -> None:
-        pause_us = min(until_us - self.clock.wall_us(), longest_us)
+        pause_us = min(until_us - self.clock.monotonic_us(), longest_us)
         if pause_us > 0:
             await self._changed.wait_for(self._was_cancelled, pause_us / US_PER_SECOND)
 

@@ -20,14 +20,9 @@ if TYPE_CHECKING:
     from tidegate.producer.ports import ChangeStream
     from tidegate.schemas.progress import TokenSnapshot
 
-__all__ = ["GapAcceptor", "find_gap", "is_expired"]
+__all__ = ["GapAcceptor", "find_gap"]
 
 _PROBE_HEARTBEAT_MS = 1_000
-
-
-def is_expired(reason: str | None) -> bool:
-    """Whether a stream partition that is stopped for this reason has an expired position."""
-    return reason is not None and "lost_from=" in reason
 
 
 async def find_gap(

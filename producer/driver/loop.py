@@ -88,8 +88,8 @@ class FleetWorker:
         self._requested: on.DrainRequested | None = None
         self._absent_in_search = 0
         """The last search whose end was reported without a finding."""
-        self._interruption: on.ReadInterrupted | None = None
-        """The last one that was logged, and from which reading has not recovered."""
+        self._interruptions: dict[str, on.ReadInterrupted] = {}
+        """By resource: the last one that was logged, and from which reading has not recovered."""
 
     def attach(self, membership: Membership) -> None:
         """Give the worker its group membership, whose listener is this object."""
@@ -168,11 +168,13 @@ class FleetWorker:
             self._release_budget([(output.token, output.size_bytes)])
 
     def _note_interruption(self, event: on.Event) -> None:
-        """Log what interrupts reading, once for as long as it stays the same."""
+        """Log what interrupts reading, once for as long as it stays the same for a resource."""
         if isinstance(event, on.ProgressRead):
-            self._interruption = None
-        elif isinstance(event, on.ReadInterrupted) and event != self._interruption:
-            self._interruption = event
+            self._interruptions.clear()
+        elif isinstance(event, on.ReadInterrupted):
+            if self._interruptions.get(event.resource) == event:
+                return
+            self._interruptions[event.resource] = event
             _log.warning("reading interrupted", resource=event.resource, reason=event.reason)
 
     def _look_for_stream_start(self) -> None:

@@ -1,6 +1,8 @@
 """The topic with the requests for backfills: read by every worker, written by a command.
 
 It has one topic partition and is compacted.  It exists once somebody has asked for a backfill.
+All commands of a stream write with one transactional id, so only the one that was started last can
+commit, and what it has read since is all that was ever asked for.
 """
 
 from __future__ import annotations
@@ -10,16 +12,27 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    KafkaError,
+    KafkaException,
+    Producer,
+)
 
 from tidegate.producer.backfill.requests import TableRequest, TableRequests
-from tidegate.program.from_beginning import consume_from_beginning
+from tidegate.producer.errors import CommandNotWritten
+from tidegate.program.from_beginning import assign_beginnings, consume_from_beginning
 from tidegate.program.kafka_clients import list_topics, make_client
-from tidegate.program.kafka_errors import AT_END, kafka_failure
+from tidegate.program.kafka_errors import (
+    AT_END,
+    FENCED,
+    OUT_OF_RANGE,
+    is_denied,
+    kafka_failure,
+)
 from tidegate.schemas.errors import SchemaError, TidegateError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from confluent_kafka import Consumer, Message
 
@@ -56,15 +69,21 @@ class RequestFollower:
         self._options = options
         self._is_closed = threading.Event()
         self._is_read = threading.Event()
+        self._failure: TidegateError | None = None
+        """The first right that was denied."""
         self._thread = threading.Thread(target=self._run, name="backfill-requests", daemon=True)
 
     def start(self) -> None:
         """Read the topic; returns once it was read to its end, or is known not to exist.
 
-        Raises UnreachableError if that does not come about.
+        Raises ConfigError if the right to read it is missing, and UnreachableError if that does not
+        come about.
         """
         self._thread.start()
-        if not self._is_read.wait(_PATIENCE_S):
+        read = self._is_read.wait(_PATIENCE_S)
+        if self._failure is not None:
+            raise self._failure
+        if not read:
             message = "the requests for backfills cannot be read"
             hint = "Check the broker, and the right to read the topic"
             raise UnreachableError(message, hint=hint, topic=self._topic)
@@ -83,6 +102,14 @@ class RequestFollower:
                 _log.warning("requests for backfills not read", cause=str(error))
             self._is_closed.wait(_LOOK_EVERY_S)
 
+    def _note_error(self, error: KafkaError) -> None:
+        """Report what keeps this follower from reading; the client goes on trying."""
+        failure = _failure(self._topic, error)
+        if self._failure is None and is_denied(error) and not self._is_read.is_set():
+            self._failure = failure
+            self._is_read.set()
+        _log.warning("requests for backfills not read", cause=str(failure))
+
     def _follow(self) -> None:
         """Follow the topic, once it exists, until the end of this follower."""
         consumer = _consumer(self._topic, [], self._servers, self._group, self._options)
@@ -92,9 +119,10 @@ class RequestFollower:
                 consumer.poll(0)  # hands over what the client has to say
                 if self._is_closed.wait(_LOOK_EVERY_S):
                     return
-            consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
+            assign_beginnings(consumer, self._topic, [0])
             while not self._is_closed.is_set():
-                if _take(consumer.consume(_BATCH_MAX, _POLL_S), self._requests):
+                messages = consumer.consume(_BATCH_MAX, _POLL_S)
+                if _take(messages, self._requests, self._note_error):
                     self._is_read.set()
         finally:
             consumer.close()
@@ -111,12 +139,20 @@ def read_requests(
     if topic not in list_topics(bootstrap_servers, options):
         return requests
     consumer = _consumer(topic, [0], bootstrap_servers, group, options)
+    errors: list[KafkaError] = []
+
+    def note(error: KafkaError) -> None:
+        if is_denied(error):
+            raise _failure(topic, error)
+        errors.append(error)
+
     give_up_at = time.monotonic() + _PATIENCE_S
     try:
-        while not _take(consumer.consume(_BATCH_MAX, _POLL_S), requests):
+        while not _take(consumer.consume(_BATCH_MAX, _POLL_S), requests, note):
             if time.monotonic() > give_up_at:
                 message = "the requests for backfills cannot be read to their end"
-                raise UnreachableError(message, hint="Check the broker", topic=topic)
+                fields = {"cause": errors[-1].str()} if errors else {}
+                raise UnreachableError(message, hint="Check the broker", topic=topic, **fields)
     finally:
         consumer.close()
     return requests
@@ -124,26 +160,56 @@ def read_requests(
 
 def write_request(
     topic: str,
-    request: TableRequest,
+    prepare: Callable[[TableRequests], TableRequest],
     *,
+    transactional_id: str,
     bootstrap_servers: str,
+    group: str,
     options: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a request; returns when the broker has it.
+) -> TableRequest:
+    """Write the request that `prepare` makes of all requests; return it once it is committed.
 
-    Raises ConfigError or UnreachableError.
+    `prepare` is called once no other command can commit any more; nothing is written if it raises.
+    `group` names the client that reads.  Raises CommandNotWritten, ConfigError or UnreachableError.
     """
-    failed: list[Any] = []
     producer = make_client(
         Producer,
         {
             **(options or {}),
             "bootstrap.servers": bootstrap_servers,
-            "acks": "all",
+            "transactional.id": transactional_id,
             "enable.idempotence": True,
             "message.timeout.ms": int(_PATIENCE_S * 1_000),
+            "transaction.timeout.ms": int(_PATIENCE_S * 1_000),
         },
     )
+    try:
+        producer.init_transactions(_PATIENCE_S)
+    except KafkaException as error:
+        attempt = f"cannot begin with the transactional id {transactional_id}"
+        cause = error.args[0]
+        raise kafka_failure(cause, bootstrap_servers=bootstrap_servers, attempt=attempt) from error
+    known = read_requests(topic, bootstrap_servers=bootstrap_servers, group=group, options=options)
+    request = prepare(known)
+    try:
+        _commit(producer, topic, request)
+    except KafkaException as error:
+        cause = error.args[0]
+        if is_denied(cause):
+            attempt = f"cannot write to topic {topic}"
+            raise kafka_failure(
+                cause, bootstrap_servers=bootstrap_servers, attempt=attempt
+            ) from error
+        fenced = cause.code() in FENCED
+        reason = "another such command was started meanwhile" if fenced else cause.str()
+        raise CommandNotWritten(reason, place=f"topic {topic}") from error
+    return request
+
+
+def _commit(producer: Producer, topic: str, request: TableRequest) -> None:
+    """Commit a record; raises KafkaException where it is not known to be committed."""
+    failed: list[KafkaError] = []
+    producer.begin_transaction()
     producer.produce(
         topic,
         request.encode(),
@@ -151,13 +217,10 @@ def write_request(
         partition=0,
         on_delivery=lambda error, _: None if error is None else failed.append(error),
     )
-    left = producer.flush(_PATIENCE_S)
+    producer.flush(_PATIENCE_S)
     if failed:
-        attempt = f"cannot write to topic {topic}"
-        raise kafka_failure(failed[0], bootstrap_servers=bootstrap_servers, attempt=attempt)
-    if left:
-        message = "a request for a backfill was not written in time"
-        raise UnreachableError(message, hint="Check the broker", topic=topic)
+        raise KafkaException(failed[0])
+    producer.commit_transaction(_PATIENCE_S)
 
 
 def _consumer(
@@ -172,13 +235,28 @@ def _consumer(
     )
 
 
-def _take(messages: list[Message], requests: TableRequests) -> bool:
-    """Take records; return whether the topic's end was reached."""
+def _failure(topic: str, error: KafkaError) -> TidegateError:
+    return kafka_failure(error, attempt=f"cannot read topic {topic}")
+
+
+def _take(
+    messages: list[Message], requests: TableRequests, note: Callable[[KafkaError], None]
+) -> bool:
+    """Take records, and hand errors to `note`; return whether the topic's end was reached.
+
+    Raises UnreachableError where the log lacks what is to be read next: reading has to begin again.
+    """
     is_at_end = False
     for message in messages:
         error, value = message.error(), message.value()
-        if error is not None:
-            is_at_end = is_at_end or error.code() == AT_END
+        if error is not None and error.code() in OUT_OF_RANGE:
+            text = "the requests for backfills cannot be read on"
+            hint = "The topic must keep cleanup.policy=compact"
+            raise UnreachableError(text, hint=hint, topic=message.topic(), cause=error.str())
+        if error is not None and error.code() == AT_END:
+            is_at_end = True
+        elif error is not None:
+            note(error)
         elif value is not None:
             try:
                 requests.add(TableRequest.decode(value))

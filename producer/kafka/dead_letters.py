@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, RetryingAdmin
@@ -23,9 +23,10 @@ from tidegate.producer.messages import (
 )
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_clients import admin_config
-from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
+from tidegate.program.kafka_errors import AT_END, GROUP_DENIED, is_denied, kafka_failure
 from tidegate.program.kafka_offsets import listed_offset
 from tidegate.schemas.errors import SchemaError, UnreachableError
+from tidegate.schemas.instants import US_PER_MS
 from tidegate.schemas.topics import HEADERS_PARKED
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class KafkaDeadLetters:
                     number, offset = message.partition(), message.offset()
                     error = message.error()
                     if error is None:
-                        yield DeadLetter(number or 0, offset or 0, parked_change(message))
+                        change, at_us = parked_change(message), _written_us(message)
+                        yield DeadLetter(number or 0, offset or 0, change, at_us)
                         moved_at = time.monotonic()
                     elif error.code() != AT_END:
                         self._raise_denied(error)
@@ -123,9 +125,18 @@ class KafkaDeadLetters:
         return self._admin.call(ask, "cannot find the dead-letter topic's end", topic=self._topic)
 
     def _raise_denied(self, error: KafkaError) -> None:
-        """Raise ConfigError for a missing right; any other error is retried by the client."""
-        if is_denied(error):
+        """Raise ConfigError for a missing right; any other error is retried by the client.
+
+        The client looks for the coordinator of a group that it does not need.
+        """
+        if is_denied(error) and error.code() != GROUP_DENIED:
             raise kafka_failure(error, attempt="cannot read the dead-letter topic")
+
+
+def _written_us(message: Message) -> int | None:
+    """Return when a record was written; None if it does not say it."""
+    kind, at_ms = message.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else at_ms * US_PER_MS
 
 
 def parked_change(message: Message) -> ParkedChange:

@@ -20,6 +20,7 @@ from tidegate.producer.core.events import (
     Event,
     FleetRead,
     ProgressRead,
+    ProgressReadLost,
     ReadInterrupted,
     RootSlotRead,
     SlotOutOfRange,
@@ -34,7 +35,7 @@ from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.producer.kafka.topic_monitor import TopicMonitor
 from tidegate.producer.kafka.worker_names import NameClaim
 from tidegate.program.kafka_clients import admin_config, make_client
-from tidegate.program.kafka_errors import AT_END, is_denied
+from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied
 from tidegate.schemas.errors import ProducerError
 from tidegate.schemas.progress_codec import is_announcement_key
 from tidegate.schemas.wire_format import unframe
@@ -56,11 +57,8 @@ _HEARTBEAT_MAX_MS = 2_000
 """A member learns of a rebalance by its next heartbeat, however long its session may last."""
 _METADATA_MAGIC = b"CGMDv2:"
 _FATAL_ERRORS = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001 - public constants
-_OUT_OF_RANGE = (
-    KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - librdkafka's own codes; the constants are public
-    KafkaError._LOG_TRUNCATION,  # noqa: SLF001 - the client's name
-    KafkaError.OFFSET_OUT_OF_RANGE,
-)
+_OF_OTHER_CLIENTS = RootSlotRead | FleetRead | ProgressReadLost | AccessDenied | ReadInterrupted
+"""What other clients than the group's have read, and most of it is returned once."""
 _log = structlog.get_logger()
 
 
@@ -180,10 +178,10 @@ class KafkaMembership:
             if error is not None and (
                 error.fatal()
                 or error.code() in _FATAL_ERRORS
-                or (error.code() in _OUT_OF_RANGE and message.partition() in self._seeking)
+                or (error.code() in OUT_OF_RANGE and message.partition() in self._seeking)
             ):
                 self._replace_consumer(error.str())
-                return [event for event in events if isinstance(event, RootSlotRead | FleetRead)]
+                return [event for event in events if isinstance(event, _OF_OTHER_CLIENTS)]
             event = self._event_of(message)
             if event is None:
                 continue
@@ -262,12 +260,12 @@ class KafkaMembership:
 
     def _event_of(self, message: Message) -> Event | None:
         error, slot = message.error(), message.partition()
-        if error is not None and error.code() not in (*_OUT_OF_RANGE, AT_END):
+        if error is not None and error.code() not in (*OUT_OF_RANGE, AT_END):
             return self._failure_of(error, message.topic() or self._topic)
         if slot is None or slot in self._seeking:
             return None
         incarnation, offset = self._incarnations.get(slot, -1), message.offset()
-        if error is not None and error.code() in _OUT_OF_RANGE:
+        if error is not None and error.code() in OUT_OF_RANGE:
             return SlotOutOfRange(slot, incarnation, error.str())
         if offset is None:
             return None

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
+from tidegate.producer.core.events import (
+    AccessDenied,
+    FleetRead,
+    ProgressReadLost,
+    ReadInterrupted,
+)
 from tidegate.producer.core.fleet_progress import FleetProgress
+from tidegate.producer.errors import ProgressLost
 from tidegate.producer.kafka.admin import SharedAdmin
 from tidegate.producer.kafka.slot_ends import SlotEnds
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_clients import admin_config
-from tidegate.program.kafka_errors import AT_END, is_denied
+from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied
 from tidegate.schemas.errors import ConsumerError, SchemaError
 
 if TYPE_CHECKING:
@@ -51,7 +57,10 @@ class ProgressFollower:
         self.progress = FleetProgress(epoch=epoch, topic=topic, slots=slots, with_moves=with_moves)
         self._topic = topic
         self._decoder = decoder
-        self._has_failed = False
+        self.has_failed = False
+        """Whether nothing more is read, because of what `poll` has returned."""
+        self._interruption: ReadInterrupted | None = None
+        """Met, and not returned yet."""
         admin = SharedAdmin(admin_config(bootstrap_servers, options))
         self._ends = SlotEnds(admin, topic=topic, slots=slots)
         self._consumer = consume_from_beginning(
@@ -64,14 +73,16 @@ class ProgressFollower:
 
     def poll(
         self, now_us: int, timeout_s: float = 0.0
-    ) -> FleetRead | AccessDenied | ReadInterrupted | None:
+    ) -> FleetRead | AccessDenied | ProgressReadLost | ReadInterrupted | None:
         """Return what was read since the last call, if it says anything new.
 
         Waits for at most about `timeout_s`.  What contradicts the protocol, or cannot be decoded,
-        ends it: it is returned once as `ReadInterrupted`.  Raises UnreachableError if the schema of
-        a record cannot be found out.  Errors that pass are left to the client.
+        ends it: it is returned once as `ReadInterrupted`.  So does a slot that lacks what is to be
+        read next, as `ProgressReadLost`.  Any other error is returned after what was read beside
+        it, as `ReadInterrupted` without `has_failed`; the client goes on by itself.  Raises
+        UnreachableError if the schema of a record cannot be found out.
         """
-        if self._has_failed:
+        if self.has_failed:
             return None
         try:
             for message in self._consumer.consume(_BATCH_MAX, timeout_s):
@@ -82,19 +93,34 @@ class ProgressFollower:
                 ends = self._ends.poll(now_us)
                 if ends is not None:
                     self.progress.note_ends(ends, now_us)
-            return self.progress.report()
+            return self.progress.report() or self._interrupted()
+        except ProgressLost as error:
+            self.has_failed = True
+            return ProgressReadLost(error)
         except (ConsumerError, SchemaError) as error:
-            self._has_failed = True
+            self.has_failed = True
             return ReadInterrupted(f"topic {self._topic}", str(error))
 
     def close(self) -> None:
         """Stop reading."""
         self._consumer.close()
 
+    def _interrupted(self) -> ReadInterrupted | None:
+        interruption, self._interruption = self._interruption, None
+        return interruption
+
     def _take(self, message: Message) -> AccessDenied | None:
         error, slot, offset = message.error(), message.partition(), message.offset()
         if error is not None and is_denied(error):
             return AccessDenied(f"topic {self._topic}", error.str())
+        if error is not None and slot is not None and error.code() in OUT_OF_RANGE:
+            message_text = "the offset that a slot is read from is not in its log"
+            raise ProgressLost(
+                message_text, slot=slot, position=self.progress.reached(slot), reason=error.str()
+            )
+        if error is not None and error.code() != AT_END:
+            self._interruption = ReadInterrupted(f"all slots of topic {self._topic}", error.str())
+            return None
         if slot is None or offset is None:
             return None
         if error is None:
@@ -103,6 +129,6 @@ class ProgressFollower:
             self.progress.add(slot, offset, record)
             if record is not None and self._on_record is not None:
                 self._on_record(record)
-        elif error.code() == AT_END:
+        else:
             self.progress.reach_end(slot, offset)
         return None

@@ -33,7 +33,7 @@ from tidegate.producer.kafka.write_access import denied_topics
 from tidegate.producer.messages import MOD_DELETE
 from tidegate.program.bounded_call import CallHangs, call_bounded
 from tidegate.program.kafka_clients import make_client
-from tidegate.program.kafka_errors import is_denied, kafka_failure
+from tidegate.program.kafka_errors import FENCED, is_denied, kafka_failure
 from tidegate.schemas.errors import TidegateError, UnreachableError
 from tidegate.schemas.progress_codec import encode_key, encode_record
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN, HEADER_REDRIVEN
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaPublisher"]
 
-_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)  # noqa: SLF001 - its public constant
 _GROUP_ERRORS = (
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError.ILLEGAL_GENERATION,
@@ -270,7 +269,7 @@ class KafkaPublisher:
             self._bounded(self._open.commit_transaction, within_s=_CALL_TIMEOUT_S)
         except KafkaException as error:
             reason: KafkaError = error.args[0]
-            if reason.code() in _FENCED:
+            if reason.code() in FENCED:
                 return ProducerFenced()
             if reason.txn_requires_abort():
                 return self._abort_after(error)
@@ -286,7 +285,7 @@ class KafkaPublisher:
             self._bounded(self._open.abort_transaction, within_s=_CALL_TIMEOUT_S)
         except KafkaException as error:
             failure: KafkaError = error.args[0]
-            if failure.code() in _FENCED:
+            if failure.code() in FENCED:
                 return ProducerFenced()
             return CommitOutcomeUnknown(f"{reason}; the abort failed: {failure.str()}")
         return TransactionAborted(reason)
@@ -392,7 +391,7 @@ class KafkaPublisher:
 
     def _abort_after(self, error: KafkaException) -> TransactionFailure:
         reason: KafkaError = error.args[0]
-        if reason.code() in _FENCED:
+        if reason.code() in FENCED:
             return ProducerFenced()
         if reason.fatal():
             return CommitOutcomeUnknown(reason.str())

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidegate.producer.core.events import AccessDenied, RootSlotRead
+from tidegate.producer.core.events import (
+    AccessDenied,
+    ProgressReadLost,
+    ReadInterrupted,
+    RootSlotRead,
+)
+from tidegate.producer.errors import ProgressLost
 from tidegate.program.from_beginning import consume_from_beginning
-from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
+from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied, kafka_failure
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import ProgressAssembler
 from tidegate.schemas.progress_codec import is_root_key
@@ -59,6 +65,13 @@ class RootSlotReader:
         self._assembler = ProgressAssembler()
         self._found: list[ProgressRecord] = []
         """Read, and not returned by `poll_records` yet."""
+        self._position = 0
+        """The next offset, behind all that was read."""
+        self._returned = 0
+        """The next offset, behind what `poll_records` has returned."""
+        self._lost: ProgressLost | None = None
+        self._interruption: ReadInterrupted | None = None
+        """Met, and not returned by `poll_records` yet."""
         self._is_at_end = False
         self._is_end_reported = False
 
@@ -66,8 +79,9 @@ class RootSlotReader:
         """Return (the record that opened the epoch if it was read just now, whether at the end).
 
         Not to be called again once the record was returned.  Raises ConfigError if Kafka denies
-        access, SchemaError for a record that cannot be decoded, and UnreachableError if its schema
-        cannot be found out.
+        access, ProgressLost if the slot lacks what is to be read next, SchemaError for a record
+        that cannot be decoded, and UnreachableError if its schema cannot be found out.  Any other
+        error is returned by `poll_records`.
         """
         found: ProgressRecord | None = None
         at_end = False
@@ -76,34 +90,52 @@ class RootSlotReader:
             if error is not None:
                 if is_denied(error):
                     raise kafka_failure(error, attempt="cannot read the progress topic")
-                at_end = self._note_end(error) or at_end
-            elif not self._take_record(message) and found is None:
+                at_end = self._note(error) or at_end
+                continue
+            self._advance(message)
+            if not self._take_record(message) and found is None:
                 found = self._stream_start(message)
         return found, at_end
 
-    def poll_records(self) -> RootSlotRead | AccessDenied | None:
+    def poll_records(
+        self,
+    ) -> RootSlotRead | AccessDenied | ProgressReadLost | ReadInterrupted | None:
         """Return what was read since the last call, if it says anything new; never blocks.
 
-        Raises SchemaError for a record that cannot be decoded, and UnreachableError if its schema
-        cannot be found out.  Errors that pass are left to the client.
+        A slot that lacks what is to be read next ends it: that is returned once.  Raises
+        SchemaError for a record that cannot be decoded, and UnreachableError if its schema cannot
+        be found out.  Any other error is returned, after what was read beside it; the client goes
+        on by itself.
         """
+        if self._lost is not None:
+            return None
+        try:
+            return self._read_records()
+        except ProgressLost as error:
+            self._lost = error
+            return ProgressReadLost(error)
+
+    def _read_records(self) -> RootSlotRead | AccessDenied | ReadInterrupted | None:
         for _ in range(1 if self._is_at_end else _CATCH_UP_BATCHES_MAX):
             messages = self._consume(0.0)
             for message in messages:
                 error = message.error()
                 if error is None:
+                    self._advance(message)
                     self._take_record(message)
                 elif is_denied(error):
                     return AccessDenied(f"topic {self._topic}", error.str())
                 else:
-                    self._note_end(error)
+                    self._note(error)
             if self._is_at_end or len(messages) < _BATCH_MAX:
                 break
         if not self._found and self._is_end_reported == self._is_at_end:
-            return None
+            interruption, self._interruption = self._interruption, None
+            return interruption
         records, self._found = tuple(self._found), []
         self._is_end_reported = self._is_at_end
-        return RootSlotRead(records, self._is_at_end)
+        begin, self._returned = self._returned, self._position
+        return RootSlotRead(records, self._is_at_end, begin=begin, end=self._position)
 
     def decode_with(self, decoder: ProgressDecoder) -> None:
         """Decode with this from now on: one that need not ask for the worker's own schemas."""
@@ -128,8 +160,29 @@ class RootSlotReader:
             )
         return self._consumer.consume(_BATCH_MAX, timeout_s)
 
-    def _note_end(self, error: KafkaError) -> bool:
+    def _advance(self, message: Message) -> None:
+        """Note the offset of a record; raises ProgressLost if reading moved backwards."""
+        offset = message.offset()
+        if offset is None:
+            return
+        if offset < self._position:
+            text = "reading a slot moved backwards"
+            raise ProgressLost(text, slot=_ROOT_SLOT, was=self._position, now=offset)
+        self._position = offset + 1
+
+    def _note(self, error: KafkaError) -> bool:
+        """Note what the client reports; return whether it is the slot's end.
+
+        Raises ProgressLost for an offset that is not in the log.
+        """
+        if error.code() in OUT_OF_RANGE:
+            text = "the offset that a slot is read from is not in its log"
+            position = self._position
+            raise ProgressLost(text, slot=_ROOT_SLOT, position=position, reason=error.str())
         is_end = error.code() == AT_END
+        if not is_end:
+            resource = f"slot {_ROOT_SLOT} of topic {self._topic}"
+            self._interruption = ReadInterrupted(resource, error.str())
         self._is_at_end = self._is_at_end or is_end
         return is_end
 

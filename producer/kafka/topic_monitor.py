@@ -40,14 +40,18 @@ class TopicMonitor:
         self._asked: AdminClient | None = None
         self._answers: Mapping[str, Future[TopicDescription]] = {}
         self._asked_us: int | None = None
+        self._failed: dict[str, str] = {}
+        """Topic -> why its description failed last, as it was logged."""
 
     def add(self, topic: str) -> None:
         """Describe one more data topic, from the next question on."""
         self._topics.append(topic)
 
     def poll(self, now_us: int) -> TopicsObserved | AccessDenied | None:
-        """Return a description that is complete, or ask for one if it is time; never blocks.
+        """Return a description, or ask for one if it is time; never blocks.
 
+        A data topic whose description failed is left out of it; without that of the progress topic
+        there is none.
         `now_us` is of any monotonic clock.  The first question comes one interval after the first
         call: the topics were compared when the worker started.
         """
@@ -73,7 +77,9 @@ class TopicMonitor:
     def _observed(
         self, answers: Mapping[str, Future[TopicDescription]], asked: AdminClient | None
     ) -> TopicsObserved | AccessDenied | None:
-        states = []
+        states: list[TopicState] = []
+        failed: dict[str, str] = {}
+        progress: TopicState | None = None
         for topic in answers:
             try:
                 found = answers[topic].result()
@@ -82,12 +88,24 @@ class TopicMonitor:
                 if is_denied(reason):
                     return AccessDenied(f"topic {topic}", reason.str())
                 if reason.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    _log.debug("topic description failed", topic=topic, reason=reason.str())
-                    # A client that saw a broker disconnect may never answer.
-                    self._admin.replace(asked)
-                    return None
-                states.append(TopicState(topic, None, 0))
+                    failed[topic] = reason.str()
+                    continue
+                state = TopicState(topic, None, 0)
             else:
-                states.append(TopicState(topic, str(found.topic_id), len(found.partitions)))
-        progress, *data = states
-        return TopicsObserved(progress, tuple(data))
+                state = TopicState(topic, str(found.topic_id), len(found.partitions))
+            if topic == self._topics[0]:
+                progress = state
+            else:
+                states.append(state)
+        self._note_failed(failed)
+        if failed:
+            # A client that saw a broker disconnect may never answer.
+            self._admin.replace(asked)
+        return None if progress is None else TopicsObserved(progress, tuple(states))
+
+    def _note_failed(self, failed: dict[str, str]) -> None:
+        """Log what failed, once for as long as it stays the same for a topic."""
+        for topic, reason in failed.items():
+            if self._failed.get(topic) != reason:
+                _log.warning("topic description failed", topic=topic, reason=reason)
+        self._failed = failed

@@ -218,13 +218,16 @@ class MemoryMembership:
         log, had_read = self._log(slot_of(ROOT_TOKEN, slots=1)), self._has_read_root
         if log is None:
             return []
-        records = []
-        for entry in log.read(self._root_position):
+        records, begin = [], self._root_position
+        for entry in log.read(begin):
             self._root_position = entry.offset + 1
             if isinstance(entry.value, ProgressRecord) and isinstance(entry.value.body, _FOR_ALL):
                 records.append(entry.value)
         self._has_read_root = True
-        return [RootSlotRead(tuple(records), is_at_end=True)] if records or not had_read else []
+        if not records and had_read:
+            return []
+        read = RootSlotRead(tuple(records), is_at_end=True, begin=begin, end=self._root_position)
+        return [read]
 
     def read_fleet(self) -> list[Event]:
         """Read on in all slots, if the fleet is followed."""

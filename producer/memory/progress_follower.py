@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.producer.core.events import FleetRead, ReadInterrupted
+from tidegate.producer.core.events import FleetRead, ProgressReadLost, ReadInterrupted
 from tidegate.producer.core.fleet_progress import FleetProgress
+from tidegate.producer.errors import ProgressLost
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.schemas.errors import ConsumerError
 from tidegate.schemas.progress import ProgressRecord
@@ -35,16 +36,19 @@ class MemoryProgressFollower:
         self._positions = dict.fromkeys(range(slots), 0)
         self._has_failed = False
 
-    def poll(self, now_us: int) -> FleetRead | ReadInterrupted | None:
+    def poll(self, now_us: int) -> FleetRead | ProgressReadLost | ReadInterrupted | None:
         """Read every slot to its end; return what is new."""
         if self._has_failed:
             return None
         if self.progress.wants_ends(now_us):
             self.progress.note_ends({slot: self._end(slot) for slot in self._positions}, now_us)
-        for slot in self._positions:
-            self._read(slot)
         try:
+            for slot in self._positions:
+                self._read(slot)
             return self.progress.report()
+        except ProgressLost as error:
+            self._has_failed = True
+            return ProgressReadLost(error)
         except ConsumerError as error:
             self._has_failed = True
             return ReadInterrupted(f"topic {self._topic}", str(error))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.producer.ports import Catalogue
     from tidegate.schemas.tables import TableSchema
 
-__all__ = ["BesideCatalogue", "require_other_names"]
+__all__ = ["BesideCatalogue", "require_other_name", "require_other_names"]
 
 _HINT = "Rename the table, or leave it out (tables_left_out)"
 
@@ -43,9 +43,15 @@ class BesideCatalogue:
         if own == name:
             return self._catalogue.table(name, stream=stream, read_ns=read_ns)
         if self._catalogue.table(name, stream=stream, read_ns=read_ns) is not None:
-            raise SchemaError(_message(name), hint=_HINT, table=name)
+            require_other_name(name)
         found = self._catalogue.table(own, stream=stream, read_ns=read_ns)
         return None if found is None else replace(found, name=name)
+
+
+def require_other_name(table: str) -> None:
+    """Raise SchemaError for a table that is named as rows on demand are."""
+    if table_of(table) != table:
+        raise SchemaError(_message(table), hint=_HINT, table=table)
 
 
 def require_other_names(tables: Iterable[TableSchema]) -> None:

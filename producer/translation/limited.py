@@ -2,15 +2,23 @@
 
 A message that the broker refuses aborts the transactions of all the worker's slots, so the size is
 compared here, where the record is known and nothing of it has been produced.
+
+A limit may have been raised, so it is read again before a change counts as too large: once in some
+seconds, however many such changes there are, since all others would wait for each reading.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import MessageTooLarge
+from tidegate.producer.translation.fresh_answers import FreshAnswers, monotonic_us
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from tidegate.producer.messages import ChangeMessage, PublishableRecord
     from tidegate.producer.ports import MessageLimits, RecordTranslator
     from tidegate.producer.records import DataChangeRecord, Mod
@@ -24,9 +32,22 @@ _OVERHEAD_BYTES_MAX = 200
 class LimitedTranslator:
     """Translates records and compares their messages with `limits`; port: `RecordTranslator`."""
 
-    def __init__(self, translator: RecordTranslator, limits: MessageLimits) -> None:
+    def __init__(
+        self,
+        translator: RecordTranslator,
+        limits: MessageLimits,
+        *,
+        lock: AbstractContextManager[object] | None = None,
+        clock_us: Callable[[], int] = monotonic_us,
+    ) -> None:
+        """Share the parts with all readers; `lock` is held while the limits are read again.
+
+        `clock_us` is a monotonic clock in microseconds.
+        """
         self._translator = translator
         self._limits = limits
+        self._lock = lock or threading.Lock()
+        self._fresh: FreshAnswers[str] = FreshAnswers(clock_us)
 
     def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
         """Return as `translate` does; None if it would block, or if a change seems too large."""
@@ -38,13 +59,13 @@ class LimitedTranslator:
     def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
         """Return the record's changes as messages, each within its topic's limit.
 
-        Raises MessageTooLarge for one beyond it, after the limits were read again, and
-        UnreachableError if they cannot be; else what the translator raises.
+        Raises MessageTooLarge for one beyond it, if the limits were read in the last seconds or
+        are read again now, and UnreachableError if they cannot be; else what the translator raises.
         """
         translated = self._translator.translate(record, token=token)
         if self._first_too_large(translated) is None:
             return translated
-        self._limits.refresh()  # somebody may have raised it
+        self._refresh()  # somebody may have raised it
         number = self._first_too_large(translated)
         if number is None:
             return translated
@@ -57,6 +78,13 @@ class LimitedTranslator:
             size_bytes=message.size_bytes,
             limit_bytes=self._limits.bytes_max(message.topic),
         )
+
+    def _refresh(self) -> None:
+        """Read the limits again, unless that was done in the last seconds."""
+        with self._lock:  # who waited for another thread has its answer
+            if self._fresh.get("limits") is None:
+                self._limits.refresh()  # those of all topics
+                self._fresh.add("limits", "read")
 
     def _first_too_large(self, record: PublishableRecord) -> int | None:
         for number, message in enumerate(record.messages):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tidegate.producer.messages import ChangeMessage, DeadLetter, ParkedChange
 
-__all__ = ["KeyName", "ParkedKey", "ParkedSurvey", "Selection"]
+__all__ = ["KeyName", "ParkedKey", "ParkedSurvey", "RedrivenKeys", "Selection"]
 
 SHARED_NUMBER = "SharedNumber"
 """The reason why a key stays that only shares its number with another one that stays."""
@@ -74,29 +74,44 @@ class Selection(NamedTuple):
         return sum(key.changes for key in self.chosen.values())
 
 
+class RedrivenKeys:
+    """Which changes were put back: the topic's records of the form `redriven`, of each key."""
+
+    def __init__(self) -> None:
+        self._markers: dict[KeyName, list[DeadLetter]] = {}
+
+    def note(self, letter: DeadLetter) -> None:
+        """Note a record that says so; others change nothing."""
+        change = letter.change
+        if change.form == FORM_REDRIVEN:
+            name = KeyName(change.topic, change.key)
+            self._markers.setdefault(name, []).append(letter)
+
+    def is_parked(self, letter: DeadLetter) -> bool:
+        """Whether it is a change of a key, and was not put back."""
+        change = letter.change
+        if change.form in (FORM_EVENT, FORM_REDRIVEN):
+            return False
+        markers = self._markers.get(KeyName(change.topic, change.key), ())
+        return not any(_covers(marker, letter) for marker in markers)
+
+
 class ParkedSurvey:
     """Needs the topic twice: `note_redriven` for every record, then `add` for every record."""
 
     def __init__(self, translate: Callable[[ParkedChange], ChangeMessage]) -> None:
         """Take what makes a message of a parked change, or raises one of `parking.POISON`."""
         self._translate = translate
-        self._redriven: dict[KeyName, list[DeadLetter]] = {}
+        self._redriven = RedrivenKeys()
         self._keys: dict[KeyName, ParkedKey] = {}
 
     def note_redriven(self, letter: DeadLetter) -> None:
         """Note which changes were put back before."""
-        change = letter.change
-        if change.form == FORM_REDRIVEN:
-            name = KeyName(change.topic, change.key)
-            self._redriven.setdefault(name, []).append(letter)
+        self._redriven.note(letter)
 
     def is_parked(self, letter: DeadLetter) -> bool:
         """Whether it is a change of a key, and was not put back before."""
-        change = letter.change
-        if change.form in (FORM_EVENT, FORM_REDRIVEN):
-            return False
-        markers = self._redriven.get(KeyName(change.topic, change.key), ())
-        return not any(_covers(marker, letter) for marker in markers)
+        return self._redriven.is_parked(letter)
 
     def add(self, letter: DeadLetter) -> None:
         """Count a change, and find out whether it can be published now; may block.

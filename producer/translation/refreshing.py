@@ -6,6 +6,9 @@ retry; a record that the new schema cannot represent either is an error, never l
 
 A table itself may be unknown: it was created, or the stream began to watch it, after this process
 started; or it was dropped before, and has records left.  Its topic is made as at a start.
+
+A table that is refused is asked for again after some seconds, and not for each of its changes: all
+readers wait for the one that asks.
 """
 
 from __future__ import annotations
@@ -17,17 +20,22 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tidegate.producer.errors import IncompatibleChange, TableChanged
+from tidegate.producer.translation.fresh_answers import FreshAnswers, monotonic_us
 from tidegate.producer.translation.table_evolution import evolve
 from tidegate.schemas.errors import SchemaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from typing import TypeAlias
 
     from tidegate.producer.messages import PublishableRecord
     from tidegate.producer.ports import Catalogue, DataTopics
     from tidegate.producer.records import DataChangeRecord
     from tidegate.producer.translation.table_registrar import TableRegistrar
     from tidegate.producer.translation.translator import TableEncoding, Translator
+
+    _Refusal: TypeAlias = SchemaError | IncompatibleChange
 
 __all__ = ["RefreshingTranslator"]
 
@@ -45,13 +53,18 @@ class RefreshingTranslator:
         topics: DataTopics,
         *,
         lock: AbstractContextManager[object] | None = None,
+        clock_us: Callable[[], int] = monotonic_us,
     ) -> None:
-        """Share the parts with all readers; `lock` is held while a table is refreshed."""
+        """Share the parts with all readers; `lock` is held while a table is refreshed.
+
+        `clock_us` is a monotonic clock in microseconds.
+        """
         self._translator = translator
         self._catalogue = catalogue
         self._registrar = registrar
         self._topics = topics
         self._lock = lock or threading.Lock()
+        self._refusals: FreshAnswers[_Refusal] = FreshAnswers(clock_us)
 
     def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
         """Return as `translate` does; None if the record's table has to be refreshed."""
@@ -66,23 +79,46 @@ class RefreshingTranslator:
         Raises SchemaError for a value that its column's type cannot represent, IncompatibleChange
         for a table that changed in a way its topic's schemas cannot follow, ConfigError if the
         topic of a new table cannot be created, QueryError or UnreachableError if catalogue,
-        registry or Kafka do not answer.
+        registry or Kafka do not answer.  A table that was refused in the last seconds is refused
+        without being asked for, if the record shows the same columns.
         """
-        with suppress(TableChanged):
+        try:
             return self._translator.translate(record, token=token)
+        except TableChanged as change:
+            self._raise_if_refused(record, change)
         with self._lock:
             # Another thread may have met the same change, or another one, and refreshed the table.
-            with suppress(TableChanged):
+            try:
                 return self._translator.translate(record, token=token)
-            self._translator.replace(self._refreshed(record))
+            except TableChanged as change:
+                self._raise_if_refused(record, change)
+                question = _question(record, change)
+            try:
+                self._translator.replace(self._refreshed(record))
+            except (SchemaError, IncompatibleChange) as error:
+                self._refusals.add(question, error)
+                raise
             try:
                 return self._translator.translate(record, token=token)
             except TableChanged as error:
-                raise IncompatibleChange(
+                refusal = IncompatibleChange(
                     error.message,
-                    hint="Its schema cannot follow; start a new stream under another prefix",
+                    hint=(
+                        "Its schema cannot follow: undo the change, "
+                        "or start a new stream under another prefix"
+                    ),
                     **error.fields,
-                ) from error
+                )
+                self._refusals.add(_question(record, error), refusal)
+                raise refusal from error
+
+    def _raise_if_refused(self, record: DataChangeRecord, change: TableChanged) -> None:
+        """Raise what the table was refused with in the last seconds, if it was."""
+        refusal = self._refusals.get(_question(record, change))
+        if refusal is not None:
+            raise type(refusal)(
+                refusal.message, hint=refusal.hint, **refusal.fields
+            ) from change  # not itself: several threads would add to its traceback
 
     def _refreshed(self, record: DataChangeRecord) -> TableEncoding:
         name = record.table_name
@@ -103,3 +139,11 @@ class RefreshingTranslator:
         self._topics.ensure(encoding.topic, key_schema_id=encoding.key.schema_id)
         _log.info("new table", table=name, topic=encoding.topic)
         return encoding
+
+
+def _question(record: DataChangeRecord, change: TableChanged) -> tuple[object, ...]:
+    """Return what a refusal depends on: which columns the record shows, and the first new one.
+
+    The latter may be one that only the values name, and then says more than the columns.
+    """
+    return record.table_name, record.columns, change.fields.get("column")

@@ -263,8 +263,8 @@ def _require_carried(
                 "a record shows a column with another type than the known one",
                 table=table.name,
                 column=column.name,
-                known=known.code,
-                type=column.type.code,
+                known=known.text,
+                type=column.type.text,
             )
 
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tidegate.schemas.errors import TidegateError
 
-__all__ = ["StopReason", "read_stop", "stop_text"]
+__all__ = ["StopReason", "is_expired", "read_stop", "stop_text"]
+
+_EXPIRED = "PositionExpired"
+_EXPIRED_FIELD = "lost_from="
 
 _TEXT = re.compile(r"([A-Z][A-Za-z0-9]*): (.*)", re.DOTALL)
 
@@ -31,3 +34,14 @@ def read_stop(stopped: str) -> StopReason:
     """Return what a heartbeat's `stopped` says."""
     found = _TEXT.fullmatch(stopped)
     return StopReason(None, stopped) if found is None else StopReason(found[1], found[2])
+
+
+def is_expired(stopped: str | None) -> bool:
+    """Whether a stream partition that is stopped for this reason has an expired position.
+
+    Other errors may name anything, such as a file whose path looks like a field of this one.
+    """
+    if stopped is None:
+        return False
+    kind, text = read_stop(stopped)
+    return _EXPIRED_FIELD in text if kind is None else kind == _EXPIRED

@@ -11,13 +11,31 @@ from tidegate.schemas.errors import ConfigError, UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["AT_END", "GROUP_DENIED", "is_decisive", "is_denied", "kafka_failure"]
+__all__ = [
+    "AT_END",
+    "FENCED",
+    "GROUP_DENIED",
+    "OUT_OF_RANGE",
+    "is_decisive",
+    "is_denied",
+    "kafka_failure",
+]
 
 AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - a public constant
 """The code of what a consumer reports at the end of a topic partition; no failure."""
 
+FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)  # noqa: SLF001 - its public constant
+"""The codes of a transactional producer that another one with its id has replaced."""
+
 GROUP_DENIED = KafkaError.GROUP_AUTHORIZATION_FAILED
 """The code for a group that the principal may not use: a failure for members of it only."""
+
+OUT_OF_RANGE = (
+    KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - librdkafka's own codes; the constants are public
+    KafkaError._LOG_TRUNCATION,  # noqa: SLF001 - the client's name
+    KafkaError.OFFSET_OUT_OF_RANGE,
+)
+"""The codes for an offset that is to be read next and is not in the log."""
 
 _TLS = (KafkaError._SSL,)  # noqa: SLF001 - librdkafka's own codes; the constants are public
 _LOGIN = (

@@ -25,8 +25,8 @@ def asked(monkeypatch):
         asked.update(table=table, **options)
         return asked["report"]
 
-    def change(_config, table, state, *, by):
-        asked.update(table=table, state=state, by=by)
+    def change(_config, table, state, *, share, by):
+        asked.update(table=table, state=state, share=share, by=by)
         return asked["report"]
 
     monkeypatch.setattr(command, "start_backfill", start)
@@ -69,7 +69,29 @@ def test_a_start(run, asked, report, code, text):  # noqa: F811 - the fixture
 def test_a_change(run, asked, flag, state):  # noqa: F811 - the fixture
     asked["report"] = NOT_TAKEN_UP
     assert run("backfill", "Users", *flags(), flag, "--by", "ada")[0] == 0
-    assert (asked["state"], asked["by"]) == (state, "ada")
+    assert (asked["state"], asked["share"], asked["by"]) == (state, None, "ada")
+
+
+def test_a_run_is_resumed_with_another_share(run, asked):  # noqa: F811 - the fixture
+    asked["report"] = TAKEN_UP
+    assert run("backfill", "Users", *flags(), "--resume", "--share", "80")[0] == 0
+    assert (asked["state"], asked["share"]) == (RunState.RUNNING, 80)
+
+
+@pytest.mark.parametrize("flag", ["--stop", "--resume", "--cancel", "--show"])
+def test_a_size_of_chunks_is_that_of_a_new_run(run, asked, flag):  # noqa: F811 - the fixture
+    code, text, _ = run("backfill", "Users", *flags(), flag, "--chunk-rows", "70")
+
+    assert (code, asked) == (2, {})
+    assert "--chunk-rows belongs to a new run" in text
+
+
+@pytest.mark.parametrize("flag", ["--stop", "--cancel", "--show"])
+def test_a_share_that_would_not_hold_is_refused(run, asked, flag):  # noqa: F811 - the fixture
+    code, text, _ = run("backfill", "Users", *flags(), flag, "--share", "80")
+
+    assert (code, asked) == (2, {})
+    assert "--share belongs to a new run or to --resume" in text
 
 
 def test_two_changes_at_once_are_refused(run, asked):  # noqa: F811 - the fixture

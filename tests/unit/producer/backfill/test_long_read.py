@@ -7,7 +7,7 @@ import pytest
 from tests.reading import received
 from tests.unit.producer.backfill.test_stream import Answer, Query
 from tidegate.producer.backfill.long_read import SILENT_MAX_S, LongRead
-from tidegate.producer.errors import ConditionRefused, QueryInterrupted
+from tidegate.producer.errors import ConditionRefused, QueryInterrupted, QueryRefused
 
 ALIVE = Answer("alive")
 
@@ -35,8 +35,8 @@ class Search(Query):
         return list(self._rest), None
 
 
-def read(search, tasks, every_s=1.0):
-    long = LongRead(search, ALIVE, every_s=every_s, sleep=search.sleep)
+def read(search, tasks, every_s=1.0, **known):
+    long = LongRead(search, ALIVE, every_s=every_s, sleep=search.sleep, **known)
     return [one.decode()[0] for one in received(long, tasks)], long
 
 
@@ -58,6 +58,14 @@ def test_a_read_that_is_silent_for_too_long_is_ended(tasks):
     with pytest.raises(ConditionRefused, match="found no row that meets the condition for 600 s"):
         read(search, tasks, every_s=SILENT_MAX_S / 4)
     assert search.sleeps == 10_000 - 4
+    assert search.is_cancelled
+
+
+def test_a_chunk_without_a_condition_is_refused_and_not_its_run(tasks):
+    search = Search(Answer("a"), sleeps=10_000)
+    with pytest.raises(QueryRefused, match="found no row of the table for 600 s") as raised:
+        read(search, tasks, every_s=SILENT_MAX_S / 4, with_condition=False)
+    assert not isinstance(raised.value, ConditionRefused)
     assert search.is_cancelled
 
 

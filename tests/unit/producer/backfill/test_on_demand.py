@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -66,9 +67,13 @@ class World:
         self.chunks = []
         self.changes = Changes()
         self.on_sleep = []
+        self.sleep_s = None
+        """How long each sleep lasts, whatever is asked for; so that long pauses take few steps."""
 
     async def sleep(self, seconds):
-        self.now_ns += int(seconds * SECOND)
+        for _ in range(5):
+            await asyncio.sleep(0)  # what is ready by now comes first
+        self.now_ns += int((self.sleep_s or seconds) * SECOND)
         if self.on_sleep:
             self.on_sleep.pop(0)()
 
@@ -241,10 +246,125 @@ def test_the_rows_of_a_chunk_then_a_wait_behind_its_last_key(world):
     (child,) = last.children
 
     assert rows == [change(T_NS), change(T_NS + 1)]
-    # It held the watermark for two seconds, which is to be a fifth of the time.
-    due_ns = world.now_ns + 8 * SECOND
-    assert place_of(child.token) == RunPlace(7, "t", 3, ("z",), due_ns=due_ns)
-    assert child == ChildPartition(child.token, (chunk_token(CHUNK),), T_NS + 1_000)
+    assert place_of(child.token) == RunPlace(7, "t", 3, ("z",), since_ns=T_NS)
+    # All that is to come has later times, so the watermark goes on with the chunk's marker.
+    assert child == ChildPartition(child.token, (chunk_token(CHUNK),), world.now_ns)
+
+
+def test_what_a_worker_without_a_right_clock_has_read_is_behind_its_time(world):
+    world.now_ns = T_NS - 9 * SECOND
+    world.chunks = [Rows(Answer(change(T_NS)))]
+
+    assert world.read(chunk_token(CHUNK))[-1].start_ns == T_NS + 1_000
+
+
+MEASURING = RunPlace(7, "t", 3, ("z",), since_ns=T_NS)
+
+
+def test_a_wait_behind_a_chunk_measures_and_ends(world):
+    """It begins when the chunk's marker is committed, five seconds after the time of the rows."""
+    world.now_ns = T_NS + 5 * SECOND
+    (last,) = world.read(wait_token(MEASURING), T_NS + 2 * SECOND)
+    (child,) = last.children
+
+    assert place_of(child.token) == MEASURING.measured(world.now_ns)
+    assert child == ChildPartition(child.token, (wait_token(MEASURING),), world.now_ns)
+
+
+def test_the_pause_goes_by_the_share_that_is_asked_for_now(world):
+    """Without a request it cannot be over; its place holds through any number of workers."""
+    world.now_ns = T_NS + SECOND
+    paused = MEASURING.measured(world.now_ns)
+    world.requests = TableRequests()
+    world.on_sleep = [lambda: None] * 40 + [lambda: world.requests.add(replace(REQUEST, share=10))]
+    (*_, last) = world.read(wait_token(paused), world.now_ns)
+
+    assert last.start_ns == T_NS + 10 * SECOND
+    assert place_of(last.children[0].token) == paused.chunk(last.start_ns, rows=3)
+
+
+def test_a_run_that_is_cancelled_in_a_pause_ends_there(world):
+    paused = replace(MEASURING, since_ns=0, due_ns=T_NS, held_ns=3_600 * SECOND)
+    cancelled = replace(REQUEST, state=RunState.CANCELLED)
+    world.on_sleep = [lambda: None] * 10 + [lambda: world.requests.add(cancelled)]
+
+    assert world.read(wait_token(paused))[-1] == PartitionEndRecord(world.now_ns, "0")
+    assert world.read(wait_token(MEASURING)) == [PartitionEndRecord(world.now_ns, "0")]
+
+
+class Fleet:
+    """Workers that follow a run: reads and commits take time, and queries break off."""
+
+    def __init__(self, tasks, random, *, share):
+        self.world = world = World(tasks)
+        self.random = random
+        world.requests.add(replace(REQUEST, share=share))
+        self.held_ns, self.chunks = 0, []
+
+    def follow(self, *, chunks):
+        """Read a run until so many chunks have begun."""
+        token, start_ns = wait_token(RunPlace(7, "t")), T_NS
+        while len(self.chunks) < chunks:
+            token, start_ns = self._next(token, start_ns)
+            if (place := place_of(token)).is_chunk:
+                self.chunks.append(place)
+
+    def _next(self, token, start_ns):
+        """Read a stream partition up to its committed marker; return its child and start."""
+        place = place_of(token)
+        if place.is_chunk:
+            refused = [QueryRefused("no", code="INTERNAL")] if self.random.random() < 0.2 else []
+            self.world.chunks = [Rows(*refused)]
+        while (last := self._read(token, start_ns)) is None:
+            start_ns = max(start_ns, self.reported_ns)
+        self._pass(self.random.choice((0.0, 0.1, 0.5, 40.0)))  # Kafka commits
+        if place.is_chunk:
+            self.held_ns += self.world.now_ns - place.read_ns
+        (child,) = last.children
+        return child.token, child.start_ns
+
+    def _read(self, token, start_ns):
+        """Return what ends it; None where its worker dies, behind a time that is committed."""
+        self.reported_ns = start_ns
+        self._pass(self.random.choice((0.0, 0.3, 200.0 if place_of(token).is_chunk else 1.0)))
+        lives = self.random.choice((1, 3, 1_000_000, 1_000_000))
+        for response in received(self.world.query(token, start_ns), self.world.tasks):
+            for record in response.decode()[0]:
+                if isinstance(record, ChildPartitionsRecord):
+                    return record if lives > 1 or place_of(token).is_chunk else None
+                self.reported_ns = record.timestamp_ns
+            lives -= 1
+            if not lives:
+                return None
+        raise AssertionError
+
+    def _pass(self, seconds):
+        self.world.now_ns += int(seconds * SECOND)
+
+
+@pytest.mark.parametrize("share", [20, 50, 90])
+@pytest.mark.parametrize("seed", range(6))
+def test_chunks_hold_the_watermark_for_their_share_at_most(tasks, share, seed):
+    """However long reads and commits take, and if workers die and others take over."""
+    fleet = Fleet(tasks, Random(seed), share=share)
+    fleet.world.sleep_s = 7.0
+    fleet.follow(chunks=6)
+    took_ns = fleet.chunks[-1].read_ns - fleet.chunks[0].read_ns
+
+    assert fleet.held_ns > 0
+    assert fleet.held_ns * 100 <= took_ns * share
+
+
+def test_a_pause_that_has_begun_goes_by_the_share_of_the_newest_request(world):
+    """An outage in the middle of a chunk counts, and nobody wants to wait four times as long."""
+    begun_ns, held_ns = world.now_ns, 8 * 3_600 * SECOND
+    shorter = TableRequest("t", 7, "p", REQUEST.start_us, chunk_rows=3, share=99)
+    world.sleep_s = 60.0
+    world.on_sleep = [lambda: None] * 9 + [lambda: world.requests.add(shorter)]
+    place = RunPlace(7, "t", 2, ("k",), due_ns=begun_ns, held_ns=held_ns)
+    *_, last = world.read(wait_token(place))
+
+    assert place_of(last.children[0].token).read_ns == begun_ns + 10 * 60 * SECOND
 
 
 def test_the_last_chunk_ends_the_run(world):
@@ -277,8 +397,9 @@ def test_a_chunk_that_is_refused_is_read_later_at_another_time(world, refusals, 
 
     assert first == change(T_NS)
     assert place_of(last.children[0].token) == RunPlace(
-        7, "t", 3, ("k",), due_ns=world.now_ns + pause_s * SECOND, refusals=refusals + 1
-    )
+        7, "t", 3, ("k",), due_ns=world.now_ns + pause_s * SECOND, refusals=refusals + 1,
+        since_ns=T_NS,
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- a condition
@@ -311,7 +432,8 @@ def test_a_condition_that_cannot_be_evaluated_ends_its_run_with_the_cause(world,
     assert world.read(child.token) == [PartitionEndRecord(world.now_ns, "0")]
 
 
-def test_a_search_that_is_silent_reports_the_time_of_its_rows(world):
+@pytest.mark.parametrize("where", ["", "a > 7"])
+def test_a_search_that_is_silent_reports_the_time_of_its_rows(world, where):
     """It may take longer than a query may be silent; at T its rows are still to come."""
 
     found = asyncio.Event()
@@ -323,10 +445,27 @@ def test_a_search_that_is_silent_reports_the_time_of_its_rows(world):
 
     world.chunks = [Search(Answer(change(T_NS)))]
     world.on_sleep = [lambda: None] * 4 + [found.set]
-    *alive, row, _ = world.read(chunk_token(WITH))
+    *alive, row, _ = world.read(chunk_token(replace(WITH, where=where)))
 
     assert row == change(T_NS)
     assert alive[:4] == [HeartbeatRecord(T_NS)] * 4
+
+
+def test_a_plain_chunk_that_is_silent_for_too_long_is_read_later_at_another_time(world):
+    """The watermark waits for a chunk; behind many rows that were deleted it may find none."""
+    never = asyncio.Event()
+
+    class Search(Rows):
+        async def next_size(self):
+            return await never.wait()
+
+    plain, search = replace(WITH, where=""), Search()
+    world.chunks = [search]
+    *alive, last = world.read(chunk_token(plain))
+
+    assert alive == [HeartbeatRecord(T_NS)] * 599
+    assert place_of(last.children[0].token).refusals == 1
+    assert search.is_cancelled
 
 
 @pytest.mark.parametrize("finds", [False, True])

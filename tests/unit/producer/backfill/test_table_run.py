@@ -14,6 +14,7 @@ PLACES = st.builds(
     run=st.integers(1, 10**6), table=st.text(min_size=1), number=st.integers(0, 10**6),
     after=KEYS, due_ns=st.integers(0, 1 << 62), refusals=st.integers(0, 99),
     where=st.text(max_size=9), failure=st.text(max_size=9),
+    held_ns=st.integers(0, 1 << 62), since_ns=st.integers(0, 1 << 62),
 )  # fmt: skip
 
 
@@ -33,8 +34,23 @@ def test_a_token_says_where_its_run_is(place, read_ns, rows):
 def test_what_follows_a_chunk():
     chunk = RunPlace(3, "t", 7, ("a",), refusals=2).chunk(50, rows=10)
 
-    assert chunk.next(("b",), due_ns=60) == RunPlace(3, "t", 8, ("b",), due_ns=60)
-    assert chunk.again(due_ns=60) == RunPlace(3, "t", 8, ("a",), due_ns=60, refusals=3)
+    assert chunk.next(("b",)) == RunPlace(3, "t", 8, ("b",), since_ns=50)
+    assert chunk.again(due_ns=60) == RunPlace(3, "t", 8, ("a",), due_ns=60, refusals=3, since_ns=50)
+
+
+@pytest.mark.parametrize(
+    ("due_ns", "now_ns", "pause_from_ns", "held_ns"),
+    [(0, 80, 80, 30), (95, 80, 95, 30), (0, 40, 40, 0)],
+    ids=["a chunk", "a refused chunk", "a clock that is behind"],
+)
+def test_a_wait_that_has_measured_says_for_how_long_the_watermark_was_held(
+    due_ns, now_ns, pause_from_ns, held_ns
+):
+    place = RunPlace(3, "t", 8, ("a",), due_ns=due_ns, since_ns=50)
+
+    assert place.measured(now_ns) == RunPlace(
+        3, "t", 8, ("a",), due_ns=pause_from_ns, held_ns=held_ns
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +59,7 @@ def test_what_follows_a_chunk():
 def test_the_condition_holds_for_the_whole_run(wait):
     """Each stream partition of a run has only its own token to read it from."""
     chunk = place_of(chunk_token(wait.chunk(50, rows=10)))
-    followers = [chunk.next(("b",), due_ns=60), chunk.again(due_ns=60), chunk.failed("why")]
+    followers = [chunk.next(("b",)), chunk.again(due_ns=60), chunk.failed("why")]
 
     assert chunk.where == "w"
     assert [place_of(wait_token(one)).where for one in followers] == ["w"] * 3

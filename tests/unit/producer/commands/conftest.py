@@ -70,6 +70,14 @@ class Place:
         self._client.produce(topic, value=value, partition=_ROOT_SLOT)
         assert self._client.flush(_ANSWER_S) == 0
 
+    def park(self, topic, *changes):
+        """Write dead letters."""
+        for change in changes:
+            self._client.produce(
+                topic, value=change.value, key=change.key, headers=change.headers, partition=0
+            )
+        assert self._client.flush(_ANSWER_S) == 0
+
     def create_topic(self, topic):
         """Ask for it, upon which a broker creates it."""
         self._client.list_topics(topic, timeout=_ANSWER_S)

@@ -41,6 +41,8 @@ class Fleet:
         self.requests = TableRequests()
         self.written = []
         self.on_wait = []
+        self.before_write = []
+        """What another command has written since this one has read the requests."""
         self.refuses = None
         self.asked = []
 
@@ -75,7 +77,15 @@ class Fleet:
     def close(self):
         pass
 
-    def write(self, _topic, request, **_where):
+    def write(self, _topic, prepare, *, transactional_id, **_where):
+        assert transactional_id == "bank-fleet-_backfill"
+        while self.before_write:
+            self.add(self.before_write.pop(0))
+        request = prepare(self.requests)
+        self.add(request)
+        return request
+
+    def add(self, request):
         self.written.append(request)
         self.requests.add(request)
 
@@ -96,7 +106,9 @@ def fleet(monkeypatch):
     fleet = Fleet()
     monkeypatch.setattr(command, "FleetReader", lambda _config: fleet)
     monkeypatch.setattr(command, "require_command", fleet.require)
-    monkeypatch.setattr(command, "read_requests", lambda *_, **__: fleet.requests)
+    monkeypatch.setattr(
+        command, "read_requests", lambda *_, **__: TableRequests(fleet.requests.all)
+    )
     monkeypatch.setattr(command, "write_request", fleet.write)
     visible = frozenset({"bank.Users", "bank.Old", "bank.Old__backfill", "bank-progress"})
     monkeypatch.setattr(command, "list_topics", lambda *_: visible)
@@ -195,14 +207,28 @@ def test_a_run_that_another_command_has_replaced_is_refused(fleet, checked):
 
     def replace_it():
         other = {"where": "Id > 9", "by": "bob", "start_us": fleet.written[-1].start_us + 1}
-        fleet.write("", replace(fleet.written[-1], **other))
+        fleet.add(replace(fleet.written[-1], **other))
         fleet.announce(1)
         fleet.tokens["b"] = fleet.written[-1].start_us
 
     fleet.on_wait = [replace_it]
-    with pytest.raises(ConfigError, match=r"another backfill of the table Users .* \(run 1, bob\)"):
+    text = r"changed the backfill of the table Users meanwhile \(run 1, running, bob\)"
+    with pytest.raises(ConfigError, match=text):
         start(where="Id > 7")
     assert [one.where for one in fleet.written] == ["Id > 7", "Id > 9"]
+
+
+@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.CANCELLED])
+def test_a_run_that_was_ended_before_it_was_taken_up_is_not_asked_for_again(fleet, state):
+    def end_it():
+        change_backfill(CONFIG, "Users", state, by="bob")
+        fleet.tokens["b"] = fleet.written[0].start_us
+
+    fleet.on_wait = [end_it]
+    text = rf"changed the backfill of the table Users meanwhile \(run 1, {state}, bob\)"
+    with pytest.raises(ConfigError, match=text):
+        start()
+    assert [(one.run, one.state) for one in fleet.written] == [(1, RunState.RUNNING), (1, state)]
 
 
 def test_a_later_run_is_later_than_every_chunk_so_far(fleet):
@@ -304,6 +330,43 @@ def test_a_run_is_changed(fleet, state):
 
     assert fleet.written[1] == replace(fleet.written[0], state=state, by="bob")
     assert report.state == state.value
+
+
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "running"])
+def test_a_run_goes_on_with_another_share(fleet, is_stopped):
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start()
+    if is_stopped:
+        change_backfill(CONFIG, "Users", RunState.STOPPED)
+    change_backfill(CONFIG, "Users", RunState.RUNNING, share=80, by="bob")
+    change_backfill(CONFIG, "Users", RunState.STOPPED)
+
+    shares = [(one.state, one.share) for one in fleet.written]
+    assert shares[-2:] == [(RunState.RUNNING, 80), (RunState.STOPPED, 80)]
+    assert {one.share for one in fleet.written[:-2]} == {30}
+
+
+@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.RUNNING, RunState.CANCELLED])
+def test_a_newer_run_of_another_command_is_not_overwritten(fleet, state):
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start()
+    other = replace(fleet.written[0], run=2, by="bob")
+    fleet.before_write = [other]
+    text = r"changed the backfill of the table Users meanwhile \(run 2, running, bob\)"
+    with pytest.raises(ConfigError, match=text):
+        change_backfill(CONFIG, "Users", state)
+    assert fleet.written[1:] == [other]
+
+
+def test_two_commands_do_not_start_runs_of_one_table_or_of_one_number(fleet):
+    of_old, of_users = (TableRequest(name, 7, "b", NOW_US) for name in ("Old", "Users"))
+    fleet.before_write = [of_old]
+    fleet.on_wait = [lambda: fleet.announce(8, ends=True)]
+    assert start().run == 8
+    fleet.before_write = [replace(of_users, run=9)]
+    with pytest.raises(ConfigError, match=r"meanwhile \(run 9"):
+        start()
+    assert [one.run for one in fleet.written] == [7, 8, 9]
 
 
 def test_nothing_is_asked_of_a_stream_whose_state_does_not_permit_it(fleet):

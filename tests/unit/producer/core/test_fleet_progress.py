@@ -7,6 +7,7 @@ import pytest
 from tidegate.lineage.errors import ProtocolError
 from tidegate.producer.core.events import FleetRead
 from tidegate.producer.core.fleet_progress import FleetProgress
+from tidegate.producer.errors import ProgressLost
 from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
 
 NOW_US = 10**12
@@ -146,3 +147,10 @@ def test_what_is_awaited_is_reported_once_it_is_published():
     # Nothing was read, and it is answered at once.
     assert progress.report() == FleetRead({}, is_current=False, published=(("a", 35),))
     assert progress.report() is None
+
+
+def test_reading_a_slot_backwards_is_an_error(progress):
+    with pytest.raises(ProgressLost, match=r"moved backwards \(slot=1, was=2, now=0\)"):
+        progress.add(1, 0, beat(1, 2, 99))
+
+    assert progress.reached(1) == 2

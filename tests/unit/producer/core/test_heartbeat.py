@@ -158,7 +158,7 @@ def test_a_reader_of_the_chain_knows_what_the_owner_knows(actions, limits):
 
 
 def test_a_heartbeat_costs_in_proportion_to_what_moved():
-    """The formula of `docs/protocol.md`, 5.4: k of n tokens take at most 200 k + 4,096 bytes."""
+    """The formula of `docs/operations.md`: k of n tokens take at most 200 k + 4,096 bytes."""
     for count, moving in ((10, 3), (1_000, 10), (3_000, 100)):
         bench = Bench(HeartbeatLimits(chain_length_max=10_000, chain_entries_min=100_000))
         tokens = [str(number).zfill(TOKEN_BYTES) for number in range(count)]
@@ -173,6 +173,34 @@ def test_a_heartbeat_costs_in_proportion_to_what_moved():
         assert len(heartbeat.body.moved) == moving
         data = encode_record(ProgressRecord("e", "w", heartbeat.body))
         assert len(data) <= 200 * moving + 4_096 - TOKEN_BYTES
+
+
+@pytest.mark.parametrize(("count", "moving"), [(10, 1), (100, 10), (100, 100)])
+def test_over_a_chain_heartbeats_with_its_snapshot_cost_in_proportion_to_what_moved(count, moving):
+    """The snapshot alone may cost more: of these tokens about 200 bytes for each, moved or not."""
+    bench = Bench()
+    tokens = [str(number).zfill(TOKEN_BYTES) for number in range(count)]
+    for token in tokens:
+        bench.announce(token)
+    bench.commit()
+    chains = []
+    while len(chains) < 4:
+        for token in tokens[:moving]:
+            bench.change(token)
+        body = bench.commit({("t", 0): bench.now_us}).body
+        size = TOKEN_BYTES + len(encode_record(ProgressRecord("e", "w", body)))
+        if isinstance(body, SlotProgress):
+            chains.append([])
+        elif chains:
+            assert size <= 200 * moving + 4_096
+        if chains:
+            chains[-1].append(size)
+
+    whole = chains[:-1]
+    for sizes in whole:
+        assert sum(sizes) <= (200 * moving + 4_096) * len(sizes)
+    is_beyond = [sizes[0] > 200 * moving + 4_096 for sizes in whole]
+    assert is_beyond == [(count, moving) != (10, 1)] * len(whole)
 
 
 def test_a_chain_ends_when_its_changes_outweigh_the_snapshot():

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.unit.producer.core.conftest import SLOTS, START_US
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.driver.command_sender import send_commands
+from tidegate.producer.errors import ProgressLost
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.schemas.progress import (
     ControlState,
@@ -70,6 +73,38 @@ class TestRecords:
         assert not commands.is_drained
         commands.handle(read(drain("w1"), is_at_end=False))
         assert commands.is_drained
+
+
+class TestReadAgain:
+    """A part of the slot that is read a second time changes nothing, and stops the worker."""
+
+    def test_an_older_control_does_not_hold_again(self):
+        commands = OperatorCommands("w1")
+        commands.open("e")
+        commands.handle(read(control(1, PAUSED), control(2, RUNNING)))
+        commands.handle(read(control(1, PAUSED)))
+        assert (commands.may_read, commands.paused_by) == (True, None)
+
+    def test_reading_backwards_is_an_error(self):
+        commands = OperatorCommands("w1")
+        commands.advance(replace(read(), begin=0, end=7))
+        commands.advance(replace(read(), begin=7, end=9))
+        with pytest.raises(ProgressLost, match=r"moved backwards \(slot=0, was=9, now=8\)"):
+            commands.advance(replace(read(), begin=8, end=12))
+
+    def test_a_drain_for_a_predecessor_is_not_obeyed_by_its_successor(self, bench, make_bench):
+        reading(bench, "a")
+        say(bench, drain("w2"), control(1, PAUSED), control(2, RUNNING))
+        other = make_bench(name="w2", has_read_commands=False)
+        other.own(*range(SLOTS))
+        other.read_root_slot()
+        assert not other.stopped
+        other.membership._root_position = 0
+        other.read_root_slot()
+        (stop,) = other.stopped
+        assert isinstance(stop.error, ProgressLost)
+        assert not stop.leaves_group
+        assert not other.worker.is_paused
 
 
 def say(bench, *records):

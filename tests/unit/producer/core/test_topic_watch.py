@@ -12,6 +12,7 @@ from tidegate.producer.core.topic_watch import TopicWatch
 from tidegate.producer.errors import ProgressLost, TopicsChangedError
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import DataTopic
+from tidegate.schemas.topics import slot_of
 
 PATIENCE_US = topic_watch._PATIENCE_US
 SLOTS = 4
@@ -111,19 +112,43 @@ class TestWorker:
 
     def test_a_topic_that_was_re_created_takes_no_commit(self, bench, log):
         bench.open_stream("a")
+        self._publishes_and_meets_a_new_topic(bench, log, token="a")
+
+    def test_a_slot_that_has_not_written_goes_by_what_others_of_the_worker_have(self, bench, log):
+        assert slot_of("a", SLOTS) != slot_of("b", SLOTS)
+        bench.open_stream("a", "b")
+        self._publishes_and_meets_a_new_topic(bench, log, token="b")
+
+    def _publishes_and_meets_a_new_topic(self, bench, log, *, token):
+        """Publish for `a`; then the topic is re-created, and a change of `token` comes."""
         for at_us in (10, 20):
             bench.returns("a", bench.change(START_US + at_us))
             bench.later()
         committed = bench.worker.counters.counts["committed"]
         log.broker.delete_topic(TOPIC)
         log.broker.create_topic(TOPIC, 1)
-        bench.returns("a", bench.change(START_US + 30))
+        bench.returns(token, bench.change(START_US + 30))
         bench.later()
 
         assert isinstance(bench.stopped[0].error, TopicsChangedError)
         assert bench.worker.counters.counts["committed"] == committed
         log.broker.settle()
         assert not log.data
+
+    def test_before_its_first_publication_a_worker_learns_it_from_the_description(self, bench, log):
+        """The limit: what is committed until then is in the new topic."""
+        bench.open_stream("a")
+        log.broker.delete_topic(TOPIC)
+        log.broker.create_topic(TOPIC, 1)
+        bench.returns("a", bench.change(START_US + 10))
+        bench.later()
+        assert (len(log.data), bench.stopped) == (1, [])
+        bench.give(on.TopicsObserved(self.PROGRESS_NOW, (on.TopicState(TOPIC, "new", 1),)))
+        assert isinstance(bench.stopped[0].error, TopicsChangedError)
+        bench.returns("a", bench.change(START_US + 20))
+        bench.later()
+
+        assert len(log.data) == 1
 
     def test_a_progress_topic_that_was_re_created_takes_no_commit(self, bench, log):
         bench.open_stream("a")
@@ -156,6 +181,13 @@ class TestWorker:
         assert isinstance(stop.error, ConfigError)
         assert "access to group bank-fleet: not authorized" in str(stop.error)
         assert stop.error.exit_code == 2
+
+    def test_a_slot_of_the_fleet_that_lost_records_ends_it(self, bench):
+        bench.open_stream("a")
+        lost = ProgressLost("the offset that a slot is read from is not in its log", slot=3)
+        bench.give(on.ProgressReadLost(lost))
+
+        assert [stop.error for stop in bench.stopped] == [lost]
 
     def test_an_interruption_changes_nothing(self, bench):
         bench.open_stream("a")

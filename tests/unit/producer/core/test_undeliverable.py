@@ -62,14 +62,66 @@ def test_other_aborts_between_the_attempts_do_not_start_the_count_again(records)
     assert records.refused(FAILURE).stops
 
 
-def test_only_a_commit_of_the_slot_starts_the_count_again(records):
-    records.refused(FAILURE)
-    records.refused(FAILURE)
-    records.delivered({4})
-    assert records.refused(FAILURE).stops
+ACCOUNTS, OTHERS = {"bank.accounts"}, {"bank.transfers"}
 
-    records.delivered({3, 4})
-    assert not records.refused(FAILURE).stops
+
+@pytest.mark.parametrize("fault", [DeliveryFault.DENIED, DeliveryFault.INVALID])
+def test_a_fault_of_a_topic_is_counted_over_all_slots(records, fault):
+    """One denied topic, blamed on one slot after the other."""
+    verdicts = [records.refused(replace(FAILURE, fault=fault, slot=slot)) for slot in range(16)]
+
+    assert [bool(verdict.stops) for verdict in verdicts[:3]] == [False, False, True]
+
+
+@pytest.mark.parametrize("fault", [DeliveryFault.DENIED, DeliveryFault.INVALID])
+def test_only_what_the_topic_takes_starts_its_count_again(records, fault):
+    failure = replace(FAILURE, fault=fault)
+    for _ in range(2):
+        records.refused(failure)
+    records.delivered({3: OTHERS, 4: set()})
+    assert records.refused(failure).stops
+
+    records.delivered({4: ACCOUNTS})
+    assert not records.is_counting
+    assert not records.refused(failure).stops
+
+
+def test_a_record_that_is_too_large_has_three_attempts_whatever_is_committed_between(records):
+    verdicts = []
+    for _ in range(3):
+        verdicts.append(records.refused(FAILURE))
+        records.delivered({3: ACCOUNTS})
+
+    assert [bool(verdict.stops) for verdict in verdicts] == [False, False, True]
+
+
+def test_sizes_in_a_slot_are_counted_until_the_topic_takes_something_of_it(records):
+    """Each attempt may name another record, the largest by then."""
+    others = [replace(FAILURE, commit_timestamp_us=at) for at in range(7)]
+    records.refused(others[0])
+    records.refused(others[1])
+    records.delivered({4: ACCOUNTS, 3: OTHERS})
+    assert records.refused(others[2]).stops
+    records.delivered({3: ACCOUNTS})
+    assert not records.refused(others[3]).stops
+
+
+def test_each_commit_writes_to_the_progress_topic(records):
+    denied = replace(FAILURE, fault=DeliveryFault.DENIED, commit_timestamp_us=None)
+    large = replace(FAILURE, commit_timestamp_us=None)
+    for failure in (denied, large):
+        for _ in range(2):
+            records.refused(failure)
+    records.delivered({3: set()})
+
+    assert not records.is_counting
+
+
+def test_the_records_that_are_counted_are_bounded(records):
+    for at in range(3_000):
+        records.refused(replace(FAILURE, slot=at, commit_timestamp_us=at))
+
+    assert len(records._too_large) == 1_000
 
 
 def test_what_a_progress_record_has_not_is_left_out(records):
@@ -92,17 +144,17 @@ def test_a_slot_is_not_read_again_twice_for_one_change(records):
     """What is committed in between shows nothing about it."""
     for _ in range(2):
         records.refused(FAILURE)
-    records.delivered({3})
-    verdicts = [records.refused(FAILURE) for _ in range(3)]
+    records.delivered({3: ACCOUNTS})
+    verdict = records.refused(FAILURE)
 
-    assert not any(verdict.slots_to_read_again for verdict in verdicts)
-    assert verdicts[-1].stops
+    assert not verdict.slots_to_read_again
+    assert verdict.stops
 
 
 def test_another_change_of_the_slot_has_its_own_chance(records):
     for _ in range(2):
         records.refused(FAILURE)
-    records.delivered({3})
+    records.delivered({3: ACCOUNTS})
     other = replace(FAILURE, commit_timestamp_us=6_000_000)
 
     assert [records.refused(other).slots_to_read_again for _ in range(2)] == [(), (3,)]

@@ -15,7 +15,7 @@ KINDS = [
 
 
 def test_there_are_classes():
-    assert len(KINDS) == 12
+    assert len(KINDS) == 13
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

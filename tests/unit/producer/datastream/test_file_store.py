@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+import shutil
 import sys
 import time
 from datetime import UTC, datetime
@@ -253,6 +254,39 @@ def test_a_location_that_is_gone_is_not_an_empty_one(place):
         with pytest.raises(LocationGone, match=r"^source\.location: .* is gone") as raised:
             place.store.files_below(folder)
         assert raised.value.retriable
+
+
+def walked(monkeypatch, act):
+    """Have something done before the second folder of a walk is opened."""
+    real, opened = os.scandir, []
+
+    def scandir(place):
+        opened.append(str(place))
+        if len(opened) == 2:
+            act(opened[1])
+        return real(place)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
+def test_a_folder_that_is_removed_while_it_is_listed_hides_no_other_one(tmp_path, monkeypatch):
+    for name in "abc":
+        (tmp_path / "hour" / name).mkdir(parents=True)
+        (tmp_path / "hour" / name / "1.avro").write_bytes(b"x")
+    walked(monkeypatch, shutil.rmtree)
+    store = LocalStore(location=str(tmp_path), setting="source.location")
+    assert len(store.files_below(f"{tmp_path}/hour")) == 2
+
+
+def test_a_location_that_goes_while_it_is_listed_is_gone(tmp_path, monkeypatch):
+    location = tmp_path / "disk"
+    for name in "ab":
+        (location / "hour" / name).mkdir(parents=True)
+        (location / "hour" / name / "1.avro").write_bytes(b"x")
+    walked(monkeypatch, lambda _: location.rename(tmp_path / "unmounted"))
+    store = LocalStore(location=str(location), setting="source.location")
+    with pytest.raises(LocationGone, match=r"^source\.location: .* is gone"):
+        store.files_below(f"{location}/hour")
 
 
 def test_a_location_without_access_is_named_with_what_to_grant(place):

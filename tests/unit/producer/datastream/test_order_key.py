@@ -50,6 +50,18 @@ def test_mysql_by_number_of_the_log_and_position_whatever_the_time(left, right, 
     assert_same_order(left, right, keys)
 
 
+@given(FILES, UINT64)
+def test_mysql_at_one_position_first_what_leaves_a_key(number, position):
+    """`UPDATE … SET id = id + 1`: its events may be in several files, in any order."""
+    place = {"log_file": f"mysql-bin.{number:06d}", "log_position": position}
+    leaves = key("mysql", change_type="UPDATE-DELETE", **place)
+    comes = key("mysql", change_type="UPDATE-INSERT", **place)
+    assert leaves < comes
+    assert {key("mysql", change_type=one, **place) for one in ("INSERT", "DELETE")} == {comes}
+    before = key("mysql", **{**place, "log_position": position - 1}) if position else b""
+    assert before < leaves
+
+
 @given(st.tuples(UINT64, UINT64, UINT64, UINT64), st.tuples(UINT64, UINT64, UINT64, UINT64), TIMES)
 def test_oracle_by_record_set_and_sequence_whatever_scn_and_time(left, right, at):
     keys = [
@@ -134,7 +146,7 @@ def test_a_supplementation_sorts_as_a_change_or_is_refused():
 
 def test_the_bytes_are_those_of_the_description():
     assert key("mysql", log_file="b.000014", log_position=3).hex() == (
-        "01" + "000000000000000e" + "0000000000000003"
+        "01" + "000000000000000e" + "0000000000000003" + "01"
     )
     assert key("sqlserver", at=1, lsn="25:728:3").hex() == (
         "01" + "8000000000000001" + "00000025" + "00000728" + "0003"

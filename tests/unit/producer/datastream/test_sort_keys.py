@@ -103,6 +103,49 @@ def test_a_part_of_another_type_is_refused(source, place, other):
         check(source, wrong, fields)
 
 
+def test_those_of_a_row_read_after_a_rollback_are_compared():
+    keys, fields = KEYS["oracle"]
+    method = "oracle-supplementation"
+    metadata, found = check("oracle", keys, fields, method=method)
+    assert found is metadata
+    _, found = check("oracle", keys, {}, method=method)
+    assert (found.rs_id, found.ssn) == (fields["rs_id"], fields["ssn"])
+    with pytest.raises(SortKeyMismatch, match="different values"):
+        check("oracle", [*keys[:3], 68], fields, method=method)
+
+
+@pytest.mark.parametrize(
+    "keys", [[AT_MS, 0, "", 0], [0, 0, "", 0], [AT_MS, 0, 0, 0], [AT_MS, 15869116216871, "", 0]]
+)
+def test_a_row_read_after_a_rollback_may_have_the_placeholders_of_a_backfill(keys):
+    """They give no place: they neither contradict one that the metadata have, nor are one."""
+    _, fields = KEYS["oracle"]
+    for known in (fields, {**fields, "ssn": None}):
+        metadata, found = check("oracle", keys, known, method="oracle-supplementation")
+        assert found is metadata
+    with pytest.raises(SortKeyMismatch):
+        check("oracle", keys, fields)
+
+
+def test_the_first_statement_of_a_record_set_is_no_placeholder():
+    (_, scn, rs_id, _), fields = KEYS["oracle"]
+    keys, method = [AT_MS, scn, rs_id, 0], "oracle-supplementation"
+    _, found = check("oracle", keys, {"rs_id": rs_id}, method=method)
+    assert found.ssn == 0
+    with pytest.raises(SortKeyMismatch, match="different values of ssn"):
+        check("oracle", keys, fields, method=method)
+
+
+def test_a_row_read_after_a_rollback_has_the_parts_and_the_time_of_a_change():
+    method = "oracle-supplementation"
+    with pytest.raises(SortKeyMismatch, match="parts"):
+        check("oracle", [AT_MS, 0, ""], {}, method=method)
+    with pytest.raises(SortKeyMismatch, match="do not begin with source_timestamp"):
+        check("oracle", [AT_MS + 1, 0, "", 0], {}, method=method)
+    with pytest.raises(SortKeyMismatch, match="different values of scn"):
+        check("oracle", [AT_MS, 1, "", 0], {"scn": 2}, method=method)
+
+
 def test_one_place_may_be_written_in_two_ways():
     check("postgresql", [AT_MS, "16/cb002db0"], {"lsn": "16/CB002DB0"})
     place, fields = KEYS["spanner"]

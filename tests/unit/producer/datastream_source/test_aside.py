@@ -3,14 +3,16 @@
 import json
 
 from tidegate.producer.core.parked_keys import ParkedKeys
-from tidegate.producer.datastream.errors import InvalidEvent
+from tidegate.producer.datastream.errors import FileCutShort, InvalidEvent
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source.aside import (
     copied_event,
     dead_letter,
     refused_event,
+    refused_file,
     set_aside,
 )
+from tidegate.producer.datastream_source.event_records import file_and_record
 from tidegate.producer.datastream_source.found_file import found_file
 from tidegate.producer.messages import FORM_EVENT
 from tidegate.schemas.errors import SchemaError
@@ -35,6 +37,16 @@ def test_a_refused_event_is_a_dead_letter_with_file_record_and_error():
     assert (content["file"], content["record"]) == (FILE.path, 5)
     assert "the value is wrong" in content["error"]
     assert letter.error == content["error"]
+
+
+def test_a_refused_file_has_a_place_beside_its_records():
+    error = FileCutShort.at(Position(FILE.path, 4), "the file ends in the middle of a line")
+    record = refused_file(error, FILE, 5, earliest_us=70, turn=2)
+    assert file_and_record(record.server_transaction_id) == (FILE.name, 5)
+    found = set_aside(record, file=FILE.name, number=5, token="t")
+    assert (found.server_transaction_id, found.record_sequence) == (f"{FILE.name}!", "5/2")
+    (letter,) = found.parked
+    assert letter.key == f"{FILE.name}-00000005".encode()
 
 
 def test_a_long_error_and_a_long_path_are_cut():

@@ -9,7 +9,15 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from tests.datastream_files import SOURCES, avro_bytes, history, json_bytes, schema_of
+from tests.datastream_files import (
+    SOURCES,
+    avro_bytes,
+    history,
+    json_bytes,
+    of_one_schema,
+    schema_of,
+)
+from tests.datastream_table import drawn_table
 from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
 from tidegate.producer.datastream.event import parse_event
 from tidegate.producer.datastream.event_file import EventFile
@@ -71,14 +79,37 @@ def test_an_insert_replaces_the_row_and_a_deletion_names_it(source):
         assert record.mod_type == ("DELETE" if is_deleted else "INSERT")
         (mod,) = record.mods
         assert mod.keys == {"id": event["payload"]["id"]}
-        row = mod.old_values if is_deleted else mod.new_values
+        row, other = mod.new_values, mod.old_values
+        if is_deleted:
+            row, other = other, row
+        assert other == {}  # an update has no previous values
+        assert {name for name in row if not name.startswith("_datastream")} == {
+            "note", "at", "price",
+        }  # fmt: skip
         assert row["note"] == event["payload"]["note"]
+        assert Decimal(row["price"]) * 100 == int.from_bytes(event["payload"]["price"], "big")
         assert row["_datastream_uuid"] == event["uuid"]
         assert row["_datastream_change_type"] == event["source_metadata"]["change_type"]
-        assert not (mod.new_values and mod.old_values)
         assert values_of(record)["price"] == (100 * 10**7 + events.index(event) * 10**7).to_bytes(
             5, "big"
         ).lstrip(b"\0")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_record_has_every_column_of_the_row(source, seed):
+    table = drawn_table(source, random.Random(seed), changes=20, rows=3)
+    for some in of_one_schema([*table.backfill, *table.changes]):
+        for write in (avro_bytes, lambda _source, events: json_bytes(events)):
+            for event, record in zip(some, records_of(write(source, some)), strict=True):
+                (mod,) = record.mods
+                row = {**mod.keys, **mod.new_values, **mod.old_values}
+                nulls = {name for name, value in event["payload"].items() if value is None}
+                shown = {name for name in row if not name.startswith("_datastream")}
+                # In JSON a null has no type; an INSERT replaces the row, so it is null then too.
+                assert shown | nulls == set(event["payload"])
+                assert {name for name in shown if row[name] is None} <= nulls
+                assert {one.name for one in record.columns} == set(row)
 
 
 @pytest.mark.parametrize("source", SOURCES)

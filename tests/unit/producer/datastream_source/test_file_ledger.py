@@ -50,8 +50,51 @@ def test_files_of_the_position_are_read_in_the_order_of_their_turns():
     one = ledger({late.name: "3/1", early.name: "1/2"})
     one.add([early, late])
     assert one.next_file() == late
-    assert one.add_record(late, 4) == 1
     assert one.add_record(file(FIRST + 6), 1) == 3
+
+
+def test_a_file_has_a_turn_for_each_part_that_others_were_read_before():
+    one, grows, other = ledger({file(FIRST).name: "3/1"}), file(FIRST), file(FIRST + 1)
+    assert [one.add_record(grows, record) for record in (4, 5)] == [1, 1]
+    assert one.add_record(other, 1) == 2
+    assert [one.add_record(grows, record) for record in (6, 7)] == [3, 3]
+    assert one.refuse_from(grows, 8) == 3
+    assert one.refuse_from(other, 2) == 4
+
+
+def test_parts_of_files_are_read_again_in_the_order_of_their_turns():
+    grows, other = file(FIRST), file(FIRST + 1)
+    one = ledger({grows.name: "2/1,5/3,6/4", f"{grows.name}!": "7/6", other.name: "9/2,12/5"})
+    one.add([other, grows])
+    read_again = []
+    while one.is_unseen(found := one.next_file()):
+        read_again.append((found, one.through(found)))
+        one.seen(found)
+    assert read_again == [(grows, 2), (other, 9), (grows, 5), (grows, 6), (other, 12)]
+    assert (one.published(grows), one.published(other)) == (6, 12)
+    assert one.through(grows) is None
+    assert one.add_record(grows, 7) == 6  # the refusal had the last turn
+    assert one.add_record(other, 13) == 7
+
+
+def test_of_a_file_that_ends_before_its_published_records_no_part_is_left():
+    shorter, other = file(FIRST), file(FIRST + 1)
+    one = ledger({shorter.name: "2/1,5/3", other.name: "9/2"})
+    one.add([shorter, other])
+    assert one.next_file() == shorter
+    one.complete(shorter, records=1)
+    assert one.next_file() == other
+    one.seen(other)
+    assert not one.is_unseen(shorter)
+    assert one.next_file() == other
+
+
+def test_an_event_is_taken_once():
+    one, found = ledger(), file(FIRST)
+    assert [record for record in (1, 2, 1, 2, 3) if one.meet(found, record)] == [1, 2, 3]
+    read(one, found, records=3)
+    one.close((FIRST + 12) * US_PER_MINUTE)
+    assert one.meet(found, 1)
 
 
 def test_a_minute_is_closed_after_its_time_and_a_tolerance_for_clocks():
@@ -108,6 +151,21 @@ def test_a_late_file_stays_in_the_position_as_long_as_late_files_are_looked_for(
     closed = one.close((FIRST + 200) * US_PER_MINUTE)
     assert closed.files == (late.name,)
     assert one.add([late]) == []
+
+
+def test_a_refusal_is_kept_beside_the_records_and_leaves_the_position_with_them():
+    cut, empty = file(FIRST + 2), file(FIRST + 3)
+    one = ledger({cut.name: "3/1", f"{cut.name}!": "4/1", f"{empty.name}!": "1/2"})
+    one.add([cut, empty])
+    assert (one.published(cut), one.refused_from(cut)) == (3, 4)
+    assert (one.published(empty), one.refused_from(empty)) == (0, 1)
+    assert one.refuse_from(file(FIRST + 4), 1) == 3
+    for found in (cut, empty):
+        one.complete(found, records=0)
+    closed = one.close((FIRST + 30) * US_PER_MINUTE)
+    gone = {cut.name, f"{cut.name}!", empty.name, f"{empty.name}!"}
+    assert gone <= set(closed.files)
+    assert one.refused_from(cut) == 0
 
 
 def test_a_file_that_is_gone_leaves_the_position_with_its_minute():

@@ -7,9 +7,13 @@ import pytest
 from tests.datastream_folder import MemoryFiles, minute_folder
 from tidegate.producer.datastream.errors import MisplacedFile
 from tidegate.producer.datastream.file_store import LocalStore
-from tidegate.producer.datastream_source.listing import files_from
+from tidegate.producer.datastream_source import listing
 
 MINUTE = 28_487_519
+
+
+def files_from(*place, **minutes):
+    return [file for found in listing.files_from(*place, **minutes) for file in found]
 
 
 def store_of(minutes):
@@ -31,6 +35,17 @@ def test_a_short_span_costs_a_listing_for_each_hour():
     store = store_of(range(MINUTE - 3_000, MINUTE + 5))
     files_from(store, "r/o", from_minute=MINUTE - 10, now_minute=MINUTE)
     assert len(store.listed) <= 3
+
+
+def test_a_listing_comes_in_parts_of_one_folder():
+    store = store_of(range(MINUTE - 60 * 24 * 40, MINUTE, 60))
+    looked, entries = [], store.entries
+    store.entries = lambda folder: looked.append(folder) or entries(folder)
+    first = MINUTE - 60 * 24 * 40
+    parts = listing.files_from(store, "r/o", from_minute=first, now_minute=MINUTE)
+    for number, _ in enumerate(parts, 1):
+        assert len(looked) + len(store.listed) == number
+    assert len(store.listed) == 24 * 40
 
 
 def test_other_files_are_passed_over():

@@ -3,14 +3,17 @@
 import random
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.datastream_files import avro_bytes, history, write_stream
-from tests.datastream_folder import minute_folder
+from tests.datastream_folder import MemoryFiles, minute_folder
 from tests.datastream_model import ObjectModel
-from tidegate.producer.datastream.errors import UnknownReadMethod
+from tidegate.producer.core.query_failure import Consequence, consequence_of
+from tidegate.producer.datastream.errors import FileDenied, UnknownReadMethod
 from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream.store_errors import LocationGone
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
@@ -19,6 +22,7 @@ from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.records import DataChangeRecord, HeartbeatRecord
+from tidegate.schemas.errors import ConfigError, UnreachableError
 
 FIRST = datetime.now(UTC) - timedelta(minutes=5)
 
@@ -191,6 +195,130 @@ def test_what_was_met_is_counted_and_logged(place):
     ]
     reader.model.die()
     assert figures.progress() is None
+
+
+class SlowFiles(MemoryFiles):
+    """Files in a bucket that takes its time for each folder, and may fail at one."""
+
+    clock = None
+    fails_at = None
+
+    def entries(self, folder):
+        self.clock.now_us += 300_000
+        return super().entries(folder)
+
+    def files_below(self, folder):
+        self.clock.now_us += 300_000
+        if len(self.listed) == self.fails_at:
+            raise UnreachableError("the bucket does not answer")
+        return super().files_below(folder)
+
+
+def slow_history(hours=400):
+    """Return the reading of a slow bucket with a file in each hour, and the uuids of its events."""
+    files, first = SlowFiles(), 28_000_000
+    one = ObjectModel(now_us=(first + 60 * hours) * US_PER_MINUTE, files=files)
+    files.clock = one.clock
+    events = history("mysql", random.Random(1), hours)
+    for number, event in enumerate(events):
+        path = f"root/shop_orders/{minute_folder(first + 60 * number)}/a.avro"
+        files.put(path, avro_bytes("mysql", [event]), modified_us=0)
+    return one, [event["uuid"] for event in events]
+
+
+def test_a_long_listing_is_never_silent_for_long():
+    one, uuids = slow_history()
+    began_us, longest_us = one.clock.now_us, 0
+    while not one.query or one.query._reading.progress is None:
+        before_us = one.clock.now_us
+        one.step()
+        longest_us = max(longest_us, one.clock.now_us - before_us)
+    assert one.clock.now_us - began_us > 120_000_000
+    assert longest_us <= 1_500_000
+    one.run()
+    found = [message.value.mods[0] for message, _ in one.published]
+    assert [{**mod.new_values, **mod.old_values}["_datastream_uuid"] for mod in found] == uuids
+
+
+def test_a_listing_that_fails_halfway_is_not_taken_for_a_whole_one():
+    one, uuids = slow_history(hours=50)
+    one.files.fails_at = 30
+    with pytest.raises(UnreachableError):
+        one.run()
+    one.files.fails_at = None
+    one.run()  # the same query: it lists again
+    assert len(one.published) == len(uuids)
+
+
+class DenyingFiles(MemoryFiles):
+    """Files of which one may not be opened, or not be read; `denies` may be a folder."""
+
+    denies = ""
+    opens = False
+
+    def files_below(self, folder):
+        if folder == self.denies:
+            raise ConfigError(f"source.location: {folder} may not be read")
+        return super().files_below(folder)
+
+    def open(self, path):
+        if self.denies and path.startswith(self.denies):
+            denied = ConfigError(f"source.location: {path} may not be read")
+            if not self.opens:
+                raise denied
+            return SimpleNamespace(read=Mock(side_effect=denied), close=Mock())
+        return super().open(path)
+
+
+def denying_model(**more):
+    """Return a reading of two files, their folder, and the uuids of their events."""
+    minute, events = 28_000_000, history("mysql", random.Random(1), 6)
+    one = ObjectModel(now_us=(minute + 2) * US_PER_MINUTE, files=DenyingFiles(), **more)
+    folder = f"root/shop_orders/{minute_folder(minute)}"
+    for name, some in (("a.avro", events[:3]), ("b.avro", events[3:])):
+        data = avro_bytes("mysql", some)
+        one.files.put(f"{folder}/{name}", data, modified_us=(minute + 1) * US_PER_MINUTE)
+    return one, folder, [event["uuid"] for event in events]
+
+
+@pytest.mark.parametrize("opens", [False, True])
+@pytest.mark.parametrize("parks", [False, True])
+def test_a_file_that_may_not_be_read_stops_its_stream_partition_and_is_read_later(parks, opens):
+    one, folder, uuids = denying_model(parks=parks)
+    one.files.denies, one.files.opens = f"{folder}/a.avro", opens
+    one.run()  # it may still be written: with others first, then with the rights that it gets
+    assert len(one.published) == 3
+    one.clock.now_us += 20 * US_PER_MINUTE
+    with pytest.raises(FileDenied, match="may not be read") as raised:
+        one.run()
+    assert raised.value.fields["file"] == f"{folder}/a.avro"
+    consequence = consequence_of(raised.value, token=one.partition.child.token)
+    assert consequence is Consequence.STOP_STREAM_PARTITION
+    one.commit()
+    one.die()
+    one.files.denies = ""
+    one.run()
+    found = [message.value.mods[0] for message, _ in one.published]
+    rows = [{**mod.new_values, **mod.old_values}["_datastream_uuid"] for mod in found]
+    assert (sorted(rows), one.dead_letters) == (sorted(uuids), [])
+
+
+def test_a_published_file_that_may_not_be_read_any_more_is_not_passed_over():
+    one, folder, _ = denying_model()
+    one.run()
+    one.die()
+    one.files.denies = f"{folder}/b.avro"
+    with pytest.raises(FileDenied):
+        one.run()
+
+
+def test_a_location_that_may_not_be_read_stops_the_worker():
+    one, folder, _ = denying_model()
+    one.files.denies = folder
+    with pytest.raises(ConfigError) as raised:
+        one.run()
+    consequence = consequence_of(raised.value, token=one.partition.child.token)
+    assert consequence is Consequence.STOP_WORKER
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])

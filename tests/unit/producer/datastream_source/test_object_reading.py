@@ -1,5 +1,7 @@
 """The files of one object: published once, whatever arrives, dies and comes again."""
 
+import dataclasses
+import functools
 import gzip
 import random
 
@@ -9,6 +11,7 @@ from tests.datastream_files import SOURCES, avro_bytes, history, json_bytes
 from tests.datastream_folder import minute_folder
 from tests.datastream_model import ObjectModel
 from tests.datastream_worlds import judge, newest_rows, run_world, source_rows
+from tidegate.producer.core.file_position import CLOSED, SOURCE
 from tidegate.producer.datastream.errors import (
     DatastreamError,
     FileCutShort,
@@ -22,6 +25,9 @@ from tidegate.producer.datastream.errors import (
     WrongSchema,
 )
 from tidegate.producer.datastream_source import found_file as found_files
+from tidegate.producer.datastream_source import object_reading
+from tidegate.producer.datastream_source.event_records import time_and_turn
+from tidegate.producer.datastream_source.event_times import EventTimes
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
 from tidegate.producer.datastream_source.tokens import object_of
 from tidegate.schemas.topics import slot_of
@@ -55,6 +61,12 @@ def uuids(one):
     return found
 
 
+def of_another_log(some):
+    for event in some:
+        event["source_metadata"]["log_file"] = event["sort_keys"][1] = "replica-bin.000001"
+    return some
+
+
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("seed", range(6))
 def test_worlds(source, seed):
@@ -66,6 +78,12 @@ def test_the_newest_rows_are_the_sources_and_keys_are_in_its_order(source):
     world = run_world(100, source=source, late_files=False)
     assert judge(world) == []
     assert newest_rows(world) == source_rows(world)
+
+
+def test_rows_that_one_update_moves_to_keys_of_others_are_there_whatever_the_files():
+    world = run_world(13, source="mysql", late_files=False)
+    assert world.table.met["rows that follow each other"]
+    assert judge(world) == []
 
 
 def test_a_file_that_arrives_between_death_and_restart_is_published_once():
@@ -132,10 +150,11 @@ def test_a_closed_minutes_files_leave_the_position_and_are_not_read_again():
     put(one, 1, some[:3])
     put(one, 2, some[3:], minute=FIRST + 1)
     one.run()
-    assert len(one.committed.boundary) == 2
+    assert len(one.committed.boundary) == 2 + len({CLOSED, SOURCE})
     one.clock.now_us += 60 * US_PER_MINUTE
     one.run()
-    assert dict(one.committed.boundary) == {":closed": str(FIRST + 5 + 60 - 11)}
+    closed = str(FIRST + 5 + 60 - 11)
+    assert dict(one.committed.boundary) == {CLOSED: closed, SOURCE: "mysql/mysql-bin"}
     one.die()
     one.clock.now_us += 60 * US_PER_MINUTE
     one.run()
@@ -160,7 +179,30 @@ def test_a_late_file_is_published_once_and_counted():
     one.clock.now_us += 48 * 60 * US_PER_MINUTE
     one.run()
     assert one.files.opened.count(late) >= 1
-    assert all(name == ":closed" for name, _ in one.committed.boundary)
+    assert dict(one.committed.boundary).keys() == {CLOSED, SOURCE}
+
+
+def test_a_late_file_without_an_event_is_late_once():
+    one, some = model(now_us=(FIRST + 60) * US_PER_MINUTE), events(3)
+    put(one, 1, some)
+    one.run()
+    path = put(one, 2, [], after_us=30 * US_PER_MINUTE)
+    for _ in range(5):
+        one.clock.now_us += 15 * US_PER_MINUTE
+        one.run()
+    assert one.query._reading.counts["late_files"] == 1
+    assert one.files.opened.count(path) == 1
+
+
+def test_files_are_listed_though_the_wall_clock_is_set_back():
+    one, some = model(now_us=(FIRST + 60) * US_PER_MINUTE), events(6)
+    put(one, 1, some[:3], minute=FIRST + 59)
+    one.run()
+    one.clock.back_us = 10 * US_PER_MINUTE
+    put(one, 2, some[3:], minute=FIRST + 59)
+    one.clock.now_us += 10_000_000
+    one.run()
+    assert len(uuids(one)) == 6
 
 
 def test_a_file_that_was_read_in_time_and_written_late_is_not_taken_for_a_late_one():
@@ -208,6 +250,25 @@ def test_a_late_event_gets_the_earliest_time_that_is_open():
     assert one.query._reading.counts["late_events"] == 4
 
 
+def test_an_event_among_forgotten_ones_is_counted_and_named_by_its_record(monkeypatch):
+    monkeypatch.setattr(object_reading, "EventTimes", functools.partial(EventTimes, kept_max=4))
+    one, some = model(limits=SourceLimits(lateness_us=US_PER_MINUTE)), events(12)
+    for event in some:
+        event["source_timestamp"] = (FIRST + 5) * 60_000
+        event["sort_keys"][0] = event["source_timestamp"]
+    put(one, 1, some[2:11], minute=FIRST + 5)
+    put(one, 2, some[:2] + some[11:], minute=FIRST + 6)
+    one.run()
+    assert one.query._reading.counts["late_events"] == 2
+    late = {}
+    for message, _ in one.published:
+        record = message.value
+        (mod,) = record.mods
+        uuid = {**mod.new_values, **mod.old_values}["_datastream_uuid"]
+        late[uuid] = (FIRST + 5) * US_PER_MINUTE < time_and_turn(record.record_sequence)[0]
+    assert [late[event["uuid"]] for event in some] == [True] * 2 + [False] * 10
+
+
 def test_an_event_from_the_future_is_released_with_its_file():
     one, some = model(), events(1)
     some[0]["source_timestamp"] += 10**12
@@ -237,6 +298,52 @@ def test_a_file_that_is_being_written_is_read_on_once_it_is_whole():
 def test_worlds_in_which_files_are_there_in_part_or_written_twice(seed):
     world = run_world(seed, growing=True)
     assert (judge(world), world.model.dead_letters) == ([], [])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 134, 208])
+def test_release_times_grow_with_the_order_though_files_are_read_in_parts(seed):
+    world = run_world(seed, source="mysql", growing=True)
+    assert judge(world) == []
+
+
+def timed(number, *, at_ms, place):
+    (event,) = events(1)
+    event["uuid"] = f"00000000-0000-0000-0000-{number:012d}"
+    event["source_timestamp"] = event["sort_keys"][0] = FIRST * 60_000 + at_ms
+    event["source_metadata"]["log_position"] = event["sort_keys"][2] = place
+    return event
+
+
+def put_lines(one, number, some, *, cut=None):
+    path = f"{ROOT}/{minute_folder(FIRST)}/{number}.jsonl"
+    one.files.put(path, json_bytes(some)[:cut], modified_us=one.clock.now_us)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_file_that_was_read_in_parts_is_read_again_in_parts(dies):
+    # The second part of the first file came after the second file, whose later change has bound it.
+    first = [timed(1, at_ms=1_000, place=10), timed(2, at_ms=30_000, place=20)]
+    one = model(now_us=(FIRST + 2) * US_PER_MINUTE)
+    put_lines(one, 1, first, cut=-30)
+    put_lines(one, 2, [timed(3, at_ms=5_000, place=30)])
+    one.run()
+    one.clock.now_us += 20_000_000
+    put_lines(one, 1, first)
+    one.run()
+    files = [at for name, at in one.committed.boundary if not name.startswith(":")]
+    assert sorted(files) == ["1/1,2/3", "1/2"]
+    if dies:
+        one.die()
+    one.clock.now_us += 20_000_000
+    put_lines(one, 3, [timed(4, at_ms=6_000, place=25)])
+    one.run()
+    released = sorted(
+        (message.value.server_transaction_id, message.value.commit_timestamp_ns // 1_000)
+        for message, _ in one.published
+    )
+    assert [at_us - FIRST * US_PER_MINUTE for _, at_us in released] == [
+        1_000_000, 5_000_000, 5_000_000, 5_000_000
+    ]  # fmt: skip
 
 
 def test_a_file_that_has_grown_since_it_was_read_is_read_on():
@@ -348,6 +455,50 @@ def test_a_file_that_stays_cut_short_goes_aside_with_its_place_and_the_rest_flow
     assert len(one.dead_letters) == 1
 
 
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_file_that_was_refused_and_is_copied_again_is_read_whole(kept, dies):
+    some = events(6)
+    one = model(now_us=(FIRST + 11) * US_PER_MINUTE + 30_000_000)
+    data = json_bytes(some)
+    cut = sum(len(line) for line in data.splitlines(keepends=True)[:kept]) + 40
+    put(one, 1, some, data=data[:cut])
+    for _ in range(3):  # the refusal is published once
+        one.run()
+        if dies:
+            one.die()
+        one.clock.now_us += 10_000_000
+    assert [letter.reason for letter in one.dead_letters] == [FileCutShort.__name__]
+    put(one, 1, some, data=data, after_us=10 * US_PER_MINUTE + 50_000_000)
+    for _ in range(3):
+        one.run()
+        if dies:
+            one.die()
+        one.clock.now_us += 60 * US_PER_MINUTE
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in some]
+    assert len(one.dead_letters) == 1
+    one.clock.now_us += 48 * 60 * US_PER_MINUTE
+    one.run()
+    assert not [name for name, _ in one.committed.boundary if not name.startswith(":")]
+
+
+def test_a_file_that_is_refused_again_behind_more_records_is_named_again():
+    some = events(6)
+    one = model(now_us=(FIRST + 11) * US_PER_MINUTE + 30_000_000)
+    data = json_bytes(some)
+    put(one, 1, some, data=data[:40])
+    one.run()
+    whole = data.splitlines(keepends=True)
+    spoilt = b"".join(whole[:3]) + b"{\n" + b"".join(whole[3:])
+    put(one, 1, some, data=spoilt, after_us=10 * US_PER_MINUTE + 35_000_000)
+    one.clock.now_us += 10_000_000
+    one.run()
+    assert [letter.reason for letter in one.dead_letters] == ["FileCutShort", "FileDamaged"]
+    assert '"record": 4' in one.dead_letters[1].content.decode()
+    assert len(uuids(one)) == 3
+
+
 def spoiled(kind):
     some = events(3)
     bad = some[1]
@@ -402,6 +553,39 @@ def test_two_sources_in_one_object():
     one.run()
     assert len(uuids(one)) == 3
     assert {letter.reason for letter in one.dead_letters} == {MixedSources.__name__}
+
+
+def test_which_source_an_object_is_of_outlives_its_files():
+    for other in (events(3, "oracle"), of_another_log(events(3, seed=2))):
+        one = model()
+        put(one, 1, events(3))
+        one.run()
+        one.clock.now_us += 120 * US_PER_MINUTE
+        one.run()
+        assert set(dict(one.committed.boundary)) == {CLOSED, SOURCE}
+        one.die()
+        one.run()
+        source = "oracle" if "rs_id" in other[0]["source_metadata"] else "mysql"
+        put(one, 2, other, source=source, minute=FIRST + 124)
+        one.clock.now_us += US_PER_MINUTE
+        one.run()
+        assert len(uuids(one)) == 3
+        assert [letter.reason for letter in one.dead_letters] == [MixedSources.__name__] * 3
+
+
+def test_a_position_without_a_source_learns_it_from_its_files():
+    one = model()
+    put(one, 1, events(3))
+    one.run()
+    named = [(name, at) for name, at in one.committed.boundary if name != SOURCE]
+    one.committed = dataclasses.replace(one.committed, boundary=tuple(named))
+    one.die()
+    one.run()
+    assert dict(one.committed.boundary)[SOURCE] == "mysql/mysql-bin"
+    put(one, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
+    one.clock.now_us += US_PER_MINUTE
+    one.run()
+    assert len(uuids(one)) == 3
 
 
 def test_a_file_of_another_writer():

@@ -7,6 +7,7 @@ import pytest
 from tests.datastream_folder import MemoryFiles, minute_folder
 from tests.datastream_model import ModelClock
 from tidegate.producer.datastream.errors import MisplacedFile
+from tidegate.producer.datastream.file_store import Entry
 from tidegate.producer.datastream_source.objects_query import ObjectsQuery
 from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.producer.records import HeartbeatRecord, PartitionStartRecord
@@ -43,6 +44,17 @@ def test_each_folder_is_named_once_and_a_new_one_later():
     assert [one.tokens for one in found[:-1]] == [(object_token(7, "c"),)]
 
 
+def test_folders_are_listed_though_the_wall_clock_is_set_back():
+    store = store_of("a")
+    query = query_of(store)
+    query.step()
+    store.put(f"r/b/{minute_folder(MINUTE)}/a.avro", b"")
+    query.clock.now_us += 1_000_000
+    query.clock.back_us = 3_600_000_000
+    found, _ = query.step()
+    assert [one.tokens for one in found[:-1]] == [(object_token(7, "b"),)]
+
+
 def test_a_folder_may_have_any_name_of_which_a_token_can_be_made():
     names = ["a b", "naïve-日本", "day=1&x=%2F#?"]
     found, _ = query_of(store_of(*names)).step()
@@ -74,3 +86,18 @@ def test_a_location_with_one_object_is_that_object_and_an_empty_one_has_none():
     ]
     found, _ = query_of(MemoryFiles()).step()
     assert [type(one) for one in found] == [HeartbeatRecord]
+
+
+@pytest.mark.parametrize("there", [[], [Entry(".staging", "r/.staging", is_folder=True)]])
+def test_a_location_is_no_object_because_its_first_folder_comes_while_it_is_listed(there):
+    store = store_of("a")
+    listings = [there]
+    store.entries = lambda folder: (
+        listings.pop() if listings else MemoryFiles.entries(store, folder)
+    )
+    query = query_of(store)
+    found, _ = query.step()
+    assert [type(one) for one in found] == [HeartbeatRecord]
+    query.clock.now_us += 1_000_000
+    found, _ = query.step()
+    assert [one.tokens for one in found[:-1]] == [(object_token(7, "a"),)]

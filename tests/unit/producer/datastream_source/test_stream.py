@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.datastream_files import SOURCES, backfill, delivered, history, write_stream
+from tests.datastream_files import SOURCES, delivered, history, write_stream
+from tests.datastream_table import drawn_table
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream.file_store import LocalStore
@@ -143,7 +144,8 @@ def drain(worker):
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_folder_is_published_once_by_workers_that_follow_each_other(tmp_path, source):
     rng = random.Random(5)
-    events = delivered(history(source, rng, 40), backfill(source, rng, 4), rng)
+    table = drawn_table(source, rng, changes=40, rows=4)
+    events = delivered(table.changes, table.backfill, rng)
     fleet = Fleet(tmp_path, NAMES.data(TOPICS[source]))
     count = len({event["uuid"] for event in events})
     first = datetime.now(UTC) - timedelta(minutes=8)

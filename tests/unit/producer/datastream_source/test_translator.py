@@ -43,6 +43,12 @@ def test_the_place_is_the_file_and_its_record():
     assert EventTranslator(Inner(now=False), parks=True).translate_now(RECORD, token="t") is None
 
 
+def test_one_that_is_late_by_its_place_stands_at_its_release_time():
+    record = RECORD._replace(record_sequence=place_of(5_000, 2))
+    found = EventTranslator(Inner(), parks=False).translate(record, token="t")
+    assert found == PublishableRecord(9, FILE, "5/2", (MESSAGE,))
+
+
 @pytest.mark.parametrize(
     "error", [SchemaError("x"), IncompatibleChange("x"), MessageTooLarge("x", reason="y")]
 )

@@ -34,7 +34,7 @@ class Steps(WaitingQuery):
     def step(self):
         self.calls += 1
         if not self.steps:
-            return [], self.clock.wall_us() + 3_600_000_000
+            return [], self.clock.monotonic_us() + 3_600_000_000
         found = self.steps.pop(0)
         if found == "block":
             self.entered.set()
@@ -89,8 +89,10 @@ def test_an_error_comes_after_the_records_before_it(tasks):
 
 def test_a_cancelled_query_ends_and_releases_what_is_open(tasks):
     query = Steps(tasks, heartbeat_ms=3_600_000)
-    threading.Timer(0.05, query.cancel).start()
+    canceller = threading.Timer(0.05, query.cancel)
+    canceller.start()
     assert following(tasks, query) is None
+    canceller.join(30)  # the query ends before `cancel` has released what is open
     assert query.stopped >= 1
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap, is_expired
+from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap
 from tidegate.producer.errors import (
     EndedInGap,
     GapNotAccepted,
@@ -115,12 +115,6 @@ def test_a_bounded_stream_that_ends_inside_is_not_gone_on_with():
 def test_whatever_else_a_query_says_is_raised(error):
     with pytest.raises(type(error)):
         found(Stream(error=error))
-
-
-def test_only_an_expired_position_is_one():
-    assert is_expired(snapshot().stopped)
-    assert not is_expired(None)
-    assert not is_expired("no such token")
 
 
 def test_an_acceptance_ends_with_the_workers_error():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from structlog.testing import capture_logs
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
@@ -405,3 +406,15 @@ def test_a_table_that_is_found_after_the_end_is_dropped():
     made.add_table(DataTopic("t", "id", 1, 7))
 
     assert released == []
+
+
+def test_interruptions_are_logged_once_for_each_resource_until_reading_goes_on():
+    """Two clients that fail in turn must not fill the log."""
+    made, read = loop(ScriptedCore()), on.ProgressRead(0, 1, 7, ProgressRecord("e", "w", None))
+    first, second = (on.ReadInterrupted(name, "broker down") for name in ("slot 0", "all slots"))
+    with capture_logs() as lines:
+        for event in (first, second, first, second, read, first):
+            made._note_interruption(event)
+
+    named = [line["resource"] for line in lines if line["event"] == "reading interrupted"]
+    assert named == ["slot 0", "all slots", "slot 0"]

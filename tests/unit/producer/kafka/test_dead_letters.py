@@ -6,7 +6,11 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    KafkaError,
+)
 
 from tidegate.producer.kafka import dead_letters
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters, parked_change
@@ -19,10 +23,13 @@ FOLLOWER = CHANGE._replace(form=b"message", reason="KeyParked", error="")
 END = KafkaError(KafkaError._PARTITION_EOF)
 LOST = KafkaError(KafkaError._TRANSPORT)
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+NO_GROUP = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
 class Message:
-    def __init__(self, change=CHANGE, *, headers=None, error=None, number=0, offset=0):
+    def __init__(self, change=CHANGE, *, headers=None, error=None, number=0, offset=0, at_ms=None):
+        at = (TIMESTAMP_NOT_AVAILABLE, -1) if at_ms is None else (TIMESTAMP_CREATE_TIME, at_ms)
+        self.timestamp = lambda: at
         self.headers = lambda: change.headers if headers is None else headers
         self.key, self.value = (lambda: change.key), (lambda: change.value)
         self.topic, self.partition = (lambda: "p-dead-letter"), (lambda: number)
@@ -48,6 +55,9 @@ class Client:
             )
             for place in places
         }
+
+    def get_watermark_offsets(self, _place, timeout):
+        return 3, 9
 
     def assign(self, places):
         self.assigned = [(place.partition, place.offset) for place in places]
@@ -77,10 +87,11 @@ def letters_on(monkeypatch):
 
 
 def test_every_record_is_read_and_then_the_reader_is_closed(letters_on):
-    client = Client([4], [Message(CHANGE)], [], [Message(FOLLOWER, offset=1), at_end(4)])
+    client = Client([4], [Message(CHANGE)], [], [Message(FOLLOWER, offset=1, at_ms=5), at_end(4)])
 
-    assert list(letters_on(client).read()) == [(0, 0, CHANGE), None, (0, 1, FOLLOWER)]
-    assert client.assigned == [(0, 0)]
+    found = list(letters_on(client).read())
+    assert found == [(0, 0, CHANGE, None), None, (0, 1, FOLLOWER, 5_000)]
+    assert client.assigned == [(0, 3)]
     assert client.is_closed
 
 
@@ -111,6 +122,13 @@ def test_an_outage_is_waited_out_and_a_missing_right_is_not(letters_on):
     with pytest.raises(ConfigError, match="dead-letter"):
         list(letters_on(client).read())
     assert client.is_closed
+
+
+def test_no_right_to_a_group_is_needed(letters_on):
+    """The client asks for the coordinator of the group that it is named after."""
+    client = Client([1], [Message(error=NO_GROUP)], [Message(), at_end(1)])
+
+    assert [one.change for one in letters_on(client).read()] == [CHANGE]
 
 
 def test_reading_that_stands_still_is_given_up(letters_on, monkeypatch):

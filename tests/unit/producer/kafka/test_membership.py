@@ -14,6 +14,7 @@ from tidegate.producer.core.events import (
     FleetRead,
     GroupDescribed,
     ProgressRead,
+    ProgressReadLost,
     ReadInterrupted,
     RootSlotRead,
     SlotOutOfRange,
@@ -21,6 +22,7 @@ from tidegate.producer.core.events import (
     TopicsObserved,
     TopicState,
 )
+from tidegate.producer.errors import ProgressLost
 from tidegate.producer.kafka import membership as kafka_membership
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.schemas.errors import ProducerError, UnreachableError
@@ -543,6 +545,32 @@ class TestTables:
         member.start()
         assert member.poll(0.0) == [found]
         assert member.poll(0.0) == []
+
+    @pytest.mark.parametrize(
+        "found",
+        [
+            RootSlotRead((RECORD,), is_at_end=True),
+            ProgressReadLost(ProgressLost("it moved backwards", slot=0)),
+            AccessDenied("topic t", "not authorized"),
+            ReadInterrupted("slot 0 of topic t", "broker down"),
+        ],
+        ids=lambda found: type(found).__name__,
+    )
+    def test_what_was_read_beside_a_client_that_is_replaced_is_kept(
+        self, cluster, monkeypatch, listener, found
+    ):
+        monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
+        member = KafkaMembership(
+            bootstrap_servers="x", group="g", worker="w", topic="t",
+            session_timeout_ms=6_000, listener=listener, decoder=decoder(),
+            root_slot=SimpleNamespace(poll_records=lambda: found),
+        )  # fmt: skip
+        cluster.answers.append("")
+        member.start()
+        cluster.answers.append("")
+        member._consumer.messages = [failed(FENCED)]
+
+        assert member.poll(0.0) == [found]
 
     def test_the_fleet_is_followed_once_the_core_asks_for_it(self, cluster, monkeypatch, listener):
         monkeypatch.setattr(kafka_membership, "Consumer", Consumer)

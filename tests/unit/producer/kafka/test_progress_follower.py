@@ -9,7 +9,13 @@ from confluent_kafka import KafkaError
 
 from tests.unit.producer.kafka.test_root_slot import END, Consumer
 from tests.unit.producer.kafka.test_slot_ends import Admins
-from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
+from tidegate.producer.core.events import (
+    AccessDenied,
+    FleetRead,
+    ProgressReadLost,
+    ReadInterrupted,
+)
+from tidegate.producer.errors import ProgressLost
 from tidegate.producer.kafka import admin as kafka_admin
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.program import from_beginning
@@ -20,6 +26,7 @@ from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.wire_format import frame
 
 NOW_US = 10**12
+INTERRUPTED = ReadInterrupted("all slots of topic g-progress", "broker down")
 
 
 def beat(slot, offset, *, revision=1, value=None):
@@ -57,7 +64,10 @@ def batches(follower):
 
 
 def test_it_reads_every_slot_from_its_beginning(follower):
-    assert follower._consumer.assigned == [("g-progress", 0, 0), ("g-progress", 1, 0)]
+    assert follower._consumer.assigned == [
+        ("g-progress", 0, 3),
+        ("g-progress", 1, 3),
+    ]
     assert follower._consumer.config["group.id"] == "g-follower"
     follower.close()
     assert follower._consumer.is_closed
@@ -66,13 +76,14 @@ def test_it_reads_every_slot_from_its_beginning(follower):
 def test_the_ends_make_what_was_read_current(follower, batches, admins):
     batches += [
         [beat(0, 0), failed(END, 0, 2), beat(1, 0)],
-        [failed(KafkaError(KafkaError._TRANSPORT))],
+        [failed(KafkaError(KafkaError._TRANSPORT, "broker down"))],
         [failed(END, 1, 2)],
     ]
 
     assert follower.poll(NOW_US) == FleetRead({0: 30, 1: 31}, is_current=False)
     admins.answer({0: 2, 1: 2})
-    assert follower.poll(NOW_US) is None
+    assert follower.poll(NOW_US) == INTERRUPTED
+    assert not follower.has_failed
     assert follower.poll(NOW_US) == FleetRead({}, is_current=True)
     assert follower.poll(NOW_US) is None
     assert len(admins.asked) == 1
@@ -95,6 +106,28 @@ def test_a_missing_right_is_reported(follower, batches):
     assert follower.poll(NOW_US) == AccessDenied("topic g-progress", "not authorized")
 
 
+@pytest.mark.parametrize(
+    ("lost", "fields"),
+    [
+        (
+            failed(KafkaError(KafkaError._AUTO_OFFSET_RESET, "gone"), 0),
+            {"slot": 0, "position": 6, "reason": "gone"},
+        ),
+        (beat(0, 5, revision=2), {"slot": 0, "was": 6, "now": 5}),
+    ],
+    ids=["out of range", "backwards"],
+)
+def test_a_slot_that_cannot_be_read_on_ends_it(follower, batches, lost, fields):
+    batches += [[beat(0, 5), beat(1, 0), lost], [beat(1, 1, revision=2)]]
+
+    found = follower.poll(NOW_US)
+    assert isinstance(found, ProgressReadLost)
+    assert isinstance(found.error, ProgressLost)
+    assert found.error.fields == fields
+    assert follower.poll(NOW_US) is None
+    assert follower._consumer.batches, "nothing more is read"
+
+
 @pytest.mark.parametrize("second", [beat(0, 1), beat(0, 1, value=b"\0\0\0\0\1garbage")])
 def test_what_contradicts_the_protocol_ends_it(follower, batches, second):
     batches += [[beat(0, 0), second], [beat(0, 2, revision=2), failed(END, 0, 3)]]
@@ -102,5 +135,6 @@ def test_what_contradicts_the_protocol_ends_it(follower, batches, second):
     found = follower.poll(NOW_US)
     assert isinstance(found, ReadInterrupted)
     assert found.resource == "topic g-progress"
+    assert follower.has_failed
     assert follower.poll(NOW_US) is None
     assert follower._consumer.batches  # nothing more is read

@@ -7,7 +7,13 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
-from tidegate.producer.core.events import AccessDenied, RootSlotRead
+from tidegate.producer.core.events import (
+    AccessDenied,
+    ProgressReadLost,
+    ReadInterrupted,
+    RootSlotRead,
+)
+from tidegate.producer.errors import ProgressLost
 from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.program import from_beginning
 from tidegate.schemas.errors import ConfigError
@@ -46,7 +52,8 @@ FOUND = ProgressRecord("e", "w", STARTED)
 TABLE = ProgressRecord("e", "w", ADDED)
 END = KafkaError(KafkaError._PARTITION_EOF)
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized")
-LOST = KafkaError(KafkaError._TRANSPORT)
+LOST = KafkaError(KafkaError._TRANSPORT, "broker down")
+INTERRUPTED = ReadInterrupted("slot 0 of topic g-progress", "broker down")
 
 
 class Consumer:
@@ -56,23 +63,38 @@ class Consumer:
         self.config = config
         self.batches = []
         self.is_closed = False
+        self._offset = 0
+
+    def get_watermark_offsets(self, _place, timeout):
+        return 3, 9
 
     def assign(self, places):
         self.assigned = [(place.topic, place.partition, place.offset) for place in places]
 
     def consume(self, _count, _timeout_s):
-        return self.batches.pop(0) if self.batches else []
+        """Return a batch; messages without an offset get the next one."""
+        batch = self.batches.pop(0) if self.batches else []
+        return [self._placed(one) for one in batch]
+
+    def _placed(self, one):
+        if one.error() is not None or getattr(one, "offset", None) is not None:
+            return one
+        self._offset += 1
+        return SimpleNamespace(**{**vars(one), "offset": lambda at=self._offset - 1: at})
 
     def close(self):
         self.is_closed = True
 
 
-def message(body, *, offset=0, value=None):
+def message(body, *, offset=None, value=None):
     """Return a record as a message."""
     key = frame(1, encode_key(body))
     framed = value or frame(2, encode_record(ProgressRecord("e", "w", body)))
     return SimpleNamespace(
-        error=lambda: None, key=lambda: key, value=lambda: framed, offset=lambda: offset
+        error=lambda: None,
+        key=lambda: key,
+        value=lambda: framed,
+        offset=None if offset is None else lambda: offset,
     )
 
 
@@ -111,10 +133,10 @@ def test_one_client_serves_the_search_and_the_tables(reader, made, batches):
     batches += [[message(STARTED)], [message(ADDED)]]
     assert made == []
     assert reader.poll() == (FOUND, False)
-    assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False)
+    assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False, begin=0, end=2)
 
     (consumer,) = made
-    assert consumer.assigned == [("g-progress", 0, 0)]
+    assert consumer.assigned == [("g-progress", 0, 3)]
     assert consumer.config["group.id"] == "g-root"
     reader.close()
     reader.close()
@@ -125,7 +147,7 @@ def test_what_the_search_reads_beside_the_record_is_not_lost(reader, batches):
     batches.append([message(ADDED), message(STARTED), message(ADDED), failed(END)])
 
     assert reader.poll() == (FOUND, True)
-    assert reader.poll_records() == RootSlotRead((TABLE, TABLE), is_at_end=True)
+    assert reader.poll_records() == RootSlotRead((TABLE, TABLE), is_at_end=True, begin=0, end=3)
     assert reader.poll_records() is None
 
 
@@ -159,6 +181,47 @@ class TestSearch:
         assert reader.poll() == (None, at_end)
 
 
+OUT_OF_RANGE = KafkaError(KafkaError._AUTO_OFFSET_RESET, "offset 7 is gone")
+TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION, "offset 7 is gone")
+
+
+class TestLoss:
+    """A slot that is truncated while it is read ends the reading; it never begins again."""
+
+    @pytest.mark.parametrize("error", [OUT_OF_RANGE, TRUNCATED])
+    def test_an_offset_that_is_gone_is_reported_once(self, reader, batches, error):
+        batches += [[message(ADDED)], [failed(error)], [message(ADDED, offset=0)]]
+        reader.poll_records()
+        found = reader.poll_records()
+
+        assert isinstance(found, ProgressReadLost)
+        assert isinstance(found.error, ProgressLost)
+        assert found.error.fields == {"slot": 0, "position": 1, "reason": "offset 7 is gone"}
+        assert reader.poll_records() is None
+        assert batches, "nothing is read any more"
+
+    def test_a_step_backwards_is_believed_by_nobody(self, reader, batches):
+        drain = WorkerDrain("w", "me", 7)
+        batches += [[message(ADDED), message(drain), failed(END)], [message(drain, offset=1)]]
+        reader.poll_records()
+        found = reader.poll_records()
+
+        assert isinstance(found, ProgressReadLost)
+        assert (found.error.fields["was"], found.error.fields["now"]) == (2, 1)
+
+    def test_the_search_ends_with_the_error(self, reader, batches):
+        batches.append([failed(OUT_OF_RANGE)])
+
+        with pytest.raises(ProgressLost, match="is not in its log"):
+            reader.poll()
+
+    def test_what_was_read_says_between_which_offsets(self, reader, batches):
+        batches += [[message(ANNOUNCED)] * 3 + [failed(END)], [message(ADDED)]]
+
+        assert reader.poll_records() == RootSlotRead((), is_at_end=True, begin=0, end=3)
+        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=True, begin=3, end=4)
+
+
 class TestCommands:
     """What operators want, and how soon it is known."""
 
@@ -176,7 +239,9 @@ class TestCommands:
 
         assert reader.poll_records() is None
         assert len(batches) == 13
-        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=True)
+        read = reader.poll_records()
+        assert (read.records, read.is_at_end) == ((TABLE,), True)
+        assert (read.begin, read.end) == (0, 15_001)
         assert len(batches) == 2
         assert reader.poll_records() is None
         assert len(batches) == 1
@@ -194,7 +259,8 @@ class TestTables:
         batches += [[undecodable, removed, bare], [message(ANNOUNCED), message(ADDED)]]
 
         assert reader.poll_records() is None
-        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False)
+        read = reader.poll_records()
+        assert (read.records, read.is_at_end) == ((TABLE,), False)
         assert reader.poll_records() is None
 
     def test_the_first_end_is_reported_and_holds(self, reader, batches):
@@ -202,12 +268,26 @@ class TestTables:
 
         assert reader.poll_records() == RootSlotRead((), is_at_end=True)
         assert reader.poll_records() is None
-        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=True)
+        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=True, begin=0, end=1)
 
-    def test_errors_that_pass_are_passed_over(self, reader, batches):
+    def test_errors_that_pass_are_reported_after_what_was_read_beside_them(self, reader, batches):
         batches.append([failed(LOST), message(ADDED)])
 
-        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False)
+        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False, begin=0, end=1)
+        assert reader.poll_records() == INTERRUPTED
+        assert reader.poll_records() is None
+
+    def test_an_error_that_lasts_before_the_first_end_is_not_swallowed(self, reader, batches):
+        """Without the end no query starts: nothing else would say why the worker is idle."""
+        batches += [[failed(LOST)], [failed(LOST)]]
+
+        assert [reader.poll_records() for _ in range(2)] == [INTERRUPTED] * 2
+
+    def test_an_error_of_the_search_for_the_start_is_not_swallowed(self, reader, batches):
+        batches.append([failed(LOST)])
+
+        assert reader.poll() == (None, False)
+        assert reader.poll_records() == INTERRUPTED
 
     def test_a_missing_right_is_reported(self, reader, batches):
         batches.append([failed(DENIED)])
@@ -220,4 +300,4 @@ class TestTables:
 
         batches.append([message(ADDED)])
         reader.decode_with(ProgressDecoder(schema_of, own_ids=[2]))
-        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False)
+        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False, begin=0, end=1)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from structlog.testing import capture_logs
 
 from tidegate.producer.core.events import AccessDenied, TopicsObserved, TopicState
 from tidegate.producer.kafka import admin as kafka_admin
@@ -120,10 +121,24 @@ def test_an_answer_that_never_comes_is_not_waited_for(monitor, admins):
     assert admins.made == 2
 
 
-def test_an_error_delivers_nothing_and_makes_a_new_client(monitor, admins):
-    monitor.poll(INTERVAL)
-    admins.answer(p=("id-0", 4), a=KafkaError._TRANSPORT, b=("id-2", 2))
-    assert monitor.poll(INTERVAL + 1) is None
-    monitor.poll(2 * INTERVAL)
+def test_an_error_about_one_topic_leaves_out_that_one_and_makes_a_new_client(monitor, admins):
+    """The others are compared all the same."""
+    with capture_logs() as lines:
+        for times in (1, 2):
+            monitor.poll(times * INTERVAL)
+            admins.answer(p=("id-0", 4), a=KafkaError._TRANSPORT, b=("id-2", 2))
+            assert monitor.poll(times * INTERVAL + 1) == TopicsObserved(
+                TopicState("p", "id-0", 4), (TopicState("b", "id-2", 2),)
+            )
+    monitor.poll(3 * INTERVAL)
 
-    assert admins.made == 2
+    assert admins.made == 3
+    failed = {"event": "topic description failed", "topic": "a", "reason": "refused"}
+    assert lines == [{**failed, "log_level": "warning"}]
+
+
+def test_without_the_progress_topic_there_is_no_description(monitor, admins):
+    monitor.poll(INTERVAL)
+    admins.answer(p=KafkaError._TRANSPORT, a=("id-1", 2), b=("id-2", 2))
+
+    assert monitor.poll(INTERVAL + 1) is None

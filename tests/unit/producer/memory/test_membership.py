@@ -255,14 +255,14 @@ def test_every_member_reads_later_tables_from_the_roots_slot_each_once(broker, j
     root = broker.logs[PROGRESS, 0]
     root.append(b"k", STARTED, None)
     member = join()
-    assert member.read_root_slot() == [on.RootSlotRead((), is_at_end=True)]
+    assert member.read_root_slot() == [on.RootSlotRead((), is_at_end=True, begin=0, end=1)]
     root.append(b"l", table, None)
     broker.logs[PROGRESS, 1].append(b"l", table, None)
 
-    assert member.read_root_slot() == [on.RootSlotRead((table,), is_at_end=True)]
+    assert member.read_root_slot() == [on.RootSlotRead((table,), is_at_end=True, begin=1, end=2)]
     assert member.read_root_slot() == []
     assert join("v", client_id="v-1").read_root_slot() == [
-        on.RootSlotRead((table,), is_at_end=True)
+        on.RootSlotRead((table,), is_at_end=True, begin=0, end=2)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.producer.memory.conftest import PROGRESS, SLOTS
-from tidegate.producer.core.events import FleetRead, ReadInterrupted
+from tidegate.producer.core.events import FleetRead, ProgressReadLost, ReadInterrupted
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.memory.progress_follower import MemoryProgressFollower
 from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
@@ -46,4 +46,15 @@ def test_what_contradicts_the_protocol_ends_it(broker, follower):
         broker.logs[PROGRESS, 0].append(b"k", beat(0), None)
 
     assert isinstance(follower.poll(NOW_US), ReadInterrupted)
+    assert follower.poll(NOW_US + 10**7) is None
+
+
+def test_a_slot_that_is_read_again_ends_it(broker, follower):
+    broker.logs[PROGRESS, 0].append(b"k", beat(0), None)
+    follower.poll(NOW_US)
+    follower._positions[0] = 0
+
+    found = follower.poll(NOW_US)
+    assert isinstance(found, ProgressReadLost)
+    assert (found.error.fields["was"], found.error.fields["now"]) == (1, 0)
     assert follower.poll(NOW_US + 10**7) is None

@@ -2,10 +2,12 @@
 
 import pytest
 
+from tests.unit.producer.translation.test_fresh_answers import Clock
 from tests.unit.producer.translation.test_refreshing import RECORD
 from tidegate.producer.errors import MessageTooLarge
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.records import Mod
+from tidegate.producer.translation.fresh_answers import ANSWER_HOLDS_US
 from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.schemas.errors import UnreachableError
 
@@ -114,3 +116,68 @@ def test_limits_that_cannot_be_read_are_a_reason_to_try_again():
         translated(Limits(500, now=UnreachableError("no broker")), 1_000)
 
     assert caught.value.retriable
+
+
+def test_many_changes_that_are_too_large_read_the_limits_once_in_some_seconds():
+    limits, clock = Limits(500), Clock()
+    translator = LimitedTranslator(Fixed(100, 1_000), limits, clock_us=clock)
+
+    def refusals(count):
+        for _ in range(count):
+            with pytest.raises(MessageTooLarge):
+                translator.translate(RECORD._replace(mods=MODS), token="token")
+        return limits.refreshed
+
+    assert refusals(50) == 1
+    clock.now_us += ANSWER_HOLDS_US - 1
+    assert refusals(50) == 1
+    clock.now_us += 1
+    assert refusals(50) == 2
+
+
+def test_a_limit_that_is_raised_is_seen_after_some_seconds():
+    limits, clock = Limits(500), Clock()
+    translator = LimitedTranslator(Fixed(100, 1_000), limits, clock_us=clock)
+    record = RECORD._replace(mods=MODS)
+    with pytest.raises(MessageTooLarge):
+        translator.translate(record, token="token")
+
+    limits.now = 5_000
+    clock.now_us += ANSWER_HOLDS_US
+    assert len(translator.translate(record, token="token").messages) == 2
+
+
+def test_limits_that_could_not_be_read_are_read_with_the_next_change():
+    limits = Limits(500, now=UnreachableError("no broker"))
+    translator = LimitedTranslator(Fixed(1_000), limits, clock_us=Clock())
+    for _ in range(2):
+        with pytest.raises(UnreachableError):
+            translator.translate(RECORD, token="token")
+
+    assert limits.refreshed == 2
+
+
+def test_threads_that_meet_changes_that_are_too_large_read_the_limits_once():
+    limits = Limits(500)
+
+    class Overtaken:
+        """The first thread that wants the lock gets it after another one."""
+
+        translator = None
+
+        def __enter__(self):
+            translator, self.translator = self.translator, None
+            if translator is not None:
+                with pytest.raises(MessageTooLarge):
+                    translator.translate(RECORD, token="token")
+
+        def __exit__(self, *_):
+            pass
+
+    lock = Overtaken()
+    lock.translator = LimitedTranslator(Fixed(1_000), limits, lock=lock, clock_us=Clock())
+    with pytest.raises(MessageTooLarge):
+        lock.translator.translate(RECORD, token="token")
+
+    assert lock.translator is None
+    assert limits.refreshed == 1

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.producer.translation.test_fresh_answers import Clock
 from tests.unit.producer.translation.test_refreshing import INT64, STRING, Catalogue, Topics
 from tests.unit.producer.translation.test_refreshing import RECORD as WITH_UNKNOWN_COLUMN
 from tidegate.producer.commands.parts import registered
 from tidegate.producer.errors import IncompatibleChange, MessageTooLarge, QueryInterrupted
 from tidegate.producer.messages import FORM_RECORD
 from tidegate.producer.records import Mod, RecordColumn, UnreadableValues
+from tidegate.producer.translation.fresh_answers import ANSWER_HOLDS_US
 from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.producer.translation.parked_record import write_parked_record
 from tidegate.producer.translation.parking import ERROR_CHARACTERS_MAX, ParkingTranslator
@@ -96,10 +98,12 @@ class Bench:
         self.plain = Translator(encodings, change_stream="s")
         self.catalogue = catalogue or Catalogue(known)
         self.limits = limits or Limits()
+        self.clock = Clock()
         self.reports = []
-        self.limited = LimitedTranslator(
-            RefreshingTranslator(self.plain, self.catalogue, registrar, Topics()), self.limits
+        refreshing = RefreshingTranslator(
+            self.plain, self.catalogue, registrar, Topics(), clock_us=self.clock
         )
+        self.limited = LimitedTranslator(refreshing, self.limits, clock_us=self.clock)
         self.parking = ParkingTranslator(
             self.limited,
             self.plain,
@@ -198,7 +202,7 @@ def test_a_table_that_its_schema_cannot_follow_is_read_once_for_all_changes_of_a
 
     assert translated.messages == ()
     assert [change.reason for change in translated.parked] == ["IncompatibleChange"] * 3
-    assert len(bench.catalogue.asked) == 2  # for the record, and for its first change
+    assert len(bench.catalogue.asked) == 1
 
 
 class Refusing(InMemorySchemaRegistry):
@@ -226,6 +230,7 @@ def test_changes_of_an_unknown_table_are_parked_while_its_values_are_refused():
     assert bench.plain.encoding("t") is None
     # Their places are those that the same changes have once the values are accepted.
     registry.refused.clear()
+    bench.clock.now_us += ANSWER_HOLDS_US
     accepted = bench.translate(record_of("good", "good"))
     assert [(m.topic, m.key, m.order_key, m.mod) for m in accepted.messages] == [
         (c.topic, c.key, c.order_key, c.mod) for c in refused.parked
@@ -242,7 +247,22 @@ def test_a_version_that_the_registry_refuses_is_asked_for_once_for_all_changes_o
     parked = bench.translate(record_of("good", "good", "good")).parked
 
     assert [change.reason for change in parked] == ["SchemaError"] * 3
-    assert asked.count("p.t-value") == 2  # for the record, and for its first change
+    assert asked.count("p.t-value") == 1
+
+
+def test_many_records_that_are_parked_ask_once_in_some_seconds():
+    registry = Refusing("p.t-value")
+    asked = []
+    register = registry.register
+    registry.register = lambda subject, schema: asked.append(subject) or register(subject, schema)
+    refused = Bench(known=None, catalogue=Catalogue(TABLE), registry=registry)
+    too_large = Bench()
+    for _ in range(50):
+        assert len(refused.translate(record_of("good")).parked) == 1
+        assert len(too_large.translate(record_of(*["large"] * 10)).parked) == 10
+
+    assert len(refused.catalogue.asked) == asked.count("p.t-value") == 1
+    assert too_large.limits.refreshed == 1
 
 
 def test_an_unknown_table_whose_key_is_refused_stops_as_without_parking():

@@ -4,12 +4,14 @@ import threading
 
 import pytest
 
+from tests.unit.producer.translation.test_fresh_answers import Clock
 from tidegate.producer.errors import IncompatibleChange, QueryInterrupted
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.translation.fresh_answers import ANSWER_HOLDS_US
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
@@ -66,22 +68,50 @@ class Topics:
         self.key_schema_ids.append(key_schema_id)
 
 
+class Refusing(InMemorySchemaRegistry):
+    """Refuses versions of some subjects, and notes each attempt."""
+
+    def __init__(self, *refused):
+        super().__init__()
+        self.refused, self.attempts = set(refused), 0
+
+    def register(self, subject, schema):
+        if subject in self.refused:
+            self.attempts += 1
+            raise SchemaError("the schema registry rejects a version", subject=subject)
+        return super().register(subject, schema)
+
+
 class Bench:
     """A translator that knows a table, over a catalogue and a registry in memory."""
 
-    def __init__(self, known, catalogue, *, kind=Translator, lock=None):
-        self.registry = InMemorySchemaRegistry()
+    def __init__(self, known, catalogue, *, kind=Translator, lock=None, refused=()):
+        self.registry, self.clock = Refusing(), Clock()
         registrar = TableRegistrar(TopicNames("p"), self.registry)
         encodings = {} if known is None else {known.name: registrar.register(known)}
+        self.registry.refused = set(refused)
         self.translator = kind(encodings, change_stream="s")
         self.catalogue = catalogue
         self.topics, self.registrar = Topics(), registrar
         self.refreshing = RefreshingTranslator(
-            self.translator, catalogue, registrar, self.topics, lock=lock
+            self.translator,
+            catalogue,
+            registrar,
+            self.topics,
+            lock=lock,
+            clock_us=self.clock,
         )
 
     def translate(self, record=RECORD):
         return self.refreshing.translate(record, token="k").messages
+
+    def refuse(self, record=RECORD, *, count=50):
+        """Translate changes that are refused; return the reads of the catalogue, and attempts."""
+        for _ in range(count):
+            with pytest.raises((SchemaError, IncompatibleChange)) as caught:
+                self.translate(record)
+            assert caught.value.fields["table" if self.registry.attempts == 0 else "subject"]
+        return len(self.catalogue.asked), self.registry.attempts
 
     @property
     def columns(self):
@@ -256,3 +286,64 @@ def test_a_refresh_for_another_change_is_not_taken_for_this_one():
 
     assert bench.translate()
     assert bench.columns == {"id", "added", "other"}
+
+
+ADDED_AS_TEXT = (RECORD.columns[0], RecordColumn("added", STRING, False, 2))
+
+
+@pytest.mark.parametrize("known", [OLD, None], ids=["column", "table"])
+def test_a_table_that_the_registry_refuses_is_asked_for_once_in_some_seconds(known):
+    bench = Bench(known, Catalogue(NEW), refused=["p.t-value"])
+
+    assert bench.refuse() == (1, 1)
+    bench.clock.now_us += ANSWER_HOLDS_US - 1
+    assert bench.refuse() == (1, 1)
+    bench.clock.now_us += 1
+    assert bench.refuse() == (2, 2)
+
+
+def test_a_registry_that_is_repaired_is_seen_after_some_seconds():
+    bench = Bench(OLD, Catalogue(NEW), refused=["p.t-value"])
+    bench.refuse()
+
+    bench.registry.refused.clear()
+    bench.clock.now_us += ANSWER_HOLDS_US
+    assert bench.translate()
+
+
+def test_a_table_that_changed_in_a_way_that_its_schema_cannot_follow_is_asked_for_once():
+    bench = Bench(NEW, Catalogue(NEW))
+
+    assert bench.refuse(RECORD._replace(columns=ADDED_AS_TEXT)) == (1, 0)
+
+
+def test_a_refusal_is_of_the_columns_that_the_record_shows():
+    other = RECORD._replace(columns=(*RECORD.columns, RecordColumn("more", STRING, False, 3)))
+    bench = Bench(OLD, Catalogue(NEW), refused=["p.t-value"])
+    bench.refuse()
+
+    bench.registry.refused.clear()
+    assert bench.translate(other)
+    # The columns of the first are known by now, and nothing has to be asked.
+    assert bench.translate()
+    assert bench.catalogue.asked == ["t", "t"]
+
+
+def test_a_refusal_for_a_column_that_only_values_name_says_nothing_of_another_one():
+    shown = RECORD.columns[:1]
+    bench = Bench(OLD, Catalogue(OLD))
+    bench.refuse(RECORD._replace(columns=shown))
+
+    bench.catalogue.current = TableSchema("t", (*OLD.columns, Column("other", INT64, 3)))
+    assert bench.translate(
+        RECORD._replace(columns=shown, mods=(Mod({"id": "1"}, {"other": "2"}, {}),))
+    )
+
+
+def test_a_value_that_its_column_cannot_hold_refuses_no_other_change():
+    damaged = RECORD._replace(mods=(Mod({"id": "1"}, {"added": "no number"}, {}),))
+    bench = Bench(OLD, Catalogue(NEW))
+    with pytest.raises(SchemaError):
+        bench.translate(damaged)
+
+    assert bench.translate()

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.lineage.stop_reason import read_stop, stop_text
+from tidegate.lineage.stop_reason import is_expired, read_stop, stop_text
+from tidegate.producer.errors import PositionExpired, SourceFileError
 from tidegate.schemas.errors import SchemaError
 
 
@@ -21,3 +22,16 @@ def test_kind_and_text_come_back(message, hint):
 )
 def test_a_text_without_a_kind_is_kept_whole(text):
     assert read_stop(text) == (None, text)
+
+
+def test_only_an_expired_position_is_one():
+    assert is_expired(stop_text(PositionExpired("too old", lost_from="x", lost_until="y")))
+    assert is_expired("too old (lost_from='x', lost_until='y')")
+    assert not is_expired(None)
+    assert not is_expired("no such token")
+
+
+def test_an_error_that_names_a_file_is_not_one_whatever_the_files_path():
+    error = SourceFileError("no Avro", file="bank_ledger/2026/lost_from=1/rows.avro")
+    assert "lost_from=" in stop_text(error)
+    assert not is_expired(stop_text(error))

@@ -1,0 +1,60 @@
+"""Which source the events of an object are of: known for good once the first was read.
+
+Order keys of two sources, or of two binary logs of MySQL, cannot be compared.  What is known stands
+in the position, since the files that it was learned from leave it.  Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.producer.datastream.errors import MixedSources
+from tidegate.producer.datastream.log_positions import log_file_number
+from tidegate.producer.datastream.metadata import MySqlMetadata
+from tidegate.producer.datastream.read_methods import ReadKind
+
+if TYPE_CHECKING:
+    from tidegate.producer.datastream.event import Event
+
+__all__ = ["ObjectSource"]
+
+
+class ObjectSource:
+    """The kind of an object's source, and the base name of its binary log, if it has one."""
+
+    def __init__(self, stored: str) -> None:
+        """`stored`: what a position says of it, or empty."""
+        self._kind, _, self._log = stored.partition("/")
+
+    @property
+    def stored(self) -> str:
+        """What a position says of it: `kind/base name`; empty if nothing is known."""
+        return f"{self._kind}/{self._log}" if self._kind else ""
+
+    def note(self, event: Event) -> bool:
+        """Learn from an event what is not known; return whether that was anything."""
+        kind, log = _source_of(event)
+        if self._kind not in ("", kind) or (self._kind and (self._log or not log)):
+            return False
+        self._kind, self._log = kind, log
+        return True
+
+    def require(self, event: Event) -> bool:
+        """Note an event; raises MixedSources if its order cannot be compared with the others'."""
+        kind, log = _source_of(event)
+        if self._kind and kind != self._kind:
+            message = f"the object has events of {self._kind} and of {kind}"
+            raise MixedSources.at(event.position, message)
+        if log and self._log and log != self._log:
+            message = "the object has events of two binary logs of MySQL"
+            raise MixedSources.at(event.position, message, logs=[self._log, log])
+        return self.note(event)
+
+
+def _source_of(event: Event) -> tuple[str, str]:
+    metadata = event.metadata
+    log = ""
+    if event.read_method.kind is ReadKind.CDC and isinstance(metadata, MySqlMetadata):
+        found = log_file_number(metadata.log_file or "")
+        log = "" if found is None else found[0]
+    return event.read_method.source.value, log

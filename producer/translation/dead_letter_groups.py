@@ -1,0 +1,151 @@
+"""What the dead-letter topic holds, by reason and by table or file: how often, when, what to do.
+
+What was put back is left out.  It remembers a marker of each key that was put back and a bounded
+number of groups, and nothing of a record.  Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidegate.producer.messages import FORM_EVENT
+from tidegate.producer.translation.parked_survey import RedrivenKeys
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import NS_PER_US, format_rfc3339
+from tidegate.schemas.order_key import OrderKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tidegate.producer.messages import DeadLetter, ParkedChange
+
+__all__ = ["DeadLetterGroup", "DeadLetterGroups", "grouped"]
+
+_GROUPS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """The records of one reason and one table or file."""
+
+    reason: str
+    """The class of the error."""
+    subject: str
+    """The data topic; of an event the file's path."""
+    is_file: bool
+    count: int
+    first_us: int | None
+    """When the first of them was written; None if the records do not say it."""
+    last_us: int | None
+    error: str
+    """Of the newest of them that has a text."""
+    token: str
+    """The newest one's stream partition, as all that follows."""
+    place: str
+    """The record of the file, or the commit timestamp, transaction, record sequence and mod."""
+    topic_partition: int
+    offset: int
+    """Where it stands in the dead-letter topic."""
+
+
+class DeadLetterGroups:
+    """Needs the topic twice: `note_redriven` for every record, then `add` for every record."""
+
+    def __init__(self, *, groups_max: int = _GROUPS_MAX) -> None:
+        """Start without any; of more groups, those whose last record is the oldest are dropped."""
+        self._groups_max = groups_max
+        self._groups: OrderedDict[tuple[str, str], DeadLetterGroup] = OrderedDict()
+        self._redriven = RedrivenKeys()
+        self.records = 0
+        """That are set aside, those of dropped groups included."""
+        self.dropped = 0
+        """How often a group was dropped."""
+
+    def note_redriven(self, letter: DeadLetter) -> None:
+        """Note which changes were put back."""
+        self._redriven.note(letter)
+
+    def add(self, letter: DeadLetter) -> None:
+        """Count a record, unless it was put back."""
+        change = letter.change
+        if change.form != FORM_EVENT and not self._redriven.is_parked(letter):
+            return
+        self.records += 1
+        subject, place = _subject_and_place(change)
+        key = change.reason, subject
+        before = self._groups.pop(key, None)
+        at_us = letter.at_us
+        found = DeadLetterGroup(
+            reason=change.reason,
+            subject=subject,
+            is_file=change.form == FORM_EVENT,
+            count=1,
+            first_us=at_us,
+            last_us=at_us,
+            error=change.error,
+            token=change.token,
+            place=place,
+            topic_partition=letter.topic_partition,
+            offset=letter.offset,
+        )
+        if before is not None:
+            known = [one for one in (before.first_us, at_us) if one is not None]
+            latest = [one for one in (before.last_us, at_us) if one is not None]
+            found = replace(
+                found,
+                count=before.count + 1,
+                first_us=min(known, default=None),
+                last_us=max(latest, default=None),
+                error=found.error or before.error,
+            )
+        self._groups[key] = found
+        if len(self._groups) > self._groups_max:
+            self._groups.popitem(last=False)
+            self.dropped += 1
+
+    def listed(self) -> tuple[DeadLetterGroup, ...]:
+        """Return the groups, the one with the newest record first."""
+        return tuple(reversed(self._groups.values()))
+
+
+def grouped(
+    read: Callable[[], Iterator[DeadLetter | None]],
+    *,
+    progress: Callable[[str, int], None] = lambda _what, _done: None,
+    groups_max: int = _GROUPS_MAX,
+) -> DeadLetterGroups:
+    """Return the groups of a topic, which `read` reads from its beginning each time."""
+    groups = DeadLetterGroups(groups_max=groups_max)
+    steps = (
+        ("looking for what was put back", groups.note_redriven),
+        ("counting what is set aside", groups.add),
+    )
+    for what, take in steps:
+        done = 0
+        for letter in read():
+            if letter is not None:
+                take(letter)
+                done += 1
+            progress(what, done)
+    return groups
+
+
+def _subject_and_place(change: ParkedChange) -> tuple[str, str]:
+    """Return the table's topic or the file, and where in it; what cannot be read is named so."""
+    if change.form == FORM_EVENT:
+        try:
+            found = json.loads(change.content)
+            return str(found["file"]), f"record {found['record']}"
+        except (ValueError, KeyError, TypeError):
+            return "unknown", "unknown"
+    try:
+        order = OrderKey.decode(change.order_key)
+    except SchemaError:
+        return change.topic, "unknown"
+    at = format_rfc3339(order.commit_timestamp_us * NS_PER_US)
+    high, low = order.record_sequence
+    sequence = f"{high:x}-{low:x}" if high else str(low)
+    return change.topic, f"{at}, {order.server_transaction_id}, {sequence}, {order.mod_number}"

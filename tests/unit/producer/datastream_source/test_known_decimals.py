@@ -1,0 +1,215 @@
+"""Files whose columns change: what is published on, under which schema, and what is refused.
+
+Through the translator that workers use, with a registry that refuses what is not backward
+compatible.
+"""
+
+import io
+import random
+
+import fastavro
+import pytest
+
+from tests.datastream_files import history, schema_of
+from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream_source.description import FilesCatalogue
+from tidegate.producer.datastream_source.event_records import EventRecords, place_of
+from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.errors import IncompatibleChange
+from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.wire_format import unframe
+
+FILE = "0a1b2c3d4e5f6071"
+
+
+def decimal(precision, scale):
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+NARROW, WIDE = decimal(10, 2), decimal(65, 30)
+
+
+class Registry(InMemorySchemaRegistry):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def versions(self, subject):
+        self.asked += 1
+        return super().versions(subject)
+
+
+class Topics:
+    def ensure(self, topic, *, key_schema_id):
+        """It exists."""
+
+
+class Worker:
+    """What a worker makes of records; another one with the same registry is one that restarted."""
+
+    def __init__(self, registry, *, parks=False):
+        self.registry = registry
+        names = TopicNames("shop")
+        plain = Translator({}, change_stream="files")
+        refreshing = RefreshingTranslator(
+            plain, FilesCatalogue(), TableRegistrar(names, registry), Topics()
+        )
+        self.translator = EventTranslator(refreshing, parks=parks)
+
+    def publish(self, record):
+        """Return the row that is published of a record."""
+        found = self.translator.translate_now(record, token="t")
+        if found is None:
+            found = self.translator.translate(record, token="t")
+        if not found.messages:
+            return found.parked
+        schema_id, body = unframe(found.messages[0].value)
+        schema = fastavro.parse_schema(dict(self.registry.schema(schema_id)))
+        row = fastavro.schemaless_reader(io.BytesIO(bytes(body)), schema, None)["new_values"]
+        return {name: one for name, one in row.items() if not name.startswith("_datastream")}
+
+
+def record(kind, value, *, key=("long", 7), name="note"):
+    """Return the record of an event of a file in which the column has this type of Avro's."""
+    event = history("mysql", random.Random(1), 1)[0]
+    event["payload"] = {"id": key[1], name: value}
+    schema = schema_of("mysql")
+    schema["fields"][-1]["type"]["fields"] = [
+        {"name": column, "type": ["null", one], "default": None}
+        for column, one in (("id", key[0]), (name, kind))
+    ]
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(schema), [event])
+    file = EventFile("o/a.avro", io.BytesIO(out.getvalue()))
+    (one,) = file
+    return EventRecords().record_of(one, file.fields, file=FILE, release_us=9, place=place_of(7, 2))
+
+
+def unscaled(number):
+    return number.to_bytes(30, "big", signed=True)
+
+
+def notes(records, *, restarts=False):
+    """Return what is published of a column, by one worker or by one for each record."""
+    registry = Registry()
+    worker, found = Worker(registry), []
+    for one in records:
+        if restarts:
+            worker = Worker(registry)
+        found.append(str(worker.publish(one)["note"]))
+    return found
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_added_column_and_files_of_before(restarts):
+    registry = Registry()
+    worker = Worker(registry)
+    assert worker.publish(record("string", "a")) == {"id": 7, "note": "a"}
+    if restarts:
+        worker = Worker(registry)
+    found = worker.publish(record("string", "x", name="extra"))
+    assert found == {"id": 7, "note": None, "extra": "x"}
+    if restarts:
+        worker = Worker(registry)
+    assert worker.publish(record("string", "b")) == {"id": 7, "note": "b", "extra": None}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_integer_that_got_wider_and_back(restarts):
+    some = [record("int", 5), record("long", 1 << 40), record("int", 6)]
+    assert notes(some, restarts=restarts) == ["5", str(1 << 40), "6"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_decimal_that_got_wider_and_back_keeps_its_first_type(restarts):
+    some = [
+        record(NARROW, unscaled(150)),
+        record(WIDE, unscaled(25 * 10**28)),
+        record(NARROW, unscaled(350)),
+    ]
+    found = notes(some, restarts=restarts)
+    assert found == ["1.500000000", "0.250000000", "3.500000000"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_decimal_that_got_narrower_and_back_stays_text(restarts):
+    some = [
+        record(WIDE, unscaled(10**30 // 4)),
+        record(NARROW, unscaled(350)),
+        record(WIDE, unscaled(1)),
+    ]
+    found = notes(some, restarts=restarts)
+    assert found == [f"0.25{'0' * 28}", "3.50", f"0.{'0' * 29}1"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_text_that_became_a_decimal_stays_text(restarts):
+    some = [record("string", "a"), record(NARROW, unscaled(150)), record("string", "b")]
+    assert notes(some, restarts=restarts) == ["a", "1.50", "b"]
+
+
+def test_a_wide_decimal_that_its_columns_first_type_does_not_have_is_refused_by_itself():
+    worker = Worker(Registry())
+    worker.publish(record(NARROW, unscaled(150)))
+    with pytest.raises(SchemaError, match="not representable with 9 fractional digits"):
+        worker.publish(record(WIDE, unscaled(1)))
+    with pytest.raises(SchemaError, match="not representable with 38 digits"):
+        worker.publish(record(WIDE, unscaled(10**60)))
+    assert str(worker.publish(record(WIDE, unscaled(10**30)))["note"]) == "1.000000000"
+
+
+def test_the_registry_is_not_asked_for_each_event_of_such_a_column():
+    registry = Registry()
+    worker = Worker(registry)
+    worker.publish(record(NARROW, unscaled(150)))
+    worker.publish(record(WIDE, unscaled(10**30)))
+    asked = registry.asked
+    for value in (1, 2):
+        worker.publish(record(WIDE, unscaled(value * 10**30)))
+        worker.publish(record(NARROW, unscaled(value)))
+    assert registry.asked == asked
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_another_type_is_refused_with_both_and_the_remedy(restarts):
+    for kind, value, before, types in (
+        ("long", 5, record("string", "a"), ("STRING", "INT64")),
+        ("string", "a", record("long", 5), ("INT64", "STRING")),
+        ("long", 5, record(WIDE, unscaled(1)), ("NUMERIC PG_NUMERIC", "INT64")),
+        (WIDE, unscaled(1), record("long", 5), ("INT64", "NUMERIC PG_NUMERIC")),
+        (NARROW, unscaled(1), record("long", 5), ("INT64", "NUMERIC")),
+    ):
+        registry = Registry()
+        worker = Worker(registry)
+        worker.publish(before)
+        if restarts:
+            worker = Worker(registry)
+        with pytest.raises(IncompatibleChange, match="new stream under another prefix") as raised:
+            worker.publish(record(kind, value))
+        assert raised.value.fields["column"] == "note"
+        if not restarts:
+            fields = raised.value.fields
+            assert (fields["known"], fields["type"]) == types
+        assert worker.publish(before)["id"] == 7
+
+
+def test_a_key_whose_type_changed_is_refused():
+    registry = Registry()
+    worker = Worker(registry)
+    worker.publish(record(NARROW, unscaled(150)))
+    for one in (worker, Worker(registry)):
+        with pytest.raises(IncompatibleChange):
+            one.publish(record(NARROW, unscaled(150), key=("string", "7")))
+        with pytest.raises(IncompatibleChange):
+            one.publish(record(WIDE, unscaled(150), key=(NARROW, unscaled(7))))
+    registry = Registry()
+    worker = Worker(registry)
+    worker.publish(record("string", "a", key=(NARROW, unscaled(700))))
+    for one in (worker, Worker(registry)):
+        with pytest.raises(IncompatibleChange):
+            one.publish(record("string", "a", key=(WIDE, unscaled(7 * 10**30))))
