@@ -54,11 +54,23 @@ def main() -> None:
 
 @app.command()
 def fetch() -> None:
-    """Fetch the JVM parts into the user's cache, unless they are there already."""
+    """Fetch the JVM parts into the user's cache and record what they load, unless that is done."""
+    # These libraries take a second to load, and other commands do not need them.
+    from tidegate.local_stack.parts.class_recording import (  # noqa: PLC0415 - heavy imports, for this command only
+        are_class_archives_made,
+        make_class_archives,
+    )
+
+    java = find_java()
     parts = fetched_jvm_parts()
     if parts is None:
         with shown_progress("fetching the JVM parts") as report:
-            parts = fetch_jvm_parts(find_java(), report=report)
+            parts = fetch_jvm_parts(java, report=report)
+    if not are_class_archives_made(java, parts):
+        with shown_progress("recording the classes that Java loads") as report:
+            faults = make_class_archives(java, parts, report=report)
+        for fault in faults:
+            _say(f"will start slower, not recorded: {fault}")
     typer.echo(parts.root)
 
 

@@ -30,7 +30,7 @@ class PartFailedError(LocalStackError):
 
 
 class FetchError(LocalStackError):
-    """Fetching the JVM parts failed, or they are incomplete."""
+    """Fetching jars failed, or they are incomplete."""
 
 
 class JavaMissingError(ConfigError):

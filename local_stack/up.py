@@ -170,7 +170,9 @@ def keep_up(
         continues = folder.is_created
         own = config.model_copy(update={"data_dir": folder.path})
         view.stage("starting Kafka, schema registry and the Spanner simulator")
-        stack = cleanup.enter_context(LocalStack(own, report=view.detail, keeps_databases=True))
+        stack = cleanup.enter_context(
+            LocalStack(own, report=view.detail, keeps_databases=True, is_lasting=True)
+        )
         sample = Sample(
             bootstrap_servers=stack.bootstrap_servers,
             registry_url=stack.registry_url,

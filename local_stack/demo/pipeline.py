@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,15 +20,18 @@ from tidegate.local_stack.errors import PartFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tidegate.local_stack.parts.programs import Program, Programs
 
 __all__ = ["Pipeline", "Released"]
 
+_BATCH = b'"event": "batch"'
 _POLL_S = 0.1
 _METADATA_S = 5.0
 _WORKERS_DEADLINE_S = 90.0
 _TAIL_LINES = 12
+_TERMINATED = 128 + signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +135,18 @@ class Pipeline:
         what: str,
         deadline_s: float,
         tick: Callable[[], None] = lambda: None,
+        so_far: Callable[[], str] = lambda: "",
     ) -> None:
-        """Wait for a condition; raises PartFailedError at the deadline or when a program ends."""
+        """Wait for a condition; raises PartFailedError at the deadline or when a program ends.
+
+        `so_far` says in the error of a deadline how far it came.
+        """
         end = time.monotonic() + deadline_s
         while not condition():
             self.check()
             tick()
             if time.monotonic() > end:
-                message = f"waited {deadline_s:.0f} s for {what}\n{self.log_tails()}"
+                message = f"waited {deadline_s:.0f} s for {what}{so_far()}\n{self.log_tails()}"
                 raise PartFailedError(message)
             time.sleep(_POLL_S)
 
@@ -151,11 +159,16 @@ class Pipeline:
             released = self.released()
             return released.through_us >= through_us and released.is_mirrored
 
+        def so_far() -> str:
+            batch = "no batch" if self.consumer is None else _last_batch(self.consumer.spec.log)
+            return f"; {self.released()}; the last one of its log: {batch}"
+
         self.wait(
             is_released,
             what=f"the consumer to release everything up to {through_us} us",
             deadline_s=deadline_s,
             tick=tick,
+            so_far=so_far,
         )
 
     def check(self) -> None:
@@ -185,11 +198,14 @@ class Pipeline:
         )
 
     def stop(self) -> list[str]:
-        """Stop all programs, the consumer first; return an error text per failed exit."""
+        """Stop all programs, the consumer first; return an error text per failed exit.
+
+        Not of one that SIGTERM ended before it wrote a line: it was still being loaded.
+        """
         faults = []
         for program in [p for p in (self.consumer, *self.workers) if p is not None]:
             code = program.stop()
-            if code not in {0, None}:
+            if code not in {0, None} and not (code == _TERMINATED and program.is_silent):
                 faults.append(
                     f"{program.name} was stopped and ended with exit code {code}; its log "
                     f"{program.spec.log} ends with:\n{program.process.log_tail(_TAIL_LINES)}"
@@ -199,3 +215,10 @@ class Pipeline:
 
     def _all(self) -> list[Program]:
         return [*self.workers, *([self.consumer] if self.consumer else [])]
+
+
+def _last_batch(log: Path) -> str:
+    """Return what a consumer's log says of its last batch: its watermark, and what holds it."""
+    lines = log.read_bytes().splitlines() if log.is_file() else []
+    batches = (one for one in reversed(lines) if _BATCH in one)
+    return next(batches, b"no batch").decode(errors="replace")

@@ -1,7 +1,6 @@
 """The jars of the broker, the registry and Spark, fetched once per user and machine.
 
-`ivy.xml` lists them with pinned versions.  They come from Ivy's default repository, or from those
-of the operator's settings file; no address is in this code.  Ivy's jar is part of pyspark.
+`ivy.xml` lists them with pinned versions.
 
 Invariant: a published folder is complete.  It appears by one rename, under the hash of `ivy.xml`,
 with a stamp that lists every file and its size; a folder that does not match its stamp is fetched
@@ -13,33 +12,34 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import importlib.util
 import json
 import os
 import pwd
 import shutil
-import subprocess
 import tarfile
 import time
-from collections import deque
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.local_stack.errors import FetchError
+from tidegate.local_stack.parts.ivy import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tidegate.local_stack.parts.java import Java
 
-__all__ = ["JvmParts", "cache_dir", "fetch_jvm_parts", "fetched_jvm_parts", "find_ivy_jar"]
+__all__ = [
+    "JvmParts",
+    "cache_dir",
+    "fetch_jvm_parts",
+    "fetched_jvm_parts",
+    "only_one",
+]
 
 STAMP = "stamp.json"
-
-# Operators behind a mirror set this to their ivysettings.xml, as for Spark.
-SETTINGS_VARIABLE = "TIDEGATE_IVY_SETTINGS"
 
 RETRIEVE_PATTERN = "[conf]/[artifact]-[revision](-[classifier]).[ext]"
 
@@ -82,22 +82,6 @@ def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
     return Path(home) / ".cache" / "tidegate"
 
 
-def find_ivy_jar() -> Path:
-    """Return Ivy's jar in the installed pyspark, without importing pyspark."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or not spec.submodule_search_locations:
-        raise FetchError(
-            "pyspark is not installed; its Ivy fetches the JVM parts",
-            hint="Type: pip install 'tidegate[local]'",
-        )
-    for location in spec.submodule_search_locations:
-        for jar in sorted((Path(location) / "jars").glob("ivy-*.jar")):
-            return jar
-    raise FetchError(
-        "the installed pyspark has no Ivy jar", hint="Type: pip install 'pyspark==4.0.5'"
-    )
-
-
 def fetched_jvm_parts(cache: Path | None = None) -> JvmParts | None:
     """Return the parts if they are complete; uses no network and takes no lock."""
     root = _published_folder(cache_dir() if cache is None else cache)
@@ -122,7 +106,7 @@ def fetch_jvm_parts(
         return found
     root = _published_folder(cache)
     root.parent.mkdir(parents=True, exist_ok=True)
-    with _only_one(root.with_suffix(".lock"), report=report):
+    with only_one(root.with_suffix(".lock"), report=report):
         if not _is_complete(root):
             _fetch_into(root, java=java, report=report, environ=environ)
     return JvmParts(root)
@@ -153,8 +137,8 @@ def _sizes(root: Path) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _only_one(lock: Path, *, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold `lock`; the system releases it when the process ends in any way."""
+def only_one(lock: Path, *, report: Callable[[str], None]) -> Iterator[None]:
+    """Hold `lock` against other processes; it is free again when this one ends in any way."""
     with lock.open("w") as handle:
         has_reported = False
         while True:
@@ -163,7 +147,7 @@ def _only_one(lock: Path, *, report: Callable[[str], None]) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if not has_reported:
-                    report("waiting for another process that fetches the JVM parts")
+                    report("waiting for another process that does the same")
                     has_reported = True
                 time.sleep(LOCK_POLL_S)
         yield
@@ -179,10 +163,18 @@ def _fetch_into(
     work = root.with_suffix(".part")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    # Kept after a failure, so that the next attempt continues where this one stopped.
     ivy_cache = root.parent / "ivy"
     try:
-        _run_ivy(java, work=work, ivy_cache=ivy_cache, report=report, environ=environ)
+        retrieve(
+            java,
+            _ivy_xml(),
+            pattern=RETRIEVE_PATTERN,
+            work=work,
+            cache=ivy_cache,
+            what="the JVM parts",
+            report=report,
+            environ=environ,
+        )
         report("unpacking the schema registry")
         _unpack_registry(work / "registry")
         (work / STAMP).write_text(json.dumps(_sizes(work), indent=0, sort_keys=True))
@@ -193,75 +185,14 @@ def _fetch_into(
     shutil.rmtree(ivy_cache, ignore_errors=True)
 
 
-def _run_ivy(
-    java: Java,
-    *,
-    work: Path,
-    ivy_cache: Path,
-    report: Callable[[str], None],
-    environ: Mapping[str, str] | None,
-) -> None:
-    environ = os.environ if environ is None else environ
-    ivy_file = work / "ivy.xml"
-    ivy_file.write_bytes(_ivy_xml())
-    command = [str(java.program), "-Xmx256m", "-jar", str(find_ivy_jar())]
-    settings = environ.get(SETTINGS_VARIABLE)
-    if settings:
-        command += ["-settings", settings]
-    command += ["-ivy", str(ivy_file), "-cache", str(ivy_cache)]
-    command += ["-retrieve", f"{work}/{RETRIEVE_PATTERN}"]
-    last_lines: deque[str] = deque(maxlen=200)
-    found = fetched = 0
-    report("resolving the JVM parts")
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        errors="replace",
-        env=dict(environ),
-        cwd=work,
-    ) as ivy:
-        try:
-            for line in ivy.stdout or ():
-                last_lines.append(line.rstrip())
-                words = line.split()
-                match words[:1]:
-                    case ["found"]:
-                        found += 1
-                        report(f"{found} modules found, the latest {words[1]}")
-                    case ["downloading"]:
-                        report(f"{fetched} files fetched, now {words[1].rsplit('/', 1)[-1]}")
-                    case ["[SUCCESSFUL"]:
-                        fetched += 1
-                        report(f"{fetched} files fetched")
-                    case _:
-                        pass
-        except BaseException:
-            ivy.kill()
-            raise
-    ivy_file.unlink()
-    if ivy.returncode != 0 or not any(work.glob("registry/*.tar.gz")):
-        raise FetchError(
-            "fetching the JVM parts failed: " + _complaint(last_lines),
-            hint="Check the network (and a proxy in JAVA_TOOL_OPTIONS), then try again; "
-            f"behind a mirror, set {SETTINGS_VARIABLE} to an ivysettings.xml",
-            exit_code_of_ivy=ivy.returncode,
-        )
-
-
-def _complaint(lines: deque[str]) -> str:
-    wanted = [
-        line.strip(":\t ")
-        for line in lines
-        if any(word in line for word in ("UNRESOLVED", "FAILED", "not found", "xception", "rror"))
-    ]
-    return "; ".join(wanted[:4]) or " ".join(list(lines)[-2:]) or "no output"
-
-
 def _unpack_registry(folder: Path) -> None:
-    archive = next(folder.glob("*.tar.gz"))
+    archive = next(folder.glob("*.tar.gz"), None)
+    if archive is None:
+        raise FetchError(
+            "the schema registry's archive was not fetched",
+            hint="Check the network, and the repositories of an ivysettings.xml; then try again",
+            folder=str(folder),
+        )
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
     archive.unlink()

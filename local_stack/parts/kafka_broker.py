@@ -11,15 +11,16 @@ import base64
 import os
 import subprocess
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.parts.class_archives import ClassOptions, class_archives
 from tidegate.local_stack.parts.ports import HOST, accepts
-from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
+from tidegate.local_stack.parts.process import GRACE_MS, ChildProcess, ProcessSpec
 
 if TYPE_CHECKING:
     import threading
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from tidegate.local_stack.parts.jvm_parts import JvmParts
     from tidegate.local_stack.parts.secure_listener import SecureListener
 
-__all__ = ["KafkaBroker"]
+__all__ = ["BROKER", "FORMATTER", "KafkaBroker"]
+
+BROKER = "kafka.Kafka"
+FORMATTER = "kafka.tools.StorageTool"
 
 # 8 s on two idle cores; other programs start at the same time, on slower machines too.
 READY_DEADLINE_S = 120.0
@@ -104,6 +108,12 @@ class KafkaBroker:
     session_ms: int = 3_000
     """For how long the machine may leave the broker without a processor; after that, clients find
     no leader.  A broker that was killed is not back before this time."""
+    is_lasting: bool = False
+    """Whether it runs for long, or under a high load.  One of minutes takes half the CPU time
+    without Java's second compiler."""
+    classes: ClassOptions = field(default_factory=class_archives)
+    grace_ms: int = GRACE_MS
+    """From SIGTERM to SIGKILL."""
     process: ChildProcess | None = None
 
     @property
@@ -139,8 +149,9 @@ class KafkaBroker:
         self.process = ChildProcess(
             ProcessSpec(
                 name="the Kafka broker",
-                command=[*self._java("kafka.Kafka", heap="512m"), str(self._properties)],
+                command=[*self._java(BROKER, heap="512m"), str(self._properties)],
                 log=self.log,
+                grace_ms=self.grace_ms,
             ),
             cancelled=self.cancelled,
         )
@@ -166,7 +177,9 @@ class KafkaBroker:
     def _java(self, main_class: str, *, heap: str) -> list[str]:
         return [
             str(self.java.program),
+            *self.classes.options(main_class),
             f"-Xmx{heap}",
+            *(() if self.is_lasting else ("-XX:TieredStopAtLevel=1",)),
             "-XX:+UseSerialGC",  # less memory and fewer threads than G1, at a heap this small
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}",
@@ -176,7 +189,7 @@ class KafkaBroker:
         ]
 
     def _format(self) -> None:
-        command = self._java("kafka.tools.StorageTool", heap="256m")
+        command = self._java(FORMATTER, heap="256m")
         command += ["format", "-t", _new_cluster_id(), "-c", str(self._properties)]
         try:
             done = subprocess.run(

@@ -23,9 +23,11 @@ from tidegate.local_stack.errors import LocalStackError, PartFailedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Cancelled", "ChildProcess", "ProcessSpec"]
+__all__ = ["GRACE_MS", "Cancelled", "ChildProcess", "ProcessSpec"]
 
 POLL_S = 0.05
+
+GRACE_MS = 10_000
 
 # Extra time for the supervisor after the child's grace period, before it is killed too.
 SUPERVISOR_MARGIN_S = 5.0
@@ -53,7 +55,8 @@ class ProcessSpec:
     stdout: Path | None = None
     environ: Mapping[str, str] | None = None
     folder: Path | None = None
-    grace_ms: int = 10_000
+    grace_ms: int = GRACE_MS
+    """From SIGTERM to SIGKILL."""
 
 
 @dataclass(slots=True)

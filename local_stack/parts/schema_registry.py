@@ -9,11 +9,12 @@ from __future__ import annotations
 import http.client
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidegate.local_stack.parts.class_archives import ClassOptions, class_archives
 from tidegate.local_stack.parts.ports import HOST
-from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
+from tidegate.local_stack.parts.process import GRACE_MS, ChildProcess, ProcessSpec
 
 if TYPE_CHECKING:
     import threading
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from tidegate.local_stack.parts.java import Java
     from tidegate.local_stack.parts.jvm_parts import JvmParts
 
-__all__ = ["SchemaRegistry"]
+__all__ = ["REGISTRY", "SchemaRegistry"]
+
+REGISTRY = "registry"
 
 # 7 s on two idle cores.
 READY_DEADLINE_S = 120.0
@@ -41,6 +44,9 @@ class SchemaRegistry:
     data_dir: Path
     port: int
     cancelled: threading.Event
+    classes: ClassOptions = field(default_factory=class_archives)
+    grace_ms: int = GRACE_MS
+    """From SIGTERM to SIGKILL."""
     process: ChildProcess | None = None
 
     @property
@@ -61,6 +67,7 @@ class SchemaRegistry:
                 name="the schema registry",
                 command=[
                     str(self.java.program),
+                    *self.classes.options(REGISTRY),
                     "-Xmx256m",
                     "-XX:+UseSerialGC",
                     "-XX:TieredStopAtLevel=1",  # a handful of requests: start fast, stay small
@@ -78,6 +85,7 @@ class SchemaRegistry:
                 ],
                 log=self.log,
                 folder=self.data_dir,
+                grace_ms=self.grace_ms,
             ),
             cancelled=self.cancelled,
         )

@@ -48,6 +48,9 @@ class LocalStack:
     """Whether the broker has a second listener, with TLS and a login: `kafka.secure`."""
     is_patient: bool = False
     """Whether the broker goes on where the machine is busy for many seconds: nothing kills it."""
+    is_lasting: bool = False
+    """Whether the broker runs for long, or under a high load: it starts slower and then is faster.
+    """
     kafka: KafkaBroker = field(init=False)
     registry: SchemaRegistry = field(init=False)
     simulator: SpannerSimulator | None = field(init=False, default=None)
@@ -119,6 +122,7 @@ class LocalStack:
             if self.has_login
             else None,
             session_ms=_PATIENT_SESSION_MS if self.is_patient else _SESSION_MS,
+            is_lasting=self.is_lasting,
         )
         self.registry = SchemaRegistry(
             java=java,

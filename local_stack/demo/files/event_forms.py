@@ -1,7 +1,9 @@
 """Events as Google Datastream writes them, of its five sources: fields, schemas, places, bytes.
 
-Follows Datastream's page "Events and streams" and the forms of real files.  Imports nothing of the
-producer, which reads these files, so that it cannot repeat its mistakes.  Pure.
+Follows Datastream's page "Events and streams" and the forms of real files.  Where the two differ,
+an event has the form of files unless a caller asks for the page's: `postgresql-cdc`, and
+`primary_keys` of Oracle and SQL Server, which the page's tables do not have.  Imports nothing of
+the producer, which reads these files, so that it cannot repeat its mistakes.  Pure.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ _STRINGS = {"type": "array", "items": "string"}
 _SHARED: list[dict[str, Any]] = [
     {"name": "change_type", "type": _NULL_STRING},
     {"name": "is_deleted", "type": ["null", "boolean"]},
-    {"name": "primary_keys", "type": ["null", _STRINGS]},
 ]
+_PRIMARY_KEYS = {"name": "primary_keys", "type": ["null", _STRINGS]}
 _METADATA: dict[str, list[dict[str, Any]]] = {
     "mysql": [
         {"name": "table", "type": "string"},
@@ -116,9 +118,14 @@ def named(source: str, *, database: str, table: str) -> Named:
 
 
 def event_schema(
-    source: str, object_name: str, payload: Sequence[Mapping[str, Any]]
+    source: str,
+    object_name: str,
+    payload: Sequence[Mapping[str, Any]],
+    *,
+    has_primary_keys: bool = True,
 ) -> dict[str, Any]:
     """Return the Avro schema of a file's events; `payload` are the fields of a row."""
+    keys = [_PRIMARY_KEYS] if has_primary_keys else []
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     names = ("object", "read_method", "stream_name", "schema_key")
     strings: list[dict[str, Any]] = [{"name": name, "type": "string"} for name in names]
@@ -136,7 +143,7 @@ def event_schema(
                 "type": {
                     "type": "record",
                     "name": "source_metadata",
-                    "fields": [*_METADATA[source], *_SHARED],
+                    "fields": [*_METADATA[source], *_SHARED, *keys],
                 },
             },
             {
@@ -157,19 +164,24 @@ def change_event(
     change_type: str,
     payload: Mapping[str, Any],
     key: str = "id",
+    key_fields: Mapping[str, Sequence[str] | None] | None = None,
     per_log: int = 3,
+    read_method: str = "",
 ) -> dict[str, Any]:
     """Return the event of the source's n-th change; `at_ms` is its time, by the source's clock.
 
-    A file of MySQL's log has `per_log` changes.
+    Events of one number are at one place of the source's log, as both halves of an UPDATE of a key.
+    A file of MySQL's log has `per_log` changes.  `key_fields` are the fields that name the key, if
+    it is not `primary_keys` with `key`; none for Oracle as the page has it.
     """
+    named_keys = {"primary_keys": [key]} if key_fields is None else key_fields
     metadata, sort_keys = _place_of(table.source, number, at_ms, per_log)
     return {
         "uuid": uuid,
         "read_timestamp": read_ms,
         "source_timestamp": at_ms,
         "object": table.object_name,
-        "read_method": CDC[table.source],
+        "read_method": read_method or CDC[table.source],
         "stream_name": "projects/1/locations/us-central1/streams/orders",
         "schema_key": "9f27b298cbb12fabad44da8a6d139b8fb5cdb43c",
         "sort_keys": sort_keys,
@@ -178,7 +190,7 @@ def change_event(
             **metadata,
             "change_type": change_type,
             "is_deleted": change_type in ("DELETE", "UPDATE-DELETE"),
-            "primary_keys": [key],
+            **named_keys,
         },
         "payload": dict(payload),
     }
@@ -192,7 +204,9 @@ def backfill_event(
     uuid: str,
     payload: Mapping[str, Any],
     key: str = "id",
+    key_fields: Mapping[str, Sequence[str] | None] | None = None,
     blank: str | int = "",
+    read_method: str = "",
 ) -> dict[str, Any]:
     """Return a row as Datastream read it; it has no place among the changes.
 
@@ -200,9 +214,9 @@ def backfill_event(
     """
     event = change_event(
         table, number, at_ms=read_ms, read_ms=read_ms, uuid=uuid, change_type="INSERT",
-        payload=payload, key=key,
+        payload=payload, key=key, key_fields=key_fields,
+        read_method=read_method or _BACKFILL[table.source],
     )  # fmt: skip
-    event["read_method"] = _BACKFILL[table.source]
     metadata = event["source_metadata"]
     match table.source:
         case "mysql":

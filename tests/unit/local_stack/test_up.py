@@ -81,7 +81,10 @@ class Stack:
     bootstrap_servers = registry_url = spanner_address = control_address = "here:1"
     keeps_databases: ClassVar[list[bool]] = []
 
-    def __init__(self, config: Any, report: Any, *, keeps_databases: bool) -> None:
+    def __init__(
+        self, config: Any, report: Any, *, keeps_databases: bool, is_lasting: bool
+    ) -> None:
+        assert is_lasting
         self.folder = config.data_dir
         self.keeps_databases.append(keeps_databases)
 

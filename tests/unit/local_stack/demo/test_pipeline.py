@@ -18,6 +18,7 @@ from tidegate.local_stack.parts.process import ProcessSpec
 from tidegate.local_stack.parts.programs import Program
 
 SLEEPS = "import time; print('still here', flush=True); time.sleep(60)"
+STARTS = "import time; time.sleep(60)"
 DIES = "raise SystemExit('a fine reason')"
 ENDS_BADLY = (
     "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); "
@@ -145,6 +146,19 @@ def test_released_is_the_newest_manifest(pipeline: Pipeline):
         pipeline.wait_released(26, deadline_s=0.0)
 
 
+def test_a_deadline_of_a_release_says_how_far_the_consumer_is(pipeline: Pipeline):
+    pipeline.start_consumer()
+    with pytest.raises(PartFailedError, match=r"through_us=0.*no batch"):
+        pipeline.wait_released(1, deadline_s=0.0)
+    batches = [
+        json.dumps({"event": event, "watermark_us": us})
+        for event, us in [("batch", 1), ("batch", 2), ("step", 3)]
+    ]
+    pipeline.consumer.spec.log.write_text("\n".join(batches))
+    with pytest.raises(PartFailedError, match=r'log: \{"event": "batch", "watermark_us": 2\}\n'):
+        pipeline.wait_released(1, deadline_s=0.0)
+
+
 def test_stopping_names_the_program_with_a_failed_exit(tmp_path: Path):
     pipeline = Pipeline(FakePrograms(tmp_path, ENDS_BADLY))
     pipeline.start_workers(1, start="now")
@@ -156,6 +170,19 @@ def test_stopping_names_the_program_with_a_failed_exit(tmp_path: Path):
     (fault,) = pipeline.stop()
     assert "w1 was stopped and ended with exit code 3" in fault
     assert pipeline.stop() == []
+
+
+@pytest.mark.parametrize(("code", "faults"), [(STARTS, 0), (SLEEPS, 1)], ids=["before", "after"])
+def test_a_program_may_be_stopped_before_its_first_line(tmp_path: Path, code: str, faults: int):
+    pipeline = Pipeline(FakePrograms(tmp_path, code))
+    pipeline.start_workers(1, start="now")
+    (worker,) = pipeline.workers
+    pipeline.wait(lambda: worker.is_silent is (code == STARTS), what="a line", deadline_s=30)
+
+    found = pipeline.stop()
+
+    assert worker.process.exit_code == 143
+    assert ["exit code 143" in one for one in found] == [True] * faults
 
 
 @pytest.mark.parametrize(("names", "batches"), [([], 0), (["0", "9", "10", ".10.crc"], 11)])

@@ -18,7 +18,6 @@ from tidegate.local_stack.parts.jvm_parts import (
     cache_dir,
     fetch_jvm_parts,
     fetched_jvm_parts,
-    find_ivy_jar,
 )
 
 IVY = """#!/bin/sh
@@ -127,14 +126,6 @@ def test_two_runs_at_once_fetch_once(java, cache, calls):
     assert fetched_jvm_parts(cache) is not None
 
 
-def test_progress_is_printed(java, cache):
-    lines: list[str] = []
-    fetch_jvm_parts(java, cache=cache, report=lines.append)
-
-    assert any("org.example#sample" in line for line in lines)
-    assert any("sample-1.0.jar" in line for line in lines)
-
-
 def test_a_failure_says_why_and_publishes_nothing(tmp_path, cache):
     java = make_java(tmp_path, BROKEN_IVY)
 
@@ -143,11 +134,13 @@ def test_a_failure_says_why_and_publishes_nothing(tmp_path, cache):
     assert fetched_jvm_parts(cache) is None
 
 
-def test_the_operators_own_settings_are_handed_to_ivy(java, cache, calls, tmp_path):
-    environ = {"PATH": "/usr/bin:/bin", "TIDEGATE_IVY_SETTINGS": str(tmp_path / "mirror.xml")}
-    fetch_jvm_parts(java, cache=cache, environ=environ)
+def test_a_registry_that_is_not_among_the_jars_is_an_error(tmp_path, cache):
+    java = make_java(tmp_path, "#!/bin/sh\nmkdir -p broker spark registry\n")
 
-    assert f"-settings {tmp_path / 'mirror.xml'}" in calls.read_text()
+    with pytest.raises(FetchError, match="the schema registry's archive was not fetched") as caught:
+        fetch_jvm_parts(java, cache=cache)
+    assert "ivysettings.xml" in caught.value.hint
+    assert fetched_jvm_parts(cache) is None
 
 
 def test_another_list_of_parts_is_another_folder(java, cache, monkeypatch):
@@ -184,16 +177,3 @@ def test_the_cache_follows_the_environment():
 
 def test_an_empty_home_is_not_the_current_folder():
     assert cache_dir({"HOME": ""}).is_absolute()
-
-
-def test_ivy_comes_with_pyspark():
-    pytest.importorskip("pyspark")
-
-    assert find_ivy_jar().name.startswith("ivy-")
-
-
-def test_without_pyspark_it_says_what_to_type(monkeypatch):
-    monkeypatch.setattr(jvm_parts.importlib.util, "find_spec", lambda _name: None)
-
-    with pytest.raises(FetchError, match=r"pip install 'tidegate\[local\]'"):
-        find_ivy_jar()

@@ -48,6 +48,15 @@ def test_a_broker_that_ends_is_reported_with_its_last_words(broker):
         broker.start()
 
 
+@pytest.mark.parametrize(("is_lasting", "count"), [(False, 2), (True, 0)])
+def test_only_a_lasting_broker_has_both_compilers_of_java(broker, tmp_path, is_lasting, count):
+    broker.is_lasting = is_lasting
+    with pytest.raises(PartFailedError):
+        broker.start()
+
+    assert (tmp_path / "calls").read_text().count("-XX:TieredStopAtLevel=1") == count
+
+
 def test_the_data_folder_is_formatted_once(broker, tmp_path):
     for _ in range(2):
         with pytest.raises(PartFailedError):

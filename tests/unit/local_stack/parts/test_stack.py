@@ -118,9 +118,11 @@ def test_a_stack_whose_broker_nothing_kills_is_patient(
     found = []
 
     def make(*, cancelled, **settings):
-        found.append(settings["session_ms"])
+        found.append((settings["session_ms"], settings["is_lasting"]))
         return Part(story, "kafka", cancelled, "starts")
 
     monkeypatch.setattr(module, "KafkaBroker", make)
     with LocalStack(load_config(data_dir=tmp_path), is_patient=is_patient):
-        assert found == [session_ms]
+        assert found == [(session_ms, False)]
+    with LocalStack(load_config(data_dir=tmp_path), is_lasting=True):
+        assert found[1:] == [(3_000, True)]

@@ -62,6 +62,26 @@ def test_names_are_those_of_the_source():
     }
 
 
+@pytest.mark.parametrize("key_fields", [{}, {"replication_index": ["id"]}])
+def test_an_event_can_have_the_fields_that_the_page_has(key_fields: dict[str, list[str]]):
+    source = "sqlserver" if key_fields else "oracle"
+    table = named(source, database="bank", table="ledger")
+    shared = {"payload": ROW, "read_ms": 9_000, "uuid": "a", "key_fields": key_fields}
+    made = [
+        change_event(table, 1, at_ms=1, change_type="INSERT", read_method="other", **shared),
+        backfill_event(table, 1, read_method="another", **shared),
+    ]
+    schema = event_schema(source, table.object_name, FIELDS["ledger"], has_primary_keys=False)
+    read = list(fastavro.reader(io.BytesIO(avro_bytes(schema, made))))
+
+    assert [one["read_method"] for one in read] == ["other", "another"]
+    for one in read:
+        assert "primary_keys" not in one["source_metadata"]
+        assert one["source_metadata"].get("replication_index") == key_fields.get(
+            "replication_index"
+        )
+
+
 def test_positions_of_mysql_grow_within_a_log_and_over_logs():
     table = named("mysql", database="bank", table="ledger")
     made = [

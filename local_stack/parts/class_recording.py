@@ -1,0 +1,187 @@
+"""Makes the class archives: starts each Java program once, with the option to write one.
+
+It takes half a minute, once for an installation.  A program that cannot be recorded starts as it
+did without an archive: that is reported, and no error.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.local_stack.errors import LocalStackError, PartFailedError
+from tidegate.local_stack.parts.class_archives import SILENT, SPARK, ClassArchives, class_archives
+from tidegate.local_stack.parts.ivy import find_ivy_jar
+from tidegate.local_stack.parts.jvm_parts import only_one
+from tidegate.local_stack.parts.kafka_broker import BROKER, FORMATTER, KafkaBroker
+from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.programs import quick_start
+from tidegate.local_stack.parts.schema_registry import REGISTRY, SchemaRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.local_stack.parts.java import Java
+    from tidegate.local_stack.parts.jvm_parts import JvmParts
+    from tidegate.local_stack.parts.process import ChildProcess
+
+__all__ = ["are_class_archives_made", "make_class_archives"]
+
+_SPARK_DEADLINE_S = 300
+_WRITING_MS = 120_000
+"""For how long a Java program may write its archive; 10 s were too few on a busy machine."""
+_IN_ORDER = (0, 128 + signal.SIGTERM)
+"""How a Java program ends that was let write its archive; one that was killed leaves a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """Tells programs to write their archives below `folder`."""
+
+    folder: Path
+
+    def options(self, program: str) -> tuple[str, ...]:
+        return (f"-XX:ArchiveClassesAtExit={self.archive(program)}", *SILENT)
+
+    def archive(self, program: str) -> Path:
+        return self.folder / f"{program}.jsa"
+
+
+@dataclass(frozen=True, slots=True)
+class _Programs:
+    """Runs each program from its start to its end, below `scratch`."""
+
+    java: Java
+    parts: JvmParts
+    recording: _Recording
+    scratch: Path
+
+    def kafka(self) -> None:
+        ports = choose_ports({"kafka_port": 0, "controller_port": 0})
+        broker = KafkaBroker(
+            java=self.java,
+            parts=self.parts,
+            data_dir=self.scratch / "kafka",
+            port=ports["kafka_port"],
+            controller_port=ports["controller_port"],
+            cancelled=threading.Event(),
+            classes=self.recording,
+            grace_ms=_WRITING_MS,
+        )
+        try:
+            broker.start()
+        finally:
+            broker.stop()
+        _require_order(broker.process)
+
+    def registry(self) -> None:
+        registry = SchemaRegistry(
+            java=self.java,
+            parts=self.parts,
+            data_dir=self.scratch / "registry",
+            port=choose_ports({"registry_port": 0})["registry_port"],
+            cancelled=threading.Event(),
+            classes=self.recording,
+            grace_ms=_WRITING_MS,
+        )
+        try:
+            registry.start()
+        finally:
+            registry.stop()
+        _require_order(registry.process)
+
+    def spark(self) -> None:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "tidegate.local_stack.parts.spark_start"),
+                *("--jars", ",".join(map(str, self.parts.spark_jars))),
+                *("--folder", str(self.scratch / "spark")),
+                f"--java-options={quick_start(self.recording)}",
+            ],
+            env={**os.environ, "JAVA_HOME": str(self.java.home), "SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=_SPARK_DEADLINE_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise PartFailedError(f"Spark ended with {done.returncode}: {done.stderr[-400:]}")
+
+
+def are_class_archives_made(java: Java, parts: JvmParts) -> bool:
+    """Whether the archives of this Python's programs are there and fit."""
+    return class_archives().are_of(_key(java, parts))
+
+
+def make_class_archives(
+    java: Java,
+    parts: JvmParts,
+    *,
+    report: Callable[[str], None] = lambda _line: None,
+) -> list[str]:
+    """Make the archives of this Python's programs; return what could not be recorded, and why.
+
+    `report` gets a line for each program.  Of two calls at once the second makes nothing.
+    """
+    archives, key = class_archives(), _key(java, parts)
+    folder = archives.folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with only_one(folder.with_suffix(".lock"), report=report):
+        if archives.are_of(key):
+            return []
+        work = folder.with_suffix(".part")
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        faults = _record_into(work, java=java, parts=parts, report=report)
+        ClassArchives(work).seal(key)
+        shutil.rmtree(folder, ignore_errors=True)
+        work.rename(folder)
+    return faults
+
+
+def _record_into(
+    work: Path, *, java: Java, parts: JvmParts, report: Callable[[str], None]
+) -> list[str]:
+    recording, faults = _Recording(work), []
+    with tempfile.TemporaryDirectory(prefix="tidegate-classes-") as scratch:
+        programs = _Programs(java, parts, recording, Path(scratch))
+        for name, run, archives in (
+            ("Kafka", programs.kafka, (FORMATTER, BROKER)),
+            ("the schema registry", programs.registry, (REGISTRY,)),
+            ("Spark", programs.spark, (SPARK,)),
+        ):
+            report(name)
+            try:
+                run()
+            except (LocalStackError, OSError, subprocess.TimeoutExpired) as error:
+                faults.append(f"{name}: {error}")
+                for one in archives:
+                    recording.archive(one).unlink(missing_ok=True)
+    return faults
+
+
+def _require_order(process: ChildProcess | None) -> None:
+    if process is not None and process.exit_code not in _IN_ORDER:
+        raise PartFailedError(f"{process.spec.name} ended with {process.exit_code}")
+
+
+def _key(java: Java, parts: JvmParts) -> str:
+    """Return a text that changes when archives have to be made again."""
+    modules = (java.home / "lib" / "modules").stat()
+    return " ".join(
+        [
+            *(str(java.home), str(modules.st_size), str(modules.st_mtime_ns)),
+            *(str(parts.root), str(find_ivy_jar().parent), version("pyspark")),
+        ]
+    )
