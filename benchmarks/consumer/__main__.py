@@ -7,10 +7,13 @@
     python -m benchmarks.consumer releases [--releases 2000] [--changes 10] [--files-min 32]
     python -m benchmarks.consumer start [--changes 500] [--runs 3]
     python -m benchmarks.consumer sinks [--small 500] [--large 100000] [--rounds 7]
+    python -m benchmarks.consumer backfill [--rows 200000 1000000 5000000]
+        [--sinks changelog,mirror topic ...] [--driver-memory 4g]
+    python -m benchmarks.consumer one-release [--rows 1000000] [--sinks reader changelog,mirror ...]
     python -m benchmarks.consumer iceberg [--changes 500] [--rounds 10] [--keys 20000]
 
-Each prints a line of JSON for what it measured.  All but `small`, `releases`
-and `iceberg` start a Kafka broker.
+Each prints a line of JSON for what it measured.  All but `small`, `releases`,
+`one-release` and `iceberg` start a Kafka broker.
 """
 
 from __future__ import annotations
@@ -25,7 +28,17 @@ from typing import Any
 
 import structlog
 
-from benchmarks.consumer import iceberg, large, releases, sinks, small, start, steady
+from benchmarks.consumer import (
+    backfill,
+    iceberg,
+    large,
+    one_release,
+    releases,
+    sinks,
+    small,
+    start,
+    steady,
+)
 
 _MEASURES = {
     "small": small.measure,
@@ -35,6 +48,8 @@ _MEASURES = {
     "start": start.measure,
     "sinks": sinks.measure,
     "iceberg": iceberg.measure,
+    "backfill": backfill.measure,
+    "one-release": one_release.measure,
 }
 
 
@@ -87,6 +102,15 @@ def _options(arguments: list[str]) -> Any:
     every.add_argument("--small", type=int, default=500, help="changes of a small release")
     every.add_argument("--large", type=int, default=100_000, help="changes of a large one")
     every.add_argument("--rounds", type=int, default=7)
+    rows = chosen.add_parser("backfill")
+    rows.add_argument("--rows", type=int, nargs="+", default=[200_000, 1_000_000, 5_000_000])
+    rows.add_argument("--sinks", nargs="+", default=list(backfill.SINKS), help="of each run")
+    rows.add_argument("--driver-memory", default="", help="of Spark's JVM; empty: the default")
+    rows.add_argument("--seconds-max", type=float, default=1_800.0, help="of each run")
+    rows.add_argument("--logs", default="", help="folder in which logs are kept; empty: none")
+    alone = chosen.add_parser("one-release")
+    alone.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
+    alone.add_argument("--sinks", nargs="+", default=list(one_release.SINKS), help="of each run")
     lake = chosen.add_parser("iceberg")
     lake.add_argument("--changes", type=int, default=500, help="in each release, of one table")
     lake.add_argument("--rounds", type=int, default=10)

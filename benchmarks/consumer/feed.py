@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
@@ -34,7 +34,63 @@ COLUMNS = {
 }
 _PROGRESS_ID = 1
 _TOKEN = "t"
+_RANGE_ROWS = 10_000
+_RANGES_MAX = 256
+_RANGES_AT_ONCE = 8
 _NOTE = "a text of about a hundred bytes, so that a change has the size of an average row"
+
+
+RECORD_ROWS = 20
+"""Rows of a backfill in one record, as its transaction counts them."""
+
+
+class KeyRange:
+    """Rows `start` to `end` of a backfill; the value is encoded once, and then filled in."""
+
+    _FIRST_ID = 1 << 28  # so many bytes has each id, up to 2^34
+    _SEQUENCE = "99999999"
+
+    def __init__(self, topic: Topic, number: int, start: int, end: int, us: int) -> None:
+        self.topic, self.start, self.end = topic, start, end
+        self._change = Change(
+            "INSERT",
+            {"id": self._FIRST_ID},
+            {"owner": f"owner {number}", "amount": number, "note": _NOTE},
+            us=us,
+            transaction=f"spanner-backfill-{number}",
+            sequence=int(self._SEQUENCE),
+            records=-(-(end - start) // RECORD_ROWS),
+            token=f"tidegate-backfill/read/{number}",
+        )
+        key, value = topic.framed(self._change)
+        self._key, _ = key.split(_long(self._FIRST_ID))
+        self._head, rest = value.split(_long(self._FIRST_ID))
+        self._middle, self._tail = rest.split(self._SEQUENCE.encode() + _long(0))
+
+    def row(self, row: int) -> tuple[bytes, bytes, Change]:
+        """Return key, value and change of a row."""
+        number = _long(self._FIRST_ID + row)
+        sequence, mod_number = divmod(row - self.start, RECORD_ROWS)
+        value = b"".join(
+            (
+                self._head, number, self._middle,
+                f"{sequence:08d}".encode(), _long(mod_number), self._tail,
+            )
+        )  # fmt: skip
+        key = {"id": self._FIRST_ID + row}
+        change = replace(self._change, key=key, sequence=sequence, mod_number=mod_number)
+        return self._key + number, value, change
+
+
+def _long(number: int) -> bytes:
+    """Return a number that is not negative as Avro has it."""
+    number *= 2
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
 
 
 @dataclass
@@ -47,6 +103,7 @@ class Feed:
     prefix: str
     tables: int = 1
     topic_partitions: int = 6
+    stream: str = "s"
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     revision: int = 0
     number: int = 0
@@ -79,7 +136,7 @@ class Feed:
         """Yield what begins the stream."""
         child = ChildPartition(_TOKEN, ("",), 0)
         yield self._progress(
-            StreamStarted("s", "g", 0, None, f"{self.prefix}-fleet", 1, "id", (), (child,))
+            StreamStarted(self.stream, "g", 0, None, f"{self.prefix}-fleet", 1, "id", (), (child,))
         )
         yield self._progress(PartitionAnnounced(child, ""))
 
@@ -100,6 +157,30 @@ class Feed:
         place = turn % self.topic_partitions
         offset = self._next(topic.topic, place)
         return Record(topic.topic, place, offset, framed_key, value, change)
+
+    def backfilled(self, rows: int, *, us: int) -> Iterator[Record]:
+        """Yield rows of the first table as a backfill has them: all committed at `us`.
+
+        Key ranges, records and transactions are those of docs/protocol.md, 7.16.  Some ranges are
+        read at once, so that their records stand among each other.
+        """
+        range_rows = _RANGE_ROWS
+        while rows > range_rows * _RANGES_MAX:
+            range_rows *= 2
+        starts = range(0, rows, range_rows)
+        for first in range(0, len(starts), _RANGES_AT_ONCE):
+            ranges = [
+                KeyRange(self.topics[0], number, start, min(start + range_rows, rows), us)
+                for number, start in enumerate(starts)
+            ][first : first + _RANGES_AT_ONCE]
+            for begin in range(0, range_rows, RECORD_ROWS):
+                for one in ranges:
+                    for row in range(one.start + begin, one.start + begin + RECORD_ROWS)[
+                        : max(0, one.end - one.start - begin)
+                    ]:
+                        place = row % self.topic_partitions
+                        offset = self._next(one.topic.topic, place)
+                        yield Record(one.topic.topic, place, offset, *one.row(row))
 
     def beat(self, watermark_us: int) -> Record:
         """Return a heartbeat: everything up to `watermark_us` is in the topics."""

@@ -69,6 +69,7 @@ def broker(folder: str) -> Iterator[str]:
         port=ports["kafka_port"],
         controller_port=ports["controller_port"],
         cancelled=threading.Event(),
+        is_lasting=True,
     )
     try:
         one.start()

@@ -48,7 +48,7 @@ _TABLES = 2
 _WARM_UP = 3
 _FILES = FileSettings(FileFormat.AVRO, FileLimits(rows_max=100_000, bytes_max=16 * 1024**2))
 _STREAM = "projects/p/instances/i/databases/d/changeStreams/everything"
-_COLUMNS = {
+GATE_COLUMNS = {
     "is_progress": pa.bool_(),
     "topic": pa.string(),
     "topic_partition": pa.int32(),
@@ -200,7 +200,7 @@ def _frame(spark: SparkSession, rows: list[Record], path: str) -> DataFrame:
     table = pa.table(
         {
             name: pa.array([bytes(v) if isinstance(v, bytearray) else v for v in column], kind)
-            for (name, kind), column in zip(_COLUMNS.items(), columns, strict=True)
+            for (name, kind), column in zip(GATE_COLUMNS.items(), columns, strict=True)
         }
     )
     Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+__all__ = ["measure", "registry"]
+
 _TABLES = 2
 _US = 1_000_000
 
@@ -41,7 +43,7 @@ def measure(options: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
             kafka = KafkaFeed(bootstrap_servers, feed)
             for record in feed.opening():
                 kafka.send(record)
-            with _registry(feed) as registry_url:
+            with registry(feed) as registry_url:
                 for way in ("new", "continued"):
                     _publish(kafka, options.changes)
                     flags = {
@@ -105,7 +107,7 @@ def _reached(log: Path, begun: float) -> dict[str, float]:
 
 
 @contextmanager
-def _registry(feed: Feed) -> Iterator[str]:
+def registry(feed: Feed) -> Iterator[str]:
     """Serve the feed's schemas as a registry does."""
 
     class Answer(BaseHTTPRequestHandler):

@@ -27,7 +27,7 @@ def main() -> None:
     """Print, for some numbers of topics, the time of a call and its CPU time in this process."""
     with TemporaryDirectory() as folder:
         config = load_config(data_dir=Path(folder))
-        with LocalStack(config, with_simulator=False) as stack:
+        with LocalStack(config, with_simulator=False, is_lasting=True) as stack:
             address = stack.kafka.bootstrap_servers
             names = [f"bank.t{number}" for number in range(max(_TOPICS))]
             wanted = [NewTopic(name, _TOPIC_PARTITIONS, 1) for name in names]

@@ -3,9 +3,8 @@
     files, stages    events of Avro files: parsed, then made records, then made messages
     files, worker    a backlog of files through the production loop; Kafka in memory, as in `worker`
 
-A change is an UPDATE of a row with the eight columns of the other benchmarks' table, as MySQL's
-files have it.  Each round is a process of its own; the worker's memory is compared with that of a
-tenth of the files.
+Behind `JSON` and `gzip JSON` the same changes are in JSON lines (`event_files.py`).  Each round is
+a process of its own; the worker's memory is compared with that of a tenth of the files.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import fastavro
 import structlog
 
 from benchmarks.producer.counting_publisher import CountingPublisher
+from benchmarks.producer.event_files import FORMS, OBJECTS, Form, write_objects
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream.event_file import EventFile
@@ -55,127 +53,23 @@ from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-
-__all__ = ["FILES", "measured", "write_objects"]
+__all__ = ["FILES", "measured"]
 
 _CHANGES = 40_000
-_IN_FILE = 1_000
-_OBJECTS = 4
 _SLOTS = 4
 _INFLIGHT_BYTES_MAX = 64 << 20
 _TIMEOUT_S = 600
 _NAMES = TopicNames("bench")
 _MIB_IN_KIB = 1_024
-_NULL = "null"
 _LIMITS = SourceLimits(open_minutes=10, lateness_us=60_000_000)
-
-
-# ---------------------------------------------------------------- files
-
-
-def write_objects(folder: Path, changes: int, *, objects: int = _OBJECTS) -> None:
-    """Write so many changes below a folder, the same number for each object, a file a minute."""
-    each = changes // objects
-    count = -(-each // _IN_FILE)
-    first = datetime.now(UTC) - timedelta(minutes=count + 5)
-    for number in range(objects):
-        table = f"Accounts{number}"
-        schema = fastavro.parse_schema(_schema(table))
-        for file in range(count):
-            at = first + timedelta(minutes=file)
-            place = folder / f"bank_{table}" / at.strftime("%Y/%m/%d/%H/%M")
-            place.mkdir(parents=True)
-            rows = range(file * _IN_FILE, min((file + 1) * _IN_FILE, each))
-            with (place / f"{file:06d}.avro").open("wb") as out:
-                fastavro.writer(out, schema, (_event(table, one, at) for one in rows))
-
-
-def _schema(table: str) -> dict[str, Any]:
-    def optional(kind: Any) -> list[Any]:
-        return [_NULL, kind]
-
-    def record(name: str, **types: Any) -> dict[str, Any]:
-        fields = [{"name": one, "type": kind} for one, kind in types.items()]
-        return {"type": "record", "name": name, "fields": fields}
-
-    strings = {"type": "array", "items": "string"}
-    millis = {"type": "long", "logicalType": "timestamp-millis"}
-    return record(
-        f"bank_{table}",
-        uuid="string",
-        read_timestamp=millis,
-        source_timestamp=millis,
-        object="string",
-        read_method="string",
-        stream_name="string",
-        schema_key="string",
-        sort_keys={"type": "array", "items": ["string", "long"]},
-        source_metadata=record(
-            "source_metadata",
-            table="string",
-            database="string",
-            primary_keys=optional(strings),
-            log_file=optional("string"),
-            log_position=optional("long"),
-            change_type=optional("string"),
-            is_deleted=optional("boolean"),
-        ),
-        payload=record(
-            "payload",
-            Id=optional("long"),
-            Owner=optional("string"),
-            Balance=optional(
-                {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}
-            ),
-            Branch=optional("string"),
-            Opened=optional({"type": "int", "logicalType": "date"}),
-            Active=optional("boolean"),
-            Score=optional("long"),
-            Updated=optional({"type": "long", "logicalType": "timestamp-micros"}),
-        ),
-    )
-
-
-def _event(table: str, number: int, at: datetime) -> dict[str, Any]:
-    at_ms = int(at.timestamp() * 1_000) + number % _IN_FILE
-    log_file, position = f"mysql-bin.{number // _IN_FILE + 1:06d}", 4 + number % _IN_FILE * 200
-    return {
-        "uuid": f"{hash(table) & 0xFFFF_FFFF:08x}-b16e-4c8c-91d4-{number:012x}",
-        "read_timestamp": at_ms + 700,
-        "source_timestamp": at_ms,
-        "object": f"bank_{table}",
-        "read_method": "mysql-cdc-binlog",
-        "stream_name": "projects/1/locations/us-central1/streams/bank",
-        "schema_key": "9f27b298cbb12fabad44da8a6d139b8fb5cdb43c",
-        "sort_keys": [at_ms, log_file, position],
-        "source_metadata": {
-            "table": table,
-            "database": "bank",
-            "primary_keys": ["Id"],
-            "log_file": log_file,
-            "log_position": position,
-            "change_type": "UPDATE-INSERT",
-            "is_deleted": False,
-        },
-        "payload": {
-            "Id": number % 10_000,
-            "Owner": f"owner {number % 100:02d} of an account",
-            "Balance": (number * 100 + 25).to_bytes(8, "big"),
-            "Branch": f"branch {number % 5}",
-            "Opened": 19_800 + number % 100,
-            "Active": number % 3 == 0,
-            "Score": number * 997,
-            "Updated": at_ms * 1_000 + number % 1_000,
-        },
-    }
-
+_SHOWN: dict[Form, str] = {"avro": "", "jsonl": ", JSON", "jsonl.gz": ", gzip JSON"}
 
 # ---------------------------------------------------------------- what is measured
 
 
 def _stages(folder: Path, changes: int) -> dict[str, float]:
     """Read the files three times, each time one stage further."""
-    paths = sorted(folder.rglob("*.avro"))
+    paths = sorted(one for one in folder.rglob("*") if one.is_file())
     began = time.process_time()
     for path in paths:
         with path.open("rb") as stream:
@@ -252,7 +146,7 @@ def _worker(folder: Path, changes: int) -> dict[str, float]:
     tasks, topics = TaskThread(), _Topics()
     translator = _translator(topics)
     budget = ByteBudget(_INFLIGHT_BYTES_MAX, tasks=tasks)
-    data = [_NAMES.data(f"bank.Accounts{number}") for number in range(_OBJECTS)]
+    data = [_NAMES.data(f"bank.Accounts{number}") for number in range(OBJECTS)]
     broker = MemoryBroker(
         {**dict.fromkeys(data, _SLOTS), _NAMES.progress: _SLOTS}, group=Group(_SLOTS)
     )
@@ -313,10 +207,10 @@ def _most_mib() -> float:
 # ---------------------------------------------------------------- processes
 
 
-def measured(kind: str, changes: int) -> dict[str, float]:
+def measured(kind: str, changes: int, *, form: Form = "avro") -> dict[str, float]:
     """Return the figures of `stages` or `worker` for so many changes, of a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        write_objects(Path(folder), changes)
+        write_objects(Path(folder), changes, form=form)
         done = subprocess.run(
             [sys.executable, "-m", __name__, kind, folder, str(changes)],
             check=False, capture_output=True, text=True, timeout=2 * _TIMEOUT_S,
@@ -326,15 +220,18 @@ def measured(kind: str, changes: int) -> dict[str, float]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def _worker_figures(changes: int = _CHANGES) -> dict[str, float]:
-    tenth = measured("worker", changes // 10)
-    found = measured("worker", changes)
+def _worker_figures(*, form: Form) -> dict[str, float]:
+    tenth = measured("worker", _CHANGES // 10, form=form)
+    found = measured("worker", _CHANGES, form=form)
     return {**found, "most_of_tenth": found["most_mib"] / tenth["most_mib"]}
 
 
-FILES: dict[str, Callable[..., dict[str, float]]] = {
-    "files, stages": partial(measured, "stages", _CHANGES),
-    "files, worker": _worker_figures,
+FILES: dict[str, Callable[[], dict[str, float]]] = {
+    **{
+        f"files, stages{_SHOWN[form]}": partial(measured, "stages", _CHANGES, form=form)
+        for form in FORMS
+    },
+    **{f"files, worker{_SHOWN[form]}": partial(_worker_figures, form=form) for form in FORMS},
 }
 
 

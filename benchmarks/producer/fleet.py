@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.producer.responses import START_NS, STREAM, TABLE
+from benchmarks.producer.responses import START_NS, STREAM, TABLE, Fault
 from benchmarks.producer.source import SourceProcess
 from tidegate.schemas.instants import format_rfc3339
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
@@ -61,10 +62,12 @@ class Fleet:
         settings: Mapping[str, str] | None = None,
         has_backlog: bool = False,
         rows: int = 0,
+        data_bytes_max: int = 0,
     ) -> None:
         """Start them; with `has_backlog` all changes are there before the first query.
 
-        With `rows` the table has so many, and the stream begins with them.
+        With `rows` the table has so many, and the stream begins with them.  With `data_bytes_max`
+        the data topic takes messages of that size at most.
         """
         self._stack, self._checkout, self._changes = stack, checkout, changes
         self._names = TopicNames(f"b{uuid.uuid4().hex[:8]}")
@@ -78,6 +81,8 @@ class Fleet:
             self._exits.callback(self._source.close)
             if has_backlog:
                 self._source.ask("backlog")
+            if data_bytes_max:
+                self._create_data_topic(data_bytes_max)
             self._began = time.monotonic()
             self._workers = [self._start(f"w{number}") for number in range(workers)]
             # A backlog is read by turns, and then some stream partitions wait for theirs.
@@ -177,11 +182,17 @@ class Fleet:
             "most_mib": max(_most_mib(worker.pid) for worker in self._workers),
         }
 
-    def parked(self, *, rate: int, seconds: float, warm_up_s: float) -> dict[str, float]:
+    def parked(
+        self, *, fault: Fault, rate: int, seconds: float, warm_up_s: float
+    ) -> dict[str, float]:
         """How much later changes of other keys come while each tenth change is parked."""
         before = self.latency(rate=rate, seconds=seconds, warm_up_s=warm_up_s)
         during = self.latency(
-            rate=rate, seconds=seconds, warm_up_s=warm_up_s, poison_every=_POISON_EVERY
+            rate=rate,
+            seconds=seconds,
+            warm_up_s=warm_up_s,
+            poison_every=_POISON_EVERY,
+            fault=fault,
         )
         place = TopicPartition(self._names.dead_letter, 0)
         _, parked = self._consumer.get_watermark_offsets(place, timeout=_PATIENCE_S)
@@ -195,13 +206,19 @@ class Fleet:
         }
 
     def latency(
-        self, *, rate: int, seconds: float, warm_up_s: float, poison_every: int = 0
+        self,
+        *,
+        rate: int,
+        seconds: float,
+        warm_up_s: float,
+        poison_every: int = 0,
+        fault: Fault = Fault.DAMAGED,
     ) -> dict[str, float]:
         """Milliseconds from a change's commit until the consumer has it, at a steady rate.
 
-        Every `poison_every`th change is parked, and none if it is 0.
+        Every `poison_every`th change is parked for `fault`, and none if it is 0.
         """
-        self._source.ask("pace", rate, warm_up_s + seconds, poison_every)
+        self._source.ask("pace", rate, warm_up_s + seconds, poison_every, fault)
         begin_us = (time.time() + warm_up_s) * 1e6
         changes = round(rate * (warm_up_s + seconds))
         if poison_every:
@@ -264,6 +281,17 @@ class Fleet:
         }
 
     # ------------------------------------------------------------ inside
+
+    def _create_data_topic(self, bytes_max: int) -> None:
+        topic = NewTopic(
+            self._names.data(TABLE.name),
+            _TOPIC_PARTITIONS,
+            1,
+            config={"max.message.bytes": str(bytes_max)},
+        )
+        admin = AdminClient({"bootstrap.servers": self._stack.bootstrap_servers})
+        for created in admin.create_topics([topic]).values():
+            created.result(_PATIENCE_S)
 
     def _ends_of_progress(self) -> dict[int, int]:
         """Return the end offset of every slot."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from google.cloud.spanner_v1.types import PartialResultSet, StructType, Type, TypeCode
@@ -18,10 +19,12 @@ from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 __all__ = [
     "CASES",
+    "LARGE_BYTES",
     "START_NS",
     "STREAM",
     "TABLE",
     "Case",
+    "Fault",
     "change_response",
     "children_response",
     "heartbeat_response",
@@ -63,6 +66,19 @@ class Case:
     mods: int
 
 
+class Fault(StrEnum):
+    """Why a change cannot be published."""
+
+    DAMAGED = "damaged"
+    """A text that is no number in a column of numbers."""
+    LARGE = "large"
+    """More than `LARGE_BYTES`, which is to be more than its topic takes."""
+    REFUSED = "refused"
+    """A column of another type than the registered schema has: its table is refused."""
+
+
+LARGE_BYTES = 120_000
+
 CASES = (Case(20, 1), Case(20, 10), Case(2, 100), Case(1, 1))
 
 
@@ -90,26 +106,28 @@ def records_before(at_ns: int) -> int:
     return max(0, -((START_NS - at_ns) // (_RECORD_EVERY_US * NS_PER_US)) - 1)
 
 
-def change_response(number: int, at_ns: int, *, is_damaged: bool = False) -> bytes:
-    """Return a message with one change, committed at a time of its own.
-
-    A damaged one has a text that is no number in a column of numbers.
-    """
+def change_response(number: int, at_ns: int, *, fault: Fault | None = None) -> bytes:
+    """Return a message with one change, committed at a time of its own."""
     change = _data_change(number, 1, at_ns // NS_PER_US * NS_PER_US)
-    if is_damaged:
-        keys, _, old = change[6][0]
-        change[6] = [[keys, json.dumps({"Balance": "damaged", "Score": "1"}), old]]
+    keys, new, old = change[6][0]
+    match fault:
+        case Fault.DAMAGED:
+            new = json.dumps({"Balance": "damaged", "Score": "1"})
+        case Fault.LARGE:
+            change[5] = [_column(name) for name in ("Id", "Owner")]
+            new, old = json.dumps({"Owner": "x" * LARGE_BYTES}), json.dumps({"Owner": ""})
+        case Fault.REFUSED:
+            change[5] = [_column(name) for name in ("Id", "Balance")]
+            change[5] += [_column("Score", "STRING")]
+            new, old = json.dumps({"Score": "high"}), json.dumps({"Score": "low"})
+    change[6] = [[keys, new, old]]
     return _message([_row(change)])
 
 
 def large_response(size_bytes: int) -> bytes:
     """Return a message with one change of one text, a little larger than this."""
     change = _data_change(1, 1, written_ns(1))
-    touched = (("Id", 1), ("Owner", 2))
-    change[5] = [
-        [name, json.dumps({"code": _COLUMNS[name]}), name == "Id", str(ordinal)]
-        for name, ordinal in touched
-    ]
+    change[5] = [_column(name) for name in ("Id", "Owner")]
     change[6] = [[json.dumps({"Id": "1"}), json.dumps({"Owner": "x" * size_bytes}), "{}"]]
     change[8] = "NEW_VALUES"
     return _message([_row(change)])
@@ -140,11 +158,7 @@ def _data_change(number: int, mods: int, at_ns: int) -> list[Any]:
         f"OTQ5NTY0MDIzNTc1{number:08d}",
         True,
         TABLE.name,
-        [
-            [name, json.dumps({"code": code}), name == "Id", str(ordinal)]
-            for ordinal, (name, code) in enumerate(_COLUMNS.items(), start=1)
-            if name in _TOUCHED
-        ],
+        [_column(name) for name in _TOUCHED],
         [_mod(number * mods + place, format_rfc3339(at_ns)) for place in range(mods)],
         "UPDATE",
         "OLD_AND_NEW_VALUES",
@@ -153,6 +167,12 @@ def _data_change(number: int, mods: int, at_ns: int) -> list[Any]:
         "transfer",
         False,
     ]
+
+
+def _column(name: str, code: str = "") -> list[Any]:
+    """Return how a record shows a column; of another type than the table's with a code."""
+    shown = json.dumps({"code": code or _COLUMNS[name]})
+    return [name, shown, name == "Id", str(1 + list(_COLUMNS).index(name))]
 
 
 def _mod(number: int, now: str) -> list[str]:

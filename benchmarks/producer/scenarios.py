@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.producer.feed import FeedProcess
 from benchmarks.producer.fleet import Fleet
-from benchmarks.producer.responses import STREAM, TABLE, Case, responses
+from benchmarks.producer.responses import LARGE_BYTES, STREAM, TABLE, Case, Fault, responses
 from benchmarks.producer.stages import table_encoding
 from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.driver.tasks import TaskThread
@@ -99,10 +99,16 @@ def _backfill(rows: int, stack: LocalStack, checkout: Path) -> Figures:
     return {**large, "most_of_fewer": large["most_mib"] / small["most_mib"]}
 
 
-def _parked(stack: LocalStack, checkout: Path) -> Figures:
+def _parked(fault: Fault, stack: LocalStack, checkout: Path) -> Figures:
     """Other keys' changes, before changes are parked and while they are."""
-    with Fleet(stack, checkout, Case(1, 1), settings={"poison": "park"}) as fleet:
-        return fleet.parked(rate=_PARKED_RATE, seconds=_PARKED_S, warm_up_s=3)
+    with Fleet(
+        stack,
+        checkout,
+        Case(1, 1),
+        settings={"poison": "park"},
+        data_bytes_max=LARGE_BYTES if fault is Fault.LARGE else 0,
+    ) as fleet:
+        return fleet.parked(fault=fault, rate=_PARKED_RATE, seconds=_PARKED_S, warm_up_s=3)
 
 
 def _latency(stack: LocalStack, checkout: Path) -> Figures:
@@ -143,7 +149,9 @@ SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
     "kafka, 1 x 1": partial(_throughput, Case(1, 1), 1),
     "kafka, 20 x 1, 2 workers": partial(_throughput, Case(20, 1), 2),
     "kafka, latency": _latency,
-    "kafka, parked": _parked,
+    "kafka, parked": partial(_parked, Fault.DAMAGED),
+    "kafka, parked, too large": partial(_parked, Fault.LARGE),
+    "kafka, parked, table refused": partial(_parked, Fault.REFUSED),
     "kafka, split": _split,
     "kafka, idle, 1000 stream partitions": partial(_idle, 1_000),
     **{

@@ -7,8 +7,8 @@ started with, and change stream queries with what it is sent on standard input, 
                                 query that begins later has those from its start on
     ["backlog"]                 all prepared changes, for every query from its start on; with a row
                                 in each message only
-    ["pace", rate, seconds, n]  changes in real time, a row in each message; every nth is of one of
-                                100 keys whose changes cannot be published; 0: none
+    ["pace", rate, seconds, n, fault]   changes in real time, a row in each message; every nth is of
+                                one of 100 keys whose changes cannot be published; 0: none
     ["most"]                    answers how many queries ran at once
     ["split"]                   the newest stream partition ends; its child has one change
 
@@ -32,6 +32,7 @@ from benchmarks.producer.responses import (
     STREAM,
     TABLE,
     Case,
+    Fault,
     change_response,
     children_response,
     heartbeat_response,
@@ -195,7 +196,9 @@ class _Source:
                 self._split()
         return str(len(self._waiting))
 
-    async def _pace(self, rate: int, seconds: float, poison_every: int = 0) -> None:
+    async def _pace(
+        self, rate: int, seconds: float, poison_every: int = 0, fault: str = Fault.DAMAGED
+    ) -> None:
         """Send changes as they are due, in turn over the stream partitions."""
         queues, began = list(self._waiting.values()), time.monotonic()
         for number in range(round(rate * seconds)):
@@ -204,9 +207,8 @@ class _Source:
             if poison_every and number % poison_every == 0:
                 round_number, key = divmod(number // poison_every, _POISON_KEYS)
                 # Of every second round only the key is the reason: its earlier changes are parked.
-                message = change_response(
-                    -1 - key, time.time_ns(), is_damaged=round_number % 2 == 0
-                )
+                why = Fault(fault) if round_number % 2 == 0 else None
+                message = change_response(-1 - key, time.time_ns(), fault=why)
             queues[number % len(queues)].put_nowait(message)
 
     def _split(self) -> None:

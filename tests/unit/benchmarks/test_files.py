@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from benchmarks.producer.files import FILES, measured, write_objects
+import pytest
+
+from benchmarks.producer.event_files import FORMS
+from benchmarks.producer.files import FILES, measured
 
 
-def test_files_are_spread_over_objects_and_minutes(tmp_path):
-    write_objects(tmp_path, 4_800)
-    assert [one.name for one in sorted(tmp_path.iterdir())] == [
-        f"bank_Accounts{number}" for number in range(4)
-    ]
-    assert len(list(tmp_path.rglob("*/*/*/*/*/*.avro"))) == 8
-
-
-def test_each_stage_takes_time():
-    found = measured("stages", 400)
+@pytest.mark.parametrize("form", FORMS)
+def test_each_stage_takes_time(form):
+    found = measured("stages", 400, form=form)
     assert all(found[name] > 0 for name in ("parse_us", "record_us", "translate_us"))
     assert abs(sum(found[name] for name in found if name != "cpu_us") - found["cpu_us"]) < 0.01
 
@@ -26,4 +22,7 @@ def test_a_worker_publishes_all_of_it():
 
 
 def test_what_is_measured_has_its_names():
-    assert list(FILES) == ["files, stages", "files, worker"]
+    assert list(FILES) == [
+        "files, stages", "files, stages, JSON", "files, stages, gzip JSON",
+        "files, worker", "files, worker, JSON", "files, worker, gzip JSON",
+    ]  # fmt: skip

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.producer.responses import START_NS, STREAM, TABLE, Case
+from benchmarks.producer.responses import LARGE_BYTES, START_NS, STREAM, TABLE, Case, Fault
 from benchmarks.producer.source import SourceProcess
+from benchmarks.producer.stages import table_encoding
 from tests.reading import received
 from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
+from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
+from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.errors import SchemaError
 
 TOKEN = "token-0-0123456789abcdef"
 
@@ -131,19 +135,32 @@ def test_a_backlog_is_read_from_where_a_query_begins(source, channels, tasks):
     assert source.ask("most") == "3"
 
 
-def test_every_nth_change_is_of_a_key_that_cannot_be_published(source, channels, tasks):
+@pytest.mark.parametrize("fault", Fault)
+def test_every_nth_change_is_of_a_key_that_cannot_be_published(source, channels, tasks, fault):
     found = begun(channels, TOKEN, tasks)
-    source.ask("pace", 5_000, 0.05, 2)
+    source.ask("pace", 5_000, 0.05, 2, fault)
     records = [one for one in found_until(found, 250) if isinstance(one, DataChangeRecord)]
-    mods = [one.mods[0] for one in records]
-    poison = mods[::2]
+    poison = records[::2]
 
-    assert [int(one.keys["Id"]) for one in poison] == [
+    assert [int(one.mods[0].keys["Id"]) for one in poison] == [
         *range(-1, -101, -1), *range(-1, -26, -1),
     ]  # fmt: skip
-    is_damaged = [one.new_values["Balance"] == "damaged" for one in poison]
-    assert is_damaged == [True] * 100 + [False] * 25
-    assert all(int(one.keys["Id"]) > 0 for one in mods[1::2])
+    assert [has_fault(one, fault) for one in poison] == [True] * 100 + [False] * 25
+    others = records[1::2]
+    assert all(int(one.mods[0].keys["Id"]) > 0 for one in others)
+    assert not any(has_fault(one, fault) for one in others)
+
+
+def has_fault(record, fault):
+    """Whether the translation has to refuse the change, and for this."""
+    translator = Translator({TABLE.name: table_encoding()}, change_stream=STREAM)
+    try:
+        (message,) = translator.translate(record, token=TOKEN).messages
+    except SchemaError:
+        return fault == Fault.DAMAGED
+    except TableChanged:
+        return fault == Fault.REFUSED
+    return fault == Fault.LARGE and message.size_bytes > LARGE_BYTES
 
 
 def found_until(records, changes):
