@@ -3,7 +3,8 @@
 The forms of events are those of the demo's writer.  `history` returns the
 changes of a small table in the order in which the source made them; `delivered` returns what a
 stream writes of them: the changes within a window out of order, some twice, and rows of a backfill
-between them; `write_stream` lays them out as files.
+between them; `write_stream` lays them out as files.  Tables with all that the documentation has are
+in `datastream_table`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,19 @@ from tidegate.local_stack.demo.files.event_forms import (
 )
 
 __all__ = [
+    "ADDED_COLUMN",
     "CDC",
     "SOURCES",
+    "START_MS",
+    "TABLES",
     "avro_bytes",
     "backfill",
     "delivered",
     "history",
+    "in_another_order",
     "json_bytes",
+    "of_one_schema",
+    "plain_row",
     "schema_of",
     "write_stream",
 ]
@@ -53,9 +61,11 @@ _OBJECT = {
     "sqlserver": "dbo_orders",
     "salesforce": "Order",
 }
-_TABLES = {source: Named(source, _OBJECT[source], _NAMES[source], "") for source in SOURCES}
-_START_MS = 1_700_000_000_000
+TABLES = {source: Named(source, _OBJECT[source], _NAMES[source], "") for source in SOURCES}
+START_MS = 1_700_000_000_000
 _KEY = "id"
+ADDED_COLUMN = "added"
+"""Of a table that got another column; its events' schema has it from then on."""
 _NULL_STRING, _NULL_LONG = ["null", "string"], ["null", "long"]
 _PAYLOAD = [
     {"name": _KEY, "type": _NULL_LONG, "default": None},
@@ -72,15 +82,54 @@ _PAYLOAD = [
     },
 ]
 
+_ADDED = {"name": ADDED_COLUMN, "type": _NULL_STRING, "default": None}
 
-def schema_of(source: str) -> dict[str, Any]:
-    """Return the schema of a file's events."""
-    return event_schema(source, _OBJECT[source], _PAYLOAD)
+
+def schema_of(source: str, events: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Return the schema of a file with these events, which have one; fields are in their order."""
+    payload, has_primary_keys = list(_PAYLOAD), True
+    if events:
+        (has_added, has_primary_keys), *others = {_schema_key(event) for event in events}
+        assert not others, "events of several schemas in one file"
+        payload += [_ADDED] if has_added else []
+    found = event_schema(source, _OBJECT[source], payload, has_primary_keys=has_primary_keys)
+    return _in_order_of(events[0], found) if events else found
+
+
+def in_another_order(event: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Return an event with its fields, and those of its records, in an order of that chance."""
+    names = rng.sample(list(event), len(event))
+    return {
+        name: in_another_order(event[name], rng) if isinstance(event[name], dict) else event[name]
+        for name in names
+    }
+
+
+def _in_order_of(event: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a record's schema with its fields as the event has them; others follow."""
+    places = {name: place for place, name in enumerate(event)}
+    fields = sorted(schema["fields"], key=lambda one: places.get(one["name"], len(places)))
+    ordered = [
+        {**one, "type": _in_order_of(event[one["name"]], one["type"])}
+        if isinstance(event.get(one["name"]), dict)
+        else one
+        for one in fields
+    ]
+    return {**schema, "fields": ordered}
+
+
+def of_one_schema(events: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the events in runs that a file can hold, each of one schema."""
+    return [list(some) for _, some in groupby(events, _schema_key)]
+
+
+def _schema_key(event: dict[str, Any]) -> tuple[bool, bool]:
+    return ADDED_COLUMN in event["payload"], "primary_keys" in event["source_metadata"]
 
 
 def history(source: str, rng: random.Random, changes: int) -> list[dict[str, Any]]:
     """Return changes in the order of the source; positions grow past what text would sort."""
-    found, at_ms = [], _START_MS
+    found, at_ms = [], START_MS
     alive: set[int] = set()
     for number in range(changes):
         # The clock of a source that orders by its log may go backwards.
@@ -108,10 +157,10 @@ def _next_change(source: str, key: int, alive: set[int], rng: random.Random) -> 
 
 def backfill(source: str, rng: random.Random, rows: int) -> list[dict[str, Any]]:
     """Return rows of a backfill, all with one sort key; they overlap the changes in keys."""
-    read_ms = _START_MS + 500
+    read_ms = START_MS + 500
     return [
         backfill_event(
-            _TABLES[source], number, read_ms=read_ms, key=_KEY, payload=_row(number, number),
+            TABLES[source], number, read_ms=read_ms, key=_KEY, payload=plain_row(number, number),
             uuid=f"aaaaaaaa-0000-0000-0000-0000{rng.getrandbits(32):08x}{number:08x}",
             blank=rng.choice(("", 0)) if source == "mysql" else "",
         )
@@ -119,20 +168,21 @@ def backfill(source: str, rng: random.Random, rows: int) -> list[dict[str, Any]]
     ]  # fmt: skip
 
 
-def _row(number: int, key: int) -> dict[str, Any]:
+def plain_row(number: int, key: int) -> dict[str, Any]:
+    """Return the row of a key as it is after the n-th event."""
     return {
         _KEY: key,
         "note": f"change {number}",
-        "at": (_START_MS + number) * 1_000,
+        "at": (START_MS + number) * 1_000,
         "price": (100 + number).to_bytes(4, "big"),
     }
 
 
 def _event(source: str, number: int, at_ms: int, *, key: int, change_type: str) -> dict[str, Any]:
     return change_event(
-        _TABLES[source], number, at_ms=at_ms, read_ms=_START_MS + 5_000 + number, key=_KEY,
+        TABLES[source], number, at_ms=at_ms, read_ms=START_MS + 5_000 + number, key=_KEY,
         uuid=f"3c0ffaeb-b16e-4c8c-91d4-{number:012x}", change_type=change_type,
-        payload=_row(number, key),
+        payload=plain_row(number, key),
     )  # fmt: skip
 
 
@@ -152,7 +202,7 @@ def avro_bytes(
     source: str, events: Sequence[dict[str, Any]], *, codec: str = "null", per_block: int = 0
 ) -> bytes:
     """Return an Avro container file; `per_block` is the size of a block in bytes, about."""
-    return forms.avro_bytes(schema_of(source), events, codec=codec, per_block=per_block)
+    return forms.avro_bytes(schema_of(source, events), events, codec=codec, per_block=per_block)
 
 
 def json_bytes(events: Sequence[dict[str, Any]]) -> bytes:
@@ -197,11 +247,11 @@ def write_stream(
 def _written(
     folder: Path, source: str, events: Sequence[dict[str, Any]], form: str, first: datetime
 ) -> Iterator[Path]:
-    for number, start in enumerate(range(0, len(events), 7)):
+    sevens = [events[start : start + 7] for start in range(0, len(events), 7)]
+    for number, some in enumerate(run for one in sevens for run in of_one_schema(one)):
         minute = first + timedelta(minutes=number)
         place = folder / minute.strftime("%Y/%m/%d/%H/%M")
         place.mkdir(parents=True, exist_ok=True)
-        some = events[start : start + 7]
         data = avro_bytes(source, some, per_block=600) if form == "avro" else json_bytes(some)
         path = place / f"{number:04d}_{CDC[source]}_0.{form}"
         path.write_bytes(gzip.compress(data) if form.endswith(".gz") else data)

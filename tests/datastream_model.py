@@ -24,13 +24,14 @@ __all__ = ["ModelClock", "ObjectModel"]
 
 
 class ModelClock:
-    """A clock that a test sets."""
+    """A clock that a test sets, and whose wall time it may set back."""
 
     def __init__(self, now_us):
         self.now_us = now_us
+        self.back_us = 0
 
     def wall_us(self):
-        return self.now_us
+        return self.now_us - self.back_us
 
     def monotonic_us(self):
         return self.now_us
@@ -113,7 +114,7 @@ class ObjectModel:
         ]
         partition.add_items(translated, len(items))
         partition.check_invariants()
-        return bool(items) or until_us <= self.clock.now_us
+        return bool(items) or until_us <= self.clock.monotonic_us()
 
     def run(self):
         """Read until there is nothing to do, and commit."""

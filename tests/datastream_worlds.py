@@ -1,30 +1,37 @@
 """Worlds of Datastream's files: from a seed, files arrive late, twice and out of order.
 
-`run_world` lets the production reading and core read them, with deaths at any step.  `judge`
-compares what was published with what the source did.
+The source's table meets what the documentation has (`datastream_table`).  `run_world` lets the
+production reading and core read its files, with deaths at any step.  `judge` compares what was
+published with what the source did.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from tests.datastream_files import (
+    ADDED_COLUMN,
     SOURCES,
     avro_bytes,
-    backfill,
     delivered,
-    history,
     json_bytes,
+    of_one_schema,
 )
 from tests.datastream_folder import minute_folder
 from tests.datastream_model import ObjectModel
+from tests.datastream_table import SourceTable, drawn_table
+from tidegate.producer.datastream_source.event_records import time_and_turn
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.source_order import CHANGES_BEGIN_WITH
 
 __all__ = ["World", "judge", "newest_rows", "run_world", "source_rows"]
 
 _FIRST_MINUTE = 1_700_000_000_000_000 // US_PER_MINUTE
+_SHAKEN_MS = 60_000
 
 
 @dataclass
@@ -33,6 +40,7 @@ class World:
 
     source: str
     seed: int
+    table: SourceTable
     changes: list = field(default_factory=list)
     rows: list = field(default_factory=list)
     events: list = field(default_factory=list)
@@ -45,12 +53,15 @@ class World:
 def run_world(seed, *, source=None, late_files=None, deaths=True, growing=False, **model):
     """Return the world of a seed after all of it was read and published.
 
-    `growing`: many files are first there in part, cut anywhere, or are written a second time.
+    `growing`: many files are first there in part, cut anywhere, or are written a second time; the
+    times of MySQL, whose order has none in it, run backwards and forwards.
     """
     rng = random.Random(seed)
-    world = World(source or rng.choice(SOURCES), seed)
-    world.changes = history(world.source, rng, rng.randrange(20, 60))
-    world.rows = backfill(world.source, rng, rng.choice((0, 0, 6)))
+    source = source or rng.choice(SOURCES)
+    table = drawn_table(source, rng, changes=rng.randrange(20, 60), rows=rng.choice((0, 0, 6)))
+    world = World(source, seed, table, table.changes, table.backfill)
+    if growing and source == "mysql":
+        _shake_times(world.changes, random.Random(f"times {seed}"))
     world.events = delivered(world.changes, world.rows, rng)
     has_late_files = rng.random() < 0.4 if late_files is None else late_files
     arrivals = _arrivals(world, rng, has_late_files=has_late_files)
@@ -89,7 +100,7 @@ def _arrivals(world, rng, *, has_late_files):
     found, number, at = [], 0, 0
     form = rng.choice(("avro", "jsonl"))
     while at < len(world.events):
-        some = world.events[at : at + rng.randrange(1, 6)]
+        some = of_one_schema(world.events[at : at + rng.randrange(1, 6)])[0]
         at += len(some)
         minute = _FIRST_MINUTE + number // 2
         delay_us = rng.choice((0, 1, 40, 130)) * 1_000_000
@@ -101,6 +112,13 @@ def _arrivals(world, rng, *, has_late_files):
         found.append(((minute + 1) * US_PER_MINUTE + delay_us, path, data))
         number += 1
     return sorted(found)
+
+
+def _shake_times(changes, rng):
+    """Move the times of changes by less than the shortest lateness."""
+    for event in changes:
+        event["source_timestamp"] += rng.randrange(_SHAKEN_MS)
+        event["sort_keys"][0] = event["source_timestamp"]
 
 
 def _in_parts(arrivals, rng):
@@ -116,33 +134,36 @@ def _in_parts(arrivals, rng):
 
 
 def source_rows(world):
-    """Return the notes of the rows that the source has in the end, by key."""
-    rows = {}
-    for event in world.rows:
-        rows[event["payload"]["id"]] = event["payload"]["note"]
-    # A row of the backfill that no change concerns stays; the backfill is before every change.
-    for event in world.changes:
-        key = event["payload"]["id"]
-        if event["source_metadata"]["is_deleted"]:
-            rows.pop(key, None)
-        else:
-            rows[key] = event["payload"]["note"]
-    return rows
+    """Return what the rows hold that the source has in the end, by key.
+
+    Of a table without a key it is what each event holds, by uuid.
+    """
+    if world.table.clauses.has_key:
+        return {key: _content(row) for key, row in world.table.rows.items()}
+    return {event["uuid"]: _content(event["payload"]) for event in (*world.changes, *world.rows)}
 
 
 def newest_rows(world):
-    """Return the notes of the rows that have the highest order, by key; deletions left out."""
+    """Return what the rows hold that have the highest order, by key; deletions left out."""
     newest = {}
     for message, _ in world.model.published:
         record = message.value
         (mod,) = record.mods
         order = record.server_transaction_id
-        key = int(mod.keys["id"])
+        (key,) = mod.keys.values()
         if key not in newest or order > newest[key][0]:
-            newest[key] = order, record.mod_type, mod
+            newest[key] = order, record.mod_type, _row(message)
+    has_key = world.table.clauses.has_key
     return {
-        key: mod.new_values["note"] for key, (_, kind, mod) in newest.items() if kind != "DELETE"
+        int(key) if has_key else key: _content(row)
+        for key, (_, kind, row) in newest.items()
+        if kind != "DELETE"
     }
+
+
+def _content(row):
+    """Return what two rows are compared by; without a key, both ids and notes are."""
+    return int(row["id"]), row["note"], row.get(ADDED_COLUMN)
 
 
 def judge(world):
@@ -170,12 +191,32 @@ def judge(world):
         found.append(f"rows: {newest_rows(world)} and not {source_rows(world)}")
     if not model.counts["late_events"]:
         found += _out_of_order(world)
-    return found
+    return found + _falling_times(world)
 
 
 def _row(message):
     (mod,) = message.value.mods
     return {**mod.keys, **mod.new_values, **mod.old_values}
+
+
+def _falling_times(world):
+    """Compare the release times of changes with the source's order.
+
+    Left out is what came in a place that was over: behind it in the order, something was released.
+    """
+    changes = [one.value for one, _ in world.model.published]
+    changes = [one for one in changes if one.server_transaction_id.startswith(CHANGES_BEGIN_WITH)]
+    changes.sort(key=lambda one: one.server_transaction_id)
+    found, least_ns = [], math.inf
+    for one in reversed(changes):
+        if _first_open_ns(one) <= least_ns < one.commit_timestamp_ns:
+            found.append(f"{one.server_transaction_id} is released behind a later one")
+        least_ns = min(least_ns, one.commit_timestamp_ns)
+    return found
+
+
+def _first_open_ns(record):
+    return time_and_turn(record.record_sequence)[0] * NS_PER_US
 
 
 def _out_of_order(world):
@@ -186,5 +227,5 @@ def _out_of_order(world):
         row = _row(message)
         at = place.get(row["_datastream_uuid"], 0)
         if at or not world.late_files:  # a row of a backfill in a late file is behind changes
-            keys[row["id"]].append(at)
+            keys[int(row["id"])].append(at)
     return [f"key {key} released as {seen}" for key, seen in keys.items() if seen != sorted(seen)]

@@ -47,8 +47,8 @@ After the seconds given, if any, the program is ended with SIGABRT, at which pyt
 of every thread.
 """
 
-_LIMIT_S = 2_400.0
-"""More than twice what the longest step of `./dev ci` takes on two cores."""
+_LIMIT_S = 3_600.0
+"""Half as long again as the longest step of `./dev ci` takes on two cores, or longer."""
 _SLOWEST = 25
 _FAILURES_SHOWN = 10
 _FAILURE_LINES = 15
@@ -56,6 +56,8 @@ _LINE_MAX = 300
 _INTERRUPTED = 130
 _FAILED = ("failure", "error")
 _NOTHING_COLLECTED = 5
+_SAME_EXAMPLES = ("--hypothesis-profile=ci",)
+"""A profile of Hypothesis itself: no clock, no database, examples that follow from the test."""
 
 
 # ---------------------------------------------------------------- steps and lanes
@@ -121,13 +123,14 @@ STEPS: dict[str, Selection | Program] = {
     ),
     "simulation": Selection(("tests/simulation",), "not deep", "worksteal"),
     # Each process has a Spark session, which the tests in it share.
-    "spark": Selection(("tests/spark",), "not slow", "loadfile", is_named=True),
+    "spark": Selection(("tests/spark",), "not slow and not deep", "loadfile", is_named=True),
     "smoke": Selection(("tests/integration",), "smoke", is_named=True),
-    # Its tests wait for brokers and JVMs half of the time; each process has a broker of its own.
+    # Each process has a broker of its own.
     "integration": Selection(
         ("tests/integration",), "integration and not smoke", "loadfile", is_named=True
     ),
-    "slow spark": Selection(("tests/spark",), "slow", "loadfile", is_named=True),
+    "slow spark": Selection(("tests/spark",), "slow and not deep", "loadfile", is_named=True),
+    "deep spark": Selection(("tests/spark",), "deep", "loadfile", is_named=True),
     "s3": Selection(("tests/s3",), is_named=True),
     "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),
     "mutants": Selection(("tests/simulation", "tests/mutants"), "deep", "worksteal", limit_s=None),
@@ -141,7 +144,7 @@ LANES: dict[str, tuple[str, ...]] = {
     "test": ("unit", "simulation", "spark", "smoke"),
     "test-real": ("integration", "spark", "slow spark"),
     "test-s3": ("s3",),
-    "test-deep": ("seeds", "mutants", "small worlds", "fuzz"),
+    "test-deep": ("seeds", "mutants", "small worlds", "deep spark", "fuzz"),
     "test-simulator": ("simulator",),
 }
 
@@ -287,20 +290,26 @@ def _read_progress(path: Path) -> list[tuple[str, str]]:
 
 
 def run_lane(
-    lane: str, arguments: Sequence[str], *, run: Run, without: Iterable[str] = ()
+    lane: str,
+    arguments: Sequence[str],
+    *,
+    run: Run,
+    without: Iterable[str] = (),
+    always: Sequence[str] = (),
 ) -> list[Result]:
     """Run the lane's steps, one after another, and return their results.
 
-    `arguments` go to every pytest run, except `--timings FILE`.  Left out are the steps in
-    `without`, and those that contain none of the paths in `arguments`.  A step that fails does not
-    stop the others; Ctrl-C does, with KeyboardInterrupt.  A full run of `test-simulator` without a
-    failure writes the stamp that `run_ci` looks at.
+    `arguments` go to every pytest run, except `--timings FILE`, and so does `always`, which selects
+    no tests.  Left out are the steps in `without`, and those that contain none of the paths in
+    `arguments`.  A step that fails does not stop the others; Ctrl-C does, with KeyboardInterrupt.
+    A full run of `test-simulator` without a failure writes the stamp that `run_ci` looks at.
     """
     parser = argparse.ArgumentParser(prog=f"./dev {lane}", add_help=False, allow_abbrev=False)
     parser.add_argument("--timings", type=Path)
     own, options = parser.parse_known_args(arguments)
     steps = [name for name in LANES[lane] if name not in set(without)]
-    results = [one for name in steps if (one := _run_step(name, options, run=run)) is not None]
+    found = [_run_step(name, options, run=run, always=always) for name in steps]
+    results = [one for one in found if one is not None]
     if lane == "test-simulator" and not options and not any(one.failed for one in results):
         _stamp_simulator()
     if own.timings is not None:
@@ -324,15 +333,21 @@ def _has_compiler() -> bool:
 
 
 def run_ci(arguments: Sequence[str], *, run: Run) -> list[Result]:
-    """Run all that must pass before a merge, each step once, and return the results."""
+    """Run all that must pass before a merge, each step once, and return the results.
+
+    The same code gets the same answer: properties try the examples that follow from the test's
+    own text.  Other runs of them, and `./dev fuzz`, try new ones each time.
+    """
     results = run_checks(*LINT, run=run)
-    results += run_lane("test", arguments, run=run)
-    results += run_lane("test-real", arguments, run=run, without=LANES["test"])
+    results += run_lane("test", arguments, run=run, always=_SAME_EXAMPLES)
+    results += run_lane(
+        "test-real", arguments, run=run, without=LANES["test"], always=_SAME_EXAMPLES
+    )
     results += run_checks("wheel", run=run)
     if is_simulator_tested():
         print(f"\ntest-simulator is skipped: {SIMULATOR}/ has not changed since it passed")
     else:
-        results += run_lane("test-simulator", arguments, run=run)
+        results += run_lane("test-simulator", arguments, run=run, always=_SAME_EXAMPLES)
     return results
 
 
@@ -346,7 +361,9 @@ def _run_program(name: str, command: Sequence[str], *, run: Run) -> Result:
     return result
 
 
-def _run_step(name: str, options: Sequence[str], *, run: Run) -> Result | None:
+def _run_step(
+    name: str, options: Sequence[str], *, run: Run, always: Sequence[str]
+) -> Result | None:
     step = STEPS[name]
     if isinstance(step, Program):
         return _run_program(name, step.command, run=run)
@@ -356,6 +373,7 @@ def _run_step(name: str, options: Sequence[str], *, run: Run) -> Result | None:
         command = step.command(options, path)
         if command is None:
             return None
+        command += always
         print(f"\n==== {name}", flush=True)
         code = _timed(result, command, run, step.limit_s)
         if path.exists():

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["compare_changelog_by_key", "compare_mirror_by_key", "in_order_of_batches"]
 
-_OF_KEYS = ("row_state", "order_key")
+_OF_KEYS = ("row_state", "order_key", "column_updates")
 
 
 def in_order_of_batches(files: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:

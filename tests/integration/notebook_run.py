@@ -19,7 +19,7 @@ from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.programs import Programs, quick_start
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.local_stack.up import PREFIX, Sample
 
@@ -110,7 +110,7 @@ def _session_here(folder: Path) -> str:
     assert parts is not None
     jars = ",".join(str(jar) for jar in parts.spark_jars)
     settings = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": quick_start(),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     return f"tg.session(jars={jars!r}, master='local[2]', **{settings!r})"

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-from datetime import UTC, datetime
 
 import deltalake
 import pytest
 
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tests.integration.shared_stack import now
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -32,68 +28,58 @@ AUDIT_DEADLINE_S = 600
 
 
 @pytest.mark.timeout(900)
-def test_markers_on_kafka_prove_the_changelogs_and_name_what_is_missing(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream=STREAM,
-            prefix="audited",
-        )
-        control = SimulatorControl(stack.control_address, name.path, STREAM)
-        pipeline = Pipeline(programs)
-        try:
-            pipeline.start_workers(1, start=start)
-            for version in range(ROUNDS):
-                with database.batch() as batch:
-                    for table in ("Seen", "Heard"):
-                        rows = [(key, version) for key in KEYS]
-                        batch.insert_or_update(table, ("Id", "V"), rows)
-                turn = control.split if version % 2 == 0 else control.merge
-                turn()
+def test_markers_on_kafka_prove_the_changelogs_and_name_what_is_missing(shared_stack, tmp_path):
+    database = shared_stack.create_database(DDL)
+    programs = shared_stack.programs(STREAM)
+    path = shared_stack.database_name.path
+    control = SimulatorControl(shared_stack.control_address, path, STREAM)
+    pipeline = Pipeline(programs)
+    try:
+        pipeline.start_workers(1, start=now())
+        for version in range(ROUNDS):
             with database.batch() as batch:
-                batch.insert_or_update("Seen", ("Id", "V"), [(0, ROUNDS)])
-            pipeline.start_consumer()
-            pipeline.wait_released(commit_time_us(batch.committed), deadline_s=DEADLINE_S)
-        finally:
-            faults = pipeline.stop()
-        assert faults == []
+                for table in ("Seen", "Heard"):
+                    rows = [(key, version) for key in KEYS]
+                    batch.insert_or_update(table, ("Id", "V"), rows)
+            turn = control.split if version % 2 == 0 else control.merge
+            turn()
+        with database.batch() as batch:
+            batch.insert_or_update("Seen", ("Id", "V"), [(0, ROUNDS)])
+        pipeline.start_consumer()
+        pipeline.wait_released(commit_time_us(batch.committed), deadline_s=DEADLINE_S)
+    finally:
+        faults = pipeline.stop()
+    assert faults == []
 
-        def audit():
-            spec = programs.consumer().spec
-            done = subprocess.run(
-                [*spec.command[:-1], "audit", "--json"],
-                env=spec.environ,
-                cwd=spec.folder,
-                capture_output=True,
-                text=True,
-                timeout=AUDIT_DEADLINE_S,
-                check=False,
-            )
-            assert done.stdout, done.stderr
-            return done.returncode, json.loads(done.stdout)
+    def audit():
+        spec = programs.consumer().spec
+        done = subprocess.run(
+            [*spec.command[:-1], "audit", "--json"],
+            env=spec.environ,
+            cwd=spec.folder,
+            capture_output=True,
+            text=True,
+            timeout=AUDIT_DEADLINE_S,
+            check=False,
+        )
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
 
-        code, report = audit()
-        assert (code, report["mismatches"]) == (0, [])
-        assert report["changes"] == ROUNDS * 2 * len(KEYS) + 1
-        # A split finishes one stream partition and a merge two.
-        assert report["stream_partitions"]["proved"] == (ROUNDS // 2) * 3
-        assert report["stream_partitions"]["open"] > 0
-        assert report["transactions"] == {"proved": ROUNDS + 1, "mismatched": 0}
-        assert (report["without_checksum"], report["without_value_bytes"]) == (0, 0)
+    code, report = audit()
+    assert (code, report["mismatches"]) == (0, [])
+    assert report["changes"] == ROUNDS * 2 * len(KEYS) + 1
+    # A split finishes one stream partition and a merge two.
+    assert report["stream_partitions"]["proved"] == (ROUNDS // 2) * 3
+    assert report["stream_partitions"]["open"] > 0
+    assert report["transactions"] == {"proved": ROUNDS + 1, "mismatched": 0}
+    assert (report["without_checksum"], report["without_value_bytes"]) == (0, 0)
 
-        table = deltalake.DeltaTable(tmp_path / "output" / "changelog" / "Heard")
-        first = min(table.to_pyarrow_table().to_pylist(), key=lambda row: row["order_key"])
-        place = "topic_partition = {topic_partition} AND offset = {offset}".format(**first)
-        assert table.delete(place)["num_deleted_rows"] == 1
-        code, report = audit()
-        assert code == 1
-        (pair,) = [one for one in report["mismatches"] if one["what"] == "stream partition"]
-        assert (pair["topic"], pair["fault"]) == ("audited.Heard", "changes are missing")
-        assert pair["found"]["mods"] == pair["expected"]["mods"] - 1
+    table = deltalake.DeltaTable(tmp_path / "output" / "changelog" / "Heard")
+    first = min(table.to_pyarrow_table().to_pylist(), key=lambda row: row["order_key"])
+    place = "topic_partition = {topic_partition} AND offset = {offset}".format(**first)
+    assert table.delete(place)["num_deleted_rows"] == 1
+    code, report = audit()
+    assert code == 1
+    (pair,) = [one for one in report["mismatches"] if one["what"] == "stream partition"]
+    assert (pair["topic"], pair["fault"]) == (shared_stack.topic("Heard"), "changes are missing")
+    assert pair["found"]["mods"] == pair["expected"]["mods"] - 1

@@ -15,10 +15,9 @@ import deltalake
 import pytest
 
 from tests.hand_stream import HandStream
-from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.local_stack.parts.programs import quick_start
 from tidegate.program.registry_http import HttpSchemaRegistry
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -26,13 +25,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900
 PATIENCE_S = 300
 FAR_US = 4_000_000_000_000_000
 """In the year 2096: a watermark with which a run has caught up."""
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory):
-    config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
-    with LocalStack(config, with_simulator=False) as running:
-        yield running
 
 
 class Consumer:
@@ -56,7 +48,7 @@ class Consumer:
             "UNTIL": "caught-up",
             "MASTER": "local[2]",
             "JARS": ",".join(str(jar) for jar in fetched_jvm_parts().spark_jars),
-            "JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "JAVA_OPTIONS": quick_start(),
             "LOG_LEVEL": "warning",
             **settings,
         }
@@ -108,9 +100,9 @@ def _order(row):
     ids=["unknown schema", "undecodable"],
 )
 def test_a_record_that_cannot_be_decoded_is_named_and_nothing_is_written(
-    stack, tmp_path, spoil, text
+    kafka_and_registry, tmp_path, spoil, text
 ):
-    one = Consumer(stack, tmp_path, f"spoilt{len(text)}")
+    one = Consumer(kafka_and_registry, tmp_path, f"spoilt{len(text)}")
     one.stream.change(10)
     offset = one.stream.change(11, spoil=spoil)
     one.stream.beat(FAR_US)

@@ -19,12 +19,11 @@ DEADLINE_S = 540
 @pytest.mark.parametrize(
     "more",
     [
-        ["--backfill"],
+        ["--dialect", "postgresql", "--sasl-ssl", "--backfill"],
         ["--mixed", "--no-backfill"],
         ["--moves", "--sasl-ssl", "--backfill"],
-        ["--dialect", "postgresql", "--sasl-ssl", "--no-backfill"],
     ],
-    ids=["one version", "two versions", "keys that move", "postgresql"],
+    ids=["postgresql", "two versions", "keys that move"],
 )
 def test_a_minute_of_faults_leaves_every_figure_at_0(
     tmp_path: Path, repository: Path, more: list[str]

@@ -11,9 +11,16 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
+from tests.simulation.contract_broker import NO_COORDINATOR_YET
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.core import effects as do
@@ -226,7 +233,12 @@ class Fleet:
     def assigned(self):
         """Return how many slots each member has, as the group tells it; None within a round."""
         admin = AdminClient({"bootstrap.servers": self.broker})
-        group = admin.describe_consumer_groups([self.names.group])[self.names.group].result()
+        try:
+            group = admin.describe_consumer_groups([self.names.group])[self.names.group].result()
+        except KafkaException as error:
+            if error.args[0].code() not in NO_COORDINATOR_YET:
+                raise
+            return None
         if group.state is not ConsumerGroupState.STABLE:
             return None
         return {m.group_instance_id: len(m.assignment.topic_partitions) for m in group.members}

@@ -17,7 +17,7 @@ from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.programs import Programs, quick_start
 from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -134,7 +134,7 @@ def run(programs, folder, *, through_us):
     first = next(one for one in blocks("python") if one.page == "docs/library.md")
     jars = ",".join(str(jar) for jar in fetched_jvm_parts().spark_jars)
     options = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": quick_start(),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     program = first.content + AFTER

@@ -11,8 +11,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.simulation.contract_ports import CASES, SLOTS, TestWorker
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.progress_follower import ProgressFollower
@@ -169,14 +167,6 @@ def _deletes(admin, place):
     return True
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A real broker's address."""
-    config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
-    with LocalStack(config, with_simulator=False) as stack:
-        yield stack.kafka.bootstrap_servers
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_in_memory(case):
     case(MemoryStage())
@@ -184,8 +174,8 @@ def test_in_memory(case):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_on_a_real_broker(case, address):
-    stage = KafkaStage(address)
+def test_on_a_real_broker(case, kafka_and_registry):
+    stage = KafkaStage(kafka_and_registry.bootstrap_servers)
     try:
         case(stage)
     finally:

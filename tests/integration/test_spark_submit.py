@@ -20,7 +20,7 @@ from tidegate.local_stack.demo.bank_database import (
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.programs import Programs, quick_start
 from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = pytest.mark.integration
@@ -72,7 +72,7 @@ def submit(programs: Programs, *, launcher: Path) -> subprocess.CompletedProcess
         [
             str(Path(sys.executable).with_name("spark-submit")),
             *("--master", "local[1]", "--jars", jars),
-            *("--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+            *("--driver-java-options", quick_start()),
             *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
             *("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}"),
             *("--conf", "spark.eventLog.rolling.enabled=false"),

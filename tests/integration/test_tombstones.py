@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import defaultdict
-from datetime import UTC, datetime
 from itertools import pairwise
 
 import deltalake
@@ -14,13 +13,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from google.cloud.spanner_v1 import KeySet
 
 from tests.integration.producer_command import run_command
+from tests.integration.shared_stack import now
 from tests.integration.topic_reading import read_everything
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -28,7 +24,6 @@ DDL = [
     "CREATE TABLE Orders (Id INT64, Amount INT64) PRIMARY KEY (Id)",
     "CREATE CHANGE STREAM Feed FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')",
 ]
-TOPIC = "forgotten.Orders"
 SETTING = {"TIDEGATE_PRODUCER_TOMBSTONES": "true"}
 PATIENCE_S = 240
 
@@ -42,43 +37,33 @@ def change(database, rows=(), *, gone=()):
     return batch
 
 
-def create_compacted(stack):
+def create_compacted(stack, topic):
     """Create the table's topic as somebody who keeps the newest value of each key would."""
     client = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     config = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
-    client.create_topics([NewTopic(TOPIC, 2, 1, config=config)])[TOPIC].result()
+    client.create_topics([NewTopic(topic, 2, 1, config=config)])[topic].result()
 
 
-def test_the_newest_values_are_the_rows_and_the_gate_counts_changes_only(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        create_compacted(stack)
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream="Feed",
-            prefix="forgotten",
-            more=SETTING,
-        )
-        pipeline = Pipeline(programs)
-        try:
-            pipeline.start_workers(2, start=datetime.now(UTC).isoformat().replace("+00:00", "Z"))
-            change(database, [(key, key) for key in range(20)])
-            change(database, [(key, -key) for key in range(10)], gone=range(10, 15))
-            change(database, [(12, 120)], gone=[0, 1, 19])
-            last = change(database, [(99, 99)])
-            pipeline.start_consumer()
-            pipeline.wait_released(commit_time_us(last.committed), deadline_s=PATIENCE_S)
-            found = read_everything(stack, TOPIC, count=20 + 15 + 4 + 1 + 8)
-        finally:
-            faults = pipeline.stop()
-        assert faults == []
-        audited = audit(programs)
-        refused = run_command(programs, "check", TIDEGATE_PRODUCER_TOMBSTONES="false")
+def test_the_newest_values_are_the_rows_and_the_gate_counts_changes_only(shared_stack, tmp_path):
+    topic = shared_stack.topic("Orders")
+    create_compacted(shared_stack, topic)
+    database = shared_stack.create_database(DDL)
+    programs = shared_stack.programs("Feed", **SETTING)
+    pipeline = Pipeline(programs)
+    try:
+        pipeline.start_workers(2, start=now())
+        change(database, [(key, key) for key in range(20)])
+        change(database, [(key, -key) for key in range(10)], gone=range(10, 15))
+        change(database, [(12, 120)], gone=[0, 1, 19])
+        last = change(database, [(99, 99)])
+        pipeline.start_consumer()
+        pipeline.wait_released(commit_time_us(last.committed), deadline_s=PATIENCE_S)
+        found = read_everything(shared_stack, topic, count=20 + 15 + 4 + 1 + 8)
+    finally:
+        faults = pipeline.stop()
+    assert faults == []
+    audited = audit(programs)
+    refused = run_command(programs, "check", TIDEGATE_PRODUCER_TOMBSTONES="false")
 
     newest = {message.key()["Id"]: message.value() for message in found}
     rows = {key: value["new_values"]["Amount"] for key, value in newest.items() if value}

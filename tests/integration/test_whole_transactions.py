@@ -6,18 +6,13 @@ import io
 import json
 import subprocess
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import fastavro
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import create_database
+from tests.integration.shared_stack import now
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.topics import HEADER_ORDER
@@ -31,22 +26,22 @@ DDL = [
     "CREATE TABLE Heard (Id INT64 NOT NULL, V INT64) PRIMARY KEY (Id)",
     f"CREATE CHANGE STREAM {STREAM} FOR Seen, Heard",
 ]
-TOPICS = ["whole.Seen", "whole.Heard"]
-RECORDS = 3 * len(TOPICS)
+TABLES = ["Seen", "Heard"]
+RECORDS = 3 * len(TABLES)
 DEADLINE_S = 240
 
 
-def published(bootstrap_servers):
-    """Return the records of both topics, as soon as all are committed."""
+def published(bootstrap_servers, topics):
+    """Return the records of all topics, as soon as all are committed."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "group.id": "looks",
+            "group.id": f"{topics[0]}-looks",
             "auto.offset.reset": "earliest",
             "topic.metadata.refresh.interval.ms": 500,
         }
     )
-    consumer.subscribe(TOPICS)
+    consumer.subscribe(topics)
     found = []
     try:
         while len(found) < RECORDS:
@@ -89,78 +84,72 @@ def publish_a_part_of_a_transaction(message, *, bootstrap_servers, registry_url)
 
 
 @pytest.mark.timeout(900)
-def test_a_transaction_that_lacks_a_record_stops_the_run_and_is_recorded_on_demand(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream=STREAM,
-            prefix="whole",
-        )
-        pipeline = Pipeline(programs)
+def test_a_transaction_that_lacks_a_record_stops_the_run_and_is_recorded_on_demand(
+    shared_stack, tmp_path
+):
+    database = shared_stack.create_database(DDL)
+    topics = [shared_stack.topic(table) for table in TABLES]
+    programs = shared_stack.programs(STREAM)
+    pipeline = Pipeline(programs)
 
-        def consumer(*command, **settings):
-            spec = programs.consumer().spec
-            return subprocess.run(
-                [*spec.command[:-1], *command],
-                env={**spec.environ, "TIDEGATE_CONSUMER_UNTIL": "caught-up", **settings},
-                cwd=spec.folder,
-                capture_output=True,
-                text=True,
-                timeout=DEADLINE_S,
-                check=False,
-            )
-
-        try:
-            pipeline.start_workers(1, start=start)
-            for version in range(3):
-                with database.batch() as batch:
-                    for table in ("Seen", "Heard"):
-                        batch.insert_or_update(table, ("Id", "V"), [(1, version)])
-            last = max(published(stack.bootstrap_servers), key=order_key)
-            other = publish_a_part_of_a_transaction(
-                last, bootstrap_servers=stack.bootstrap_servers, registry_url=stack.registry_url
-            )
-
-            stopped = consumer("run")
-            assert stopped.returncode == 1
-            assert "fewer records than they state" in stopped.stderr
-            assert other.server_transaction_id in stopped.stderr
-            assert not list((tmp_path / "output" / "_releases").glob("0*.json"))
-
-            recorded = consumer("run", TIDEGATE_CONSUMER_ON_MISMATCH="record")
-            assert recorded.returncode == 0, recorded.stderr
-        finally:
-            faults = pipeline.stop()
-        assert faults == []
-        found = [
-            json.loads(path.read_bytes())
-            for path in sorted((tmp_path / "output" / "_releases").glob("0*.json"))
-        ]
-        assert sum(one["rows"] for one in found) == RECORDS + 1
-        (manifest,) = [one for one in found if "mismatches" in one]
-        assert manifest["mismatches"] == 1
-        (listed,) = manifest["first_mismatches"]
-        assert listed["server_transaction_id"] == other.server_transaction_id
-        assert (listed["expected"], listed["found"]) == (
-            {"records": 2},
-            {"records": 1, "topics": [last.topic()]},
-        )
-        assert "mismatch recorded" in recorded.stderr
+    def consumer(*command, **settings):
         spec = programs.consumer().spec
-        status = subprocess.run(
-            [*spec.command[:-1], "status", "--checkpoint", str(programs.checkpoint), "--json"],
-            env=spec.environ,
+        return subprocess.run(
+            [*spec.command[:-1], *command],
+            env={**spec.environ, "TIDEGATE_CONSUMER_UNTIL": "caught-up", **settings},
             cwd=spec.folder,
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
-            check=True,
+            check=False,
         )
-        assert json.loads(status.stdout)["mismatches"] == 1
+
+    try:
+        pipeline.start_workers(1, start=now())
+        for version in range(3):
+            with database.batch() as batch:
+                for table in TABLES:
+                    batch.insert_or_update(table, ("Id", "V"), [(1, version)])
+        last = max(published(shared_stack.bootstrap_servers, topics), key=order_key)
+        other = publish_a_part_of_a_transaction(
+            last,
+            bootstrap_servers=shared_stack.bootstrap_servers,
+            registry_url=shared_stack.registry_url,
+        )
+
+        stopped = consumer("run")
+        assert stopped.returncode == 1
+        assert "fewer records than they state" in stopped.stderr
+        assert other.server_transaction_id in stopped.stderr
+        assert not list((tmp_path / "output" / "_releases").glob("0*.json"))
+
+        recorded = consumer("run", TIDEGATE_CONSUMER_ON_MISMATCH="record")
+        assert recorded.returncode == 0, recorded.stderr
+    finally:
+        faults = pipeline.stop()
+    assert faults == []
+    found = [
+        json.loads(path.read_bytes())
+        for path in sorted((tmp_path / "output" / "_releases").glob("0*.json"))
+    ]
+    assert sum(one["rows"] for one in found) == RECORDS + 1
+    (manifest,) = [one for one in found if "mismatches" in one]
+    assert manifest["mismatches"] == 1
+    (listed,) = manifest["first_mismatches"]
+    assert listed["server_transaction_id"] == other.server_transaction_id
+    assert (listed["expected"], listed["found"]) == (
+        {"records": 2},
+        {"records": 1, "topics": [last.topic()]},
+    )
+    assert "mismatch recorded" in recorded.stderr
+    spec = programs.consumer().spec
+    status = subprocess.run(
+        [*spec.command[:-1], "status", "--checkpoint", str(programs.checkpoint), "--json"],
+        env=spec.environ,
+        cwd=spec.folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    assert json.loads(status.stdout)["mismatches"] == 1

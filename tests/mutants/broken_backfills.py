@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.backfill import on_demand, requests, stream, table_run
 from tidegate.producer.backfill.read_plan import KeyRanges
 from tidegate.producer.backfill.table_run import RunPlace
+from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.spanner import condition_check, table_rows
 from tidegate.producer.spanner.chunk_sql import KeyOrder
 from tidegate.producer.spanner.table_rows import ChunkDecoder, RowsDecoder
@@ -84,6 +86,18 @@ def _without_a_pause(_self: Any, _held_ns: int) -> int:
     return 0
 
 
+_chunk_followed_by = on_demand._Chunk._followed_by
+_pause_ns = requests.TableRequest.pause_ns
+
+
+def _measured_after_the_read(self: Any, place: RunPlace) -> Any:
+    return _chunk_followed_by(self, place.measured(self._now_ns()) if place.since_ns else place)
+
+
+def _ten_minutes_at_most(self: Any, held_ns: int) -> int:
+    return min(_pause_ns(self, held_ns), 600_000_000_000)
+
+
 def _own_table(table: str) -> str:
     return table
 
@@ -137,12 +151,41 @@ def _no_word(_where: str, *, dialect: str) -> str:
     return ""
 
 
+class _SilentRead:
+    """A read without a sign of life: where it has to search, its worker repeats the query."""
+
+    def __init__(self, rows: Any, _alive: Any, **_known: Any) -> None:
+        self._rows = rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rows, name)
+
+    async def next_size(self) -> Any:
+        step = asyncio.ensure_future(self._rows.next_size())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        if step.done():
+            return step.result()
+        step.cancel()
+        message = "silent"
+        raise QueryInterrupted(message, code="UNAVAILABLE")
+
+
 _ON_DEMAND = "tests/unit/producer/backfill/test_on_demand.py"
+_SHARE = f"{_ON_DEMAND}::test_chunks_hold_the_watermark_for_their_share_at_most"
 _RUN = "tests/unit/producer/backfill/test_table_run.py"
 _CHECK = "tests/unit/producer/spanner/test_condition_check.py"
 _STORE = "tests/unit/spark_consumer/checkpoint/test_schema_store.py"
 
 BROKEN_BACKFILLS = (
+    UnitMutant(
+        "a chunk that is silent while Spanner searches for its rows",
+        (
+            f"{_ON_DEMAND}::test_a_search_that_is_silent_reports_the_time_of_its_rows",
+            f"{_ON_DEMAND}::test_a_plain_chunk_that_is_silent_for_too_long_is_read_later_at_another_time",
+        ),
+        ((on_demand, "LongRead", _SilentRead),),
+    ),
     UnitMutant(
         "rows of then with the columns of now",
         (
@@ -207,8 +250,18 @@ BROKEN_BACKFILLS = (
     ),
     UnitMutant(
         "chunks without a share of the time",
-        (f"{_ON_DEMAND}::test_the_rows_of_a_chunk_then_a_wait_behind_its_last_key",),
+        (_SHARE,),
         ((requests.TableRequest, "pause_ns", _without_a_pause),),
+    ),
+    UnitMutant(
+        "a share of the time without the commit of a chunk",
+        (_SHARE,),
+        ((on_demand._Chunk, "_followed_by", _measured_after_the_read),),
+    ),
+    UnitMutant(
+        "a pause of ten minutes after a chunk of an hour",
+        (_SHARE,),
+        ((requests.TableRequest, "pause_ns", _ten_minutes_at_most),),
     ),
     UnitMutant(
         "rows on demand in the data topic",

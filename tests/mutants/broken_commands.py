@@ -10,6 +10,7 @@ from tests.mutants.mutant import UnitMutant
 from tidegate.lineage.fleet_status import FleetStatus
 from tidegate.lineage.slot_tokens import SlotTokens
 from tidegate.producer.commands import (
+    backfill,
     command_rules,
     control,
     state_since,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["BROKEN_COMMANDS"]
 
 _RULES = "tests/unit/producer/commands/test_command_rules.py"
+_BACKFILL = "tests/unit/producer/commands/test_backfill.py"
 _CONTROL = "tests/unit/producer/commands/test_control.py"
 _SINCE = "tests/unit/producer/commands/test_state_since.py"
 _TOKENS = "tests/unit/tidegate/lineage/test_slot_tokens.py"
@@ -91,6 +93,15 @@ BROKEN_COMMANDS = (
         "a command that goes by the state before another one",
         (f"{_CONTROL}::test_a_command_that_another_one_overtakes_is_refused",),
         ((control, "require_command", _before_and_never_after),),
+    ),
+    UnitMutant(
+        "a request for a backfill that overwrites a run which it has not read",
+        (
+            f"{_BACKFILL}::test_a_newer_run_of_another_command_is_not_overwritten",
+            f"{_BACKFILL}::test_two_commands_do_not_start_runs_of_one_table_or_of_one_number",
+            f"{_BACKFILL}::test_a_run_that_was_ended_before_it_was_taken_up_is_not_asked_for_again",
+        ),
+        ((backfill, "_require_unchanged", lambda _newest, _before: None),),
     ),
     UnitMutant(
         "a stream paused before every slot is",

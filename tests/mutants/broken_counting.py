@@ -7,14 +7,14 @@ from typing import Any
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tests.mutants.mutant import UnitMutant
-from tidegate.spark_consumer.batch import transaction_sums
+from tidegate.spark_consumer.batch import inner_cuts, transaction_sums
 
 __all__ = ["BROKEN_COUNTING"]
 
 _TESTS = "tests/spark/batch/test_transaction_sums.py"
 
 
-def _never(_bounds: Any) -> Any:
+def _never(_bounds: Any, _inner_cuts: Any = ()) -> Any:
     return F.lit(False)
 
 
@@ -47,6 +47,13 @@ BROKEN_COUNTING = (
         "a commit time of another slice counted where it stands",
         (f"{_TESTS}::test_a_commit_time_that_is_not_one_of_its_slice_is_refused",),
         ((transaction_sums, "is_late_or_early", _never),),
+    ),
+    UnitMutant(
+        "a commit time cut inside a transaction",
+        (
+            "tests/spark/batch/test_inner_cuts.py::test_all_rows_of_a_backfill_are_one_release_of_many_slices",
+        ),
+        ((inner_cuts, "transaction_begin", lambda: F.col("order_key")),),
     ),
     UnitMutant(
         "transactions of one commit time counted as one",

@@ -1,4 +1,4 @@
-"""Parts that are broken on purpose: what operators are shown of slots, sinks, batches, retries."""
+"""Parts that are broken on purpose: what operators are shown of slots, sinks, batches, faults."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 from tests.mutants.mutant import UnitMutant
 from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.producer.retried_faults import RetriedFaults
+from tidegate.producer.translation.dead_letter_groups import DeadLetterGroups
+from tidegate.producer.translation.parked_survey import RedrivenKeys
 from tidegate.spark_consumer.batch.batch_figures import BatchFigures, RecentFigures
 from tidegate.spark_consumer.batch.sink_work import SinkWork
 
 __all__ = ["BROKEN_FIGURES"]
 
 _FRONTIER = "tests/unit/tidegate/lineage/test_frontier.py"
+_GROUPS = "tests/unit/producer/translation/test_dead_letter_groups.py"
 _QUERY = "tests/unit/spark_consumer/library/test_query.py"
 _RETRIED = "tests/unit/producer/test_retried_faults.py"
 _WORK = "tests/unit/spark_consumer/batch/test_sink_work.py"
@@ -47,7 +50,29 @@ def _drop_the_newest(self: RetriedFaults, error: str, subject: str, **fields: An
         _note(self, error, subject, **fields)
 
 
+def _always(*_: Any) -> bool:
+    return True
+
+
+_add: Any = DeadLetterGroups.add
+
+
+def _add_only_what_fits(self: DeadLetterGroups, letter: Any) -> None:
+    if len(self._groups) < self._groups_max:
+        _add(self, letter)
+
+
 BROKEN_FIGURES = (
+    UnitMutant(
+        "what was put back listed as set aside",
+        (f"{_GROUPS}::test_what_was_put_back_is_left_out",),
+        ((RedrivenKeys, "is_parked", _always),),
+    ),
+    UnitMutant(
+        "a full list of what is set aside that takes no more",
+        (f"{_GROUPS}::test_of_more_groups_than_it_holds_the_newest_stay",),
+        ((DeadLetterGroups, "add", _add_only_what_fits),),
+    ),
     UnitMutant(
         "a retried fault that begins again each time",
         (f"{_RETRIED}::test_equal_faults_of_an_object_are_one_entry_with_first_and_last_time",),

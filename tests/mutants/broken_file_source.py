@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from heapq import heappush
 from typing import Any
 
 import fsspec
 
+from tests.datastream_model import ModelClock
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core.file_position import FilePosition
 from tidegate.producer.core.parked_keys import ParkedKeys
 from tidegate.producer.datastream import file_store, json_lines
 from tidegate.producer.datastream.file_store import FsspecStore, LocalStore
 from tidegate.producer.datastream.store_errors import LocationGone
-from tidegate.producer.datastream_source import event_records
+from tidegate.producer.datastream_source import (
+    description,
+    event_records,
+    object_query,
+    object_reading,
+    published_parts,
+    translator,
+)
 from tidegate.producer.datastream_source.event_times import EventTimes
 from tidegate.producer.datastream_source.file_ledger import FileLedger
 from tidegate.producer.datastream_source.object_query import ObjectQuery
 from tidegate.producer.datastream_source.object_reading import ObjectReading
+from tidegate.producer.datastream_source.object_source import ObjectSource
+from tidegate.producer.datastream_source.published_parts import PublishedParts
 from tidegate.producer.datastream_source.seen_uuids import SeenUuids
 from tidegate.producer.messages import FORM_MESSAGE
 from tidegate.spark_consumer.batch import effect_loop
@@ -28,6 +40,7 @@ _FOLDER = "tests/unit/producer/datastream_source"
 _READING = f"{_FOLDER}/test_object_reading.py"
 _LEDGER = f"{_FOLDER}/test_file_ledger.py"
 _TIMES = f"{_FOLDER}/test_event_times.py"
+_DECIMALS = f"{_FOLDER}/test_known_decimals.py"
 _QUERY = f"{_FOLDER}/test_object_query.py"
 _STORE = "tests/unit/producer/datastream/test_file_store.py"
 _LATE = "tests/unit/spark_consumer/sinks/delta/test_late_events.py"
@@ -47,8 +60,21 @@ def _yes(*_: Any, **__: Any) -> bool:
     return True
 
 
-def _by_name(_ledger: FileLedger, one: Any) -> tuple[int, int, str]:
-    return 1, one.minute, one.path
+def _by_name(self: PublishedParts, name: str) -> None:
+    if name in self._left:
+        heappush(self._found, (0, name))
+
+
+_parts_of = published_parts.parts_of
+
+
+def _one_part(entry: str) -> list[tuple[int, int]]:
+    parts = _parts_of(entry)
+    return [(parts[-1][0], parts[0][1])]
+
+
+def _all_of_it(_ledger: FileLedger, _file: Any) -> None:
+    return None
 
 
 def _next_by_name(self: FileLedger) -> Any:
@@ -66,6 +92,10 @@ def _late_stays_late(
     _times: EventTimes, _key: bytes, source_us: int, *, earliest_us: int, latest_us: int
 ) -> tuple[int, bool]:
     return source_us, source_us < earliest_us
+
+
+def _forget_half(self: EventTimes) -> None:
+    del self._given[: len(self._given) // 2]
 
 
 _close = FileLedger.close
@@ -100,8 +130,8 @@ def _event_parks_a_key(self: ParkedKeys, record: Any, *, token: str) -> Any:
     return _parked(self, record._replace(parked=parked), token=token)
 
 
-def _one_source(_reading: ObjectReading, _event: Any) -> None:
-    return None
+def _one_source(_reading: ObjectReading, _event: Any) -> list[Any]:
+    return []
 
 
 _table_name = event_records.table_name
@@ -125,6 +155,38 @@ def _none_of_the_bucket(self: FsspecStore, folder: str) -> Any:
     try:
         return _bucket_files(self, folder)
     except LocationGone:
+        return []
+
+
+def _denied_and_over(self: ObjectQuery, file: Any, _error: Any, *, records: int) -> Any:
+    return self._reading.ended(file, records=records)
+
+
+def _wall_clock(self: ModelClock) -> int:
+    return self.wall_us()
+
+
+_complete = FileLedger.complete
+
+
+def _empty_files_forgotten(self: FileLedger, file: Any, *, records: int) -> bool:
+    new = _complete(self, file, records=records)
+    if not self._records[file.name]:
+        del self._records[file.name]
+    return new
+
+
+_walk = os.walk
+
+
+def _stop_walking(error: OSError) -> None:
+    raise error
+
+
+def _walk_of_all_or_nothing(top: str, **_: Any) -> Any:
+    try:
+        return list(_walk(top, onerror=_stop_walking))
+    except FileNotFoundError:
         return []
 
 
@@ -157,6 +219,12 @@ BROKEN_FILE_SOURCE = (
         ((FileLedger, "_read_on", _no),),
     ),
     UnitMutant(
+        "a refusal of a file counts as its next record",
+        (f"{_READING}::test_a_file_that_was_refused_and_is_copied_again_is_read_whole",
+         f"{_READING}::test_a_file_that_is_refused_again_behind_more_records_is_named_again"),
+        ((ObjectReading, "_refused_from", ObjectReading.refused),),
+    ),
+    UnitMutant(
         "a file of a disk came when it was written elsewhere",
         (f"{_STORE}::test_a_file_that_keeps_its_time_when_it_is_copied_counts_from_when_it_came",),
         ((file_store, "_came_ns", lambda status: status.st_mtime_ns),),
@@ -174,9 +242,36 @@ BROKEN_FILE_SOURCE = (
          (FsspecStore, "files_below", _none_of_the_bucket)),
     ),
     UnitMutant(
+        "a folder that is removed while it is listed hides the others",
+        (f"{_STORE}::test_a_folder_that_is_removed_while_it_is_listed_hides_no_other_one",),
+        ((os, "walk", _walk_of_all_or_nothing),),
+    ),
+    UnitMutant(
         "a file that is gone with its location is taken for read",
         (f"{_QUERY}::test_while_a_location_is_gone_no_file_of_it_is_taken_for_read",),
         ((ObjectQuery, "_gone", _ended),),
+    ),
+    UnitMutant(
+        "a file that may not be read is taken for read",
+        (f"{_QUERY}::test_a_file_that_may_not_be_read_stops_its_stream_partition_and_is_read_later",
+         f"{_QUERY}::test_a_published_file_that_may_not_be_read_any_more_is_not_passed_over"),
+        ((ObjectQuery, "_denied", _denied_and_over),),
+    ),
+    UnitMutant(
+        "files are listed at intervals of the wall clock",
+        (f"{_READING}::test_files_are_listed_though_the_wall_clock_is_set_back",
+         f"{_FOLDER}/test_objects_query.py::test_folders_are_listed_though_the_wall_clock_is_set_back"),
+        ((ModelClock, "monotonic_us", _wall_clock),),
+    ),
+    UnitMutant(
+        "a late file without an event is forgotten",
+        (f"{_READING}::test_a_late_file_without_an_event_is_late_once",),
+        ((FileLedger, "complete", _empty_files_forgotten),),
+    ),
+    UnitMutant(
+        "a listing is silent until it is whole",
+        (f"{_QUERY}::test_a_long_listing_is_never_silent_for_long",),
+        ((object_query, "_LISTING_STEP_US", 10**15),),
     ),
     UnitMutant(
         "what a bucket had at the first look is what it has",
@@ -192,12 +287,19 @@ BROKEN_FILE_SOURCE = (
     UnitMutant(
         "files of the position are read when their turn comes by name",
         (f"{_READING}::test_copies_are_recognised_after_a_death_whatever_is_read_first",),
-        ((FileLedger, "is_unseen", _no), (FileLedger, "next_file", _next_by_name)),
+        ((FileLedger, "through", _all_of_it), (FileLedger, "next_file", _next_by_name)),
     ),
     UnitMutant(
         "files of the position are read by time and not by their turns",
         (f"{_LEDGER}::test_files_of_the_position_are_read_in_the_order_of_their_turns",),
-        ((FileLedger, "_order", _by_name),),
+        ((PublishedParts, "found", _by_name),),
+    ),
+    UnitMutant(
+        "a file that was read in parts is read again as a whole",
+        (f"{_READING}::test_a_file_that_was_read_in_parts_is_read_again_in_parts",
+         f"{_READING}::test_release_times_grow_with_the_order_though_files_are_read_in_parts",
+         f"{_LEDGER}::test_parts_of_files_are_read_again_in_the_order_of_their_turns"),
+        ((published_parts, "parts_of", _one_part),),
     ),
     UnitMutant(
         "minutes are closed by the clock alone",
@@ -230,6 +332,12 @@ BROKEN_FILE_SOURCE = (
         ((EventTimes, "time_of", _own_time),),
     ),
     UnitMutant(
+        "release times are forgotten without a trace",
+        (f"{_TIMES}::test_above_the_limit_those_that_are_not_late_are_in_order_and_the_others_named",
+         f"{_READING}::test_an_event_among_forgotten_ones_is_counted_and_named_by_its_record"),
+        ((EventTimes, "_forget_half", _forget_half),),
+    ),
+    UnitMutant(
         "a late event is released below the watermark",
         (f"{_READING}::test_a_late_event_gets_the_earliest_time_that_is_open",),
         ((EventTimes, "time_of", _late_stays_late),),
@@ -245,6 +353,11 @@ BROKEN_FILE_SOURCE = (
         ((ObjectReading, "_require_one_source", _one_source),),
     ),
     UnitMutant(
+        "the source of an object is forgotten with its files",
+        (f"{_READING}::test_which_source_an_object_is_of_outlives_its_files",),
+        ((object_reading, "ObjectSource", lambda _: ObjectSource("")),),
+    ),
+    UnitMutant(
         "an event that cannot be published parks a key",
         (f"{_FOLDER}/test_aside.py::test_it_parks_no_key",),
         ((ParkedKeys, "divert", _event_parks_a_key),),
@@ -253,6 +366,17 @@ BROKEN_FILE_SOURCE = (
         "a mirror applies changes as they come",
         (f"{_NEWEST}::test_the_newest_change_of_each_key_is_taken_as_an_insert",),
         ((newest, "is_ordered_by_column", _no),),
+    ),
+    UnitMutant(
+        "a decimal that got wider or narrower is refused",
+        (f"{_DECIMALS}::test_a_decimal_that_got_wider_and_back_keeps_its_first_type",
+         f"{_DECIMALS}::test_a_decimal_that_got_narrower_and_back_stays_text"),
+        ((translator, "exchanged", lambda *_: None),),
+    ),
+    UnitMutant(
+        "a table of files that is named as rows on demand are is taken for them",
+        (f"{_FOLDER}/test_description.py::test_a_table_that_is_named_as_rows_on_demand_are_is_refused",),
+        ((description, "require_other_name", _no),),
     ),
     UnitMutant(
         "tables of two schemas share a name",

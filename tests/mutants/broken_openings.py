@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from confluent_kafka import OFFSET_BEGINNING
+
 from tests.mutants.mutant import UnitMutant
+from tidegate.lineage.frontier import ProgressRow
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import stream_identity
 from tidegate.producer.core.added_tables import AddedTables
+from tidegate.producer.core.fleet_progress import FleetProgress
 from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_start_search import StreamStartSearch
 from tidegate.producer.core.transaction_cycle import TransactionCycle
+from tidegate.producer.kafka.root_slot import RootSlotReader
+from tidegate.producer.kafka.topic_monitor import TopicMonitor
 from tidegate.producer.translation import table_registrar
 from tidegate.program import from_beginning
+from tidegate.program.kafka_errors import AT_END
 from tidegate.spark_consumer.core.batch_run import BatchRun
 
 __all__ = ["BROKEN_OPENINGS"]
@@ -65,6 +72,33 @@ def _forms_are_alike(registered: Any, own: Any) -> bool:
     return False
 
 
+def _begin_again(kind: Any, config: Mapping[str, Any]) -> Any:
+    return _make_client(kind, {**config, "auto.offset.reset": "earliest"})
+
+
+def _leave_it_to_the_client(*_: Any) -> int:
+    return OFFSET_BEGINNING
+
+
+def _read_backwards(self: OperatorCommands, event: Any) -> None:
+    pass
+
+
+def _add_what_comes(self: FleetProgress, slot: int, offset: int, record: Any) -> None:
+    self._reached[slot] = offset + 1
+    if record is not None:
+        self._rows.append(ProgressRow(slot, offset, record))
+
+
+def _note_no_offset(self: RootSlotReader, message: Any) -> None:
+    pass
+
+
+def _take_any_error_for_an_end(self: RootSlotReader, error: Any) -> bool:
+    self._is_at_end = self._is_at_end or error.code() == AT_END
+    return True
+
+
 def _await_nothing(self: OperatorCommands, number: int) -> None:
     pass
 
@@ -81,7 +115,36 @@ def _any_filter_is_the_same(_recorded: Any, _filters: Any) -> list[str]:
     return []
 
 
+_draft = Slot.draft
+
+
+def _draft_by_its_own_vector(self: Slot, *args: Any, given: Any, **options: Any) -> Any:
+    return _draft(self, *args, **options)
+
+
+_observed = TopicMonitor._observed
+
+
+def _observed_wholly_or_not(self: TopicMonitor, *args: Any) -> Any:
+    found = _observed(self, *args)
+    return None if self._failed else found
+
+
 BROKEN_OPENINGS = (
+    UnitMutant(
+        "a re-created topic that only slots notice which have written to it",
+        (
+            "tests/unit/producer/core/test_topic_watch.py::TestWorker::test_a_slot_that_has_not_written_goes_by_what_others_of_the_worker_have",
+        ),
+        ((Slot, "draft", _draft_by_its_own_vector),),
+    ),
+    UnitMutant(
+        "no topic described while one of them has an error",
+        (
+            "tests/unit/producer/kafka/test_topic_monitor.py::test_an_error_about_one_topic_leaves_out_that_one_and_makes_a_new_client",
+        ),
+        ((TopicMonitor, "_observed", _observed_wholly_or_not),),
+    ),
     UnitMutant(
         "a stored plan obeyed whatever its topics are now",
         (
@@ -124,6 +187,49 @@ BROKEN_OPENINGS = (
             "tests/unit/tidegate/program/test_from_beginning.py::test_it_reads_committed_records_from_the_beginning_and_joins_nothing",
         ),
         ((from_beginning, "make_client", _read_uncommitted),),
+    ),
+    UnitMutant(
+        "a reader beside the group that begins again by itself",
+        (
+            "tests/unit/tidegate/program/test_from_beginning.py::test_an_offset_that_is_gone_is_an_error_and_never_a_new_beginning",
+        ),
+        ((from_beginning, "make_client", _begin_again),),
+    ),
+    UnitMutant(
+        "a reader that leaves it to the client where a topic begins",
+        (
+            "tests/unit/tidegate/program/test_from_beginning.py::test_a_leader_that_does_not_know_a_new_topic_yet_is_asked_again",
+        ),
+        ((from_beginning, "_beginning", _leave_it_to_the_client),),
+    ),
+    UnitMutant(
+        "the root's slot read backwards",
+        (
+            "tests/unit/producer/core/test_operator_commands.py::TestReadAgain::test_reading_backwards_is_an_error",
+            "tests/unit/producer/core/test_operator_commands.py::TestReadAgain::test_a_drain_for_a_predecessor_is_not_obeyed_by_its_successor",
+        ),
+        ((OperatorCommands, "advance", _read_backwards),),
+    ),
+    UnitMutant(
+        "the root's slot read backwards by its client",
+        (
+            "tests/unit/producer/kafka/test_root_slot.py::TestLoss::test_a_step_backwards_is_believed_by_nobody",
+        ),
+        ((RootSlotReader, "_advance", _note_no_offset),),
+    ),
+    UnitMutant(
+        "an error in the root's slot passed over in silence",
+        (
+            "tests/unit/producer/kafka/test_root_slot.py::TestTables::test_an_error_that_lasts_before_the_first_end_is_not_swallowed",
+        ),
+        ((RootSlotReader, "_note", _take_any_error_for_an_end),),
+    ),
+    UnitMutant(
+        "the fleet's slots read backwards",
+        (
+            "tests/unit/producer/core/test_fleet_progress.py::test_reading_a_slot_backwards_is_an_error",
+        ),
+        ((FleetProgress, "add", _add_what_comes),),
     ),
     UnitMutant(
         "the recorded form of timestamps not compared",

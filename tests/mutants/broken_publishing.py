@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core import effects as do
 from tidegate.producer.core.events import CommitOutcomeUnknown, CommitUnanswered
+from tidegate.producer.core.heartbeat import HeartbeatWriter
 from tidegate.producer.core.transaction_cycle import TransactionCycle
+from tidegate.producer.core.undeliverable import UndeliverableRecords
 from tidegate.producer.kafka import publisher as kafka_publisher
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.schemas import partitioner
@@ -15,6 +18,7 @@ from tidegate.schemas import partitioner
 __all__ = ["BROKEN_PUBLISHING"]
 
 _CYCLE = "tests/unit/producer/core/test_transaction_cycle.py"
+_HEARTBEAT = "tests/unit/producer/core/test_heartbeat.py"
 
 _PUBLISHER = "tests/unit/producer/kafka/test_publisher.py"
 _TOMBSTONE = "test_a_tombstone_without_headers_follows_each_delete_and_moves_the_vector"
@@ -31,6 +35,10 @@ def _commit_without_interval(self: Any, now_us: int) -> Any:
 def _retry_commit_without_end(self: Any, now_us: int) -> list[do.Effect]:
     self.open.is_commit_unanswered = True
     return [do.CommitTransaction()]
+
+
+def _begin_a_chain_after_any_change(self: Any, tokens: int) -> bool:
+    return self._position is None or self._entries > 0
 
 
 _commit_publisher = KafkaPublisher.commit
@@ -82,7 +90,44 @@ def _murmur2_of_signed_bytes(data: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
+_UNDELIVERABLE = "tests/unit/producer/core/test_undeliverable.py"
+_count = UndeliverableRecords._count
+
+
+def _count_by_slot(self: UndeliverableRecords, failure: Any) -> int:
+    return _count(self, replace(failure, topic=f"{failure.topic} {failure.slot}"))
+
+
+_delivered = UndeliverableRecords.delivered
+
+
+def _forget_with_any_commit(self: UndeliverableRecords, topics: Any) -> None:
+    self._failed.clear()
+
+
+def _forget_records_too(self: UndeliverableRecords, topics: Any) -> None:
+    _delivered(self, topics)
+    self._too_large.clear()
+
+
 BROKEN_PUBLISHING = (
+    UnitMutant(
+        "a denied topic counted for each slot",
+        (f"{_UNDELIVERABLE}::test_a_fault_of_a_topic_is_counted_over_all_slots",),
+        ((UndeliverableRecords, "_count", _count_by_slot),),
+    ),
+    UnitMutant(
+        "a denied topic forgotten with any commit",
+        (f"{_UNDELIVERABLE}::test_only_what_the_topic_takes_starts_its_count_again",),
+        ((UndeliverableRecords, "delivered", _forget_with_any_commit),),
+    ),
+    UnitMutant(
+        "a record that is too large forgotten with a commit",
+        (
+            f"{_UNDELIVERABLE}::test_a_record_that_is_too_large_has_three_attempts_whatever_is_committed_between",
+        ),
+        ((UndeliverableRecords, "delivered", _forget_records_too),),
+    ),
     UnitMutant(
         "transactions without the interval between them",
         (f"{_CYCLE}::TestDue::test_a_commit_is_followed_by_the_interval_unless_much_is_pending",),
@@ -127,5 +172,12 @@ BROKEN_PUBLISHING = (
             "tests/unit/producer/kafka/test_partitioner.py::test_a_key_is_placed_as_the_contract_says",
         ),
         ((partitioner, "murmur2", _murmur2_of_signed_bytes),),
+    ),
+    UnitMutant(
+        "a chain that ends before its changes pay for its snapshot",
+        (
+            f"{_HEARTBEAT}::test_over_a_chain_heartbeats_with_its_snapshot_cost_in_proportion_to_what_moved",
+        ),
+        ((HeartbeatWriter, "_is_chain_due", _begin_a_chain_after_any_change),),
     ),
 )

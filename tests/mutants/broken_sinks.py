@@ -1,6 +1,6 @@
-"""Parts that are broken on purpose: sinks that forget what they wrote before a kill.
+"""Parts that are broken on purpose: a sink that forgets what it wrote before a kill.
 
-Each is exact without a kill, so that only the query that is killed at every step can tell.
+It is exact without a kill, so that only the query that is killed at every step can tell.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
-from tidegate.spark_consumer.sinks.iceberg.snapshot_log import SnapshotLog
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink
 
 __all__ = ["BROKEN_SINKS"]
@@ -24,19 +23,10 @@ def _never_holds(self: Any, release: Any) -> bool:
     return False
 
 
-def _has_nothing(_log: Any, _commit: Any) -> bool:
-    return False
-
-
 BROKEN_SINKS = (
     UnitMutant(
         "an ordered topic that publishes a release again after a kill",
         _LEAVES_THE_SAME,
         ((OrderedTopicSink, "_holds", _never_holds),),
-    ),
-    UnitMutant(
-        "an Iceberg table that gets a release again after a kill",
-        _LEAVES_THE_SAME,
-        ((SnapshotLog, "has", _has_nothing),),
     ),
 )

@@ -14,6 +14,7 @@ from tests.mutants.broken_decoding import BROKEN_DECODING
 from tests.mutants.broken_events import BROKEN_EVENTS
 from tests.mutants.broken_figures import BROKEN_FIGURES
 from tests.mutants.broken_file_source import BROKEN_FILE_SOURCE
+from tests.mutants.broken_freshness import BROKEN_FRESHNESS
 from tests.mutants.broken_history import BROKEN_HISTORY
 from tests.mutants.broken_iceberg import BROKEN_ICEBERG
 from tests.mutants.broken_late_writes import BROKEN_LATE_WRITES
@@ -52,4 +53,5 @@ MUTANTS = (
     *BROKEN_BACKFILLS,
     *BROKEN_ORDERS,
     *BROKEN_COMMANDS,
+    *BROKEN_FRESHNESS,
 )

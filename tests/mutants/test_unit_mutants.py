@@ -10,6 +10,7 @@ from tests.simulation.mutant import patched
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_each_test_that_it_names_fails(mutant):
     verdicts, printed = verdicts_on(mutant.name)
@@ -18,6 +19,7 @@ def test_each_test_that_it_names_fails(mutant):
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("is_spark", [False, True], ids=["without Spark", "Spark"])
 def test_whole_code_passes_all_of_them(is_spark):
     """Apart: where gRPC's threads run already, Spark's JVM cannot be started."""

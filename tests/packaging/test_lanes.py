@@ -99,12 +99,12 @@ def test_a_program_that_failed_is_named(capsys):
 
 
 def test_a_test_that_hangs_ends_its_step_and_is_the_last_name_printed():
-    """A step of the real programs takes twenty minutes; a merge's checks have ninety."""
+    """A step of the real programs takes half an hour; a merge's checks have ninety minutes."""
     runs = Runs()
 
     lanes.run_lane("test-real", [], run=runs)
 
-    assert runs.limits_s == [2_400.0] * len(runs.commands)
+    assert runs.limits_s == [3_600.0] * len(runs.commands)
     assert all("-v" in command for command in runs.commands)
 
 
@@ -216,6 +216,19 @@ def test_ci_runs_each_step_once_and_all_of_them():
     steps = {name for lane in ("test", "test-real", "test-simulator") for name in lanes.LANES[lane]}
     assert len(names) == len(set(names))
     assert set(names) == {*checks, *steps}
+
+
+def test_properties_try_the_same_examples_in_each_run_of_ci():
+    ci, once = Runs(), Runs()
+    lanes.run_ci([], run=ci)
+    lanes.run_lane("test", [], run=once)
+
+    def count(runs: Runs) -> tuple[int, int]:
+        pytests = [one for one in runs.commands if any("junitxml" in word for word in one)]
+        return len(pytests), sum("--hypothesis-profile=ci" in one for one in pytests)
+
+    assert count(ci)[0] == count(ci)[1] > len(lanes.LANES["test"])
+    assert count(once) == (len(lanes.LANES["test"]), 0)
 
 
 def test_ci_leaves_out_the_simulators_tests_once_they_have_passed(stamp):

@@ -23,7 +23,7 @@ from tidegate.local_stack.demo.bank_database import (
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.programs import Programs, quick_start
 from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_200)]
@@ -52,7 +52,7 @@ class Runs:
                 [
                     str(Path(sys.executable).with_name("spark-submit")),
                     *("--master", "local[2]", "--jars", jars, "--packages", self.package),
-                    *("--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+                    *("--driver-java-options", quick_start()),
                     *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
                     str(self.launcher),
                     *("run", "--until", "caught-up", "--prefix", programs.prefix),

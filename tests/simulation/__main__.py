@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from tests.simulation.file_worlds import FileVerdict, file_report, run_file_worlds
 from tests.simulation.runner import Verdict, failure_report, run_seed, story
 from tidegate.program.garbage import collect_rarely
 
@@ -47,9 +48,16 @@ def _subject(text: str | None) -> bytes | str | None:
 def _run(seeds: range, workers: int) -> int:
     began = time.perf_counter()
     failed: list[Verdict] = []
+    of_files: list[FileVerdict] = []
     changes = releases = 0
     with ProcessPoolExecutor(workers, initializer=collect_rarely) as pool:
-        for number, verdict in enumerate(pool.map(run_seed, seeds, chunksize=4), start=1):
+        for number, (verdict, worlds) in enumerate(
+            pool.map(_run_seed, seeds, chunksize=4), start=1
+        ):
+            of_files += worlds
+            for one in worlds:
+                if not one.has_passed:
+                    print("\n".join(file_report(one)), flush=True)
             changes += verdict.changes
             releases += verdict.releases
             if not verdict.has_passed:
@@ -58,14 +66,26 @@ def _run(seeds: range, workers: int) -> int:
                     print("\n".join(failure_report(verdict)), flush=True)
             if number % 200 == 0:
                 print(f"{number} seeds, {len(failed)} failed", flush=True)
+    bad_worlds = [one for one in of_files if not one.has_passed]
     minutes = (time.perf_counter() - began) / 60
     if failed:
         print("failed:", *(verdict.seed for verdict in failed))
     print(f"{changes} changes committed, {releases} releases written")
     rate = len(seeds) / minutes
     print(f"{rate:.0f} seeds a minute, {rate / workers:.0f} on each core used ({workers})")
-    print(f"{len(seeds) - len(failed)} passed, {len(failed)} failed")
-    return 1 if failed else 0
+    events, deaths = (sum(getattr(one, what) for one in of_files) for what in ("events", "deaths"))
+    print(
+        f"files of Datastream: {len(of_files)} worlds, {events} events, {deaths} deaths, "
+        f"{len(bad_worlds)} worlds failed"
+    )
+    # A seed passes with its worlds.
+    bad_seeds = {one.seed for one in failed} | {one.seed for one in bad_worlds}
+    print(f"{len(seeds) - len(bad_seeds)} passed, {len(bad_seeds)} failed")
+    return 1 if bad_seeds else 0
+
+
+def _run_seed(seed: int) -> tuple[Verdict, list[FileVerdict]]:
+    return run_seed(seed), run_file_worlds(seed)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from tests.simulation.history import AcceptedGap
 from tests.simulation.node import Node, WatchedCore
 from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.frontier import ProgressRow
+from tidegate.lineage.stop_reason import is_expired
 from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap, is_expired
+from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap
 from tidegate.producer.errors import EndedInGap, GapNotAccepted
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.schemas.errors import TidegateError

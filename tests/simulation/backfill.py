@@ -46,15 +46,21 @@ def kind_of_spanner(weather: Weather) -> type[SimSpanner]:
 class ChunkedSpanner(SimSpanner):
     """A Spanner database with one change stream, beside which a table is read in chunks.
 
-    Nobody changes the table, so its topic stands for one beside a data topic.  Each churn may take
-    the run a step further: its announcement by a stream partition that goes on, a chunk at a time
+    The table changes meanwhile.  Its rows have a topic of their own, which stands for the one
+    beside its data topic: to the gate it is another table.  Each churn may take the run a step
+    further: its announcement by a stream partition that goes on, a chunk at a time
     of its own, and the wait behind it.  At its end a new run begins, which reads other rows.  The
     first run and each second one after it have a condition, which a chunk has from its token alone.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._filled = self._tables.add_unchanging()
+        self._table = self._tables.names[0]
+        self._filled = self._tables.add_beside(self._table)
+        data = self._names.data
+        self.read_beside = {data(self._filled): data(self._table)}
+        self._versions: dict[int, list[tuple[int, dict[str, Any] | None]]] = {}
+        """Key -> (since when, row); None where the row was deleted."""
         self._place = RunPlace(0, self._filled)
         self._last: _Part | None = None
         self._unread = list(range(KEYS))
@@ -109,24 +115,47 @@ class ChunkedSpanner(SimSpanner):
         token = chunk_token(place.chunk(at_us * 1000, rows=7))
         chunk = self.parts[token] = _Part(token, (wait.token,), at_us, 0, 0)
         self._close((wait,), (chunk,), at_us)
-        for number, first in enumerate(range(0, len(keys), 3)):
-            changes = [(key, "I", self._row()) for key in keys[first : first + 3]]
+        rows = {key: row for key in keys if (row := self._row_at(key, at_us)) is not None}
+        # A row that there is not yet may be read by a later run.
+        self._unread = sorted({*self._unread, *keys} - rows.keys())
+        found = [(key, "I", row) for key, row in rows.items()]
+        for number, first in enumerate(range(0, len(found), 3)):
+            changes = found[first : first + 3]
             name = f"{BACKFILL_TAG}-{self._place.run}-{self._place.number}-{number:06d}"
             self._record(chunk, self._filled, changes, at_us=at_us, name=name, sequence="00000000")
         self._last, next_us = None, at_us + 1
         if self._keys:
-            self._place = self._place.next((str(keys[-1]),), due_ns=0)
-            token = wait_token(self._place)
-            self._last = self.parts[token] = _Part(token, (chunk.token,), next_us, 0, 0)
-            self._close((chunk,), (self._last,), next_us)
+            # The first wait measures, and names the one that is a pause.
+            measures = place.chunk(at_us * 1000, rows=7).next((str(keys[-1]),))
+            self._place = measures.measured(next_us * 1000)
+            one = self._follow(chunk, wait_token(measures), next_us)
+            next_us += 1
+            self._last = self._follow(one, wait_token(self._place), next_us)
         else:
             chunk.end_us = next_us
             chunk.records.append(PartitionEndRecord(next_us * 1000, "99999999"))
         self.last_us = next_us
 
-    def _row(self) -> dict[str, Any]:
-        tables, table = self._tables, self._filled
-        return {name: tables.value(table, name) for name in tables.columns(table)}
+    def _follow(self, parent: _Part, token: str, at_us: int) -> _Part:
+        part = self.parts[token] = _Part(token, (parent.token,), at_us, 0, 0)
+        self._close((parent,), (part,), at_us)
+        return part
+
+    def _change(self, place: tuple[str, int], at_us: int) -> tuple[str, dict[str, Any]]:
+        mod, changed = super()._change(place, at_us)
+        table, key = place
+        if table == self._table:
+            versions = self._versions.setdefault(key, [])
+            before = (versions[-1][1] if versions else None) or {}
+            versions.append((at_us, None if mod == "D" else {**before, **changed}))
+        return mod, changed
+
+    def _row_at(self, key: int, at_us: int) -> dict[str, Any] | None:
+        """Return a row as it was at a time, with the columns that there are now."""
+        rows = [row for since_us, row in self._versions.get(key, ()) if since_us <= at_us]
+        if not rows or rows[-1] is None:
+            return None
+        return {name: rows[-1].get(name) for name in self._tables.columns(self._filled)}
 
 
 class FilledSpanner(SimSpanner):

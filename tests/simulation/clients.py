@@ -301,6 +301,14 @@ class WorkerMembership(MemoryMembership):
                 self._world.fleet_sights.read(self._client_id, event)
         return found
 
+    def read_shared_again(self, random: Random) -> None:
+        """Begin again at an earlier offset in the root's slot, and in one that is followed."""
+        self._root_position = random.randint(0, self._root_position)
+        if self._follower is not None:
+            positions = self._follower._positions
+            slot = random.choice(sorted(positions))
+            positions[slot] = random.randint(0, positions[slot])
+
     def read_slot(self, slot: int, *, count: int) -> list[on.Event]:
         if self._world.chance(0.3):
             return []

@@ -31,9 +31,15 @@ from confluent_kafka.admin import (
 
 from tests.simulation.contract_stage import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
 
-__all__ = ["BrokerStage"]
+__all__ = ["NO_COORDINATOR_YET", "BrokerStage"]
 
 CALL_S = 20.0
+NO_COORDINATOR_YET = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""What a broker that has just started answers about a group, for a moment."""
 PATIENCE_S = 45.0
 HEARTBEAT_MS = 200
 TIME_OUT_MS = 1_500
@@ -326,7 +332,12 @@ class BrokerStage:
         return answer.offset if answer.offset >= 0 else None
 
     def assigned(self) -> dict[str, frozenset[int]] | None:
-        found = self._admin.describe_consumer_groups([self.prefix])[self.prefix].result(CALL_S)
+        try:
+            found = self._admin.describe_consumer_groups([self.prefix])[self.prefix].result(CALL_S)
+        except KafkaException as error:
+            if error.args[0].code() not in NO_COORDINATOR_YET:
+                raise
+            return None
         if found.state not in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY):
             return None
         return {

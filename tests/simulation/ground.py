@@ -60,6 +60,7 @@ class Ground:
         self._world = world
         self._random = random = Random(f"ground {seed}")
         (self._kind,) = random.choices([*_KINDS], [*_KINDS.values()])
+        self._rewinds = Random(f"rewinds {seed}")
         self._due = [round(world.weather.steps * part) for part in self._parts()]
         self._subject = random.choice(_SUBJECTS) if self._kind in _OF_DATA_TOPICS else "any table"
         self._is_prepared = False
@@ -167,8 +168,16 @@ class Ground:
                 self._pass_retention()
 
     def _read_again(self) -> None:
-        """Let a client begin again at an earlier offset, as `auto.offset.reset` would."""
+        """Let a client begin again at an earlier offset, as `auto.offset.reset` would.
+
+        One that reads an own slot or, every other time, one that reads slots of the whole fleet.
+        """
         awake = [node for node in self._world.nodes if node.is_alive]
+        if awake and self._rewinds.random() < 0.5:
+            node = self._rewinds.choice(awake)
+            self._tell(node.name)
+            node.membership.read_shared_again(self._rewinds)
+            return
         places = [(node, slot) for node in awake for slot in node.membership.positions]
         if places:
             node, slot = self._random.choice(places)

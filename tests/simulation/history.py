@@ -376,6 +376,8 @@ class Refusal:
     size_bytes: int
     known_bytes_max: int
     """The largest limit of the topic that the process has ever known."""
+    record: tuple[str, int | None]
+    """Key and commit time of the change; a progress record has no commit time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +409,8 @@ class History:
     """What is to be published."""
     filtered: list[Committed] = field(default_factory=list)
     """What the filter of the workers leaves out."""
+    read_beside: Mapping[str, str] = field(default_factory=dict)
+    """Topic of rows that were read in chunks -> the data topic of their table."""
     lineage: dict[str, LineageFact] = field(default_factory=dict)
     published: list[Published] = field(default_factory=list)
     tombstones: bool = False

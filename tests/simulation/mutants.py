@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.broken_checkpoints import BROKEN_CHECKPOINTS
+from tests.simulation.broken_chunks import BROKEN_CHUNKS
 from tests.simulation.broken_controls import BROKEN_CONTROLS
 from tests.simulation.broken_drivers import BROKEN_DRIVERS
 from tests.simulation.broken_filters import BROKEN_FILTERS
@@ -63,6 +64,7 @@ MUTANTS = (
     *BROKEN_TOMBSTONES,
     *BROKEN_TRANSACTIONS,
     *BROKEN_MARKERS,
+    *BROKEN_CHUNKS,
 )
 
 

@@ -59,6 +59,8 @@ class Orders:
 
     def __init__(self) -> None:
         self._has_reached_end = False
+        self._position = 0
+        """What lies before it in the root's slot is known, and says nothing a second time."""
         self._paused: dict[str, bool] = {}
         """By epoch."""
         self.is_to_leave = False
@@ -66,8 +68,9 @@ class Orders:
     def take(self, event: on.Event, *, worker: str) -> None:
         if isinstance(event, on.DrainRequested):
             self.is_to_leave |= event.leaves_group
-        if not isinstance(event, on.RootSlotRead):
+        if not isinstance(event, on.RootSlotRead) or event.begin < self._position:
             return
+        self._position = event.end
         for record in event.records:
             match record.body:
                 case StreamControl():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
+from tidegate.producer.datastream_source import object_query
 from tidegate.producer.driver import effect_runner, loop
 from tidegate.producer.translation import refreshing
 
@@ -25,6 +26,6 @@ _NO_LOG = _NoLog()
 @contextmanager
 def silenced() -> Iterator[None]:
     with ExitStack() as stack:
-        for module in (effect_runner, loop, refreshing):
+        for module in (effect_runner, loop, refreshing, object_query):
             stack.enter_context(patch.object(module, "_log", _NO_LOG))
         yield

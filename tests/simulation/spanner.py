@@ -96,6 +96,8 @@ class SimSpanner:
         self._random = random
         self._filter = record_filter or RecordFilter()
         self.filtered: list[Committed] = []
+        self.read_beside: dict[str, str] = {}
+        """As in `History`."""
         self._names = names
         self._tables = tables
         self._rows: set[tuple[str, int]] = set()

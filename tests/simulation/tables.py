@@ -123,6 +123,16 @@ class SimTables:
         self._unchanging.add(name)
         return name
 
+    def add_beside(self, name: str) -> str:
+        """Add a table that has the columns of another one, at any time; return its name.
+
+        No row of it changes by itself.
+        """
+        beside = f"t{len(self._tables)}"
+        self._tables[beside] = self._tables[name]
+        self._unchanging.add(beside)
+        return beside
+
     def drop_table(self, name: str) -> str:
         """Drop a table; return what was done."""
         self._dropped.add(name)

@@ -157,7 +157,7 @@ def history():
         captured={ONE: {"v": 1}, TWO: {"v": 2}, THREE: {"v": 3}},
         sizes=[Size("things", 3, 3)],
         limits=[Limit(0, TOPIC, 500), Limit(30, TOPIC, 900)],
-        refusals=[Refusal(at, "w", "w-1", 0, TOPIC, 700, 900) for at in (1, 3)],
+        refusals=[Refusal(at, "w", "w-1", 0, TOPIC, 700, 900, ("k", 20)) for at in (1, 3)],
         too_large=[TooLargeStop(25, "w", TOPIC, 700, 500, 20)],
     )
 
@@ -168,6 +168,13 @@ def without(list_, index):
 
 def changed(list_, index, **fields):
     list_[index] = replace(list_[index], **fields)
+
+
+def read_in_a_chunk(history, columns, *, at_us):
+    """Publish a row of the key `k` beside its data topic."""
+    history.read_beside = {"beside": TOPIC}
+    row = Published("beside", 0, 0, key(at_us), b"k", mod="I", columns=columns)
+    history.published.append(row)
 
 
 GAP = PartitionGap("child", 16, 20, "ops", 1)
@@ -206,6 +213,8 @@ WRONGS = [
         h.released, 1, order_keys=(TWO, TWO, THREE))),
     ("nothing_twice", "made up", lambda h: h.published.append(
         Published(TOPIC, 0, 9, key(30), b"k"))),
+    ("chunk_rows", "the row of another time", lambda h: read_in_a_chunk(h, {"v": 2}, at_us=19)),
+    ("chunk_rows", "a row that there is not yet", lambda h: read_in_a_chunk(h, {"v": 1}, at_us=9)),
     ("key_order", "behind a later one", lambda h: changed(h.published, 0, offset=5)),
     ("key_order", "in two topic partitions", lambda h: changed(h.published, 1, topic_partition=1)),
     ("commit_order", "behind a later one", lambda h: changed(
@@ -320,6 +329,9 @@ WRONGS = [
         h.refusals, 0, known_bytes_max=699)),
     ("undeliverable", "tried four times", lambda h: h.refusals.extend(
         replace(h.refusals[0], at=at) for at in (4, 5, 6))),
+    ("undeliverable", "tried four times with commits in between", lambda h: (
+        h.refusals.extend(replace(h.refusals[0], at=at) for at in (95, 97)),
+        h.fenced.extend(in_pause(at) for at in (94, 96)))),
     ("undeliverable", "stopped below the limit", lambda h: changed(
         h.too_large, 0, size_bytes=500)),
     ("undeliverable", "stopped for no commit", lambda h: changed(
@@ -562,3 +574,10 @@ def test_a_checker_knows_nothing_but_the_contract(path):
 def test_the_history_knows_nothing_but_the_contract():
     assert "tidegate.producer" not in FOLDER.with_name("history.py").read_text()
     assert "tidegate.spark_consumer" not in FOLDER.with_name("history.py").read_text()
+
+
+def test_a_row_of_its_chunks_time_is_in_its_place_wherever_it_was_published():
+    right = history()
+    read_in_a_chunk(right, {"v": 1}, at_us=19)
+
+    assert list(CHECKERS["chunk_rows"](right)) == []

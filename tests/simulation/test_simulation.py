@@ -56,7 +56,7 @@ WANTED = [
     "exit fenced", "exit drained", "exit its name belongs to another process",
     "TransactionAborted", "CommitOutcomeUnknown", "ProducerFenced", "SlotsRevoked", "SlotsLost",
     "QueryFailed", "QueryEnded", "bounded", "merged", "finished", "equal instants", "compacted",
-    "rows of a backfill",
+    "rows of a backfill", "rows of a chunk that change later",
     "a view of the fleet", "queued", "turn ended", "paused", "ReportWaiting",
     "SetLateAside", "StoreSegment", "CompactSegments", "WriteRelease", "MergeMirror",
     "fault the mirror stands at an older release",
@@ -134,6 +134,12 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         met["rows of a backfill"] += any(
             change.transaction.startswith(BACKFILL_TAG) for change in history.committed
         )
+        for beside, data in history.read_beside.items():
+            newest = {one.key: one.order_key for one in history.committed if one.topic == data}
+            met["rows of a chunk that change later"] += any(
+                one.topic == beside and one.order_key < newest.get(one.key, b"")
+                for one in history.published
+            )
         met["equal instants"] += len(history.committed) > len(
             {change.commit_timestamp_us for change in history.committed}
         )

@@ -17,10 +17,12 @@ from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX
 from tidegate.spark_consumer.core.cadence import Cadence
 
-__all__ = ["TAG", "Weather"]
+__all__ = ["CHUNKS_CHURN", "TAG", "Weather"]
 
 TAG = "batch"
 """Of the transactions that a filter may leave out."""
+CHUNKS_CHURN = 0.02
+"""The least churn where tables are read in chunks, since it takes their runs further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class Weather:
     """The least time between two merges of the mirrors; 0: with every release."""
     mirror_joins: float
     """Chance per batch that a mirror joins a query which has none; 0: it has one from the start."""
-    chunks: bool = False
+    chunks: bool
     """Rows are read in chunks while the stream runs."""
 
     def cadence(self, random: Random, *, now_us: int) -> Cadence:
@@ -190,6 +192,8 @@ class Weather:
         # What is older than version 4 stops at such records.
         operators = Random(f"operators' weather {seed}")
         is_operated = operators.random() < 0.35 and not versions_meet
+        has_rows = Random(f"backfill {seed}").random() < 0.25 and not has_moves
+        has_chunks = Random(f"chunks {seed}").random() < 0.15 and not (has_moves or has_rows)
 
         def sometimes(chance: float, often: float = 0.5) -> float:
             return chance * random.choice((0.3, 1, 3)) if random.random() < often else 0.0
@@ -212,7 +216,7 @@ class Weather:
             segments=random.choice((2, 8, 32)),
             steps=random.choice((900, 1_500, 2_500)),
             commits=random.choice((0.01, 0.02, 0.04)),
-            churn=random.choice((0.001, 0.004, 0.01)),
+            churn=max(random.choice((0.001, 0.004, 0.01)), CHUNKS_CHURN * has_chunks),
             ddl=max(random.choice((0.0, 0.001, 0.004)), 0.008 * refuses_schemas),
             markers=random.choice((0.02, 0.1, 0.3)),
             background=random.choice((0.05, 0.15)),
@@ -268,7 +272,8 @@ class Weather:
             drains=operators.choice((0.0, 0.001, 0.004)) if is_operated else 0.0,
             record_filter=_filter(Random(f"filter {seed}")),
             tombstones=Random(f"tombstones {seed}").random() < 0.4,
-            backfill=Random(f"backfill {seed}").random() < 0.25 and not has_moves,
+            backfill=has_rows,
+            chunks=has_chunks,
             window_us=moves.choice((5_000_000, 60_000_000, 1_200_000_000)),
             mirror_every_us=mirrors.choice((0, 300_000, 1_000_000, 4_000_000)),
             mirror_joins=Random(f"sinks {seed}").choice((0.0, 0.0, 0.05, 0.3)),

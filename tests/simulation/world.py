@@ -156,7 +156,7 @@ class World:
             start_us=start_us, slots=weather.slots, end_us=end_us,
             progress_topic=self.names.progress,
             are_tables_recorded=not weather.progress_versions_meet,
-            has_key_moves=weather.key_moves,
+            has_key_moves=weather.key_moves, read_beside=self.spanner.read_beside,
         )  # fmt: skip
         for topic in (self.names.progress, self.names.dead_letter):
             self.broker.topic_bytes_max[topic] = MESSAGE_BYTES_MAX
@@ -671,8 +671,8 @@ class World:
         self.tell(node.name, "fault", "message refused")
         self.history.refusals.append(
             Refusal(
-                self.at, node.name, node.client_id, failure.slot, failure.topic,
-                failure.size_bytes, node.limits.most[failure.topic],
+                self.at, node.name, node.client_id, failure.slot, failure.topic, failure.size_bytes,
+                node.limits.most[failure.topic], (failure.key, failure.commit_timestamp_us),
             )
         )  # fmt: skip
         node.limits.read()
@@ -805,14 +805,14 @@ class World:
         encodings = {table.name: registrar.register(table) for table in tables}
         translate = OlderTranslator if self._is_older(node.name) else Translator
         translator = translate(encodings, change_stream="s")
+        topics, clock_us = WorkerTopics(node, node.limits), node.process.clock.monotonic_us
         refreshing = RefreshingTranslator(
-            translator,
-            self.tables,
-            registrar,
-            WorkerTopics(node, node.limits),
-            lock=ProcessLock(node.process),
+            translator, self.tables, registrar, topics,
+            lock=ProcessLock(node.process), clock_us=clock_us,
+        )  # fmt: skip
+        limited = LimitedTranslator(
+            refreshing, node.limits, lock=ProcessLock(node.process), clock_us=clock_us
         )
-        limited = LimitedTranslator(refreshing, node.limits)
         if not parks:
             return limited
         return ParkingTranslator(

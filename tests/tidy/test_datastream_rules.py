@@ -34,6 +34,7 @@ def test_the_page_has_all_sections():
         "Consistency",
         "Publishing",
         "Discover",
+        "States and errors",
         "Files",
         "Files that Tidegate writes",
         "Not covered",

@@ -78,6 +78,7 @@ def test_no_path_of_one_machine(path):
     [
         *files("requirements", suffixes=(".txt", ".in")),
         REPOSITORY / "local_stack" / "parts" / "ivy.xml",
+        REPOSITORY / "benchmarks" / "peers" / "ivy.xml",
         REPOSITORY / "pyproject.toml",
         REPOSITORY / "spanner_simulator" / "pyproject.toml",
         REPOSITORY / "accelerator" / "pyproject.toml",

@@ -26,7 +26,19 @@ def check(history: History) -> Iterator[Violation]:
 
 
 def _check_attempts(history: History) -> Iterator[Violation]:
-    """Count refusals for one cause; a commit of the slot begins another count."""
+    """Count refusals for one cause.
+
+    A change is a cause of its own for as long as the process lives: that its topic has taken other
+    changes says nothing about it.  A progress record is another one after each commit of its slot.
+    """
+    records = Counter(
+        (one.process, one.topic, one.record)
+        for one in history.refusals
+        if one.record[1] is not None
+    )
+    for (process, topic, record), count in records.items():
+        if count > ATTEMPTS_MAX:
+            yield Violation(f"{process} tried {record} of {topic} {count} times")
     attempts: Counter[tuple[str, str, int]] = Counter()
     steps = sorted([*history.refusals, *history.fenced], key=lambda step: step.at)
     for step in steps:
