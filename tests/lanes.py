@@ -127,10 +127,15 @@ STEPS: dict[str, Selection | Program] = {
     "smoke": Selection(("tests/integration",), "smoke", is_named=True),
     # Each process has a broker of its own.
     "integration": Selection(
-        ("tests/integration",), "integration and not smoke", "loadfile", is_named=True
+        ("tests/integration",),
+        "integration and not smoke and not deep",
+        "loadfile",
+        is_named=True,
     ),
     "slow spark": Selection(("tests/spark",), "slow and not deep", "loadfile", is_named=True),
+    # What these show is shown to `./dev ci` by fewer cases, or with smaller parts.
     "deep spark": Selection(("tests/spark",), "deep", "loadfile", is_named=True),
+    "deep integration": Selection(("tests/integration",), "deep", "loadfile", is_named=True),
     "s3": Selection(("tests/s3",), is_named=True),
     "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),
     "mutants": Selection(("tests/simulation", "tests/mutants"), "deep", "worksteal", limit_s=None),
@@ -144,7 +149,7 @@ LANES: dict[str, tuple[str, ...]] = {
     "test": ("unit", "simulation", "spark", "smoke"),
     "test-real": ("integration", "spark", "slow spark"),
     "test-s3": ("s3",),
-    "test-deep": ("seeds", "mutants", "small worlds", "deep spark", "fuzz"),
+    "test-deep": ("seeds", "mutants", "small worlds", "deep spark", "deep integration", "fuzz"),
     "test-simulator": ("simulator",),
 }
 

@@ -200,12 +200,13 @@ class Pipeline:
     def stop(self) -> list[str]:
         """Stop all programs, the consumer first; return an error text per failed exit.
 
-        Not of one that SIGTERM ended before it wrote a line: it was still being loaded.
+        Not of one that SIGTERM ended before its first step: programs that still start have no
+        handler of it, and have nothing to finish.
         """
         faults = []
         for program in [p for p in (self.consumer, *self.workers) if p is not None]:
             code = program.stop()
-            if code not in {0, None} and not (code == _TERMINATED and program.is_silent):
+            if code not in {0, None} and (code != _TERMINATED or program.has_begun):
                 faults.append(
                     f"{program.name} was stopped and ended with exit code {code}; its log "
                     f"{program.spec.log} ends with:\n{program.process.log_tail(_TAIL_LINES)}"

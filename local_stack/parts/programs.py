@@ -73,13 +73,8 @@ class Program:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the running process has logged a step."""
+        """Whether the running process, or the one that has ended, has logged a step."""
         return self.step != NO_STEP
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether the running process, or the one that has ended, has written nothing."""
-        return not self.spec.log.exists() or self.spec.log.stat().st_size <= self.log_began
 
     def start(self) -> None:
         """Start, or start again after a kill."""

@@ -19,7 +19,7 @@ from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(900)]
 
 DDL = [
     """CREATE TABLE Orders (

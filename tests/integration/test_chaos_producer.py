@@ -20,8 +20,8 @@ DEADLINE_S = 540
     "more",
     [
         ["--dialect", "postgresql", "--sasl-ssl", "--backfill"],
-        ["--mixed", "--no-backfill"],
-        ["--moves", "--sasl-ssl", "--backfill"],
+        pytest.param(["--mixed", "--no-backfill"], marks=pytest.mark.deep),
+        pytest.param(["--moves", "--sasl-ssl", "--backfill"], marks=pytest.mark.deep),
     ],
     ids=["postgresql", "two versions", "keys that move"],
 )

@@ -21,7 +21,7 @@ from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.stack import LocalStack
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(900)]
 
 PATIENCE_S = 400.0
 TOPIC = "files.shop.orders"

@@ -54,7 +54,10 @@ def run_demo(tmp_path: Path, options: dict[str, Any]) -> tuple[dict[str, Any], s
 
 @pytest.mark.parametrize(
     "size",
-    [pytest.param(SMALL, marks=pytest.mark.smoke, id="small"), pytest.param(FULL, id="full")],
+    [
+        pytest.param(SMALL, marks=pytest.mark.smoke, id="small"),
+        pytest.param(FULL, marks=pytest.mark.deep, id="full"),
+    ],
 )
 def test_the_demo_proves_everything(size: dict[str, int], tmp_path: Path):
     figures, _ = run_demo(tmp_path, size)

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.producer import __main__ as program
 from benchmarks.producer import scenarios
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,7 @@ def stack(tmp_path_factory):
 @pytest.mark.parametrize(
     ("prefix", "template", "resolved"),
     [
-        ("dashed", "{prefix}-{table}", "{prefix}-{table}"),
+        pytest.param("dashed", "{prefix}-{table}", "{prefix}-{table}", marks=pytest.mark.deep),
         ("named", "{prefix}.{database}.{table}", "{prefix}.db-named.{table}"),
     ],
 )
