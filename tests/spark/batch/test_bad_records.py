@@ -235,10 +235,8 @@ def test_a_transaction_that_is_set_aside_as_a_whole_is_missing_at_its_marker(
     assert "dead_letters has 1 records" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "rows_max",
-    [pytest.param(0, marks=pytest.mark.deep, id="large"), pytest.param(100, id="small")],
-)
+@pytest.mark.parametrize("rows_max", [0, 100], ids=["large", "small"])
+@pytest.mark.deep
 @pytest.mark.slow
 def test_killed_after_any_effect_each_is_set_aside_once(spark, tmp_path, rows_max):
     def write(world):

@@ -175,11 +175,14 @@ def work(spark, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "files",
     [
-        ["commits/2"],
-        ["commits/2", "offsets/3"],
-        ["offsets/3"],
+        pytest.param(["commits/2"], marks=pytest.mark.deep),
+        pytest.param(["commits/2", "offsets/3"], marks=pytest.mark.deep),
+        pytest.param(["offsets/3"], marks=pytest.mark.deep),
         ["commits/2 after Spark has looked"],
-        ["commits/2 after Spark has looked", "offsets/3 after Spark has looked"],
+        pytest.param(
+            ["commits/2 after Spark has looked", "offsets/3 after Spark has looked"],
+            marks=pytest.mark.deep,
+        ),
         ["offsets/3 after Spark has looked"],
         ["metadata"],
     ],

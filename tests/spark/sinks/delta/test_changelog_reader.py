@@ -89,7 +89,10 @@ def merges(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("is_direct", [False, True], ids=["spark", "direct"])
+@pytest.mark.parametrize(
+    "is_direct",
+    [pytest.param(False, marks=pytest.mark.deep, id="spark"), pytest.param(True, id="direct")],
+)
 def test_every_type_and_changing_columns(kit, tmp_path, merges, is_direct):
     parts = history()
     one_by_one = Output(kit, tmp_path / "one", is_direct=is_direct)
@@ -128,6 +131,7 @@ def random_history(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_any_grouping_by_both_ways_leaves_the_same_mirror(kit, tmp_path, merges):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])

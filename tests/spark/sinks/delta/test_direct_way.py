@@ -271,13 +271,13 @@ def killing(monkeypatch, owner, name, *, call, after):
     ("small", "step", "call"),
     [
         # The appends are those to the changelog and to the incomplete table.
-        (True, "direct append", 0),
+        pytest.param(True, "direct append", 0, marks=pytest.mark.deep),
         (True, "direct merge", 0),
-        (True, "direct append", 1),
-        (True, "preparation", 2),
-        (False, "append by Spark", 0),
+        pytest.param(True, "direct append", 1, marks=pytest.mark.deep),
+        pytest.param(True, "preparation", 2, marks=pytest.mark.deep),
+        pytest.param(False, "append by Spark", 0, marks=pytest.mark.deep),
         (False, "MERGE by Spark", 0),
-        (False, "append by Spark", 1),
+        pytest.param(False, "append by Spark", 1, marks=pytest.mark.deep),
     ],
 )
 def test_a_kill_before_or_after_a_step_is_made_good_by_either_way(

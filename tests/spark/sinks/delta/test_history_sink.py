@@ -523,6 +523,7 @@ def test_at_any_time_the_history_has_the_rows_that_were_alive(kit, tmp_path, dat
         assert found == Model.alive(changes, at)
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_both_ways_and_any_mix_leave_the_same_tables_of_every_type(kit, tmp_path, ways):
     choices = {
@@ -579,6 +580,7 @@ def random_parts(seed):
     return parts
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_any_grouping_by_both_ways_leaves_what_one_by_one_leaves(kit, tmp_path, topic, ways):
     parts = random_parts(7)
@@ -620,10 +622,10 @@ STEPS = {
 @pytest.mark.parametrize(
     ("small", "step", "call"),
     [
-        (True, "direct append", 0),
+        pytest.param(True, "direct append", 0, marks=pytest.mark.deep),
         (True, "direct merge", 0),
-        (True, "preparation", 1),
-        (False, "append by Spark", 0),
+        pytest.param(True, "preparation", 1, marks=pytest.mark.deep),
+        pytest.param(False, "append by Spark", 0, marks=pytest.mark.deep),
         (False, "MERGE by Spark", 0),
     ],
 )
