@@ -322,11 +322,16 @@ def run_lane(
     return results
 
 
-def run_checks(*groups: str, run: Run) -> list[Result]:
+def run_checks(*groups: str, run: Run, without: Iterable[str] = ()) -> list[Result]:
     """Run every check of these groups, also after one has failed, and return their results."""
     if "wheel" in groups:
         shutil.rmtree(ROOT / "dist", ignore_errors=True)
-    checks = [check for group in groups for check in CHECKS[group].items()]
+    checks = [
+        (name, command)
+        for group in groups
+        for name, command in CHECKS[group].items()
+        if name not in set(without)
+    ]
     if not _has_compiler():
         print("\nthe accelerator's wheel is left out: it takes a C compiler")
         checks = [(name, command) for name, command in checks if "accelerator" not in name]
@@ -343,7 +348,8 @@ def run_ci(arguments: Sequence[str], *, run: Run) -> list[Result]:
     The same code gets the same answer: properties try the examples that follow from the test's
     own text.  Other runs of them, and `./dev fuzz`, try new ones each time.
     """
-    results = run_checks(*LINT, run=run)
+    # The step `unit` has the same tests.
+    results = run_checks(*LINT, run=run, without=("tidy",))
     results += run_lane("test", arguments, run=run, always=_SAME_EXAMPLES)
     results += run_lane(
         "test-real", arguments, run=run, without=LANES["test"], always=_SAME_EXAMPLES
