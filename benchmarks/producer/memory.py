@@ -34,6 +34,7 @@ from benchmarks.producer.responses import (
     large_response,
     responses,
 )
+from benchmarks.producer.source import SERVER_OPTIONS
 from benchmarks.producer.stages import table_encoding
 from tidegate.producer.core.events import QueryFailed, RecordsRead
 from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
@@ -157,7 +158,7 @@ async def _serve(kind: str) -> None:
             stream, request_deserializer=ExecuteSqlRequest.pb().FromString
         ),
     }
-    server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
+    server = grpc.aio.server(options=[*SERVER_OPTIONS, ("grpc.max_send_message_length", -1)])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
     print(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", flush=True)
     await server.start()

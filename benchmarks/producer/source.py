@@ -47,11 +47,11 @@ from tidegate.schemas.instants import parse_rfc3339_ns
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["SourceProcess"]
+__all__ = ["SERVER_OPTIONS", "SourceProcess"]
 
 _SESSION = "projects/p/instances/i/databases/d/sessions/s"
 _SERVICE = "google.spanner.v1.Spanner"
-_SERVER_OPTIONS = [
+SERVER_OPTIONS = [
     # A worker sends all its queries at once, and one process accepts them one after the other.
     # gRPC's server cancels calls at random once more than 1,000 wait for that, and those that have
     # waited for 30 s.
@@ -265,7 +265,7 @@ async def _serve() -> None:
             table, request_deserializer=ReadRequest.pb().FromString
         ),
     }
-    server = grpc.aio.server(options=_SERVER_OPTIONS)
+    server = grpc.aio.server(options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
     print(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", flush=True)
     await server.start()
