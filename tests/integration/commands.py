@@ -1,27 +1,44 @@
-"""Runs a command of `tidegate-producer` with the settings of a pipeline's workers."""
+"""Commands of both programs, with the settings of a pipeline's own processes."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
+from tests.integration.command_server import run_module
+
 if TYPE_CHECKING:
-    from tidegate.local_stack.parts.programs import Programs
+    import subprocess
 
-__all__ = ["run_command"]
+    from tidegate.local_stack.parts.programs import Program, Programs
 
-_PATIENCE_S = 240
+__all__ = ["run_consumer", "run_producer"]
+
+_PATIENCE_S = 600
 
 
-def run_command(
+def run_producer(
     programs: Programs, *arguments: str, **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    """Return what a command has printed, and its exit code; `environ` is added to its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tidegate.producer", *arguments],
-        capture_output=True, text=True, check=False, timeout=_PATIENCE_S,
-        env={**(programs.worker("unused", start="now").spec.environ or {}), **environ},
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr
+    """Run `tidegate-producer`; `environ` is added to its own."""
+    return _run("tidegate.producer", programs.worker("unused", start="now"), arguments, environ)
+
+
+def run_consumer(
+    programs: Programs, *arguments: str, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `tidegate-consumer`; `environ` is added to its own."""
+    return _run("tidegate.spark_consumer", programs.consumer("unused"), arguments, environ)
+
+
+def _run(
+    module: str, program: Program, arguments: tuple[str, ...], environ: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    done = run_module(
+        module,
+        *arguments,
+        environ={**(program.spec.environ or {}), **environ},
+        folder=program.spec.folder,
+        timeout_s=_PATIENCE_S,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
     return done

@@ -13,6 +13,7 @@ import fastavro
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from tests.integration.command_server import run_module
 from tests.integration.shared_stack import open_shared_stack
 from tidegate.local_stack.demo.bank_database import create_bank_database
 from tidegate.local_stack.demo.churn import SimulatorControl
@@ -85,10 +86,9 @@ class Fleet:
 
     def run(self, *arguments):
         """Run a command; return its exit code, what it printed as JSON, and its stderr."""
-        done = subprocess.run(
-            [sys.executable, "-m", "tidegate.producer", *arguments, "--json"],
-            env=self._environment(), capture_output=True, stdin=subprocess.DEVNULL, text=True,
-            timeout=PATIENCE_S, check=False,
+        done = run_module(
+            "tidegate.producer", *arguments, "--json",
+            environ=self._environment(), timeout_s=PATIENCE_S,
         )  # fmt: skip
         return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 import deltalake
 import pytest
 
+from tests.integration.commands import run_consumer
 from tests.integration.shared_stack import now
 from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.churn import SimulatorControl
@@ -24,7 +24,6 @@ DDL = [
 KEYS = range(20)
 ROUNDS = 4
 DEADLINE_S = 240
-AUDIT_DEADLINE_S = 600
 
 
 @pytest.mark.timeout(900)
@@ -52,16 +51,7 @@ def test_markers_on_kafka_prove_the_changelogs_and_name_what_is_missing(shared_s
     assert faults == []
 
     def audit():
-        spec = programs.consumer().spec
-        done = subprocess.run(
-            [*spec.command[:-1], "audit", "--json"],
-            env=spec.environ,
-            cwd=spec.folder,
-            capture_output=True,
-            text=True,
-            timeout=AUDIT_DEADLINE_S,
-            check=False,
-        )
+        done = run_consumer(programs, "audit", "--json")
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
 

@@ -10,7 +10,7 @@ import deltalake
 import pytest
 from google.cloud.spanner_v1 import KeySet
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_producer
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
 from tidegate.local_stack.demo.pipeline import Pipeline
@@ -75,7 +75,7 @@ def test_rows_then_changes(tmp_path):
             prefix="filled",
             more={"TIDEGATE_PRODUCER_BACKFILL": "Orders,Empty"},
         )
-        unknown = run_command(programs, "check", TIDEGATE_PRODUCER_BACKFILL="Orders,None")
+        unknown = run_producer(programs, "check", TIDEGATE_PRODUCER_BACKFILL="Orders,None")
         assert unknown.returncode == 2
         assert "backfill: the stream does not publish the table None" in unknown.stderr
         pipeline = Pipeline(programs)
@@ -107,7 +107,7 @@ def test_rows_then_changes(tmp_path):
             is_done.set()
             faults = pipeline.stop()
         assert faults == []
-        later = run_command(programs, "status", "--json")
+        later = run_producer(programs, "status", "--json")
         assert json.loads(later.stdout)["state"] in {"Running", "Paused"}
         releases = [
             json.loads(path.read_text()) for path in (tmp_path / "output/_releases").glob("*.json")

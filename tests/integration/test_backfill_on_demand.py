@@ -6,19 +6,15 @@ import json
 import threading
 import time
 from collections import Counter
-from datetime import UTC, datetime
 
 import pytest
 from google.cloud.spanner_v1 import KeySet
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_producer
+from tests.integration.shared_stack import now
 from tests.integration.test_backfill import COLUMNS, change, folded, keyed, rows_in, rows_of
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1_500)]
@@ -34,91 +30,81 @@ CHUNK_ROWS = 700
 PATIENCE_S = 600
 
 
-def test_rows_come_among_the_changes(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=12), is_patient=True) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        for first in range(0, ROWS, 2_000):
-            with database.batch() as batch:
-                batch.insert("Orders", COLUMNS, rows_of(first, 2_000))
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream="Feed",
-            prefix="asked",
-        )
-        pipeline, is_done = Pipeline(programs), threading.Event()
+def test_rows_come_among_the_changes(shared_stack, tmp_path):
+    database = shared_stack.create_database(DDL)
+    for first in range(0, ROWS, 2_000):
+        with database.batch() as batch:
+            batch.insert("Orders", COLUMNS, rows_of(first, 2_000))
+    programs = shared_stack.programs("Feed")
+    pipeline, is_done = Pipeline(programs), threading.Event()
 
-        def command(*arguments):
-            done = run_command(programs, "backfill", "Orders", *arguments, "--json")
-            assert done.returncode == 0, done.stderr
-            return json.loads(done.stdout)
+    def command(*arguments):
+        done = run_producer(programs, "backfill", "Orders", *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
-        def shown(*arguments):
-            return command("--show")["state"] in arguments
+    def shown(*arguments):
+        return command("--show")["state"] in arguments
 
-        def write():
-            number = 0
-            while number < ROWS - 30 and not is_done.wait(0.1):  # it changes 30 rows behind it
-                number += 1
-                change(database, number)
+    def write():
+        number = 0
+        while number < ROWS - 30 and not is_done.wait(0.1):  # it changes 30 rows behind it
+            number += 1
+            change(database, number)
 
-        writer = threading.Thread(target=write)
-        try:
-            pipeline.start_workers(2, start=datetime.now(UTC).isoformat().replace("+00:00", "Z"))
-            pipeline.start_consumer()
-            writer.start()
-            pipeline.wait(
-                lambda: any((tmp_path / "output").glob("_releases/*")),
-                what="the first release", deadline_s=PATIENCE_S,
-            )  # fmt: skip
-            unknown = run_command(programs, "backfill", "Missing")
-            assert unknown.returncode == 2
-            assert "the stream does not publish the table Missing" in unknown.stderr
-            begun = command("--chunk-rows", str(CHUNK_ROWS))
-            assert begun["is_taken_up"]
-            command("--stop")
-            again = run_command(programs, "backfill", "Orders")
-            assert again.returncode == 2
-            assert "goes on" in again.stderr
-            time.sleep(5)
-            stopped = command("--show")
-            time.sleep(5)
-            assert command("--show") == stopped
-            assert stopped["state"] == "stopped"
-            victim = pipeline.workers[0]
-            pipeline.going_down(victim)
-            victim.kill()
-            command("--resume")
-            victim.start()
-            pipeline.is_up_again(victim)
-            pipeline.wait(lambda: shown("done"), what="the last chunk", deadline_s=PATIENCE_S)
-            wrong = run_command(programs, "backfill", "Orders", "--where", "Missing = 3")
-            assert wrong.returncode == 2
-            assert "Unrecognized name: Missing" in wrong.stderr
-            assert command("--show")["run"] == begun["run"]
-            second = command("--where", "MOD(Id, 10) = 3 -- a tenth", "--chunk-rows", "100")
-            assert second["where"] == "MOD(Id, 10) = 3 -- a tenth"
-            pipeline.wait(lambda: shown("done"), what="the last row", deadline_s=PATIENCE_S)
-            with database.snapshot() as snapshot:
-                ((done_at,),) = snapshot.execute_sql("SELECT CURRENT_TIMESTAMP()")
-            with database.snapshot(read_timestamp=done_at) as snapshot:
-                then = keyed(snapshot.read("Orders", COLUMNS, KeySet(all_=True)))
-            time.sleep(3)
-            is_done.set()
-            writer.join()
-            with database.batch() as last:
-                last.insert("Orders", COLUMNS, rows_of(3 * ROWS, 1))
-            pipeline.wait_released(commit_time_us(last.committed), deadline_s=PATIENCE_S)
-        finally:
-            is_done.set()
-            faults = pipeline.stop()
-        assert faults == []
+    writer = threading.Thread(target=write)
+    try:
+        pipeline.start_workers(2, start=now())
+        pipeline.start_consumer()
+        writer.start()
+        pipeline.wait(
+            lambda: any((tmp_path / "output").glob("_releases/*")),
+            what="the first release", deadline_s=PATIENCE_S,
+        )  # fmt: skip
+        unknown = run_producer(programs, "backfill", "Missing")
+        assert unknown.returncode == 2
+        assert "the stream does not publish the table Missing" in unknown.stderr
+        begun = command("--chunk-rows", str(CHUNK_ROWS))
+        assert begun["is_taken_up"]
+        command("--stop")
+        again = run_producer(programs, "backfill", "Orders")
+        assert again.returncode == 2
+        assert "goes on" in again.stderr
+        time.sleep(5)
+        stopped = command("--show")
+        time.sleep(5)
+        assert command("--show") == stopped
+        assert stopped["state"] == "stopped"
+        victim = pipeline.workers[0]
+        pipeline.going_down(victim)
+        victim.kill()
+        command("--resume")
+        victim.start()
+        pipeline.is_up_again(victim)
+        pipeline.wait(lambda: shown("done"), what="the last chunk", deadline_s=PATIENCE_S)
+        wrong = run_producer(programs, "backfill", "Orders", "--where", "Missing = 3")
+        assert wrong.returncode == 2
+        assert "Unrecognized name: Missing" in wrong.stderr
+        assert command("--show")["run"] == begun["run"]
+        second = command("--where", "MOD(Id, 10) = 3 -- a tenth", "--chunk-rows", "100")
+        assert second["where"] == "MOD(Id, 10) = 3 -- a tenth"
+        pipeline.wait(lambda: shown("done"), what="the last row", deadline_s=PATIENCE_S)
         with database.snapshot() as snapshot:
-            final = keyed(snapshot.read("Orders", COLUMNS, KeySet(all_=True)))
+            ((done_at,),) = snapshot.execute_sql("SELECT CURRENT_TIMESTAMP()")
+        with database.snapshot(read_timestamp=done_at) as snapshot:
+            then = keyed(snapshot.read("Orders", COLUMNS, KeySet(all_=True)))
+        time.sleep(3)
+        is_done.set()
+        writer.join()
+        with database.batch() as last:
+            last.insert("Orders", COLUMNS, rows_of(3 * ROWS, 1))
+        pipeline.wait_released(commit_time_us(last.committed), deadline_s=PATIENCE_S)
+    finally:
+        is_done.set()
+        faults = pipeline.stop()
+    assert faults == []
+    with database.snapshot() as snapshot:
+        final = keyed(snapshot.read("Orders", COLUMNS, KeySet(all_=True)))
     assert {path.name for path in (tmp_path / "output/changelog").iterdir()} == {"Orders"}
     changes = rows_in(tmp_path, "changelog/Orders")
     changes.sort(key=lambda row: (row["release"], row["ordinal"]))

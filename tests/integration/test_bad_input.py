@@ -11,6 +11,7 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.integration.command_server import run_module
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import STREAM
 from tidegate.local_stack.demo.bank_database import create_bank_database
@@ -67,14 +68,8 @@ def check(stack, bank):
 
     def run(command="check", **changes):
         settings = {f"TIDEGATE_PRODUCER_{key}": str(v) for key, v in {**good, **changes}.items()}
-        result = subprocess.run(
-            [sys.executable, "-m", "tidegate.producer", command],
-            env={**os.environ, **settings},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        environ = {**os.environ, **settings}
+        result = run_module("tidegate.producer", command, environ=environ, timeout_s=PATIENCE_S)
         return result.returncode, result.stderr
 
     return run

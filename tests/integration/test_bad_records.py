@@ -7,14 +7,13 @@ in which nothing is missing or half written.  The stream is written by hand: no 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import deltalake
 import pytest
 
 from tests.hand_stream import HandStream
+from tests.integration.command_server import run_module
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.programs import quick_start
@@ -54,14 +53,8 @@ class Consumer:
         }
         environ = {f"TIDEGATE_CONSUMER_{name}": value for name, value in given.items()}
         java = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "tidegate.spark_consumer", "run"],
-            env={**os.environ, **java, **environ},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        environ = {**os.environ, **java, **environ}
+        done = run_module("tidegate.spark_consumer", "run", environ=environ, timeout_s=PATIENCE_S)
         return done.returncode, done.stderr
 
     def refused(self, *texts, **settings):

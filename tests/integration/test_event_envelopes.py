@@ -6,7 +6,6 @@ One database, one change stream, and a stream of each envelope and format beside
 from __future__ import annotations
 
 import json
-import subprocess
 from datetime import UTC, datetime
 
 import pytest
@@ -14,7 +13,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from google.cloud.spanner_v1 import KeySet
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_consumer, run_producer
 from tests.integration.topic_reading import read_bytes
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import create_database
@@ -86,18 +85,18 @@ def found(tmp_path_factory):
                 faults = pipeline.stop()
             assert faults == []
             if number in {0, 2}:
-                shown = run_command(programs, "schemas", "show", "Orders")
+                shown = run_producer(programs, "schemas", "show", "Orders")
                 results[prefix, "schemas"] = shown.stdout
-                results[prefix, "check"] = run_command(programs, "schemas", "check")
+                results[prefix, "check"] = run_producer(programs, "schemas", "check")
             if number in {0, 1}:
-                results[prefix, "asyncapi"] = run_command(programs, "schemas", "asyncapi").stdout
+                results[prefix, "asyncapi"] = run_producer(programs, "schemas", "asyncapi").stdout
             if number in {0, 2, 3}:
-                results[prefix, "other"] = run_command(
+                results[prefix, "other"] = run_producer(
                     programs, "check", TIDEGATE_PRODUCER_ENVELOPE="tidegate",
                     TIDEGATE_PRODUCER_VALUE_FORMAT="avro", TIDEGATE_PRODUCER_KEY_FORMAT="avro",
                 )  # fmt: skip
             if number in {0, 2}:
-                results[prefix, "consumer"] = consume(programs)
+                results[prefix, "consumer"] = run_consumer(programs, "run")
                 results[prefix, "output"] = (folder / prefix / "output" / "changelog").exists()
     return results
 
@@ -123,15 +122,6 @@ def value_of(stack, message, *, is_json):
         return json.loads(message.value())
     read = AvroDeserializer(SchemaRegistryClient({"url": stack.registry_url}))
     return read(message.value(), None)
-
-
-def consume(programs):
-    """Run the consumer until it ends by itself."""
-    spec = programs.consumer().spec
-    return subprocess.run(
-        spec.command, env=spec.environ, cwd=spec.folder, capture_output=True, text=True,
-        timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
 
 
 def values(found, prefix):

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from google.cloud.spanner_v1 import KeySet
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_producer
 from tests.integration.shared_stack import now
 from tests.integration.topic_reading import read_everything
 from tidegate.local_stack.demo.bank_database import commit_time_us
@@ -41,7 +41,7 @@ def test_it_is_left_out_everywhere(shared_stack, tmp_path):
     programs = shared_stack.programs("Feed", **SETTINGS)
 
     def status():
-        done = run_command(programs, "status", "--json")
+        done = run_producer(programs, "status", "--json")
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def is_published():
@@ -91,6 +91,6 @@ def topics_of(stack):
 
 def refused(programs, changed):
     """Return what a worker says that would leave out something else."""
-    done = run_command(programs, "check", **changed)
+    done = run_producer(programs, "check", **changed)
     assert done.returncode == 2, done.stderr
     return done.stderr

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from google.cloud.spanner_v1 import KeySet
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_consumer, run_producer
 from tests.integration.shared_stack import now
 from tests.integration.topic_reading import read_everything
 from tidegate.local_stack.demo.pipeline import Pipeline
@@ -46,9 +44,9 @@ def test_a_plain_deserializer_reads_rows_and_the_gate_refuses_them(shared_stack,
     finally:
         faults = pipeline.stop()
     assert faults == []
-    refused = consume(programs)
-    other = run_command(programs, "check", TIDEGATE_PRODUCER_ENVELOPE="tidegate")
-    shown = run_command(programs, "schemas", "show", "Orders")
+    refused = run_consumer(programs, "run")
+    other = run_producer(programs, "check", TIDEGATE_PRODUCER_ENVELOPE="tidegate")
+    shown = run_producer(programs, "schemas", "show", "Orders")
 
     values = sorted((one.value() for one in found), key=place)
     rows = [
@@ -88,12 +86,3 @@ def place(value):
         int(value["__record_sequence"]),
         value["__mod_number"],
     )
-
-
-def consume(programs):
-    """Run the consumer until it ends by itself."""
-    spec = programs.consumer().spec
-    return subprocess.run(
-        spec.command, env=spec.environ, cwd=spec.folder, capture_output=True, text=True,
-        timeout=PATIENCE_S, check=False,
-    )  # fmt: skip

@@ -6,19 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 
 import pytest
 
+from tests.integration.shared_stack import now
 from tests.tidy.printed_commands import blocks
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.parts.programs import Programs, quick_start
-from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.local_stack.parts.programs import quick_start
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -87,31 +84,21 @@ print(json.dumps({
 
 
 @pytest.mark.timeout(900)
-def test_the_printed_program_runs_and_its_output_is_read_and_proved(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=7)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream=STREAM,
-            prefix="bank",
-        )
-        pipeline = Pipeline(programs)
-        try:
-            pipeline.start_workers(1, start=start)
-            for version in range(VERSIONS):
-                with database.batch() as batch:
-                    for table in ("Seen", "Heard"):
-                        rows = [(key, version) for key in range(KEYS)]
-                        batch.insert_or_update(table, ("Id", "V"), rows)
-            done = run(programs, tmp_path, through_us=commit_time_us(batch.committed))
-        finally:
-            faults = pipeline.stop()
+def test_the_printed_program_runs_and_its_output_is_read_and_proved(shared_stack, tmp_path):
+    database = shared_stack.create_database(DDL)
+    start = now()
+    programs = shared_stack.programs(STREAM)
+    pipeline = Pipeline(programs)
+    try:
+        pipeline.start_workers(1, start=start)
+        for version in range(VERSIONS):
+            with database.batch() as batch:
+                for table in ("Seen", "Heard"):
+                    rows = [(key, version) for key in range(KEYS)]
+                    batch.insert_or_update(table, ("Id", "V"), rows)
+        done = run(programs, tmp_path, through_us=commit_time_us(batch.committed))
+    finally:
+        faults = pipeline.stop()
     assert done.returncode == 0, done.stderr[-4_000:]
     assert faults == []
     *printed, last = done.stdout.splitlines()
@@ -140,6 +127,7 @@ def run(programs, folder, *, through_us):
     program = first.content + AFTER
     for printed, here in (
         ("tg.session()", f"tg.session(jars={jars!r}, master='local[2]', **{options!r})"),
+        ('prefix="bank"', f"prefix={programs.prefix!r}"),
         ("broker:9092", programs.bootstrap_servers),
         ("https://registry.example/", programs.registry_url),
         ("/lake", str(folder / "lake")),

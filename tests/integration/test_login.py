@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.integration.command_server import run_module
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNT_COLUMNS, ACCOUNTS, STREAM
 from tidegate.local_stack.demo.bank_database import create_bank_database
@@ -173,14 +174,7 @@ def settings(stack, bank, login_port):
 
 def ended(command, environment):
     """Run the producer until it ends; return (exit code, standard error)."""
-    result = subprocess.run(
-        [sys.executable, "-m", "tidegate.producer", command],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    result = run_module("tidegate.producer", command, environ=environment, timeout_s=PATIENCE_S)
     return result.returncode, result.stderr
 
 
@@ -322,12 +316,5 @@ def test_check_names_each_missing_right_on_the_dead_letter_topic(settings, admin
 
 def checked(environment):
     """Run a check; return (exit code, standard output, standard error)."""
-    result = subprocess.run(
-        [sys.executable, "-m", "tidegate.producer", "check"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    result = run_module("tidegate.producer", "check", environ=environment, timeout_s=PATIENCE_S)
     return result.returncode, result.stdout, result.stderr

@@ -7,18 +7,15 @@ import re
 import subprocess
 import threading
 import urllib.request
-from datetime import UTC, datetime
 
 import pytest
 from rich.cells import cell_len
 
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tests.integration.commands import run_consumer
+from tests.integration.shared_stack import now
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.ports import choose_ports
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -36,7 +33,7 @@ class Operator:
     """Types commands beside a run, on a terminal of so many columns."""
 
     def __init__(self, programs):
-        self.spec = programs.consumer("operator").spec
+        self.programs, self.spec = programs, programs.consumer("operator").spec
         self.environ = {**self.spec.environ, "COLUMNS": str(COLUMNS)}
         self.checkpoint, self.output = str(programs.checkpoint), str(programs.output)
 
@@ -44,15 +41,7 @@ class Operator:
         return [*self.spec.command[:-1], *arguments]
 
     def types(self, *arguments):
-        done = subprocess.run(
-            self.command(*arguments),
-            env=self.environ,
-            cwd=self.spec.folder,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        done = run_consumer(self.programs, *arguments, COLUMNS=str(COLUMNS))
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
         assert lines
@@ -72,39 +61,28 @@ def scrape(port):
     return {name.removeprefix("tidegate_consumer_"): float(value) for name, _, value in found}
 
 
-def test_what_is_printed_of_a_run_fits_and_says_the_same_everywhere(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        port = choose_ports({"consumer": 0})["consumer"]
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream="Feed",
-            prefix="operated",
-            more={"TIDEGATE_CONSUMER_METRICS_PORT": str(port)},
+def test_what_is_printed_of_a_run_fits_and_says_the_same_everywhere(shared_stack):
+    database = shared_stack.create_database(DDL)
+    port = choose_ports({"consumer": 0})["consumer"]
+    programs = shared_stack.programs("Feed", TIDEGATE_CONSUMER_METRICS_PORT=str(port))
+    operator, pipeline = Operator(programs), Pipeline(programs)
+    try:
+        pipeline.start_workers(1, start=now())
+        us = change(database, range(KEYS))
+        pipeline.start_consumer()
+        pipeline.wait_released(us, deadline_s=PATIENCE_S)
+        tailed, us = follow(operator, lambda: change(database, [KEYS]))
+        pipeline.wait_released(us, deadline_s=PATIENCE_S)
+        status = ("status", "--checkpoint", operator.checkpoint)
+        shown, (figures,) = operator.types(*status), operator.asks(*status)
+        printed = operator.types(
+            *("tail", "--output", operator.output, "--releases", "100000", "--no-follow")
         )
-        operator, pipeline = Operator(programs), Pipeline(programs)
-        try:
-            pipeline.start_workers(1, start=datetime.now(UTC).isoformat().replace("+00:00", "Z"))
-            us = change(database, range(KEYS))
-            pipeline.start_consumer()
-            pipeline.wait_released(us, deadline_s=PATIENCE_S)
-            tailed, us = follow(operator, lambda: change(database, [KEYS]))
-            pipeline.wait_released(us, deadline_s=PATIENCE_S)
-            status = ("status", "--checkpoint", operator.checkpoint)
-            shown, (figures,) = operator.types(*status), operator.asks(*status)
-            printed = operator.types(
-                *("tail", "--output", operator.output, "--releases", "100000", "--no-follow")
-            )
-            metrics = scrape(port)
-        finally:
-            faults = pipeline.stop()
-        assert faults == []
-        audited = operator.types("audit")
+        metrics = scrape(port)
+    finally:
+        faults = pipeline.stop()
+    assert faults == []
+    audited = operator.types("audit")
 
     # Of each slot one line, with its worker and the begin of its slowest stream partition.
     slots = [line for line in shown if re.match(r"│ \d+ +│ w1 +│ \S+… │ \S+Z │", line)]

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.integration.command_server import run_module
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import create_bank_database
 from tidegate.local_stack.demo.churn import SimulatorControl
@@ -115,28 +116,28 @@ class Fleet:
     def log(self, name):
         return self._folder / f"{name}.log"
 
-    def redrive(self, *arguments, kill_at=""):
-        """Run a redrive; return its exit code and its report, None if it was killed."""
-        log = self.log("redrive")
-        with log.open("w") as stderr:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tidegate.producer", "redrive", "--json", *arguments],
-                env=self._environment(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if kill_at else stderr,
-                text=True,
-            )
-        if kill_at:
+    def redrive(self, *arguments):
+        """Run a redrive; return its exit code and its report, None if there is none."""
+        command = ("tidegate.producer", "redrive", "--json", *arguments)
+        done = run_module(*command, environ=self._environment(), timeout_s=PATIENCE_S)
+        self.log("redrive").write_text(done.stderr)
+        return done.returncode, json.loads(done.stdout) if done.stdout else None
+
+    def redrive_until(self, step):
+        """Kill a redrive at a step; return its exit code."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "tidegate.producer", "redrive", "--json"],
+            env=self._environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
             # Read as it is written: the step is over in a moment.
             lines = []
             for line in process.stderr:
                 lines.append(line)
-                if f'"step": "{kill_at}"' in line:
+                if f'"step": "{step}"' in line:
                     process.kill()
                     break
-            log.write_text("".join(lines))
-        printed, _ = process.communicate(timeout=PATIENCE_S)
-        return process.returncode, json.loads(printed) if printed else None
+            self.log("redrive").write_text("".join(lines))
+        return process.returncode
 
     def until(self, condition, story=lambda: ""):
         give_up_at = time.monotonic() + PATIENCE_S
@@ -302,7 +303,7 @@ def test_poison_changes_are_parked_with_their_keys_and_put_back_once(fleet):
     assert fleet.parked() == parked
     assert fleet.created() == before
     for step in ("publish", "fence"):
-        code, _ = fleet.redrive(kill_at=step)
+        code = fleet.redrive_until(step)
         assert code == -signal.SIGKILL, fleet.log("redrive").read_text()[-3_000:]
 
     code, report = fleet.redrive()

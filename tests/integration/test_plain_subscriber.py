@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import xxhash
 
+from tests.integration.shared_stack import SharedStack, now, open_shared_stack
 from tests.integration.topic_reading import read_everything
-from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNTS, LEDGER, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
@@ -27,8 +27,6 @@ from tidegate.local_stack.demo.customers import Customers
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log
 from tidegate.local_stack.judge.progress import finished_stream_partitions
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -42,25 +40,15 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def published(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[LocalStack, list[LoggedTransaction], dict[str, list[Any]]]]:
+    kafka_and_registry: LocalStack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[SharedStack, list[LoggedTransaction], dict[str, list[Any]]]]:
     folder: Path = tmp_path_factory.mktemp("plain")
-    with LocalStack(load_config(data_dir=folder / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
+    with open_shared_stack(kafka_and_registry, folder) as stack:
+        name = stack.database_name
         database = create_bank_database(name)
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        start = now()
         open_accounts(database, BANK)
-        pipeline = Pipeline(
-            Programs(
-                folder=folder,
-                bootstrap_servers=stack.bootstrap_servers,
-                registry_url=stack.registry_url,
-                spanner_address=stack.spanner_address,
-                database=name,
-                stream=STREAM,
-                prefix="plain",
-            )
-        )
+        pipeline = Pipeline(stack.programs(STREAM))
         customers = Customers(
             name,
             bank=BANK,
@@ -93,7 +81,7 @@ def published(
                 for table in (ACCOUNTS, LEDGER)
             }
             messages = {
-                table: read_everything(stack, f"plain.{table}", count=count)
+                table: read_everything(stack, stack.topic(table), count=count)
                 for table, count in counts.items()
             }
             pipeline.check()
@@ -213,7 +201,7 @@ def test_the_origin_header_is_sparks_hash_of_the_token(published: Any):
 def test_every_ended_stream_partition_has_its_marker(published: Any):
     stack, _, _ = published
     tokens = finished_stream_partitions(
-        "plain",
+        stack.prefix,
         bootstrap_servers=stack.bootstrap_servers,
         registry_url=stack.registry_url,
     )

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_producer
+from tests.integration.shared_stack import now
 from tests.integration.topic_reading import read_everything
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.program.kafka_clients import list_topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -23,86 +19,72 @@ DDL = [
     "CREATE TABLE Seen (Id INT64) PRIMARY KEY (Id)",
     "CREATE CHANGE STREAM Feed FOR Seen",
 ]
-TOPICS = ["again-progress", "again.Seen"]
 PATIENCE_S = 240
 
 
-def now():
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+def test_it_begins_again(shared_stack):
+    database = shared_stack.create_database(DDL)
+    programs = shared_stack.programs("Feed", TIDEGATE_PRODUCER_SESSION_TIMEOUT_MS="6000")
+    prefix, topic = shared_stack.prefix, shared_stack.topic("Seen")
 
+    def run(*arguments):
+        done = run_producer(programs, *arguments)
+        return done.returncode, done.stdout, done.stderr
 
-def test_it_begins_again(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream="Feed",
-            prefix="again",
-            more={"TIDEGATE_PRODUCER_SESSION_TIMEOUT_MS": "6000"},
-        )
+    def insert(key):
+        with database.batch() as batch:
+            batch.insert("Seen", ("Id",), [(key,)])
+        return commit_time_us(batch.committed)
 
-        def run(*arguments):
-            done = run_command(programs, *arguments)
-            return done.returncode, done.stdout, done.stderr
+    def epoch():
+        code, text, _ = run("status", "--json")
+        return json.loads(text).get("epoch") if code == 0 else None
 
-        def insert(key):
-            with database.batch() as batch:
-                batch.insert("Seen", ("Id",), [(key,)])
-            return commit_time_us(batch.committed)
+    pipeline = Pipeline(programs)
+    try:
+        pipeline.start_workers(1, start=now())
+        at_us = insert(1)
+        pipeline.wait(epoch, what="the stream", deadline_s=PATIENCE_S)
+        first = epoch()
+        code, _, errors = run("reset", "--yes")
+        assert (code, f"workers run in group {prefix}-fleet: w1" in errors) == (2, True)
+        pipeline.start_consumer()
+        pipeline.wait_released(at_us, deadline_s=PATIENCE_S)
+    finally:
+        faults = pipeline.stop()
+    assert faults == []
 
-        def epoch():
-            code, text, _ = run("status", "--json")
-            return json.loads(text).get("epoch") if code == 0 else None
+    code, text, _ = run("reset", "--dry-run", "--json", "--subjects")
+    report = json.loads(text)
+    assert (code, report["topics"], report["removed"]) == (0, [f"{prefix}-progress", topic], False)
+    assert f"{prefix}-fleet" in report["groups"]
+    assert f"{topic}-value" in report["subjects"]
+    assert run("reset", "--yes")[0] == 0
+    topics = list_topics(shared_stack.bootstrap_servers)
+    assert not [one for one in topics if one.startswith(prefix)]
+    # The subjects have no topic any more, and are found all the same.
+    code, text, _ = run("reset", "--yes", "--json", "--subjects")
+    assert (code, json.loads(text)["removed"]) == (0, True)
+    assert json.loads(text)["subjects"] == report["subjects"]
+    for options in ((), ("--subjects",)):
+        assert run("reset", "--yes", *options)[:2] == (0, "There is nothing to delete.\n")
 
-        pipeline = Pipeline(programs)
-        try:
-            pipeline.start_workers(1, start=now())
-            at_us = insert(1)
-            pipeline.wait(epoch, what="the stream", deadline_s=PATIENCE_S)
-            first = epoch()
-            code, _, errors = run("reset", "--yes")
-            assert (code, "workers run in group again-fleet: w1" in errors) == (2, True)
-            pipeline.start_consumer()
-            pipeline.wait_released(at_us, deadline_s=PATIENCE_S)
-        finally:
-            faults = pipeline.stop()
-        assert faults == []
-
-        code, text, _ = run("reset", "--dry-run", "--json", "--subjects")
-        report = json.loads(text)
-        assert (code, report["topics"], report["removed"]) == (0, TOPICS, False)
-        assert "again-fleet" in report["groups"]
-        assert "again.Seen-value" in report["subjects"]
-        assert run("reset", "--yes")[0] == 0
-        assert not [one for one in list_topics(stack.bootstrap_servers) if one.startswith("again")]
-        # The subjects have no topic any more, and are found all the same.
-        code, text, _ = run("reset", "--yes", "--json", "--subjects")
-        assert (code, json.loads(text)["removed"]) == (0, True)
-        assert json.loads(text)["subjects"] == report["subjects"]
-        for options in ((), ("--subjects",)):
-            assert run("reset", "--yes", *options)[:2] == (0, "There is nothing to delete.\n")
-
-        pipeline = Pipeline(programs)
-        try:
-            pipeline.start_workers(1, start=now())
-            insert(2)
-            pipeline.wait(lambda: epoch() not in (None, first), what="a new epoch",
-                          deadline_s=PATIENCE_S)  # fmt: skip
-            (message,) = read_everything(stack, "again.Seen", count=1)
-            assert message.key() == {"Id": 2}
-            # The gate that has read the former topics ends, and names what is wrong.
-            gate = programs.consumer("second")
-            gate.start()
-            pipeline.wait(lambda: not gate.process.is_running, what="the gate to end",
-                          deadline_s=PATIENCE_S)  # fmt: skip
-            text = gate.spec.log.read_text()
-            assert (gate.process.exit_code, "Traceback" in text) == (2, False)
-            assert "re-created" in text
-        finally:
-            faults = pipeline.stop()
-        assert faults == []
+    pipeline = Pipeline(programs)
+    try:
+        pipeline.start_workers(1, start=now())
+        insert(2)
+        pipeline.wait(lambda: epoch() not in (None, first), what="a new epoch",
+                      deadline_s=PATIENCE_S)  # fmt: skip
+        (message,) = read_everything(shared_stack, topic, count=1)
+        assert message.key() == {"Id": 2}
+        # The gate that has read the former topics ends, and names what is wrong.
+        gate = programs.consumer("second")
+        gate.start()
+        pipeline.wait(lambda: not gate.process.is_running, what="the gate to end",
+                      deadline_s=PATIENCE_S)  # fmt: skip
+        text = gate.spec.log.read_text()
+        assert (gate.process.exit_code, "Traceback" in text) == (2, False)
+        assert "re-created" in text
+    finally:
+        faults = pipeline.stop()
+    assert faults == []

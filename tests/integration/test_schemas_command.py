@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_producer
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.program.kafka_clients import list_topics
 
@@ -27,7 +27,7 @@ def test_schemas_are_registered_ahead_of_the_first_worker(shared_stack):
     programs = shared_stack.programs("Feed", TIDEGATE_PRODUCER_SLOTS="4")
 
     def run(*arguments):
-        found = run_command(programs, *arguments)
+        found = run_producer(programs, *arguments)
         return found.returncode, found.stdout
 
     assert run("schemas", "check") == (1, "\n".join(subjects) + "\n")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import deltalake
 import pytest
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_producer
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
 from tidegate.local_stack.demo.pipeline import Pipeline
@@ -148,7 +148,7 @@ def checked(made, **kafka):
     """
     options = made.secure.client_options()
     options |= {name.replace("_", "."): value for name, value in kafka.items()}
-    result = run_command(made, "check", TIDEGATE_PRODUCER_KAFKA_OPTIONS=json.dumps(options))
+    result = run_producer(made, "check", TIDEGATE_PRODUCER_KAFKA_OPTIONS=json.dumps(options))
     return result.returncode, result.stdout + result.stderr
 
 

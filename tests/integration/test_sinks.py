@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import deltalake
@@ -12,12 +11,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from google.cloud.spanner_v1 import KeySet
 
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tests.integration.shared_stack import now
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream.file_tree import all_files
@@ -31,12 +27,8 @@ DDL = [
     "CREATE TABLE Lines (Id INT64, Text STRING(MAX)) PRIMARY KEY (Id)",
     "CREATE CHANGE STREAM Feed FOR ALL OPTIONS (value_capture_type = 'NEW_VALUES')",
 ]
-TOPIC = "everything-in-order"
-ALL = {
-    "TIDEGATE_CONSUMER_SINKS": "changelog,mirror,history,parquet,topic,transactions,"
-    "parquet_transactions,datastream_files",
-    "TIDEGATE_CONSUMER_ORDERED_TOPIC": TOPIC,
-}
+ALL = "changelog,mirror,history,parquet,topic,transactions,parquet_transactions,datastream_files"
+SETTING = "TIDEGATE_CONSUMER_"
 PATIENCE_S = 240
 
 
@@ -54,13 +46,13 @@ def rows_of(folder, table):
     return deltalake.DeltaTable(folder / table).to_pyarrow_table().to_pylist()
 
 
-def published(stack):
+def published(stack, topic):
     """Return order key and release of every record of the ordered topic."""
     consumer = Consumer({
         "bootstrap.servers": stack.bootstrap_servers, "group.id": "reader",
         "enable.auto.commit": False, "enable.partition.eof": True,
     })  # fmt: skip
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
     try:
         while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
@@ -72,51 +64,42 @@ def published(stack):
     return found
 
 
-def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
+def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(shared_stack, tmp_path):
+    database = shared_stack.create_database(DDL)
+    in_order = f"{shared_stack.prefix}-in-order"
 
-        def programs(more):
-            return Programs(
-                folder=tmp_path,
-                bootstrap_servers=stack.bootstrap_servers,
-                registry_url=stack.registry_url,
-                spanner_address=stack.spanner_address,
-                database=name,
-                stream="Feed",
-                prefix="joined",
-                more=more,
-            )
+    def programs(more):
+        return shared_stack.programs("Feed", **more)
 
-        faults = []
-        producing = Pipeline(programs({}))
+    faults = []
+    producing = Pipeline(programs({}))
+    try:
+        producing.start_workers(1, start=now())
+        change(database, [(key, key) for key in range(10)], lines=[(1, "a")])
+        first_us = change(database, [(key, -key) for key in range(5)], gone=[9])
+        first = Pipeline(programs({f"{SETTING}SINKS": "changelog"}))
         try:
-            producing.start_workers(1, start=datetime.now(UTC).isoformat().replace("+00:00", "Z"))
-            change(database, [(key, key) for key in range(10)], lines=[(1, "a")])
-            first_us = change(database, [(key, -key) for key in range(5)], gone=[9])
-            first = Pipeline(programs({"TIDEGATE_CONSUMER_SINKS": "changelog"}))
-            try:
-                first.start_consumer()
-                first.wait(
-                    lambda: first.released().through_us >= first_us,
-                    what="the first releases",
-                    deadline_s=PATIENCE_S,
-                )
-            finally:
-                faults += first.stop()
-            change(database, [(3, 30)], lines=[(2, "b")])
-            change(database, [(9, 90)], gone=[0])
-            last_us = change(database, [(4, 40)])
-            second = Pipeline(programs(ALL))
-            try:
-                second.start_consumer()
-                second.wait_released(last_us, deadline_s=PATIENCE_S)
-            finally:
-                faults += second.stop()
+            first.start_consumer()
+            first.wait(
+                lambda: first.released().through_us >= first_us,
+                what="the first releases",
+                deadline_s=PATIENCE_S,
+            )
         finally:
-            faults += producing.stop()
-        found = published(stack)
+            faults += first.stop()
+        change(database, [(3, 30)], lines=[(2, "b")])
+        change(database, [(9, 90)], gone=[0])
+        last_us = change(database, [(4, 40)])
+        everything = {f"{SETTING}SINKS": ALL, f"{SETTING}ORDERED_TOPIC": in_order}
+        second = Pipeline(programs(everything))
+        try:
+            second.start_consumer()
+            second.wait_released(last_us, deadline_s=PATIENCE_S)
+        finally:
+            faults += second.stop()
+    finally:
+        faults += producing.stop()
+    found = published(shared_stack, in_order)
     assert faults == []
     figures = status(str(tmp_path / "checkpoint"))
     begun = figures["begins"]["topic"]
@@ -143,6 +126,7 @@ def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(tmp_path):
         for row in later
     ]
     assert parquet_keys(output) == sorted(row["order_key"] for row in later)
+    stream_name = f"{shared_stack.database_name.path}/changeStreams/Feed"
     # The same events as Datastream's files, each table in commit order.
     for table in ("Orders", "Lines"):
         own = {row["order_key"] for row in rows_of(output, f"changelog/{table}")}
@@ -150,7 +134,7 @@ def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(tmp_path):
         assert [event.order_key[1:] for event in events] == [
             row["order_key"] for row in later if row["order_key"] in own
         ]
-        assert {event.stream_name for event in events} == {f"{name.path}/changeStreams/Feed"}
+        assert {event.stream_name for event in events} == {stream_name}
 
     # Two transactions of two changes each, and one of one.
     of_parquet = pyarrow.parquet.read_table(output / "parquet_transactions", partitioning=None)

@@ -6,22 +6,19 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tidegate.local_stack.config import load_config
+from tests.integration.shared_stack import now
 from tidegate.local_stack.demo.bank import STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
     open_accounts,
 )
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.programs import Programs, quick_start
-from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = pytest.mark.integration
 
@@ -30,27 +27,19 @@ PATIENCE_S = 400
 
 
 @pytest.mark.timeout(600)
-def test_a_submitted_run_ends_caught_up_and_on_the_submitters_master(tmp_path, repository):
-    with LocalStack(load_config(data_dir=tmp_path / "stack")) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_bank_database(name)
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        opened_us = open_accounts(database, Bank(accounts=ACCOUNTS, seed=1))
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream=STREAM,
-            prefix="bank",
-        )
-        pipeline = Pipeline(programs)
-        pipeline.start_workers(1, start=start)
-        try:
-            result = submit(programs, launcher=repository / "docker/spark_consumer/launch.py")
-        finally:
-            pipeline.stop()
+def test_a_submitted_run_ends_caught_up_and_on_the_submitters_master(
+    shared_stack, tmp_path, repository
+):
+    database = create_bank_database(shared_stack.database_name)
+    start = now()
+    opened_us = open_accounts(database, Bank(accounts=ACCOUNTS, seed=1))
+    programs = shared_stack.programs(STREAM)
+    pipeline = Pipeline(programs)
+    pipeline.start_workers(1, start=start)
+    try:
+        result = submit(programs, launcher=repository / "docker/spark_consumer/launch.py")
+    finally:
+        pipeline.stop()
 
     assert result.returncode == 0, result.stderr[-3_000:]
     manifests = [

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_producer
 from tests.integration.shared_stack import now, open_shared_stack
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.ports import choose_ports
@@ -38,7 +38,7 @@ def status(kafka_and_registry, tmp_path):
 
         def ended(*arguments, command="status"):
             metrics = ("--metrics", f"127.0.0.1:{port}") if command == "status" else ()
-            return run_command(programs, command, *metrics, *arguments, COLUMNS="400")
+            return run_producer(programs, command, *metrics, *arguments, COLUMNS="400")
 
         try:
             pipeline.start_workers(1, start=now())

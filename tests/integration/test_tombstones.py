@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import defaultdict
 from itertools import pairwise
 
@@ -12,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from google.cloud.spanner_v1 import KeySet
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_consumer, run_producer
 from tests.integration.shared_stack import now
 from tests.integration.topic_reading import read_everything
 from tidegate.local_stack.demo.bank_database import commit_time_us
@@ -63,7 +62,7 @@ def test_the_newest_values_are_the_rows_and_the_gate_counts_changes_only(shared_
         faults = pipeline.stop()
     assert faults == []
     audited = audit(programs)
-    refused = run_command(programs, "check", TIDEGATE_PRODUCER_TOMBSTONES="false")
+    refused = run_producer(programs, "check", TIDEGATE_PRODUCER_TOMBSTONES="false")
 
     newest = {message.key()["Id"]: message.value() for message in found}
     rows = {key: value["new_values"]["Amount"] for key, value in newest.items() if value}
@@ -83,12 +82,7 @@ def test_the_newest_values_are_the_rows_and_the_gate_counts_changes_only(shared_
 
 def audit(programs):
     """Return what `tidegate-consumer audit` finds."""
-    spec = programs.consumer().spec
-    done = subprocess.run(
-        [*spec.command[:-1], "audit", "--json"],
-        env=spec.environ, cwd=spec.folder, capture_output=True, text=True, timeout=PATIENCE_S,
-        check=False,
-    )  # fmt: skip
+    done = run_consumer(programs, "audit", "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -6,14 +6,12 @@ The second half is what a wrong setting would do: nothing would be read, or some
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import deltalake
 import pytest
 
-from tests.integration.producer_command import run_command
+from tests.integration.commands import run_consumer, run_producer
 from tests.integration.topic_reading import read_everything
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
@@ -31,7 +29,6 @@ DDL = [
 ]
 LATER = "CREATE TABLE Later (Id INT64) PRIMARY KEY (Id)"
 PATIENCE_S = 300
-AUDIT_PATIENCE_S = 600
 PRODUCER, CONSUMER = "TIDEGATE_PRODUCER_TOPIC_TEMPLATE", "TIDEGATE_CONSUMER_TOPIC_TEMPLATE"
 DEFAULT = "{prefix}.{table}"
 
@@ -95,17 +92,17 @@ def test_from_spanner_to_the_mirror_under_other_names(stack, tmp_path, prefix, t
     others_are_refused(programs, resolved)
     a_prefix_that_continues_this_one(programs, template)
     if prefix == "dashed":
-        audited = consumer_command(programs, "audit", "--json")
+        audited = run_consumer(programs, "audit", "--json")
         assert audited.returncode == 0, audited.stderr
 
 
 def commands_follow_the_template(programs, orders, later):
     prefix = programs.prefix
-    listed = run_command(programs, "schemas", "list", "--json")
+    listed = run_producer(programs, "schemas", "list", "--json")
     assert listed.returncode == 0, listed.stderr
     subjects = {one["subject"] for one in json.loads(listed.stdout)}
     assert {f"{orders}-value", f"{later}-key", f"{prefix}-progress-value"} <= subjects
-    report = run_command(programs, "reset", "--dry-run", "--json")
+    report = run_producer(programs, "reset", "--dry-run", "--json")
     assert json.loads(report.stdout)["topics"] == sorted([orders, later, f"{prefix}-progress"])
 
 
@@ -113,11 +110,11 @@ def others_are_refused(programs, resolved):
     """A worker, a reset and a gate that go by other names end before they write anything."""
     hint = f'Set topic_template = "{resolved}"'
     for command in (("check",), ("status",)):
-        done = run_command(programs, *command, **{PRODUCER: DEFAULT})
+        done = run_producer(programs, *command, **{PRODUCER: DEFAULT})
         assert done.returncode == 2, done.stderr
         assert f"topic_template: recorded {resolved!r}, now {DEFAULT!r}" in done.stderr
     for command in (("reset", "--yes"), ("schemas", "list")):
-        done = run_command(programs, *command, **{PRODUCER: DEFAULT})
+        done = run_producer(programs, *command, **{PRODUCER: DEFAULT})
         assert done.returncode == 2, done.stderr
         assert hint in done.stderr
     elsewhere = programs.folder / "elsewhere"
@@ -126,7 +123,7 @@ def others_are_refused(programs, resolved):
         "TIDEGATE_CONSUMER_CHECKPOINT": str(elsewhere / "checkpoint"),
     }
     for command in ("run", "audit"):
-        done = consumer_command(programs, command, **{CONSUMER: DEFAULT}, **paths)
+        done = run_consumer(programs, command, **{CONSUMER: DEFAULT}, **paths)
         assert done.returncode == 2, done.stderr
         assert hint in done.stderr
         assert not elsewhere.exists()
@@ -135,18 +132,7 @@ def others_are_refused(programs, resolved):
 def a_prefix_that_continues_this_one(programs, template):
     """Under `{prefix}-{table}` this stream takes the topics of such a prefix, which is refused."""
     beside = {"TIDEGATE_PRODUCER_PREFIX": f"{programs.prefix}-x", PRODUCER: DEFAULT}
-    done = run_command(programs, "check", **beside)
+    done = run_producer(programs, "check", **beside)
     takes = template.startswith("{prefix}-")
     assert done.returncode == (2 if takes else 0), done.stderr
     assert ("continue each other" in done.stderr) == takes
-
-
-def consumer_command(programs, *arguments, **environ):
-    spec = programs.consumer("unused").spec
-    done = subprocess.run(
-        [sys.executable, "-m", "tidegate.spark_consumer", *arguments],
-        capture_output=True, text=True, check=False, timeout=AUDIT_PATIENCE_S, cwd=spec.folder,
-        env={**(spec.environ or {}), **environ},
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr
-    return done

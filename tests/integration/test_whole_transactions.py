@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 from dataclasses import replace
 
 import fastavro
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from tests.integration.commands import run_consumer
 from tests.integration.shared_stack import now
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.program.registry_http import HttpSchemaRegistry
@@ -91,18 +91,7 @@ def test_a_transaction_that_lacks_a_record_stops_the_run_and_is_recorded_on_dema
     topics = [shared_stack.topic(table) for table in TABLES]
     programs = shared_stack.programs(STREAM)
     pipeline = Pipeline(programs)
-
-    def consumer(*command, **settings):
-        spec = programs.consumer().spec
-        return subprocess.run(
-            [*spec.command[:-1], *command],
-            env={**spec.environ, "TIDEGATE_CONSUMER_UNTIL": "caught-up", **settings},
-            cwd=spec.folder,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+    until = {"TIDEGATE_CONSUMER_UNTIL": "caught-up"}
 
     try:
         pipeline.start_workers(1, start=now())
@@ -117,13 +106,13 @@ def test_a_transaction_that_lacks_a_record_stops_the_run_and_is_recorded_on_dema
             registry_url=shared_stack.registry_url,
         )
 
-        stopped = consumer("run")
+        stopped = run_consumer(programs, "run", **until)
         assert stopped.returncode == 1
         assert "fewer records than they state" in stopped.stderr
         assert other.server_transaction_id in stopped.stderr
         assert not list((tmp_path / "output" / "_releases").glob("0*.json"))
 
-        recorded = consumer("run", TIDEGATE_CONSUMER_ON_MISMATCH="record")
+        recorded = run_consumer(programs, "run", **until, TIDEGATE_CONSUMER_ON_MISMATCH="record")
         assert recorded.returncode == 0, recorded.stderr
     finally:
         faults = pipeline.stop()
@@ -142,14 +131,5 @@ def test_a_transaction_that_lacks_a_record_stops_the_run_and_is_recorded_on_dema
         {"records": 1, "topics": [last.topic()]},
     )
     assert "mismatch recorded" in recorded.stderr
-    spec = programs.consumer().spec
-    status = subprocess.run(
-        [*spec.command[:-1], "status", "--checkpoint", str(programs.checkpoint), "--json"],
-        env=spec.environ,
-        cwd=spec.folder,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=True,
-    )
+    status = run_consumer(programs, "status", "--checkpoint", str(programs.checkpoint), "--json")
     assert json.loads(status.stdout)["mismatches"] == 1
