@@ -93,16 +93,23 @@ class _Server:
             }
             assert self._process.stdin is not None
             self._process.stdin.write(f"{json.dumps(request)}\n".encode())
-            process_id = self._answer()
-            is_late = not select.select([self._process.stdout], [], [], timeout_s)[0]
-            if is_late:
-                os.kill(process_id, signal.SIGKILL)
-            code = self._answer()
+            code = self._ended(timeout_s)
             command = ["python", "-m", self._module, *arguments]
             texts = [path.read_text() for path in outputs]
-            if is_late:
+            if code is None:
                 raise subprocess.TimeoutExpired(command, timeout_s, *texts)
             return subprocess.CompletedProcess(command, code, *texts)
+
+    def _ended(self, timeout_s: float) -> int | None:
+        """Wait for the process to end and return its exit code; None if it was killed instead."""
+        process_id, is_over = self._answer(), False
+        try:
+            is_over = bool(select.select([self._process.stdout], [], [], timeout_s)[0])
+        finally:  # also where pytest ends the test meanwhile
+            if not is_over:
+                os.kill(process_id, signal.SIGKILL)
+            code = self._answer()
+        return code if is_over else None
 
     def _answer(self) -> int:
         assert self._process.stdout is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 
@@ -51,5 +52,18 @@ def test_one_that_takes_too_long_is_killed_and_the_next_one_runs(tmp_path):
     environ = dict(os.environ)
     with pytest.raises(subprocess.TimeoutExpired):
         run_module("tidegate.producer", "--version", environ=environ, timeout_s=0)
+    done = run_module("tidegate.producer", "--version", environ=environ, timeout_s=PATIENCE_S)
+    assert done.returncode == 0
+
+
+def test_one_whose_test_is_ended_is_killed_and_the_next_one_runs(monkeypatch):
+    def end(*_waited_for):
+        raise KeyboardInterrupt
+
+    environ = dict(os.environ)
+    with monkeypatch.context() as patch:
+        patch.setattr(select, "select", end)
+        with pytest.raises(KeyboardInterrupt):
+            run_module("tidegate.producer", "--version", environ=environ, timeout_s=PATIENCE_S)
     done = run_module("tidegate.producer", "--version", environ=environ, timeout_s=PATIENCE_S)
     assert done.returncode == 0
