@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
-
 from tidegate.producer.description import (
     DIALECTS,
     GOOGLE_SQL,
@@ -22,6 +20,7 @@ from tidegate.producer.description import (
     StreamDescription,
     filters_of,
 )
+from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema

@@ -14,14 +14,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from google.cloud.spanner_v1.types import (
+
+from tidegate.producer.errors import QueryError, QueryInterrupted, QueryRefused
+from tidegate.producer.spanner.api_messages import (
     CreateSessionRequest,
     ExecuteSqlRequest,
     ResultSet,
     Session,
 )
-
-from tidegate.producer.errors import QueryError, QueryInterrupted, QueryRefused
 from tidegate.producer.spanner.authorization import Authorization
 from tidegate.producer.spanner.call import ReadAhead
 from tidegate.producer.spanner.connection import Connection

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from google.cloud.spanner_v1.types import ResultSetMetadata
 from google.protobuf.message import DecodeError
 
+from tidegate.producer.spanner.api_messages import ResultSetMetadata
 from tidegate.producer.spanner.raw_values import parse_response, parse_value
 from tidegate.producer.spanner.values import merge
 from tidegate.schemas.errors import SchemaError

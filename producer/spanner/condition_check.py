@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from google.cloud.spanner_v1.types import ExecuteSqlRequest
-
 from tidegate.producer.description import POSTGRESQL
 from tidegate.producer.errors import QueryError, QueryRefused
+from tidegate.producer.spanner.api_messages import ExecuteSqlRequest
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
 from tidegate.schemas.errors import ConfigError, UnreachableError

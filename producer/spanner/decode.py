@@ -11,7 +11,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
-from google.cloud.spanner_v1.types import TypeCode
 
 from tidegate.producer.accelerator import accelerator
 from tidegate.producer.records import (
@@ -22,6 +21,7 @@ from tidegate.producer.records import (
     RecordColumn,
     StreamRecord,
 )
+from tidegate.producer.spanner.api_messages import TypeCode
 from tidegate.producer.spanner.chunks import Chunks, row_type
 from tidegate.producer.spanner.raw_values import TEXT, content_of, elements
 from tidegate.producer.spanner.values import (

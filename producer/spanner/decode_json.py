@@ -12,7 +12,6 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
-from google.cloud.spanner_v1.types import TypeCode
 
 from tidegate.producer.records import (
     ChildPartitionsRecord,
@@ -22,6 +21,7 @@ from tidegate.producer.records import (
     RecordColumn,
     UnreadableValues,
 )
+from tidegate.producer.spanner.api_messages import TypeCode
 from tidegate.producer.spanner.chunks import Chunks, row_type
 from tidegate.producer.spanner.raw_values import TEXT, content_of
 from tidegate.producer.spanner.values import values_of_text

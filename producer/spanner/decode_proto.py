@@ -11,7 +11,6 @@ from __future__ import annotations
 import binascii
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from google.cloud.spanner_v1.types import ChangeStreamRecord, Type, TypeCode
 from google.protobuf.message import DecodeError
 
 from tidegate.producer.records import (
@@ -23,6 +22,7 @@ from tidegate.producer.records import (
     PartitionStartRecord,
     RecordColumn,
 )
+from tidegate.producer.spanner.api_messages import ChangeStreamRecord, Type, TypeCode
 from tidegate.producer.spanner.chunks import Chunks, row_type
 from tidegate.producer.spanner.raw_values import TEXT, content_of
 from tidegate.schemas.errors import SchemaError

@@ -10,14 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from google.cloud.spanner_v1.types import TypeCode
-
 from tidegate.producer.description import (
     GOOGLE_SQL,
     IMMUTABLE_KEY_RANGE,
     MUTABLE_KEY_RANGE,
     POSTGRESQL,
 )
+from tidegate.producer.spanner.api_messages import TypeCode
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.producer.spanner.decode_json import JsonResponseDecoder
 from tidegate.producer.spanner.decode_proto import ProtoResponseDecoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from google.cloud.spanner_v1.types import DirectedReadOptions, RequestOptions
+from tidegate.producer.spanner.api_messages import DirectedReadOptions, RequestOptions
 
 __all__ = ["QueryOptions"]
 

@@ -12,7 +12,6 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
-from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
 
 from tidegate.producer.errors import (
     PositionExpired,
@@ -20,6 +19,7 @@ from tidegate.producer.errors import (
     QueryRefused,
     TokenRefused,
 )
+from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.schemas.instants import format_rfc3339
 

@@ -6,9 +6,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from google.cloud.spanner_v1.types import ExecuteSqlRequest, ReadRequest, TypeCode
-
 from tidegate.producer.errors import ConditionRefused, QueryError, QueryRefused
+from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, ReadRequest, TypeCode
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
 from tidegate.producer.spanner.query_options import QueryOptions

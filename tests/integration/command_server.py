@@ -31,9 +31,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 _LOADED = {
     "tidegate.producer": (
         "confluent_kafka.admin",
-        "google.cloud.spanner_v1",
         "tidegate.producer.cli",
         "tidegate.producer.commands.check",
+        "tidegate.producer.commands.run",
     ),
     "tidegate.spark_consumer": (
         "confluent_kafka.admin",
