@@ -1,4 +1,4 @@
-"""A worker loads Spanner's messages alone; whoever wants the client gets it whole."""
+"""A worker loads Spanner's messages alone; a program that wants the client gets it whole."""
 
 from __future__ import annotations
 
