@@ -1,8 +1,8 @@
 """Runs commands of a program in processes that are forked from one that has loaded it.
 
-Loading the clients of Spanner, Kafka and Spark takes two seconds of CPU time, most commands a tenth
-of that.  What is run is a process of its own all the same: with its own environment, arguments and
-standard streams, and it ends as any program does.
+Loading a program with its clients takes most of the CPU time of most commands.  What is run is a
+process of its own all the same: with its own environment, arguments and standard streams, and it
+ends as any program does.
 """
 
 from __future__ import annotations

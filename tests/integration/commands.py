@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_consumer", "run_producer"]
 
-_PATIENCE_S = 600
+_PATIENCE_S = {"tidegate.producer": 240, "tidegate.spark_consumer": 600}
 
 
 def run_producer(
@@ -38,7 +38,7 @@ def _run(
         *arguments,
         environ={**(program.spec.environ or {}), **environ},
         folder=program.spec.folder,
-        timeout_s=_PATIENCE_S,
+        timeout_s=_PATIENCE_S[module],
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def kafka_and_registry(tmp_path_factory):
-    """A stack without a simulator, for all tests of this process that use it."""
+    """A stack without a simulator, which nothing kills, for all tests of this process."""
     config = load_config(data_dir=tmp_path_factory.mktemp("shared"))
-    with LocalStack(config, with_simulator=False) as stack:
+    with LocalStack(config, with_simulator=False, is_patient=True) as stack:
         yield stack
 
 

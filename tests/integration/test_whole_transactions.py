@@ -132,4 +132,5 @@ def test_a_transaction_that_lacks_a_record_stops_the_run_and_is_recorded_on_dema
     )
     assert "mismatch recorded" in recorded.stderr
     status = run_consumer(programs, "status", "--checkpoint", str(programs.checkpoint), "--json")
+    assert status.returncode == 0, status.stderr
     assert json.loads(status.stdout)["mismatches"] == 1
