@@ -94,21 +94,27 @@ class LeaseKeeper:
         self._is_running = is_running
         self._every_s = every_s
         self._stopped = threading.Event()
+        self._stopping = threading.Lock()
         self.failure: WriterReplaced | None = None
         lease.renew()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Give the lease back, if it is still this run's; a second call does nothing."""
-        if self._stopped.is_set():
-            return
-        self._stopped.set()
-        self._thread.join()
-        try:
-            self._lease.give_back()
-        except (WriterReplaced, UnreachableError, Py4JError, ConnectionError):
-            return  # the next run finds out by itself
+        """Give the lease back, if it is still this run's.
+
+        A second call gives nothing back again: it returns when the first one has ended, on whatever
+        thread that runs.
+        """
+        with self._stopping:
+            if self._stopped.is_set():
+                return
+            self._stopped.set()
+            self._thread.join()
+            try:
+                self._lease.give_back()
+            except (WriterReplaced, UnreachableError, Py4JError, ConnectionError):
+                return  # the next run finds out by itself
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s) and self._is_running():

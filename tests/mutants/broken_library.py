@@ -9,6 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.mutants.mutant import UnitMutant
 from tidegate.spark_consumer.checkpoint.lease import LeaseWatch
 from tidegate.spark_consumer.library.query import TidegateQuery
+from tidegate.spark_consumer.spark.standby import LeaseKeeper
 
 __all__ = ["BROKEN_LIBRARY"]
 
@@ -18,6 +19,12 @@ _STANDBY = "tests/unit/spark_consumer/spark/test_standby.py"
 
 def _may_take(_self: LeaseWatch, _seen: Any, *, now_s: float) -> bool:
     return now_s >= 0
+
+
+def _stop_for_the_first(self: LeaseKeeper) -> None:
+    if not self._stopped.is_set():
+        self._stopped.set()
+        self._lease.give_back()
 
 
 def _watches_nothing(_self: TidegateQuery) -> None:
@@ -44,5 +51,10 @@ BROKEN_LIBRARY = (
         "a start that takes the checkpoint of a run that lives",
         (f"{_STANDBY}::test_a_checkpoint_of_a_run_that_lives_is_refused",),
         ((LeaseWatch, "may_take", _may_take),),
+    ),
+    UnitMutant(
+        "a second stop that does not wait for the first",
+        (f"{_STANDBY}::test_a_second_stop_returns_when_the_lease_is_given_back",),
+        ((LeaseKeeper, "stop", _stop_for_the_first),),
     ),
 )

@@ -128,6 +128,29 @@ def test_a_lease_is_kept_while_the_query_runs_and_given_back(store):
     assert keeper.failure is None
 
 
+def test_a_second_stop_returns_when_the_lease_is_given_back(store):
+    _, lease = run(store)
+    asked, returned, order = threading.Event(), threading.Event(), []
+
+    class Slow:
+        renew = staticmethod(lease.renew)
+
+        def give_back(self):
+            asked.set()
+            returned.wait(0.5)
+            order.append("given back")
+
+    keeper = LeaseKeeper(Slow(), is_running=lambda: True)
+    watching = threading.Thread(target=keeper.stop)
+    watching.start()
+    assert asked.wait(30)
+    keeper.stop()
+    order.append("returned")
+    returned.set()
+    watching.join(30)
+    assert order == ["given back", "returned"]
+
+
 def test_a_run_that_was_replaced_finds_out_without_a_batch(store):
     _, lease = run(store)
     keeper = LeaseKeeper(lease, is_running=lambda: True, every_s=0.001)
