@@ -23,6 +23,7 @@ import structlog
 
 from benchmarks.producer.counting_publisher import CountingPublisher
 from benchmarks.producer.event_files import FORMS, OBJECTS, Form, write_objects
+from benchmarks.producer.memory_fleet import data_topic, step, topic_id
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream.event_file import EventFile
@@ -46,12 +47,13 @@ from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.program.garbage import collect_rarely
-from tidegate.schemas.progress import DataTopic
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tidegate.schemas.progress import DataTopic
 
 __all__ = ["FILES", "measured"]
 
@@ -79,7 +81,7 @@ def _stages(folder: Path, changes: int) -> dict[str, float]:
     for _ in _records(folder):
         pass
     made = time.process_time()
-    translator = _translator()
+    translator = _translator(_Topics(_broker()))
     for record in _records(folder):
         translator.translate(record, token="token")
     ended = time.process_time()
@@ -126,35 +128,42 @@ class _NoTasks:
 class _Topics:
     """Reports the topic of a later table to the worker, as `KafkaDataTopics` does."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
         self.report: Callable[[DataTopic], None] = lambda _: None
 
     def ensure(self, topic: str, *, key_schema_id: int) -> None:
-        self.report(DataTopic(topic, "id", _SLOTS, key_schema_id))
+        self.report(data_topic(self._broker, topic, key_schema_id=key_schema_id))
 
 
-def _translator(topics: _Topics | None = None) -> EventTranslator:
+def _broker() -> MemoryBroker:
+    """Return a broker with the topic of each object's table."""
+    data = [_NAMES.data(f"bank.Accounts{number}") for number in range(OBJECTS)]
+    return MemoryBroker(
+        {**dict.fromkeys(data, _SLOTS), _NAMES.progress: _SLOTS}, group=Group(_SLOTS)
+    )
+
+
+def _translator(topics: _Topics) -> EventTranslator:
     registrar = TableRegistrar(_NAMES, InMemorySchemaRegistry())
     plain = Translator({}, change_stream="files")
     return EventTranslator(
-        RefreshingTranslator(plain, FilesCatalogue(), registrar, topics or _Topics()), parks=True
+        RefreshingTranslator(plain, FilesCatalogue(), registrar, topics), parks=True
     )
 
 
 def _worker(folder: Path, changes: int) -> dict[str, float]:
     """Publish all of it; CPU time counts from the start of the first query."""
-    tasks, topics = TaskThread(), _Topics()
+    tasks, broker = TaskThread(), _broker()
+    topics = _Topics(broker)
     translator = _translator(topics)
     budget = ByteBudget(_INFLIGHT_BYTES_MAX, tasks=tasks)
-    data = [_NAMES.data(f"bank.Accounts{number}") for number in range(OBJECTS)]
-    broker = MemoryBroker(
-        {**dict.fromkeys(data, _SLOTS), _NAMES.progress: _SLOTS}, group=Group(_SLOTS)
-    )
     publisher = CountingPublisher(broker, progress_topic=_NAMES.progress)
     files = DatastreamFiles(
         LocalStore(), str(folder), tasks, SystemClock(), limits=_LIMITS, poll_ms=1_000, parks=True
     )
-    identity = StreamIdentity("datastream/x", FILES_DIALECT, _NAMES.group, _SLOTS, "id", ())
+    progress_id = topic_id(broker, _NAMES.progress)
+    identity = StreamIdentity("datastream/x", FILES_DIALECT, _NAMES.group, _SLOTS, progress_id, ())
     worker = FleetWorker(
         Worker(name="w", epoch="e", identity=identity, start_ns=1_000),
         publisher=publisher,
@@ -184,7 +193,7 @@ def _worker(folder: Path, changes: int) -> dict[str, float]:
     began, cpu_began = time.monotonic(), time.process_time()
     worker.start()
     while publisher.committed < changes:
-        worker.step()
+        step(worker)
         if time.monotonic() > began + _TIMEOUT_S:
             message = f"{publisher.committed:,} of {changes:,} changes after {_TIMEOUT_S} s"
             raise SystemExit(message)

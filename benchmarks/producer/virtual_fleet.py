@@ -12,6 +12,7 @@ from hashlib import sha256
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Any, Self
 
+from benchmarks.producer.memory_fleet import data_topic, step, topic_id
 from benchmarks.producer.stages import NAMES
 from tidegate.producer.core import events as on
 from tidegate.producer.core.stream_identity import StreamIdentity
@@ -25,7 +26,7 @@ from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.messages import batch_bytes
 from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
-from tidegate.schemas.progress import ChildPartition, DataTopic, SlotChanges, SlotProgress
+from tidegate.schemas.progress import ChildPartition, SlotChanges, SlotProgress
 from tidegate.schemas.topics import ROOT_TOKEN, SLOTS_DEFAULT, slot_of
 
 if TYPE_CHECKING:
@@ -133,10 +134,8 @@ class VirtualFleet:
 
     def _step(self) -> None:
         began = time.thread_time()
-        is_working = self._worker.step()
+        step(self._worker)
         self.cpu_s += time.thread_time() - began
-        if not is_working:
-            raise self._worker.error or AssertionError("the worker has stopped")
 
     def _settle(self, is_settled: Callable[[], bool]) -> None:
         for _ in range(_STEPS_MAX):
@@ -154,10 +153,8 @@ class VirtualFleet:
             dialect="GOOGLE_STANDARD_SQL",
             group=NAMES.group,
             slots=SLOTS_DEFAULT,
-            progress_topic_id=broker.describe_topic(NAMES.progress).topic_id or "",
-            topics=(
-                DataTopic(TOPIC, broker.describe_topic(TOPIC).topic_id or "", _TOPIC_PARTITIONS, 1),
-            ),
+            progress_topic_id=topic_id(broker, NAMES.progress),
+            topics=(data_topic(broker, TOPIC),),
         )
         start_ns = self._clock.wall_us() * NS_PER_US
         worker = FleetWorker(

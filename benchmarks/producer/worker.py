@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.producer.counting_publisher import CountingPublisher
 from benchmarks.producer.feed import Feed, FeedProcess, LocalChannels
+from benchmarks.producer.memory_fleet import data_topic, step, topic_id
 from benchmarks.producer.responses import START_NS, STREAM, TABLE
 from benchmarks.producer.stages import NAMES, table_encoding
 from tidegate.producer.core.stream_identity import StreamIdentity
@@ -28,7 +29,6 @@ from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.translation.translator import Translator
-from tidegate.schemas.progress import DataTopic
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
@@ -105,13 +105,13 @@ class _Rounds:
         try:
             # Until every stream partition is read: its query waits for the release.
             while len(broker.read(NAMES.progress)) < _SLOTS + len(_TOKENS):
-                fleet_worker.step()
+                step(fleet_worker)
             for _ in range(_SETTLE_STEPS):
-                fleet_worker.step()
+                step(fleet_worker)
             began = time.process_time()
             release()
             while publisher.committed < self._changes:
-                fleet_worker.step()
+                step(fleet_worker)
             return time.process_time() - began
         finally:
             fleet_worker.close()
@@ -128,8 +128,8 @@ class _Rounds:
             dialect="GOOGLE_STANDARD_SQL",
             group=NAMES.group,
             slots=_SLOTS,
-            progress_topic_id="id",
-            topics=(DataTopic(self._topic, "id", 8, 1),),
+            progress_topic_id=topic_id(broker, NAMES.progress),
+            topics=(data_topic(broker, self._topic),),
         )
         fleet_worker = FleetWorker(
             Worker(name="w", epoch="e", identity=identity, start_ns=START_NS),

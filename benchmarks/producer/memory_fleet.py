@@ -1,0 +1,35 @@
+"""What the benchmarks of a whole worker on the broker in memory share: its topics and its rounds.
+
+A worker compares its topics with the broker's after some seconds, so their ids have to be real.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.progress import DataTopic
+
+if TYPE_CHECKING:
+    from tidegate.producer.driver.loop import FleetWorker
+    from tidegate.producer.memory.broker import MemoryBroker
+
+__all__ = ["data_topic", "step", "topic_id"]
+
+
+def topic_id(broker: MemoryBroker, topic: str) -> str:
+    """Return the id of a topic, which is there."""
+    return str(broker.describe_topic(topic).topic_id)
+
+
+def data_topic(broker: MemoryBroker, topic: str, *, key_schema_id: int = 1) -> DataTopic:
+    """Return a data topic as it is."""
+    topic_partitions = broker.topic_partitions(topic)
+    return DataTopic(topic, topic_id(broker, topic), topic_partitions, key_schema_id)
+
+
+def step(worker: FleetWorker) -> None:
+    """Do one round; raises the error that has stopped the worker."""
+    if not worker.step():
+        message = "the worker has stopped without an error"
+        raise worker.error or InvariantViolation(message)
