@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.integration.command_server import run_module
+from tests.command_server import run_module
 
 if TYPE_CHECKING:
     import subprocess

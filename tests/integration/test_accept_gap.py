@@ -13,7 +13,7 @@ import fastavro
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from tests.integration.command_server import run_module
+from tests.command_server import run_module
 from tests.integration.shared_stack import open_shared_stack
 from tidegate.local_stack.demo.bank_database import create_bank_database
 from tidegate.local_stack.demo.churn import SimulatorControl

@@ -11,7 +11,7 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.command_server import run_module
+from tests.command_server import run_module
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import STREAM
 from tidegate.local_stack.demo.bank_database import create_bank_database

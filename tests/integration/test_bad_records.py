@@ -12,8 +12,8 @@ from pathlib import Path
 import deltalake
 import pytest
 
+from tests.command_server import run_module
 from tests.hand_stream import HandStream
-from tests.integration.command_server import run_module
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.programs import quick_start

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.integration.command_server import run_module
+from tests.command_server import run_module
 
 pytestmark = pytest.mark.integration
 

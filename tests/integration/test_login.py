@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.integration.command_server import run_module
+from tests.command_server import run_module
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNT_COLUMNS, ACCOUNTS, STREAM
 from tidegate.local_stack.demo.bank_database import create_bank_database

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.integration.command_server import run_module
+from tests.command_server import run_module
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import create_bank_database
 from tidegate.local_stack.demo.churn import SimulatorControl

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Literal
+
+from tests.command_server import run_module
 
 __all__ = ["Verdict", "verdicts_on"]
 
 Verdict = Literal["passed", "failed", "broke"]
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
+_TIMEOUT_S = 1_800
 
 
 def verdicts_on(*names: str) -> tuple[dict[str, Verdict], str]:
@@ -20,12 +22,8 @@ def verdicts_on(*names: str) -> tuple[dict[str, Verdict], str]:
 
     With `whole` before the names: of the tests of these mutants, on whole code.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.mutants", *names],
-        cwd=_REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_module(
+        "tests.mutants", *names, environ=os.environ, timeout_s=_TIMEOUT_S, folder=_REPOSITORY
     )
     *printed, last = done.stdout.splitlines() or [""]
     if done.returncode != 0 or not last.startswith("{"):

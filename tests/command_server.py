@@ -1,4 +1,4 @@
-"""Runs commands of a program in processes that are forked from one that has loaded it.
+"""Runs modules as programs, in processes that are forked from one that has loaded their parts.
 
 Loading a program with its clients takes most of the CPU time of most commands.  What is run is a
 process of its own all the same: with its own environment, arguments and standard streams, and it
@@ -27,8 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = ["run_module"]
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[1]
 _LOADED = {
+    "tests.mutants": (
+        "hypothesis",
+        "pytest",
+        "confluent_kafka.admin",
+        "pyspark.sql",
+        "tests.simulation.checking",
+        "tidegate.producer.commands.run",
+        "tidegate.spark_consumer.cli",
+    ),
     "tidegate.producer": (
         "confluent_kafka.admin",
         "tidegate.producer.cli",
@@ -41,7 +50,7 @@ _LOADED = {
         "tidegate.spark_consumer.cli",
     ),
 }
-"""What the first process loads for each program; none of it may start a thread."""
+"""What the first process loads for each module; none of it may start a thread."""
 
 
 def run_module(
