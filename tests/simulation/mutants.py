@@ -3,15 +3,20 @@
 A mutant is a handful of patches of production code (or, where the rule is the driver's, of the
 driver's model).  It is caught when its checker finds something within `SEEDS_MAX` seeds; what other
 checkers find beside it does not count.
+
+Most seeds show nothing of most mutants, so the seed that once did is recorded and tried first.  One
+that shows nothing any more costs the search that it saved.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 from tests.simulation.broken_checkpoints import BROKEN_CHECKPOINTS
 from tests.simulation.broken_chunks import BROKEN_CHUNKS
@@ -39,9 +44,10 @@ from tests.simulation.mutant import Mutant
 from tests.simulation.runner import run_seed
 from tidegate.program.garbage import collect_rarely
 
-__all__ = ["MUTANTS", "SEEDS_MAX", "caught_after"]
+__all__ = ["MUTANTS", "SEEDS_MAX", "caught_in", "recorded_seeds"]
 
 SEEDS_MAX = 800
+_RECORDED = Path(__file__).with_name("mutant_seeds.json")
 MUTANTS = (
     *BROKEN_FLEETS,
     *BROKEN_HEARTBEATS,
@@ -68,11 +74,21 @@ MUTANTS = (
 )
 
 
-def caught_after(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> tuple[int | None, list[str]]:
-    """Return how many seeds it took the mutant's checker, and all checkers that found something."""
+def recorded_seeds() -> dict[str, int]:
+    """Return the first seed in which each mutant was noticed, by its name."""
+    return dict(json.loads(_RECORDED.read_text()))
+
+
+def caught_in(
+    mutant: Mutant, *, first: int | None = None, seeds_max: int = SEEDS_MAX
+) -> tuple[int | None, list[str]]:
+    """Return the seed in which the mutant's checker notices, and all checkers that found something.
+
+    All seeds are tried from 1 on until one does, but `first` before them.
+    """
     others: set[str] = set()
     with mutant.applied():
-        for seed in range(1, seeds_max + 1):
+        for seed in (*([first] if first else []), *range(1, seeds_max + 1)):
             found = run_seed(seed).found
             others |= found.keys()
             if mutant.checker in found:
@@ -84,28 +100,42 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make sim-mutants", description=__doc__)
     parser.add_argument("--seeds-max", type=int, default=SEEDS_MAX)
     parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument(
+        "--record", action="store_true", help="search from seed 1 on, and record what is found"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     chosen = [mutant for mutant in MUTANTS if options.only in mutant.name]
     began = time.perf_counter()
-    missed = 0
-    print(f"{'broken core':<56} {'checker':<18} {'seeds':>5}  found as well by")
+    missed, recorded = 0, recorded_seeds()
+    print(f"{'broken core':<56} {'checker':<18} {'seed':>5}  found as well by")
     with ProcessPoolExecutor(options.workers, initializer=collect_rarely) as pool:
         indices = [MUTANTS.index(mutant) for mutant in chosen]
-        outcomes = pool.map(_outcome, indices, [options.seeds_max] * len(indices))
-        for mutant, (seeds, found) in zip(chosen, outcomes, strict=True):
-            missed += seeds is None
-            seeds_text = "never" if seeds is None else str(seeds)
+        firsts = [None if options.record else recorded.get(mutant.name) for mutant in chosen]
+        outcomes = pool.map(_outcome, indices, firsts, [options.seeds_max] * len(indices))
+        for mutant, (seed, found) in zip(chosen, outcomes, strict=True):
+            missed += seed is None
+            seed_text = "never" if seed is None else str(seed)
             others = ", ".join(name for name in found if name != mutant.checker)
-            print(f"{mutant.name:<56} {mutant.checker:<18} {seeds_text:>5}  {others}", flush=True)
+            print(f"{mutant.name:<56} {mutant.checker:<18} {seed_text:>5}  {others}", flush=True)
+            if options.record and seed is not None:
+                recorded[mutant.name] = seed
+                _record(recorded)
     seconds = time.perf_counter() - began
     print(f"within {options.seeds_max} seeds each, {seconds:.0f} s")
     print(f"{len(chosen) - missed} caught, {missed} missed")
     return 1 if missed else 0
 
 
-def _outcome(index: int, seeds_max: int) -> tuple[int | None, list[str]]:
-    return caught_after(MUTANTS[index], seeds_max=seeds_max)
+def _outcome(index: int, first: int | None, seeds_max: int) -> tuple[int | None, list[str]]:
+    return caught_in(MUTANTS[index], first=first, seeds_max=seeds_max)
+
+
+def _record(seeds: dict[str, int]) -> None:
+    """Write the seeds of mutants that exist."""
+    names = {mutant.name for mutant in MUTANTS}
+    kept = {name: seeds[name] for name in sorted(names & seeds.keys())}
+    _RECORDED.write_text(f"{json.dumps(kept, indent=2)}\n")
 
 
 if __name__ == "__main__":

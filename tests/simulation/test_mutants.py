@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.simulation import mutants
 from tests.simulation.checking import CHECKERS
-from tests.simulation.mutants import MUTANTS, caught_after
+from tests.simulation.mutant import Mutant
+from tests.simulation.mutants import MUTANTS, SEEDS_MAX, caught_in, recorded_seeds
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -17,9 +20,30 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_it_is_caught(mutant):
-    seeds, found = caught_after(mutant)
+    seed, found = caught_in(mutant, first=recorded_seeds().get(mutant.name))
 
-    assert seeds is not None, f"found by {found or 'nobody'}"
+    assert seed is not None, f"found by {found or 'nobody'}"
+
+
+@pytest.mark.parametrize(("first", "tried"), [(7, [7]), (5, [5, 1, 2, 3]), (None, [1, 2, 3])])
+def test_the_recorded_seed_is_tried_before_all_others(monkeypatch, first, tried):
+    seeds = []
+
+    def run_seed(seed):
+        seeds.append(seed)
+        return SimpleNamespace(found={"order": ["a change"]} if seed in (3, 7) else {"copies": []})
+
+    monkeypatch.setattr(mutants, "run_seed", run_seed)
+    seed, found = caught_in(Mutant("a mutant", "order", ()), first=first)
+    assert seeds == tried
+    assert seed == tried[-1]
+    assert "order" in found
+
+
+def test_seeds_are_recorded_of_mutants_that_exist():
+    recorded = recorded_seeds()
+    assert recorded.keys() <= {mutant.name for mutant in MUTANTS}
+    assert all(1 <= seed <= SEEDS_MAX for seed in recorded.values())
 
 
 def test_there_are_enough_of_them():
