@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonFiles", "JsonStorage", "LocalFolder", "decoded", "not_as_written"]
 
+_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+
 
 def decoded(data: bytes, *, file: str) -> Any:
     """Return the content of a file; raises CheckpointMismatch if it is not JSON."""
@@ -88,8 +90,12 @@ class LocalFolder:
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """Return a file's content, or None; raises OSError if it cannot be read."""
-        path = self._folder / name
-        return decoded(path.read_bytes(), file=name) if path.is_file() else None
+        try:  # not asked for before: its writer may delete it at any moment
+            data = (self._folder / name).read_bytes()
+        except _NO_FILE:
+            return None
+        found: dict[str, Any] = decoded(data, file=name)
+        return found
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, without temporary ones."""
@@ -98,5 +104,7 @@ class LocalFolder:
 
     def written_ms(self, name: str) -> int | None:
         """Return when a file was written last, in milliseconds since 1970; None without it."""
-        path = self._folder / name
-        return path.stat().st_mtime_ns // 1_000_000 if path.is_file() else None
+        try:
+            return (self._folder / name).stat().st_mtime_ns // 1_000_000
+        except _NO_FILE:
+            return None

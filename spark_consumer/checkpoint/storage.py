@@ -3,6 +3,10 @@
 A folder has one writer (see `writers`), and every write first checks for a younger one.  A file
 appears whole or not at all: it is written under a temporary name and renamed, or, in S3, put by one
 request.
+
+On a local disk it has no checksum beside it, as Hadoop's local files have: the two cannot be
+replaced in one step, and Hadoop's own rename deletes the former file first, so that who reads at
+that moment finds none.
 """
 
 from __future__ import annotations
@@ -85,17 +89,14 @@ class Storage:
     def read(self, name: str) -> bytes | None:
         """Return a file's bytes, or None if there is no such file."""
 
-        def read() -> bytes | None:
-            path = self._path(name)
-            if not self._files.exists(path):
-                return None
-            stream = self._files.open(path)
+        def read() -> bytes:
+            stream = self._files.open(self._path(name))
             try:
                 return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
             finally:
                 stream.close()
 
-        return self._call(read)
+        return self._call(lambda: self._unless_missing(name, read))
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """Return a JSON file's content, or None if there is no such file.
@@ -114,6 +115,8 @@ class Storage:
         self.require_writer()
         if (objects := self._objects) is not None:
             self._call(lambda: objects.put(self._path(name), data))
+        elif self._is_local:
+            self._move(self._write_temporary(name, data), name)
         else:
             self._rename(self._write_temporary(name, data), name, replace=True)
 
@@ -144,15 +147,21 @@ class Storage:
         By the file system's clock.
         """
 
-        def find() -> int | None:
-            try:
-                return int(self._files.getFileStatus(self._path(name)).getModificationTime())
-            except Py4JJavaError as error:
-                if str(error.java_exception.getClass().getName()) == _MISSING:
-                    return None
-                raise
+        def find() -> int:
+            return int(self._files.getFileStatus(self._path(name)).getModificationTime())
 
-        return self._call(find)
+        return self._call(lambda: self._unless_missing(name, find))
+
+    def _unless_missing(self, name: str, action: Callable[[], _Result]) -> _Result | None:
+        """Return what an action returns; None if its file is missing."""
+        try:
+            return action()
+        except Py4JJavaError as error:
+            if str(error.java_exception.getClass().getName()) != _MISSING:
+                raise
+        if not self._files.exists(self._path(name)):
+            return None
+        return action()  # Java says the same of a file that may not be read
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files, and folders with their content; missing ones are no error."""
@@ -208,7 +217,8 @@ class Storage:
         temporary = f"{folder}{slash}.{file}.{uuid4().hex}{_UNFINISHED}"
 
         def write() -> None:
-            stream = self._files.create(self._path(temporary), _OVERWRITE)
+            files = self._files.getRaw() if self._is_local else self._files
+            stream = files.create(self._path(temporary), _OVERWRITE)
             try:
                 stream.write(bytearray(data))
                 stream.hsync()
@@ -223,7 +233,7 @@ class Storage:
             return self._call(lambda: objects.put_new(self._path(name), data))
         temporary = self._write_temporary(name, data)
         try:
-            if self._files.getScheme() == "file":
+            if self._is_local:
                 self._link(temporary, name)
             else:
                 self._rename(temporary, name, replace=False)
@@ -233,18 +243,37 @@ class Storage:
             self._delete(temporary)
         return True
 
+    @cached_property
+    def _is_local(self) -> bool:
+        return str(self._files.getScheme()) == "file"
+
     def _link(self, temporary: str, name: str) -> None:
         """Name a file unless the name is taken: a local rename would replace the other file."""
-        local = self._jvm.java.nio.file.Paths.get
 
         def link() -> None:
-            source = local(self._path(temporary).toUri().getPath(), self._array("String", []))
-            target = local(self._path(name).toUri().getPath(), self._array("String", []))
-            self._jvm.java.nio.file.Files.createLink(target, source)
+            self._jvm.java.nio.file.Files.createLink(self._local(name), self._local(temporary))
 
         self._call(link)
 
+    def _move(self, temporary: str, name: str) -> None:
+        """Name a file in one step, in place of one that has the name."""
+        options = self._jvm.java.nio.file.StandardCopyOption
+        how = self._array(self._jvm.java.nio.file.CopyOption, [options.ATOMIC_MOVE])
+
+        def move() -> None:
+            # Of a file that an earlier version wrote; it would not be that of the new content.
+            self._files.getRaw().delete(self._files.getChecksumFile(self._path(name)), False)  # noqa: FBT003 - Java's
+            self._jvm.java.nio.file.Files.move(self._local(temporary), self._local(name), how)
+
+        self._call(move)
+
+    def _local(self, name: str) -> Any:
+        """Return the path of a file on this machine as Java's own classes take it."""
+        path = self._path(name).toUri().getPath()
+        return self._jvm.java.nio.file.Paths.get(path, self._array("String", []))
+
     def _rename(self, temporary: str, name: str, *, replace: bool) -> None:
+        """Name a file as the file system does."""
         options = self._jvm.org.apache.hadoop.fs.Options.Rename
         how = self._array(options, [options.OVERWRITE if replace else options.NONE])
 

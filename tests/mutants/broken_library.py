@@ -8,12 +8,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.spark_consumer.checkpoint.lease import LeaseWatch
+from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.library.query import TidegateQuery
 from tidegate.spark_consumer.spark.standby import LeaseKeeper
 
 __all__ = ["BROKEN_LIBRARY"]
 
 _QUERY = "tests/unit/spark_consumer/library/test_query.py"
+_STORAGE = "tests/spark/checkpoint/test_storage.py"
 _STANDBY = "tests/unit/spark_consumer/spark/test_standby.py"
 
 
@@ -25,6 +27,10 @@ def _stop_for_the_first(self: LeaseKeeper) -> None:
     if not self._stopped.is_set():
         self._stopped.set()
         self._lease.give_back()
+
+
+def _move_in_two_steps(self: Storage, temporary: str, name: str) -> None:
+    self._rename(temporary, name, replace=True)
 
 
 def _watches_nothing(_self: TidegateQuery) -> None:
@@ -56,5 +62,10 @@ BROKEN_LIBRARY = (
         "a second stop that does not wait for the first",
         (f"{_STANDBY}::test_a_second_stop_returns_when_the_lease_is_given_back",),
         ((LeaseKeeper, "stop", _stop_for_the_first),),
+    ),
+    UnitMutant(
+        "a file that is missing while it is replaced",
+        (f"{_STORAGE}::test_who_reads_a_file_while_it_is_replaced_finds_it_whole",),
+        ((Storage, "_move", _move_in_two_steps),),
     ),
 )

@@ -186,7 +186,6 @@ def test_a_checkpoint_of_the_program_before_continues(waiting):
             shutil.move(file, folder.parent / file.name)
         folder.rmdir()
     path.write_text(json.dumps(state))
-    path.with_name(".2.json.crc").unlink()
     batch = world.start()
     world.log.change(250)
     world.log.beat(220)

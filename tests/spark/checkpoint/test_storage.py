@@ -1,6 +1,7 @@
 """Files through Hadoop's FileSystem: whole or not at all, and one writer at a time."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import WriterReplaced
 
 pytestmark = pytest.mark.spark
+
+REPLACEMENTS = 300
 
 
 @pytest.fixture
@@ -24,6 +27,36 @@ class TestLocalStorage(StorageContract):
     """On this machine's disk."""
 
     races = 50
+
+
+def test_who_reads_a_file_while_it_is_replaced_finds_it_whole(storage, tmp_path):
+    """Status, `as_of` and the demo read manifests without Spark, at any moment."""
+    path = tmp_path / "a folder" / "a.json"
+    storage.write_json("a.json", 0)
+    found, failures, is_over = [], [], threading.Event()
+
+    def read():
+        while not is_over.is_set():
+            try:
+                found.append(int(path.read_bytes()))
+            except (OSError, ValueError) as error:
+                failures.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(1, REPLACEMENTS):
+        storage.write_json("a.json", number)
+    is_over.set()
+    reader.join()
+    assert failures == []
+    assert found == sorted(found)
+    assert storage.read_json("a.json") == REPLACEMENTS - 1
+
+
+def test_what_cannot_be_read_is_not_taken_for_missing(storage):
+    storage.write_json("states/1.json", 1)
+    with pytest.raises(UnreachableError, match="rejected"):
+        storage.read_json("states")
 
 
 def test_temporary_files_are_in_the_folder_of_their_file(storage, tmp_path):

@@ -1,6 +1,7 @@
 """Reading a folder on this machine."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,21 @@ def test_what_is_missing_reads_as_none_and_lists_as_empty(tmp_path):
     assert folder.read_json("states/1.json") is None
     assert folder.names("states") == []
     assert folder.written_ms("states/1.json") is None
+
+
+def test_what_is_deleted_a_moment_before_it_is_read_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "is_file", lambda _: True)
+    folder = LocalFolder(tmp_path)
+    assert folder.read_json("1.json") is None
+    assert folder.written_ms("1.json") is None
+
+
+def test_what_is_no_file_reads_as_none(tmp_path):
+    (tmp_path / "states").mkdir()
+    (tmp_path / "1.json").write_text("{}")
+    folder = LocalFolder(tmp_path)
+    assert folder.read_json("states") is None
+    assert folder.read_json("1.json/1.json") is None
 
 
 def test_a_file_says_when_it_was_written(tmp_path):
