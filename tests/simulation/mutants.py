@@ -15,8 +15,9 @@ import json
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import TypeAlias
 
 from tests.simulation.broken_checkpoints import BROKEN_CHECKPOINTS
 from tests.simulation.broken_chunks import BROKEN_CHUNKS
@@ -45,6 +46,8 @@ from tests.simulation.runner import run_seed
 from tidegate.program.garbage import collect_rarely
 
 __all__ = ["MUTANTS", "SEEDS_MAX", "caught_in", "recorded_seeds"]
+
+_Outcome: TypeAlias = tuple[int | None, list[str]]
 
 SEEDS_MAX = 800
 _RECORDED = Path(__file__).with_name("mutant_seeds.json")
@@ -79,9 +82,7 @@ def recorded_seeds() -> dict[str, int]:
     return dict(json.loads(_RECORDED.read_text()))
 
 
-def caught_in(
-    mutant: Mutant, *, first: int | None = None, seeds_max: int = SEEDS_MAX
-) -> tuple[int | None, list[str]]:
+def caught_in(mutant: Mutant, *, first: int | None = None, seeds_max: int = SEEDS_MAX) -> _Outcome:
     """Return the seed in which the mutant's checker notices, and all checkers that found something.
 
     All seeds are tried from 1 on until one does, but `first` before them.
@@ -100,9 +101,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make sim-mutants", description=__doc__)
     parser.add_argument("--seeds-max", type=int, default=SEEDS_MAX)
     parser.add_argument("--only", default="", help="mutants whose name contains this")
-    parser.add_argument(
-        "--record", action="store_true", help="search from seed 1 on, and record what is found"
-    )
+    parser.add_argument("--record", action="store_true", help="record the seeds that are found")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     chosen = [mutant for mutant in MUTANTS if options.only in mutant.name]
@@ -110,10 +109,13 @@ def main(arguments: list[str]) -> int:
     missed, recorded = 0, recorded_seeds()
     print(f"{'broken core':<56} {'checker':<18} {'seed':>5}  found as well by")
     with ProcessPoolExecutor(options.workers, initializer=collect_rarely) as pool:
-        indices = [MUTANTS.index(mutant) for mutant in chosen]
-        firsts = [None if options.record else recorded.get(mutant.name) for mutant in chosen]
-        outcomes = pool.map(_outcome, indices, firsts, [options.seeds_max] * len(indices))
-        for mutant, (seed, found) in zip(chosen, outcomes, strict=True):
+        outcomes: dict[Future[_Outcome], Mutant] = {}
+        for mutant in chosen:
+            first = recorded.get(mutant.name)
+            outcome = pool.submit(_outcome, MUTANTS.index(mutant), first, options.seeds_max)
+            outcomes[outcome] = mutant
+        for outcome in as_completed(outcomes):
+            mutant, (seed, found) = outcomes[outcome], outcome.result()
             missed += seed is None
             seed_text = "never" if seed is None else str(seed)
             others = ", ".join(name for name in found if name != mutant.checker)
@@ -127,7 +129,7 @@ def main(arguments: list[str]) -> int:
     return 1 if missed else 0
 
 
-def _outcome(index: int, first: int | None, seeds_max: int) -> tuple[int | None, list[str]]:
+def _outcome(index: int, first: int | None, seeds_max: int) -> _Outcome:
     return caught_in(MUTANTS[index], first=first, seeds_max=seeds_max)
 
 
