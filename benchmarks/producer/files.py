@@ -23,7 +23,7 @@ import structlog
 
 from benchmarks.producer.counting_publisher import CountingPublisher
 from benchmarks.producer.event_files import FORMS, OBJECTS, Form, write_objects
-from benchmarks.producer.memory_fleet import data_topic, step, topic_id
+from benchmarks.producer.memory_fleet import step, topic_id
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream.event_file import EventFile
@@ -40,8 +40,10 @@ from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.memory.data_topics import MemoryDataTopics
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
+from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
@@ -81,7 +83,7 @@ def _stages(folder: Path, changes: int) -> dict[str, float]:
     for _ in _records(folder):
         pass
     made = time.process_time()
-    translator = _translator(_Topics(_broker()))
+    translator = _translator(_broker())
     for record in _records(folder):
         translator.translate(record, token="token")
     ended = time.process_time()
@@ -125,17 +127,6 @@ class _NoTasks:
         """Return nothing."""
 
 
-class _Topics:
-    """Reports the topic of a later table to the worker, as `KafkaDataTopics` does."""
-
-    def __init__(self, broker: MemoryBroker) -> None:
-        self._broker = broker
-        self.report: Callable[[DataTopic], None] = lambda _: None
-
-    def ensure(self, topic: str, *, key_schema_id: int) -> None:
-        self.report(data_topic(self._broker, topic, key_schema_id=key_schema_id))
-
-
 def _broker() -> MemoryBroker:
     """Return a broker with the topic of each object's table."""
     data = [_NAMES.data(f"bank.Accounts{number}") for number in range(OBJECTS)]
@@ -144,8 +135,13 @@ def _broker() -> MemoryBroker:
     )
 
 
-def _translator(topics: _Topics) -> EventTranslator:
+def _translator(
+    broker: MemoryBroker, *, on_found: Callable[[DataTopic], None] = lambda _: None
+) -> EventTranslator:
     registrar = TableRegistrar(_NAMES, InMemorySchemaRegistry())
+    topics = MemoryDataTopics(
+        broker, MemoryMessageLimits(broker, ()), topic_partitions=_SLOTS, on_found=on_found
+    )
     plain = Translator({}, change_stream="files")
     return EventTranslator(
         RefreshingTranslator(plain, FilesCatalogue(), registrar, topics), parks=True
@@ -155,8 +151,6 @@ def _translator(topics: _Topics) -> EventTranslator:
 def _worker(folder: Path, changes: int) -> dict[str, float]:
     """Publish all of it; CPU time counts from the start of the first query."""
     tasks, broker = TaskThread(), _broker()
-    topics = _Topics(broker)
-    translator = _translator(topics)
     budget = ByteBudget(_INFLIGHT_BYTES_MAX, tasks=tasks)
     publisher = CountingPublisher(broker, progress_topic=_NAMES.progress)
     files = DatastreamFiles(
@@ -183,7 +177,7 @@ def _worker(folder: Path, changes: int) -> dict[str, float]:
         ),
         release_budget=budget.release,
     )
-    topics.report = worker.add_table
+    translator = _translator(broker, on_found=worker.add_table)
     worker.attach(
         MemoryMembership(
             broker, worker="w", client_id="w-1", topic=_NAMES.progress, listener=worker,

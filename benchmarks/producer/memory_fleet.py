@@ -22,10 +22,9 @@ def topic_id(broker: MemoryBroker, topic: str) -> str:
     return str(broker.describe_topic(topic).topic_id)
 
 
-def data_topic(broker: MemoryBroker, topic: str, *, key_schema_id: int = 1) -> DataTopic:
-    """Return a data topic as it is."""
-    topic_partitions = broker.topic_partitions(topic)
-    return DataTopic(topic, topic_id(broker, topic), topic_partitions, key_schema_id)
+def data_topic(broker: MemoryBroker, topic: str) -> DataTopic:
+    """Return a data topic as it is; the schema of its keys has the id 1."""
+    return DataTopic(topic, topic_id(broker, topic), broker.topic_partitions(topic), 1)
 
 
 def step(worker: FleetWorker) -> None:

@@ -88,8 +88,8 @@ class LeaseWatch:
 def seen_lease(files: JsonFiles, writer: int) -> LeaseSeen:
     """Return what is stored of a run's lease, given the run's number.
 
-    A lease that cannot be read counts as one that is not written yet: a local file and Hadoop's
-    checksum of it are not replaced in one step.
+    A lease that cannot be read counts as one that is not written yet: a run of an earlier version
+    does not replace a local file and Hadoop's checksum of it in one step.
     """
     try:
         content = files.read_json(_file(writer)) if writer else None

@@ -262,7 +262,7 @@ class Storage:
 
         def move() -> None:
             # Of a file that an earlier version wrote; it would not be that of the new content.
-            self._files.getRaw().delete(self._files.getChecksumFile(self._path(name)), False)  # noqa: FBT003 - Java's
+            self._files.getRaw().delete(self._files.getChecksumFile(self._path(name)), _RECURSIVE)
             self._jvm.java.nio.file.Files.move(self._local(temporary), self._local(name), how)
 
         self._call(move)

@@ -19,7 +19,7 @@ class Stopped:
 
 def test_topics_are_known_as_the_broker_has_them():
     broker = MemoryBroker({"data": 4, "progress": 2}, group=Group(2))
-    found = data_topic(broker, "data", key_schema_id=3)
+    found = data_topic(broker, "data")
     assert (found.topic_id, found.topic_partitions) == (broker.describe_topic("data").topic_id, 4)
     assert topic_id(broker, "progress") == broker.describe_topic("progress").topic_id
 
