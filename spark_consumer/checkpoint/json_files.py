@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonFiles", "JsonStorage", "LocalFolder", "decoded", "not_as_written"]
 
-_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_NO_FILE = (
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    ValueError,  # no file can have the name, such as one with a null byte
+)
 
 
 def decoded(data: bytes, *, file: str) -> Any:

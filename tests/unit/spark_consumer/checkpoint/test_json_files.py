@@ -41,6 +41,14 @@ def test_what_is_no_file_reads_as_none(tmp_path):
     assert folder.read_json("1.json/1.json") is None
 
 
+@pytest.mark.parametrize("address", ["\0", "\ud800"])
+def test_a_folder_that_no_file_system_can_name_is_empty(address):
+    folder = LocalFolder(Path(address))
+    assert folder.read_json("states/1.json") is None
+    assert folder.names("states") == []
+    assert folder.written_ms("states/1.json") is None
+
+
 def test_a_file_says_when_it_was_written(tmp_path):
     (tmp_path / "1.json").write_text("{}")
     os.utime(tmp_path / "1.json", ns=(0, 1_234_567_000))
