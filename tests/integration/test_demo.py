@@ -84,6 +84,7 @@ def test_the_demo_proves_everything(size: dict[str, int], tmp_path: Path):
     assert figures["latency_with_kills_ms"]["rows"] == 3 * (size["transfers"] - undisturbed)
 
 
+@pytest.mark.deep
 def test_rows_from_before_the_stream_come_once_and_first(tmp_path: Path):
     figures, _ = run_demo(tmp_path, {"scenario": "backfill", **SMALL, "rows": 3_000})
 
@@ -93,6 +94,7 @@ def test_rows_from_before_the_stream_come_once_and_first(tmp_path: Path):
     assert figures["backfill"]["worker_kills"] == 1
 
 
+@pytest.mark.deep
 def test_files_of_datastream_arrive_as_their_source_made_them(tmp_path: Path):
     size = {"transfers": 300, "accounts": 40, "rows": 200, "seed": 13}
     figures, printed = run_demo(tmp_path, {"scenario": "datastream", **size})

@@ -5,8 +5,6 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 TESTS = REPOSITORY / "tests"
@@ -77,42 +75,49 @@ def places_of_tests(module: str) -> list[Path]:
     return places
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
+def test_every_module_has_its_test_file():
+    held = [
         module
         for module in modules(*HELD)
         if not any(fnmatch(module, pattern) for pattern in ELSEWHERE)
-    ],
-)
-def test_every_module_has_its_test_file(module):
-    assert any(place.exists() for place in places_of_tests(module)), module
+    ]
+
+    assert len(held) > 100
+    assert [m for m in held if not any(place.exists() for place in places_of_tests(m))] == []
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        str(Path(prefix) / path.relative_to(TESTS / root))
+def test_every_test_file_has_its_module():
+    """The tests of a module move with it."""
+    tests = [
+        REPOSITORY / prefix / path.relative_to(TESTS / root)
         for root, prefix, folders in (("unit", "", PACKAGES), ("spark", "spark_consumer", ("*",)))
         for folder in folders
         for path in sorted((TESTS / root).glob(f"{folder}/**/test_*.py"))
         # Properties look at several modules at once.
         if not path.stem.endswith("_properties")
-    ],
-)
-def test_every_test_file_has_its_module(test):
-    """The tests of a module move with it."""
-    path = REPOSITORY / test
-    module = path.with_name(path.name.removeprefix("test_"))
-    package = path.with_name(path.stem.removeprefix("test_"))
-
-    assert module.exists() or package.is_dir(), test
-
-
-@pytest.mark.parametrize("pattern", sorted(ELSEWHERE))
-def test_every_exception_is_needed(pattern):
-    found = [module for module in modules(*PACKAGES) if fnmatch(module, pattern)]
-
-    assert [
-        module for module in found if not any(place.exists() for place in places_of_tests(module))
     ]
+
+    assert len(tests) > 100
+    assert [shown(path) for path in tests if not is_of_a_module(path)] == []
+
+
+def is_of_a_module(test: Path) -> bool:
+    """Whether a test file, put beside the sources, has a module or a package of its name."""
+    name = test.stem.removeprefix("test_")
+    return test.with_name(f"{name}.py").exists() or test.with_name(name).is_dir()
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+def test_every_exception_is_needed():
+    everything = modules(*PACKAGES)
+    needed = {
+        pattern
+        for pattern in ELSEWHERE
+        for module in everything
+        if fnmatch(module, pattern) and not any(place.exists() for place in places_of_tests(module))
+    }
+
+    assert set(ELSEWHERE) - needed == set()

@@ -51,44 +51,41 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=shown)
-def test_no_module_is_too_long_to_read(path):
-    limit = 900 if "tests" in path.relative_to(REPOSITORY).parts else 500
+def test_no_module_is_too_long_to_read():
+    lengths = {shown(path): len(path.read_text().splitlines()) for path in SOURCES}
 
-    assert len(path.read_text().splitlines()) <= limit
-
-
-@pytest.mark.parametrize("path", TEXTS, ids=shown)
-def test_no_reminders_are_left(path):
-    words = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b")
-
-    assert words.findall(path.read_text()) == []
+    assert {name: n for name, n in lengths.items() if n > limit_of(name)} == {}
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=shown)
-def test_no_path_of_one_machine(path):
-    text = path.read_text()
-
-    assert f"{REPOSITORY}/" not in text
-    assert f"{Path.home()}/" not in text
+def limit_of(name: str) -> int:
+    return 900 if "tests" in Path(name).parts else 500
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_no_reminders_and_no_paths_of_one_machine_are_left():
+    reminder = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b")
+    machine = (f"{REPOSITORY}/", f"{Path.home()}/")
+    texts = {shown(path): path.read_text() for path in TEXTS}
+
+    assert [name for name, text in texts.items() if reminder.search(text)] == []
+    assert [name for name, text in texts.items() if any(path in text for path in machine)] == []
+
+
+def test_no_registry_address_is_pinned():
+    paths = [
         *files("requirements", suffixes=(".txt", ".in")),
         REPOSITORY / "local_stack" / "parts" / "ivy.xml",
         REPOSITORY / "benchmarks" / "peers" / "ivy.xml",
         REPOSITORY / "pyproject.toml",
         REPOSITORY / "spanner_simulator" / "pyproject.toml",
         REPOSITORY / "accelerator" / "pyproject.toml",
-    ],
-    ids=shown,
-)
-def test_no_registry_address_is_pinned(path):
-    addresses = re.findall(r"https?://[^\s\"'>]+", path.read_text())
+    ]
+    addresses = {
+        (shown(path), address)
+        for path in paths
+        for address in re.findall(r"https?://[^\s\"'>]+", path.read_text())
+    }
 
-    assert [address for address in addresses if address not in NAMESPACES] == []
+    assert {one for one in addresses if one[1] not in NAMESPACES} == set()
 
 
 def test_requirements_are_pinned_with_hashes():

@@ -75,7 +75,11 @@ class Killed(BaseException):
     """As a kill: nothing catches it."""
 
 
-STEPS = ["stage", "staged", "publish", "published"]
+# One of them before each merge, all in the deep lane.
+STEPS = [
+    *(pytest.param(step, marks=pytest.mark.deep) for step in ("stage", "publish", "published")),
+    "staged",
+]
 
 
 @pytest.mark.slow
@@ -117,7 +121,7 @@ def test_a_kill_at_any_step_neither_loses_nor_repeats(kit, lake, accounts, monke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["staged", "publish"])
+@pytest.mark.parametrize("moment", ["staged", pytest.param("publish", marks=pytest.mark.deep)])
 def test_of_two_runs_that_write_one_release_one_publishes_it(
     kit, lake, accounts, monkeypatch, moment
 ):

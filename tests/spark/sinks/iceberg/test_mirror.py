@@ -125,7 +125,15 @@ CALLS_BEFORE_THE_KILL = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("calls", CALLS_BEFORE_THE_KILL.values(), ids=CALLS_BEFORE_THE_KILL)
+@pytest.mark.parametrize(
+    "calls",
+    [
+        # Two of them before each merge, all in the deep lane.
+        pytest.param(calls, marks=() if "published" in moment else pytest.mark.deep)
+        for moment, calls in CALLS_BEFORE_THE_KILL.items()
+    ],
+    ids=CALLS_BEFORE_THE_KILL,
+)
 def test_a_kill_between_any_two_commits_is_made_good(kit, lake, topic, monkeypatch, calls):
     first = release(kit, 0, topic, [("INSERT", {"id": n}, {"a": "x", "b": n}) for n in range(3)])
     second = release(
@@ -168,7 +176,7 @@ def test_a_kill_between_any_two_commits_is_made_good(kit, lake, topic, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", ["maintenance", "another run"])
+@pytest.mark.parametrize("by", ["maintenance", pytest.param("another run", marks=pytest.mark.deep)])
 def test_a_merge_that_another_commit_overtakes_is_repeated_or_left(
     kit, lake, topic, monkeypatch, by
 ):
@@ -312,6 +320,7 @@ def test_as_of_reads_the_mirror_at_a_release(kit, lake, topic):
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 @settings(
     max_examples=1,
     deadline=None,
