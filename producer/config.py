@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from tidegate.producer.source_config import (
@@ -92,11 +92,11 @@ class ProducerConfig(StreamSettings):
     help_command: ClassVar[str] = "tidegate-producer run --help"
     owned_kafka_options: ClassVar[frozenset[str]] = _OWNED_KAFKA_OPTIONS
 
-    source: dict[str, str | int] = Field(
+    source: dict[str, JsonValue] = Field(
         default={}, description=(
             'What is read, if it is not Spanner: a table with `kind` and, for "datastream", '
-            "`location`, `poll_seconds`, `open_minutes`, `lateness_seconds`, `late_hours` and "
-            "`uuids_max`"
+            "`location`, `poll_seconds`, `open_minutes`, `lateness_seconds`, `late_hours`, "
+            "`uuids_max`, `keys` and `backfills`"
         ),
     )  # fmt: skip
     project: str = Field(description="Google Cloud project")
@@ -318,7 +318,7 @@ class ProducerConfig(StreamSettings):
 
     @field_validator("source")
     @classmethod
-    def _check_files(cls, value: dict[str, str | int]) -> dict[str, str | int]:
+    def _check_files(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
         files_source(value)
         return value
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NOT_OF_FILES", "FilesSource", "files_source", "unfit_for_files"]
+__all__ = ["NOT_OF_FILES", "BackfillPlace", "FilesSource", "files_source", "unfit_for_files"]
 
 _NAMES = {"project": "datastream", "instance": "datastream", "database": "datastream"}
 NOT_OF_FILES = {**_NAMES, "change_stream": "files"}
@@ -32,6 +35,31 @@ _REASONS = {
     "backfill": "Datastream backfills objects itself",
     "end": "files do not show that all before a time has come",
 }
+
+
+class BackfillPlace(BaseModel):
+    """After which changes of its table the rows of a backfill were read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    since: str
+    """A time before the backfill was started: rows that were read earlier are of another one."""
+    log: str = Field(default="", coerce_numbers_to_str=True)
+    """The log that MySQL or Oracle began before that; the other sources order changes by time."""
+
+    @field_validator("since")
+    @classmethod
+    def _is_a_time(cls, value: str) -> str:
+        try:
+            parse_rfc3339_ns(value)
+        except SchemaError:
+            raise ValueError("must be a time such as 2030-01-31T12:00:00Z") from None
+        return value
+
+    @property
+    def since_us(self) -> int:
+        """`since` in microseconds."""
+        return parse_rfc3339_ns(self.since) // NS_PER_US
 
 
 class FilesSource(BaseModel):
@@ -52,6 +80,18 @@ class FilesSource(BaseModel):
     """How old the folder of a file may be that comes later than `open_minutes`."""
     uuids_max: int = Field(default=1_000_000, ge=1_000, le=100_000_000)
     """Uuids of an object that are kept to recognise copies."""
+    keys: dict[str, list[str]] = Field(default_factory=dict)
+    """By table: the columns of its key, if its events name none."""
+    backfills: dict[str, BackfillPlace] = Field(default_factory=dict)
+    """By table: the backfill whose rows replace what the changes before it have left."""
+
+    @field_validator("keys")
+    @classmethod
+    def _are_columns(cls, value: dict[str, list[str]]) -> dict[str, list[str]]:
+        for table, columns in value.items():
+            if not columns or len(set(columns)) != len(columns):
+                raise ValueError(f"{table} must have columns, each of them once")
+        return value
 
 
 def files_source(value: Mapping[str, object]) -> FilesSource | None:

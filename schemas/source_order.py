@@ -10,6 +10,7 @@ __all__ = [
     "CHANGES_BEGIN_WITH",
     "SOURCE_CHANGE_TYPE",
     "SOURCE_ORDER",
+    "SOURCE_READ_METHOD",
     "SOURCE_TIMESTAMP",
     "SOURCE_UUID",
 ]
@@ -18,7 +19,8 @@ SOURCE_ORDER = "_datastream_order"
 """Of a row's changes the one with the highest value is the newest, whenever it was released."""
 
 CHANGES_BEGIN_WITH = "01"
-"""What the order of a change begins with; rows that were found, and not changed, are before all."""
+"""What the order of a change begins with; rows that were found, and not changed, are before all,
+but for those of a backfill that the settings give a place among the changes."""
 
 SOURCE_TIMESTAMP = "_datastream_source_timestamp"
 """When the source made the change, by its own clock."""
@@ -28,3 +30,6 @@ SOURCE_UUID = "_datastream_uuid"
 
 SOURCE_CHANGE_TYPE = "_datastream_change_type"
 """What the source calls the change."""
+
+SOURCE_READ_METHOD = "_datastream_read_method"
+"""How the event was read; `backfill` is in that of a row that was found."""

@@ -13,6 +13,7 @@ from tests.datastream_folder import MemoryFiles
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.datastream_source.limits import SourceLimits
 from tidegate.producer.datastream_source.stream import DatastreamFiles
+from tidegate.producer.datastream_source.table_settings import TableSettings
 from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.producer.datastream_source.translator import EventTranslator
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
@@ -69,7 +70,7 @@ class ObjectModel:
 
     def __init__(
         self, *, now_us, start_us=0, folder="root/shop_orders", limits=None, parks=True,
-        poll_ms=10_000, files=None, source=DatastreamFiles,
+        poll_ms=10_000, files=None, source=DatastreamFiles, tables=None,
     ):  # fmt: skip
         self.files = files or MemoryFiles()
         self.clock = ModelClock(now_us)
@@ -77,6 +78,7 @@ class ObjectModel:
         self.source = source(
             self.files, root, SimpleNamespace(signal=_Signal), self.clock,
             limits=limits or SourceLimits(), poll_ms=poll_ms, parks=parks,
+            tables=tables or TableSettings(),
         )  # fmt: skip
         self.translator = EventTranslator(PlainTranslator(), parks=parks)
         child = ChildPartition(object_token(start_us // 60_000_000, name), (), start_us * 1_000)

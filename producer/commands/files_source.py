@@ -9,6 +9,7 @@ from tidegate.producer.datastream.file_store import open_location
 from tidegate.producer.datastream_source.description import FilesCatalogue
 from tidegate.producer.datastream_source.limits import SourceLimits
 from tidegate.producer.datastream_source.stream import DatastreamFiles
+from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.schemas.instants import US_PER_MS, US_PER_SECOND
@@ -42,6 +43,13 @@ def open_files(config: ProducerConfig, files: FilesSource) -> OpenedSource:
             ),
             poll_ms=files.poll_seconds * US_PER_SECOND // US_PER_MS,
             parks=config.poison == "park",
+            tables=TableSettings(
+                keys={table: tuple(columns) for table, columns in files.keys.items()},
+                backfills={
+                    table: LaterBackfill(one.since_us, one.log)
+                    for table, one in files.backfills.items()
+                },
+            ),
         ),
         catalogue=catalogue,
         description=catalogue.describe(config.change_stream),

@@ -65,7 +65,11 @@ class FileCutShort(DatastreamError):  # noqa: N818 - named for what happened
 class FileDamaged(DatastreamError):  # noqa: N818 - named for what was found
     """Bytes of the file are not what its format says."""
 
-    fix = "Copy the file again; if the original is damaged too, backfill its object in Datastream"
+    fix = (
+        "Copy the file again; if the original is damaged too, remove it, set source.backfills for "
+        "its table, and backfill its object in Datastream: without the setting no changed row "
+        "is repaired"
+    )
 
 
 class FileDenied(DatastreamError):  # noqa: N818 - named for what was found
@@ -97,7 +101,11 @@ class UnknownReadMethod(DatastreamError):  # noqa: N818 - named for what was fou
 class MissingSortKey(DatastreamError):  # noqa: N818 - named for what was found
     """A change has neither the fields that order its source's changes nor `sort_keys` with them."""
 
-    fix = "Changes without their place in the source's log cannot be ordered: backfill the object"
+    fix = (
+        "Changes without their place in the source's log cannot be ordered: set source.backfills "
+        "for the table, and backfill its object in Datastream: without the setting no changed row "
+        "is repaired"
+    )
 
 
 class SortKeyMismatch(DatastreamError):  # noqa: N818 - named for what was found

@@ -19,11 +19,14 @@ events may be in several files.  So the half that removes a row of the old key i
 change at its position: a row that came to a key by an UPDATE does not leave it by the same one.
 
 Oracle's rows that are read after a rollback (`oracle-supplementation`) sort as changes, by the same
-two fields.  A row of a backfill of Spanner has a place among the changes.
+two fields.  A row of a backfill of Spanner has a place among the changes.  So has one of a backfill
+that repairs a table, if the settings say after which changes it was read: it is before the first
+change of a log, or of a time.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,7 +46,7 @@ from tidegate.producer.datastream.metadata import (
     SpannerMetadata,
     SqlServerMetadata,
 )
-from tidegate.producer.datastream.read_methods import ReadKind, ReadMethod
+from tidegate.producer.datastream.read_methods import ReadKind, ReadMethod, SourceKind
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
 
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from tidegate.producer.datastream.metadata import SourceMetadata
     from tidegate.producer.datastream.position import Position
 
-__all__ = ["BACKFILL_KEY", "order_key"]
+__all__ = ["BACKFILL_KEY", "order_after_log", "order_after_time", "order_key"]
 
 BACKFILL_KEY = b"\0"
 """Of every row of a backfill: before all changes."""
@@ -65,6 +68,7 @@ _ORACLE = struct.Struct(">QQQQ")
 _POSTGRESQL = struct.Struct(">QQ")
 _SQL_SERVER = struct.Struct(">QIIH")
 _SALESFORCE = struct.Struct(">Q")
+_SEQUENCE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 _Parsed = TypeVar("_Parsed")
 
@@ -85,6 +89,32 @@ def order_key(
     except (struct.error, SchemaError) as error:
         message = "a field that orders changes is out of range"
         raise InvalidEvent.at(position, message, metadata=repr(metadata)) from error
+
+
+def order_after_log(source: SourceKind, log: str) -> bytes | None:
+    """Return the order key before every change of a log of MySQL or Oracle.
+
+    `log` is the name of a binary log, or the sequence number of a redo log; None for another text,
+    and for another source.
+    """
+    if source is SourceKind.MYSQL:
+        found = log_file_number(log)
+        return None if found is None else _CHANGE + _MYSQL.pack(found[1], 0, 0)
+    if source is SourceKind.ORACLE and _SEQUENCE.fullmatch(log):
+        return _CHANGE + _ORACLE.pack(int(log), 0, 0, 0)
+    return None
+
+
+def order_after_time(source: SourceKind, time_us: int) -> bytes:
+    """Return the order key before every change from a time on, of a source that orders by time."""
+    at = time_us - 1 + _EPOCH_OFFSET
+    match source:
+        case SourceKind.POSTGRESQL:
+            return _CHANGE + _POSTGRESQL.pack(at, 0)
+        case SourceKind.SQL_SERVER:
+            return _CHANGE + _SQL_SERVER.pack(at, 0, 0, 0)
+        case _:
+            return _CHANGE + _SALESFORCE.pack(at)
 
 
 def _encoded(metadata: SourceMetadata, at: int, position: Position) -> bytes:

@@ -27,6 +27,7 @@ from tidegate.schemas.order_key import sequence_pair
 from tidegate.schemas.source_order import (
     SOURCE_CHANGE_TYPE,
     SOURCE_ORDER,
+    SOURCE_READ_METHOD,
     SOURCE_TIMESTAMP,
     SOURCE_UUID,
 )
@@ -51,7 +52,7 @@ _ADDED = (
     (SOURCE_ORDER, _STRING),
     (SOURCE_UUID, _STRING),
     (SOURCE_CHANGE_TYPE, _STRING),
-    ("_datastream_read_method", _STRING),
+    (SOURCE_READ_METHOD, _STRING),
     (SOURCE_TIMESTAMP, _TIMESTAMP),
 )
 _FIRST_ADDED_ORDINAL = 1_000_000
@@ -156,7 +157,7 @@ class EventRecords:
             SOURCE_ORDER: order,
             SOURCE_UUID: event.uuid,
             SOURCE_CHANGE_TYPE: event.change_type.value,
-            "_datastream_read_method": event.read_method.text,
+            SOURCE_READ_METHOD: event.read_method.text,
         }
         name, payload = SOURCE_TIMESTAMP, event.payload
         try:

@@ -21,6 +21,7 @@ from tidegate.producer.datastream_source.file_figures import Progress
 from tidegate.producer.datastream_source.file_ledger import FileLedger
 from tidegate.producer.datastream_source.object_source import ObjectSource
 from tidegate.producer.datastream_source.seen_uuids import SeenUuids
+from tidegate.producer.datastream_source.table_settings import TableSettings
 from tidegate.producer.records import DataChangeRecord, FilesClosedRecord, HeartbeatRecord
 from tidegate.schemas.instants import NS_PER_US
 
@@ -76,11 +77,13 @@ class ObjectReading:
         limits: SourceLimits,
         poll_us: int,
         parks: bool,
+        tables: TableSettings | None = None,
     ) -> None:
         """Begin behind `start_us`, the watermark; `parks`: what is refused goes aside."""
         self._limits = limits
         self._poll_us = poll_us
         self._parks = parks
+        self._tables = tables or TableSettings()
         self._first_minute = first_minute
         self.files = FileLedger(resumption, first_minute=first_minute, limits=limits)
         self._uuids = SeenUuids(limits.uuids_max)
@@ -147,7 +150,9 @@ class ObjectReading:
         try:
             learned = self._require_one_source(event)
             if is_first:
-                return [*learned, self._returned(file, event, fields, turn)]
+                self._source.require_log(self._tables.log_of(event), event.position)
+                applied = self._tables.applied(event)
+                return [*learned, self._returned(file, applied, fields, turn)]
         except DatastreamError as error:
             return [*learned, *self._refused(file, record, error, turn)]
         self.counts["copies"] += 1

@@ -15,6 +15,7 @@ from tidegate.producer.datastream.read_methods import ReadKind
 
 if TYPE_CHECKING:
     from tidegate.producer.datastream.event import Event
+    from tidegate.producer.datastream.position import Position
 
 __all__ = ["ObjectSource"]
 
@@ -45,10 +46,14 @@ class ObjectSource:
         if self._kind and kind != self._kind:
             message = f"the object has events of {self._kind} and of {kind}"
             raise MixedSources.at(event.position, message)
+        self.require_log(log, event.position)
+        return self.note(event)
+
+    def require_log(self, log: str, position: Position) -> None:
+        """Raise MixedSources for the base name of another binary log than the known one."""
         if log and self._log and log != self._log:
             message = "the object has events of two binary logs of MySQL"
-            raise MixedSources.at(event.position, message, logs=[self._log, log])
-        return self.note(event)
+            raise MixedSources.at(position, message, logs=[self._log, log])
 
 
 def _source_of(event: Event) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimi
 from tidegate.producer.datastream_source.object_query import ObjectQuery
 from tidegate.producer.datastream_source.object_reading import ObjectReading
 from tidegate.producer.datastream_source.objects_query import ObjectsQuery
+from tidegate.producer.datastream_source.table_settings import TableSettings
 from tidegate.producer.datastream_source.tokens import object_of, objects_minute, objects_token
 from tidegate.producer.datastream_source.waiting_query import RecordsResponse
 from tidegate.producer.errors import TokenRefused
@@ -47,6 +48,7 @@ class DatastreamFiles:
     """How often the files of an object are listed; objects are six times less often."""
     parks: bool = False
     """Whether what cannot be published goes to the dead-letter topic."""
+    tables: TableSettings = field(default_factory=TableSettings)
     figures: FileFigures = field(default_factory=FileFigures)
     """Of all queries."""
     resumption: Mapping[str, str] = field(default_factory=dict)
@@ -90,6 +92,7 @@ class DatastreamFiles:
             limits=self.limits,
             poll_us=poll_us,
             parks=self.parks,
+            tables=self.tables,
         )
         return ObjectQuery(
             self.store,

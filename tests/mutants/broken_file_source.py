@@ -14,6 +14,7 @@ from tidegate.producer.core.file_position import FilePosition
 from tidegate.producer.core.parked_keys import ParkedKeys
 from tidegate.producer.datastream import file_store, json_lines
 from tidegate.producer.datastream.file_store import FsspecStore, LocalStore
+from tidegate.producer.datastream.read_methods import ReadKind
 from tidegate.producer.datastream.store_errors import LocationGone
 from tidegate.producer.datastream_source import (
     description,
@@ -21,6 +22,7 @@ from tidegate.producer.datastream_source import (
     object_query,
     object_reading,
     published_parts,
+    table_settings,
     translator,
 )
 from tidegate.producer.datastream_source.event_times import EventTimes
@@ -42,6 +44,7 @@ _LEDGER = f"{_FOLDER}/test_file_ledger.py"
 _TIMES = f"{_FOLDER}/test_event_times.py"
 _DECIMALS = f"{_FOLDER}/test_known_decimals.py"
 _QUERY = f"{_FOLDER}/test_object_query.py"
+_TABLES = f"{_FOLDER}/test_table_settings.py"
 _STORE = "tests/unit/producer/datastream/test_file_store.py"
 _LATE = "tests/unit/spark_consumer/sinks/delta/test_late_events.py"
 _LOOP = "tests/unit/spark_consumer/batch/test_effect_loop.py"
@@ -58,6 +61,10 @@ def _no(*_: Any, **__: Any) -> bool:
 
 def _yes(*_: Any, **__: Any) -> bool:
     return True
+
+
+def _any_backfill(event: Any, _later: Any) -> bool:
+    return event.read_method.kind is ReadKind.BACKFILL
 
 
 def _by_name(self: PublishedParts, name: str) -> None:
@@ -361,6 +368,16 @@ BROKEN_FILE_SOURCE = (
         "an event that cannot be published parks a key",
         (f"{_FOLDER}/test_aside.py::test_it_parks_no_key",),
         ((ParkedKeys, "divert", _event_parks_a_key),),
+    ),
+    UnitMutant(
+        "a row of any backfill takes the place of the one that repairs its table",
+        (f"{_TABLES}::test_a_row_of_an_earlier_backfill_stays_before_every_change",),
+        ((table_settings, "_is_of", _any_backfill),),
+    ),
+    UnitMutant(
+        "a backfill that repairs a table is before every change",
+        (f"{_TABLES}::test_a_lost_file_is_repaired_by_a_backfill_with_its_place_in_the_settings",),
+        ((table_settings, "_is_of", _no),),
     ),
     UnitMutant(
         "a mirror applies changes as they come",

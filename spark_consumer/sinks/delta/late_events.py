@@ -16,6 +16,7 @@ from tidegate.schemas.source_order import (
     CHANGES_BEGIN_WITH,
     SOURCE_CHANGE_TYPE,
     SOURCE_ORDER,
+    SOURCE_READ_METHOD,
     SOURCE_TIMESTAMP,
     SOURCE_UUID,
 )
@@ -25,7 +26,7 @@ from tidegate.spark_consumer.sinks.delta.newest import is_ordered_by_column
 from tidegate.spark_consumer.sinks.delta.side_table import append_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -37,6 +38,8 @@ LATE_EVENTS = "late_events"
 """Name and folder of the table."""
 
 _ROW = "tidegate_row"
+_BACKFILL = "backfill"
+"""In the read method of each row of a backfill."""
 
 
 class DeltaLateEvents:
@@ -71,6 +74,8 @@ def is_late(change: Mapping[str, Any]) -> bool:
     at = row[SOURCE_TIMESTAMP]
     if at is None or not row[SOURCE_ORDER].startswith(CHANGES_BEGIN_WITH):
         return False
+    if _BACKFILL in (row.get(SOURCE_READ_METHOD) or ""):
+        return False
     at_us = at if isinstance(at, int) else parse_rfc3339_ns(at) // NS_PER_US
     return bool(at_us < int(change["record_sequence"].partition("-")[0], 16))
 
@@ -87,9 +92,20 @@ def _late_events(release: Release) -> Iterator[DataFrame]:
             if ordinals:
                 yield _named(one.frame.where(F.col("ordinal").isin(ordinals)), one, release)
             continue
-        found = _named(one.frame, one, release).where(_is_late())
+        found = _named(_changes(one.frame, columns), one, release).where(_is_late())
         if not found.isEmpty():
             yield found
+
+
+def _changes(frame: DataFrame, columns: Collection[str]) -> DataFrame:
+    """Return a table's changes without the rows of a backfill, which may have a place among them.
+
+    The producer may leave the column out that says so (`columns_left_out`).
+    """
+    if SOURCE_READ_METHOD not in columns:
+        return frame
+    method = F.coalesce("new_values", "old_values")[SOURCE_READ_METHOD]
+    return frame.where(~F.coalesce(method, F.lit("")).contains(_BACKFILL))
 
 
 def _is_late() -> Any:

@@ -38,6 +38,18 @@ def test_files_need_no_setting_of_spanner(tmp_path):
     assert ProducerConfig.load(file, **KAFKA).files.poll_seconds == 3
 
 
+def test_a_table_may_have_a_key_and_a_backfill(tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text(
+        '[source]\nkind = "datastream"\nlocation = "/data"\nkeys = {"HR.JOBS" = ["ID"]}\n'
+        '[source.backfills."HR.JOBS"]\nsince = "2030-01-31T12:00:00Z"\nlog = 29641\n'
+    )
+    found = ProducerConfig.load(file, **KAFKA).files
+    assert found.keys == {"HR.JOBS": ["ID"]}
+    assert found.backfills["HR.JOBS"].since_us == 1_896_091_200_000_000
+    assert found.backfills["HR.JOBS"].log == "29641"
+
+
 def test_without_the_table_or_with_spanner_nothing_is_different():
     assert ProducerConfig.load(None, **REQUIRED).files is None
     assert ProducerConfig.load(None, **REQUIRED, source={"kind": "spanner"}).files is None
@@ -52,6 +64,10 @@ def test_without_the_table_or_with_spanner_nothing_is_different():
         ({"kind": "datastream"}, "location is not set"),
         ({**FILES, "pol_seconds": 3}, "pol_seconds is not known"),
         ({**FILES, "open_minutes": 0}, "open_minutes"),
+        ({**FILES, "keys": {"HR.JOBS": []}}, "keys: Value error, HR.JOBS must have columns"),
+        ({**FILES, "keys": {"HR.JOBS": ["ID", "ID"]}}, "each of them once"),
+        ({**FILES, "backfills": {"shop.orders": {}}}, "backfills.shop.orders.since is not set"),
+        ({**FILES, "backfills": {"a.b": {"since": "now"}}}, "must be a time such as 2030-01-31T"),
         ({**FILES, "lateness_seconds": 601}, "lateness_seconds 601 is more than open_minutes 10"),
     ],
 )

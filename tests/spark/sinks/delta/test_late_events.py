@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.memory_topic import OUTPUT, MemoryStage
-from tidegate.schemas.source_order import SOURCE_ORDER, SOURCE_TIMESTAMP
+from tidegate.schemas.source_order import SOURCE_ORDER, SOURCE_READ_METHOD, SOURCE_TIMESTAMP
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
@@ -21,15 +21,16 @@ pytestmark = pytest.mark.spark
 COLUMNS = {
     "id": "INT64", SOURCE_ORDER: "STRING(MAX)", "_datastream_uuid": "STRING(MAX)",
     "_datastream_change_type": "STRING(MAX)", SOURCE_TIMESTAMP: "TIMESTAMP",
+    SOURCE_READ_METHOD: "STRING(MAX)",
 }  # fmt: skip
 OPEN_US = 1_700_000_000_000_000
 
 
-def event(kit, topic, key, source_us, *, order="01", deleted=False):
+def event(kit, topic, key, source_us, *, order="01", deleted=False, read="mysql-cdc-binlog"):
     row = {
         SOURCE_ORDER: f"{order}{key:02d}-1-1", "_datastream_uuid": f"u{key}",
         "_datastream_change_type": "DELETE" if deleted else "UPDATE",
-        SOURCE_TIMESTAMP: kit.instant(source_us),
+        SOURCE_TIMESTAMP: kit.instant(source_us), SOURCE_READ_METHOD: read,
     }  # fmt: skip
     new, old = (None, row) if deleted else (row, None)
     mod = "DELETE" if deleted else "INSERT"
@@ -45,13 +46,14 @@ def test_late_events_of_a_release_are_named_once_whichever_way_it_goes(kit):
         event(kit, topics[0], 2, OPEN_US),
         event(kit, topics[1], 3, OPEN_US - 60_000_000, deleted=True),
         event(kit, topics[1], 4, OPEN_US - 1, order="00"),
+        event(kit, topics[1], 6, OPEN_US - 1, read="mysql-backfill-fulldump"),
         (plain, kit.Change("INSERT", {"id": 5}, {}, us=OPEN_US)),
     ]
     late = DeltaLateEvents(kit.output)
     for number, small in ((0, False), (1, True)):
         for _ in range(2):
             assert late.write(kit.release(number, changes, small=small)) == 2
-        some = kit.release(number, [changes[1], changes[4]], small=small)
+        some = kit.release(number, [changes[1], changes[4], changes[5]], small=small)
         assert late.write(some) == 0
     found = sorted(
         kit.read("late_events").to_pylist(), key=lambda row: (row["release"], row["table"])

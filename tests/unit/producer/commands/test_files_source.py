@@ -5,6 +5,7 @@ import pytest
 from tests.unit.producer.test_source_config import KAFKA
 from tidegate.producer.commands.files_source import open_files
 from tidegate.producer.config import ProducerConfig
+from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
 from tidegate.schemas.errors import ConfigError
 
 
@@ -21,8 +22,19 @@ def test_the_source_has_the_settings(tmp_path):
     assert found.stream.parks
     limits = found.stream.limits
     assert (limits.open_minutes, limits.lateness_us, limits.late_hours) == (4, 5_000_000, 24)
+    assert found.stream.tables == TableSettings()
     assert found.description.watches_all
     assert found.channels is None
+    found.close()
+
+
+def test_the_source_has_what_the_settings_say_of_tables(tmp_path):
+    later = {"since": "1970-01-01T00:00:01Z", "log": "mysql-bin.000124"}
+    found = opened(tmp_path, keys={"HR.JOBS": ["ID"]}, backfills={"shop.orders": later})
+    assert found.stream.tables == TableSettings(
+        keys={"HR.JOBS": ("ID",)},
+        backfills={"shop.orders": LaterBackfill(1_000_000, "mysql-bin.000124")},
+    )
     found.close()
 
 
