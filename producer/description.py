@@ -7,7 +7,7 @@ never read as something else; all faults are named at once.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.change_schema import EXCLUSIONS, key_schema, value_schema
@@ -91,8 +91,12 @@ class StreamDescription:
         """Whether keys move between stream partitions that go on."""
         return self.partition_mode == MUTABLE_KEY_RANGE
 
-    def faults(self) -> list[str]:
-        """Return everything that keeps Tidegate from reading this stream, each with its fix."""
+    def faults(self, *, has_begun: bool = False) -> list[str]:
+        """Return everything that keeps Tidegate from reading this stream, each with its fix.
+
+        Once Tidegate has begun to read it, its tables are none of them: they may have come, changed
+        or gone since, and only the records of those that cannot be published are refused.
+        """
         if self.dialect not in DIALECTS:
             fault = f"its dialect is {self.dialect}, which is not supported"
             return [f"database: {fault}: use a database of the dialect {' or '.join(DIALECTS)}"]
@@ -117,13 +121,14 @@ class StreamDescription:
                 f"change_stream: value_capture_type {self.value_capture_type} is not known: "
                 f"use one of {', '.join(_CAPTURE_TYPES)}"
             )
-        if not self.watches_all and not self.tables:
+        if not self.watches_all and not self.tables and not has_begun:
             alter = f"ALTER CHANGE STREAM {self._quoted} SET FOR …"
             found.append(f"change_stream: it watches no table: type {alter}")
-        for table in self.tables:
+        for table in () if has_begun else self.tables:
+            watched = tuple(c for c in table.columns if c.is_watched or c.key_position is not None)
             try:
                 key_schema(table.name, table)
-                value_schema(table.name, table)
+                value_schema(table.name, replace(table, columns=watched))
             except SchemaError as error:
                 found.append(f"table {table.name}: {error}; or do not watch this table")
         return found
@@ -148,9 +153,9 @@ def _is_true(options: Mapping[str, str], option: str) -> bool:
     return options.get(option, "").lower() == "true"
 
 
-def check_stream(description: StreamDescription) -> None:
+def check_stream(description: StreamDescription, *, has_begun: bool = False) -> None:
     """Raise ConfigError, with a line for every fault and its fix, if it cannot be read."""
-    found = description.faults()
+    found = description.faults(has_begun=has_begun)
     if found:
         lines = "".join(f"\n  {fault}" for fault in found)
         raise ConfigError(f"the change stream cannot be read:{lines}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.producer.records import Mod, UnreadableValues
 from tidegate.schemas.change_schema import ELSEWHERE, TRANSACTIONS_LEFT_OUT
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import PRODUCER_FILTER
 from tidegate.schemas.topics import table_of
 
@@ -142,7 +142,7 @@ class RecordFilter:
     def narrowed(self, record: DataChangeRecord) -> DataChangeRecord:
         """Return a record without the columns that are left out.
 
-        Raises ConfigError for a column of the primary key: without it no change has a place.
+        Raises SchemaError for a column of the primary key: without it no change has a place.
         """
         if not self.columns_left_out:
             return record
@@ -173,7 +173,7 @@ class RecordFilter:
     def narrowed_table(self, table: TableSchema) -> TableSchema:
         """Return a table without the columns that are left out.
 
-        Raises ConfigError for a column of the primary key.
+        Raises SchemaError for a column of the primary key.
         """
         hidden = self.hidden(table.name, (column.name for column in table.columns))
         keyed = sorted(hidden.intersection(column.name for column in table.key_columns))
@@ -207,9 +207,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
-def _keyed(table: str, columns: Iterable[str]) -> ConfigError:
+def _keyed(table: str, columns: Iterable[str]) -> SchemaError:
     message = f"columns_left_out: {', '.join(columns)} of {table} is in the primary key"
-    return ConfigError(message, hint="Leave out the table, or other columns")
+    return SchemaError(message, hint="Leave out the table, or other columns")
 
 
 def _without(values: Mapping[str, object], hidden: frozenset[str]) -> Mapping[str, object]:

@@ -14,7 +14,7 @@ from tidegate.schemas.progress import TimestampForm
 if TYPE_CHECKING:
     from tidegate.schemas.tables import ColumnType
 
-__all__ = ["AVRO_NAME", "avro_type", "differ_in_timestamps", "namespace_of"]
+__all__ = ["AVRO_NAME", "avro_type", "differ_in_timestamps", "is_carried", "namespace_of"]
 
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """A name that Avro accepts."""
@@ -59,7 +59,16 @@ def avro_type(column_type: ColumnType, timestamps: TimestampForm = TimestampForm
         return _AVRO_TYPES[column_type.code]
     except KeyError as error:
         message = "unsupported column type"
-        raise SchemaError(message, code=column_type.code) from error
+        raise SchemaError(message, type=column_type.code) from error
+
+
+def is_carried(column_type: ColumnType) -> bool:
+    """Whether values of a type have an Avro type."""
+    try:
+        avro_type(column_type)
+    except SchemaError:
+        return False
+    return True
 
 
 def differ_in_timestamps(one: Any, other: Any) -> bool:

@@ -74,6 +74,11 @@ RESERVED_HINT = (
     'envelope = "tidegate"; a stream that has begun needs another prefix for either'
 )
 
+UNCARRIED_HINT = (
+    "Use a version of Tidegate that carries the type, or leave the column out: a new stream with "
+    "columns_left_out"
+)
+
 UNWATCHED_COLUMNS = "unwatched_columns"
 """Name for columns that a reader has and the change stream no longer watches, in settings."""
 
@@ -131,7 +136,10 @@ def key_schema(
         "name": "Key",
         "namespace": namespace_of(topic),
         "fields": [
-            {"name": _field(c.name, table), "type": ["null", avro_type(c.type, timestamps)]}
+            {
+                "name": _field(c.name, table),
+                "type": ["null", _column_type(table, c, timestamps, Envelope.TIDEGATE)],
+            }
             for c in table.key_columns
         ],
     }
@@ -150,7 +158,7 @@ def value_schema(
     columns = [
         {
             "name": _field(c.name, table),
-            "type": ["null", _column_type(c, timestamps, envelope)],
+            "type": ["null", _column_type(table, c, timestamps, envelope)],
             "default": None,
             **({} if c.is_watched else _UNWATCHED),
         }
@@ -190,12 +198,18 @@ def _change_fields(columns: list[dict[str, Any]], _table: str) -> list[dict[str,
     ]
 
 
-def _column_type(column: Column, timestamps: TimestampForm, envelope: Envelope) -> Any:
-    if envelope is Envelope.DEBEZIUM:
-        return debezium_type(column.type)
-    if envelope is Envelope.DATASTREAM:
-        return datastream_type(column.type, timestamps)
-    return avro_type(column.type, timestamps)
+def _column_type(
+    table: TableSchema, column: Column, timestamps: TimestampForm, envelope: Envelope
+) -> Any:
+    try:
+        if envelope is Envelope.DEBEZIUM:
+            return debezium_type(column.type)
+        if envelope is Envelope.DATASTREAM:
+            return datastream_type(column.type, timestamps)
+        return avro_type(column.type, timestamps)
+    except SchemaError as error:
+        fields: dict[str, Any] = {**error.fields, "table": table.name, "column": column.name}
+        raise SchemaError(error.message, hint=UNCARRIED_HINT, **fields) from error
 
 
 def envelope_of(schema: Mapping[str, Any]) -> Envelope:

@@ -3,6 +3,10 @@
 Column types come in three notations: INFORMATION_SCHEMA writes `ARRAY<STRING(MAX)>`, or `character
 varying[]` in a PostgreSQL database, and a data change record of both has
 `{"code":"ARRAY","array_element_type":{"code":"STRING"}}`.  All become `ColumnType`.
+
+The catalogue describes all tables at once, and Spanner gets new types and options: a notation that
+is not known becomes a type that nothing carries, under its own text, and concerns only what
+publishes the column.
 """
 
 from __future__ import annotations
@@ -16,15 +20,17 @@ from tidegate.schemas.errors import SchemaError
 
 __all__ = ["Column", "ColumnType", "TableSchema"]
 
-# Words and the spaces between them are separate, so that matching takes linear time.
+# Words and the spaces between them are separate, so that matching takes linear time.  What follows
+# in parentheses (a length, `MAX`, a precision, `vector_length=>128`) never changes the type's code.
+_OPTIONS = r"\s*(?:\([^()]*\))?"
 _SPANNER_TYPE = re.compile(
-    r"([A-Z][A-Z0-9_.]*(?: +[A-Z0-9_.]+)*)\s*(?:\(\s*(?:MAX|[0-9]+)\s*\))?",
-    re.ASCII | re.IGNORECASE,
+    rf"([A-Z][A-Z0-9_.]*(?: +[A-Z0-9_.]+)*){_OPTIONS}", re.ASCII | re.IGNORECASE
 )
-_NAMED_TYPE = re.compile(r"(PROTO|ENUM)\s*<[^<>]*>", re.ASCII | re.IGNORECASE)
-_ARRAY_TYPE = re.compile(r"ARRAY\s*<(.*)>", re.ASCII | re.IGNORECASE | re.DOTALL)
+_NAMED_TYPE = re.compile(rf"(PROTO|ENUM)\s*<[^<>]*>{_OPTIONS}", re.ASCII | re.IGNORECASE)
+_ARRAY_TYPE = re.compile(rf"ARRAY\s*<(.*)>{_OPTIONS}", re.ASCII | re.IGNORECASE | re.DOTALL)
+_PRECISION = re.compile(r"\([^()]*\)")
 _POSTGRESQL_TYPE = re.compile(
-    r"((?:spanner\.|pg_catalog\.)?[a-z][a-z0-9_]*(?: [a-z]+){0,3})(?:\([0-9]+\))?(\[\])?"
+    r"((?:spanner\.|pg_catalog\.)?[a-z][a-z0-9_]*(?: [a-z]+){0,3})(\[\])?"
     r"(?: vector length [0-9]+)?",
     re.ASCII,
 )
@@ -60,6 +66,8 @@ _SHOWN_MAX = 80
 class ColumnType:
     """A Spanner type: a code of `google.spanner.v1.TypeCode`, its element type, an annotation.
 
+    Any other code is that of a type which no Avro type carries (`schemas.avro_types`).
+
     Spanner has no arrays of arrays, so an element has no element: nesting in received bytes cannot
     cause recursion.
     """
@@ -76,7 +84,7 @@ class ColumnType:
 
     @classmethod
     def from_spanner_type(cls, text: str) -> ColumnType:
-        """Read INFORMATION_SCHEMA's notation; raises SchemaError for another text."""
+        """Read INFORMATION_SCHEMA's notation; another text is the code of the type itself."""
         if match := _ARRAY_TYPE.fullmatch(text.strip()):
             return cls("ARRAY", cls._scalar(match.group(1)))
         return cls._scalar(text)
@@ -85,13 +93,12 @@ class ColumnType:
     def from_postgresql_type(cls, text: str) -> ColumnType:
         """Read the notation of a PostgreSQL database's information_schema.
 
-        A type without a code of Spanner's becomes a code of its own name, which nothing supports.
-        Raises SchemaError for another text.
+        A type without a code of Spanner's, or another text, is a code of its own name, which
+        nothing supports.
         """
-        match = _POSTGRESQL_TYPE.fullmatch(text.strip().lower())
+        match = _POSTGRESQL_TYPE.fullmatch(_PRECISION.sub("", text.strip().lower()))
         if match is None:
-            message = "column type in an unknown notation"
-            raise SchemaError(message, spanner_type=text[:_SHOWN_MAX])
+            return cls._unknown(text)
         name = match[1].removeprefix("pg_catalog.")
         code, annotation = _POSTGRESQL_CODES.get(name, (name.upper(), ""))
         scalar = cls(code, None, annotation)
@@ -101,20 +108,27 @@ class ColumnType:
     def _scalar(cls, text: str) -> ColumnType:
         stripped = text.strip()
         match = _NAMED_TYPE.fullmatch(stripped) or _SPANNER_TYPE.fullmatch(stripped)
-        if match is None:
-            message = "column type in an unknown notation"
-            raise SchemaError(message, spanner_type=text[:_SHOWN_MAX])
-        return cls(match.group(1).upper())
+        return cls._unknown(text) if match is None else cls(match.group(1).upper())
+
+    @classmethod
+    def _unknown(cls, text: str) -> ColumnType:
+        """Return a type of an unknown notation: its text is no code, or it would be known."""
+        return cls(text[:_SHOWN_MAX])
 
     @classmethod
     def from_type_json(cls, value: Mapping[str, Any]) -> ColumnType:
-        """Read a data change record's notation; raises SchemaError without a code."""
+        """Read a data change record's notation; raises SchemaError without a code.
+
+        A code may be any; nothing supports an array of arrays.
+        """
         element = value.get("array_element_type")
         if element is None:
             return cls._from_json(value, None)
-        if not isinstance(element, Mapping) or element.get("array_element_type") is not None:
+        if not isinstance(element, Mapping):
             message = "element type of an array in an unknown notation"
             raise SchemaError(message, kind=type(element).__name__)
+        if element.get("array_element_type") is not None:
+            return cls._from_json(value, cls("ARRAY"))
         return cls._from_json(value, cls._from_json(element, None))
 
     @classmethod

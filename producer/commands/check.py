@@ -9,6 +9,7 @@ from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import make_registrar
 from tidegate.producer.kafka.write_access import denied_topics
+from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.subjects import is_registered
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 
@@ -37,11 +38,12 @@ def check(config: ProducerConfig) -> list[str]:
 def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     tables = ", ".join(table.name for table in found.source.description.tables)
     epoch = "no epoch yet" if found.recorded is None else f"epoch {found.recorded.epoch}"
-    missing = missing_subjects(config, found)
+    missing, refused = missing_subjects(config, found)
     schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
     dead_letter = _dead_letter(config, found)
     kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
     source = f"Spanner: {config.stream_path}, {found.source.description.dialect}, watches {tables}"
+    source += "".join(f", cannot publish {table}: {error}" for table, error in refused.items())
     if config.files is not None:
         source = f"Datastream: {config.files.location} can be listed"
     return [
@@ -76,18 +78,31 @@ def _is_denied(right: Right, config: ProducerConfig, found: Environment) -> bool
     return bool(denied)
 
 
-def missing_subjects(config: ProducerConfig, found: Environment) -> list[str]:
-    """Return the subjects that `run` would add a version to, the progress topic's last."""
+def missing_subjects(
+    config: ProducerConfig, found: Environment
+) -> tuple[list[str], dict[str, str]]:
+    """Return the subjects that `run` would add a version to, the progress topic's last.
+
+    Also the tables that a stream which has begun goes on without, with the reasons.
+    """
     names, registry = found.topics, found.registry
     registrar = make_registrar(config, found)
-    tables = found.source.description.tables
-    missing = [name for table in tables for name in registrar.missing(table)]
+    missing: list[str] = []
+    refused: dict[str, str] = {}
+    for table in found.source.description.tables:
+        try:
+            missing += registrar.missing(table, shown=None if found.recorded is None else ())
+        except POISON as error:
+            if found.recorded is None:
+                raise
+            refused[table.name] = str(error)
     progress = {
         names.key_subject(names.progress): KEY_SCHEMAS,
         names.value_subject(names.progress): RECORD_SCHEMAS,
     }
-    return missing + [
+    missing += [
         subject
         for subject, versions in progress.items()
         if not all(is_registered(registry, subject, schema) for schema in versions.values())
     ]
+    return missing, refused

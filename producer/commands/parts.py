@@ -26,7 +26,7 @@ from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.topics import KafkaDataTopics
-from tidegate.producer.translation.beside_tables import BesideCatalogue
+from tidegate.producer.translation.beside_tables import BesideCatalogue, require_other_name
 from tidegate.producer.translation.event_writer import EventForm
 from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.producer.translation.parking import POISON
@@ -177,7 +177,8 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
     """
     registrar = make_registrar(config, found)
     parks = config.poison == "park"
-    encodings = list(registered(registrar, found.source.description.tables, parks=parks))
+    tables, has_begun = found.source.description.tables, found.recorded is not None
+    encodings = list(registered(registrar, tables, parks=parks, has_begun=has_begun))
     progress_ids = register_progress(found)
     identity = _identity(config, found, registrar, encodings)
     if found.recorded is not None and isinstance(found.recorded.body, StreamStarted):
@@ -244,22 +245,34 @@ def make_registrar(config: ProducerConfig, found: Environment) -> TableRegistrar
 
 
 def registered(
-    registrar: TableRegistrar, tables: Iterable[TableSchema], *, parks: bool
+    registrar: TableRegistrar, tables: Iterable[TableSchema], *, parks: bool, has_begun: bool
 ) -> Iterator[TableEncoding]:
     """Yield the encodings of tables; with `parks` without those whose values are refused for good.
 
     Such a table stays unknown, as one that is created later: its first record registers it, or is
     parked.  Raises as `TableRegistrar.register` does, for such a table too if its key is refused,
     or if the reason is the setting `timestamps` or `envelope`.
+
+    Of a stream that `has_begun` every table that is refused stays unknown: it has come or changed
+    since, and the others go on.  A column that cannot have a field waits for a record that shows
+    it.
     """
     for table in tables:
         try:
-            yield registrar.register(table)
+            yield _register(registrar, table, has_begun=has_begun)
         except POISON as error:
-            if not parks or error.hint in _OF_SETTINGS:
-                raise
-            registrar.register_key(table)
+            if not has_begun:
+                if not parks or error.hint in _OF_SETTINGS:
+                    raise
+                registrar.register_key(table)
             _log.warning("table not registered", table=table.name, error=str(error))
+
+
+def _register(registrar: TableRegistrar, table: TableSchema, *, has_begun: bool) -> TableEncoding:
+    if not has_begun:
+        return registrar.register(table)
+    require_other_name(table.name)
+    return registrar.register(table, shown=())
 
 
 def _identity(

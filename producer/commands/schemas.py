@@ -84,16 +84,17 @@ def shown(config: ProducerConfig, table: str, *, is_key: bool) -> dict[str, Any]
 def missing(config: ProducerConfig) -> list[str]:
     """Return the subjects that `run` would add a version to; raises what `run` would raise."""
     with closing(find_environment(config)) as found:
-        return missing_subjects(config, found)
+        return missing_subjects(config, found)[0]
 
 
 def register(config: ProducerConfig) -> list[str]:
     """Register what `missing` would return, and return it; raises what `run` would raise."""
     with closing(find_environment(config)) as found:
-        new = missing_subjects(config, found)
+        new, _ = missing_subjects(config, found)
         registrar = make_registrar(config, found)
         tables = found.source.description.tables
-        for _ in registered(registrar, tables, parks=config.poison == "park"):
+        parks, has_begun = config.poison == "park", found.recorded is not None
+        for _ in registered(registrar, tables, parks=parks, has_begun=has_begun):
             pass
         register_progress(found)
         return new

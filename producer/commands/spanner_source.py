@@ -78,14 +78,18 @@ def open_spanner(config: ProducerConfig, *, has_begun: bool, has_dead_letter: bo
             name=config.change_stream,
             start_ns=now_ns if starts_now else config.start_ns(),
             now_ns=now_ns,
+            has_begun=has_begun,
         )
-        names = config.topic_names
-        for table in description.tables:
-            names.data(table.name)  # a table without a topic is refused by name
-        require_other_names(description.tables)
         require_mode(config, description, has_dead_letter=has_dead_letter)
-        require_names(config, description)
-        backfilled = backfill_tables(config, (table.name for table in description.tables))
+        if not has_begun:  # a later table that cannot be published concerns only its own records
+            names = config.topic_names
+            for table in description.tables:
+                names.data(table.name)  # a table without a topic is refused by name
+            require_other_names(description.tables)
+            require_names(config, description)
+        # Only the initial query reads them, and a table of them may have been dropped since.
+        published = (table.name for table in description.tables)
+        backfilled = () if has_begun else backfill_tables(config, published)
         exits.pop_all()
     tables = TablesAt(catalogue, stream=config.change_stream, tasks=tasks)
     reads = SpannerTableReads(channels, tables, options)

@@ -22,7 +22,6 @@ from tidegate.producer.description import (
 )
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
-from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 if TYPE_CHECKING:
@@ -233,7 +232,7 @@ class SpannerCatalogue:
             name = self._name(row)
             if name not in wanted:
                 continue
-            kind = _column_type(name, row, self._dialect())
+            kind = _column_type(row, self._dialect())
             if kind.code not in _NEVER_CAPTURED:
                 columns.setdefault(name, []).append(
                     _column(row, kind, key_positions.get((name, row["column_name"])), wanted[name])
@@ -280,14 +279,10 @@ def _column(
     )
 
 
-def _column_type(table: _TableName, row: Row, dialect: str) -> ColumnType:
+def _column_type(row: Row, dialect: str) -> ColumnType:
     is_postgresql = dialect == POSTGRESQL
     read = ColumnType.from_postgresql_type if is_postgresql else ColumnType.from_spanner_type
-    try:
-        return read(row["spanner_type"])
-    except SchemaError as error:
-        where: dict[str, Any] = {**error.fields, "table": table.reported}
-        raise SchemaError(error.message, **where, column=row["column_name"]) from error
+    return read(row["spanner_type"] or "")
 
 
 def _is_set(flag: Any) -> bool:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidegate.producer.spanner.decode import ColumnTypesCache
     from tidegate.producer.spanner.raw_values import Serialised
 
-__all__ = ["ProtoResponseDecoder"]
+__all__ = ["ProtoResponseDecoder", "type_of"]
 
 _MESSAGE: Any = ChangeStreamRecord.pb()
 _DATA: Any = ChangeStreamRecord.DataChangeRecord.pb()
@@ -203,18 +203,28 @@ def _instant(record: Any, name: str) -> int:
 def _column(described: Any) -> RecordColumn:
     return RecordColumn(
         name=described.name,
-        type=ColumnType.from_type_json(_type(described.type_)),
+        type=type_of(described.type_),
         is_primary_key=described.is_primary_key,
         ordinal=described.ordinal_position,
     )
 
 
+def type_of(message: Any) -> ColumnType:
+    """Return the type of a `google.spanner.v1.Type`."""
+    return ColumnType.from_type_json(_type(message))
+
+
 def _type(found: Any) -> dict[str, Any]:
-    """Return a type in the notation of the other forms."""
-    described: dict[str, Any] = {"code": _name(_TYPE_CODES, found.code, "type")}
+    """Return a type in the notation of the other forms; a later one is named by its number.
+
+    Whether it matters depends on what is published, as for a name that is not known.
+    """
+    code, annotation = _TYPE_CODES.get(found.code), _ANNOTATIONS.get(found.type_annotation)
+    described: dict[str, Any] = {"code": f"TYPE_CODE {found.code}" if code is None else code.name}
     if found.type_annotation:
-        annotation = _name(_ANNOTATIONS, found.type_annotation, "type")
-        described["type_annotation"] = annotation
+        described["type_annotation"] = (
+            f"TYPE_ANNOTATION {found.type_annotation}" if annotation is None else annotation.name
+        )
     if found.HasField("array_element_type"):
         described["array_element_type"] = _type(found.array_element_type)
     return described

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
-from tidegate.producer.spanner.chunks import Chunks
+from tidegate.producer.spanner.chunks import Chunks, row_type
+from tidegate.producer.spanner.decode_proto import type_of
 from tidegate.producer.spanner.raw_values import NULL, TEXT, content_of, parse_value
+from tidegate.schemas.avro_types import is_carried
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.topics import beside
 
@@ -59,7 +62,9 @@ class _Rows:
 
     def decode(self, message: bytes) -> list[StreamRecord]:
         """Return the records that a serialised `PartialResultSet` completes."""
-        _, values = self._chunks.take(message)
+        metadata, values = self._chunks.take(message)
+        if metadata:
+            self._learn_types(row_type(metadata).fields)
         cells = [*self._cells, *values] if self._cells else values
         width = len(self._columns)
         whole = len(cells) - len(cells) % width
@@ -82,6 +87,14 @@ class _Rows:
         self._chunks.end()
         if self._cells:
             raise SchemaError("a table read ended in the middle of a row")
+
+    def _learn_types(self, fields: Sequence[Any]) -> None:
+        """Take the answer's types for columns whose notation in the catalogue is not known."""
+        if len(fields) == len(self._columns):
+            self._columns = tuple(
+                column if is_carried(column.type) else replace(column, type=type_of(field.type_))
+                for column, field in zip(self._columns, fields, strict=True)
+            )
 
     def _is_whole(self) -> bool:
         """Whether the rows that were added make a record."""

@@ -34,16 +34,18 @@ def validate_stream(
     name: str,
     start_ns: int,
     now_ns: int,
+    has_begun: bool = False,
 ) -> tuple[StreamDescription, _Stream]:
     """Return the stream and its description if it can be read from `start_ns`.
 
     Also runs the smallest possible query, because no table shows the right to read a stream.
-    `open_stream` makes the stream's reader from what the catalogue says; `run_task`
-    runs a task to its end.  Raises ConfigError or UnreachableError.
+    `open_stream` makes the stream's reader from what the catalogue says; `run_task` runs a task to
+    its end; `has_begun`: its tables may have changed since.  Raises ConfigError or
+    UnreachableError.
     """
     try:
         description = catalogue.describe(name)
-        check_stream(description)
+        check_stream(description, has_begun=has_begun)
         check_start(description, start_ns=start_ns, now_ns=now_ns)
         stream = open_stream(description)
         run_task(lambda: _probe(stream, instant_ns=now_ns))

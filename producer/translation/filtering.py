@@ -9,11 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
 from tidegate.producer.messages import PublishableRecord
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.instants import NS_PER_US
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from tidegate.producer.description import StreamDescription
     from tidegate.producer.ports import Catalogue, RecordTranslator
     from tidegate.producer.record_filter import RecordFilter
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from tidegate.schemas.tables import TableSchema
 
 __all__ = ["FilteredCatalogue", "FilteringTranslator"]
+
+_log = structlog.get_logger()
 
 
 class FilteringTranslator:
@@ -60,8 +66,8 @@ class FilteredCatalogue:
     def describe(self, stream: str) -> StreamDescription:
         """Return a change stream with the tables that are published.
 
-        Raises ConfigError if the filter leaves none of them, leaves a column of a primary key out,
-        or names what a new stream does not watch.
+        Raises ConfigError for a new stream of which the filter leaves no table, or a column of a
+        primary key out, or that does not watch what the filter names.
         """
         found = self._catalogue.describe(stream)
         wrong = self._filter.unmatched(found.tables) if self._is_new else []
@@ -70,21 +76,31 @@ class FilteredCatalogue:
             message = f"{wrong[0]} is not in the change stream"
             hint = f"It watches {watched}; a name with * in it may be one of a later table"
             raise ConfigError(message, hint=hint)
-        tables = tuple(
-            self._filter.narrowed_table(table)
-            for table in found.tables
-            if self._filter.takes_table(table.name)
-        )
-        if found.tables and not tables and not found.watches_all:
+        tables = tuple(self._narrowed(found.tables))
+        if self._is_new and found.tables and not tables and not found.watches_all:
             watched = ", ".join(table.name for table in found.tables)
             message = "tables: the filter leaves out every table that the change stream watches"
             raise ConfigError(message, hint=f"It watches {watched}")
         return replace(found, tables=tables)
 
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
-        """Return a table as it is published; None if there is no such table."""
+        """Return a table as it is published; None if there is no such table.
+
+        Raises SchemaError for one whose primary key the filter leaves out in part.
+        """
         found = self._catalogue.table(name, stream=stream, read_ns=read_ns)
         return None if found is None else self._filter.narrowed_table(found)
+
+    def _narrowed(self, tables: Iterable[TableSchema]) -> Iterator[TableSchema]:
+        for table in tables:
+            if not self._filter.takes_table(table.name):
+                continue
+            try:
+                yield self._filter.narrowed_table(table)
+            except SchemaError as error:
+                if self._is_new:
+                    raise ConfigError(error.message, hint=error.hint) from error
+                _log.warning("table not registered", table=table.name, error=str(error))
 
 
 def _nothing_of(record: DataChangeRecord) -> PublishableRecord:

@@ -121,16 +121,16 @@ class RefreshingTranslator:
             ) from change  # not itself: several threads would add to its traceback
 
     def _refreshed(self, record: DataChangeRecord) -> TableEncoding:
-        name = record.table_name
+        name, shown = record.table_name, {column.name for column in record.columns}
         known = self._translator.encoding(name)
         current = self._catalogue.table(name, stream=self._translator.change_stream)
         if known is not None:
             table = evolve(known.table, current, record.columns, table=name)
-            return self._registrar.register(table)
+            return self._registrar.register(table, shown=shown)
         key_names = () if current is not None else self._registrar.key_names(name)
         table = evolve(None, current, record.columns, table=name, key_names=key_names)
         try:
-            encoding = self._registrar.register(table)
+            encoding = self._registrar.register(table, shown=shown)
         except (SchemaError, IncompatibleChange):
             # Its changes can be parked if their keys can be written as those of later ones will be.
             with suppress(SchemaError, IncompatibleChange):

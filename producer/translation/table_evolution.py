@@ -7,9 +7,11 @@ about what a process knows, `grown` about what the fleet has registered.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.errors import IncompatibleChange
+from tidegate.schemas.avro_types import is_carried
 from tidegate.schemas.change_schema import (
     differ_in_timestamps,
     envelope_of,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tidegate.producer.records import RecordColumn
+    from tidegate.schemas.tables import ColumnType
 
 __all__ = ["OTHER_ENVELOPE_HINT", "OTHER_TIMESTAMPS_HINT", "evolve", "grown"]
 
@@ -49,12 +52,14 @@ def evolve(
     """Return the table with every column of the three sources, in ordinal order.
 
     `current` is the catalogue's and None after a DROP TABLE; `shown` are a record's columns.  Where
-    several have a column, the catalogue's type is used, then the known one.  A table that was
-    dropped before the process knew it is what the record shows, with a primary key in the order of
-    `key_names`.  Raises IncompatibleChange for another primary key, a record's included.
+    several have a column, the catalogue's type is used, then the known one; one that has no Avro
+    type, as of a notation that is not known, comes last.  A table that was dropped before the
+    process knew it is what the record shows, with a primary key in the order of `key_names`.
+    Raises IncompatibleChange for another primary key, a record's included.
     """
     shown = tuple(shown)
     base = current or known or _dropped(table, shown, key_names)
+    base = _with_known_types(base, [*(known.columns if known is not None else ()), *shown])
     keyed = {column.name for column in base.key_columns}
     if (known is not None and _key(known) != _key(base)) or any(
         column.is_primary_key and column.name not in keyed for column in shown
@@ -75,6 +80,16 @@ def evolve(
     return TableSchema(
         base.name, tuple(column for column, _ in ordered), excludes=tuple(sorted(left_out))
     )
+
+
+def _with_known_types(base: TableSchema, others: Iterable[Column | RecordColumn]) -> TableSchema:
+    """Return a table whose columns have the first Avro type that any source has for them."""
+    types: dict[str, ColumnType] = {}
+    for column in (*base.columns, *others):
+        if column.name not in types or not is_carried(types[column.name]):
+            types[column.name] = column.type
+    columns = tuple(replace(column, type=types[column.name]) for column in base.columns)
+    return replace(base, columns=columns)
 
 
 def grown(

@@ -32,8 +32,11 @@ from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import TableSchema
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tidegate.producer.translation.event_writer import EventForm
     from tidegate.schemas.registry import SchemaRegistry
+    from tidegate.schemas.tables import Column
     from tidegate.schemas.topics import TopicNames
 
 __all__ = ["TableRegistrar"]
@@ -73,12 +76,13 @@ class TableRegistrar:
         """Return the schema id of a topic's keys; the topic's table must be registered."""
         return self._key_schema_ids[topic]
 
-    def missing(self, table: TableSchema) -> list[str]:
+    def missing(self, table: TableSchema, *, shown: Collection[str] | None = None) -> list[str]:
         """Return the subjects that `register` would add a version to; registers nothing.
 
         Raises what `register` raises for a table that cannot be registered as it is.
         """
         topic = self._topic(table.name)
+        table = self._with_fields(topic, table, shown)
         subjects = {
             self._topics.key_subject(topic): self._find_key(topic, table),
             self._topics.value_subject(topic): self._find_value(topic, table)[0],
@@ -92,15 +96,20 @@ class TableRegistrar:
         versions = self._registry.versions(self._topics.key_subject(self._topic(table)))
         return tuple(field["name"] for one in versions[-1:] for field in one.schema["fields"])
 
-    def register(self, table: TableSchema) -> TableEncoding:
+    def register(
+        self, table: TableSchema, *, shown: Collection[str] | None = None
+    ) -> TableEncoding:
         """Register a table's schemas where they are new, and return its encoding.
 
-        The value schema has the fields of every registered version, and the table's columns.
+        The value schema has the fields of every registered version, and the table's columns.  With
+        `shown`, the columns that records have shown, another one that cannot have a field (a type
+        or a name that the contract does not carry) is left out until a record shows it.
         Raises IncompatibleChange for another primary key or another type of a column, SchemaError
         if the registry rejects a version or the table cannot have a topic, ConfigError if the
         registry does not let this user register one, and UnreachableError if it does not answer.
         """
         topic = self._topic(table.name)
+        table = self._with_fields(topic, table, shown)
         key = self._register_key(topic, table)
         value = self._register_value(topic, table)
         places = {name: place for place, name in enumerate(row_fields(value.schema))}
@@ -123,6 +132,34 @@ class TableRegistrar:
             return self._topics.data(table)
         except ConfigError as error:
             raise SchemaError(error.message, hint=error.hint, **error.fields) from error
+
+    def _with_fields(
+        self, topic: str, table: TableSchema, shown: Collection[str] | None
+    ) -> TableSchema:
+        """Return a table without the columns that need no field and cannot have one.
+
+        Without `shown` any column may come that the change stream watches.
+        """
+        needed = {
+            column.name
+            for column in table.columns
+            if column.key_position is not None
+            or (column.is_watched if shown is None else column.name in shown)
+        }
+        columns = tuple(
+            column
+            for column in table.columns
+            if column.name in needed or self._has_field(topic, table.name, column)
+        )
+        return table if len(columns) == len(table.columns) else replace(table, columns=columns)
+
+    def _has_field(self, topic: str, table: str, column: Column) -> bool:
+        try:
+            alone = TableSchema(table, (column,))
+            value_schema(topic, alone, self._timestamps, self._envelope)
+        except SchemaError:
+            return False
+        return True
 
     def register_key(self, table: TableSchema) -> TableEncoding:
         """Register a table's key only; return an encoding of its key columns, for `place` alone.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.broken_backfills import BROKEN_BACKFILLS
 from tests.mutants.broken_bad_records import BROKEN_BAD_RECORDS
 from tests.mutants.broken_catalog import BROKEN_CATALOG
+from tests.mutants.broken_columns import BROKEN_COLUMNS
 from tests.mutants.broken_commands import BROKEN_COMMANDS
 from tests.mutants.broken_compaction import BROKEN_COMPACTION
 from tests.mutants.broken_counting import BROKEN_COUNTING
@@ -37,6 +38,7 @@ MUTANTS = (
     *BROKEN_FILE_SOURCE,
     *BROKEN_DATASTREAM_FILES,
     *BROKEN_DECODING,
+    *BROKEN_COLUMNS,
     *BROKEN_COMPACTION,
     *BROKEN_BAD_RECORDS,
     *BROKEN_COUNTING,

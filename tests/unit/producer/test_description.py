@@ -72,6 +72,29 @@ def test_what_cannot_be_read_is_named(changes, words):
     assert all(word in str(caught.value) for word in words)
 
 
+@pytest.mark.parametrize(
+    "tables",
+    [
+        (),
+        (TableSchema("no_key", (Column("a", INT64, 1),)), TABLE),
+        (replace(TABLE, columns=(*TABLE.columns, Column("größe", INT64, 2))),),
+        (replace(TABLE, columns=(*TABLE.columns, Column("x", ColumnType("A.B"), 2))),),
+    ],
+)
+def test_tables_that_changed_later_do_not_keep_a_stream_from_being_read(tables):
+    found = replace(GOOD, tables=tables)
+    with pytest.raises(ConfigError):
+        check_stream(found)
+    check_stream(found, has_begun=True)
+    with pytest.raises(ConfigError, match="per_placement_tvf"):
+        check_stream(replace(found, options={"per_placement_tvf": "true"}), has_begun=True)
+
+
+def test_a_column_that_the_stream_does_not_watch_may_have_any_type():
+    column = Column("x", ColumnType("A.B"), 2, is_watched=False)
+    check_stream(replace(GOOD, tables=(replace(TABLE, columns=(*TABLE.columns, column)),)))
+
+
 def test_filters_are_what_the_stream_leaves_out():
     options = {"exclude_insert": "true", "exclude_delete": "false", "exclude_ttl_deletes": "TRUE"}
     assert replace(GOOD, options=options).filters == (

@@ -7,7 +7,7 @@ import pytest
 from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn, UnreadableValues
 from tidegate.schemas.change_schema import ELSEWHERE, TRANSACTIONS_LEFT_OUT
-from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 STRING = ColumnType("STRING")
@@ -107,7 +107,7 @@ def test_names_of_nothing_are_found():
 
 
 def test_a_record_of_an_unknown_table_keeps_its_primary_key():
-    with pytest.raises(ConfigError, match=r"columns_left_out: id of shop\.Items"):
+    with pytest.raises(SchemaError, match=r"columns_left_out: id of shop\.Items"):
         RecordFilter(columns_left_out=("*.ID",)).narrowed(record())
 
 
@@ -118,7 +118,7 @@ def test_a_table_has_the_columns_that_are_left():
 
 
 def test_a_column_of_the_primary_key_cannot_be_left_out():
-    with pytest.raises(ConfigError, match=r"columns_left_out: id of shop\.Items"):
+    with pytest.raises(SchemaError, match=r"columns_left_out: id of shop\.Items"):
         RecordFilter(columns_left_out=("shop.*.i*",)).narrowed_table(TABLE)
 
 

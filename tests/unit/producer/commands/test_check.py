@@ -107,3 +107,20 @@ def test_a_postgresql_database_is_found_without_a_setting(place, simulator):
         check(place.config(database=name, change_stream="feed"))
     assert "no change stream feed (it has: Feed)" in str(caught.value)
     assert "CREATE CHANGE STREAM feed FOR ALL" in str(caught.value)
+
+
+def test_a_table_that_cannot_be_published_is_named_once_the_stream_has_begun(place, simulator):
+    name = place.settings["database"] + "-all"
+    ddl = [
+        "CREATE TABLE Users (Id INT64) PRIMARY KEY (Id)",
+        "CREATE TABLE Single (Id INT64) PRIMARY KEY ()",
+        "CREATE CHANGE STREAM Feed FOR ALL",
+    ]
+    simulator.create_database(name, ddl=ddl)
+    config = place.config(database=name)
+    with pytest.raises(ConfigError, match="table Single: watched table has no primary key"):
+        check(config)
+    place.record(started(config.stream_path))
+    spanner, _, registry, _ = check(config)
+    assert "watches Single, Users, cannot publish Single: watched table has no primary" in spanner
+    assert "would register bank.Users-key, bank.Users-value" in registry

@@ -1,6 +1,7 @@
 """The catalogue, joined from simple answers."""
 
 import re
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -9,7 +10,7 @@ from google.cloud.spanner_v1.types import ResultSet
 from tidegate.producer.errors import QueryRefused
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
-from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.avro_types import is_carried
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 COLUMNS = (
@@ -194,10 +195,14 @@ def test_tables_name_the_options_that_leave_changes_out(catalogue, views):
     assert catalogue.describe("All").tables[0].excludes == ()
 
 
-def test_a_type_that_cannot_be_read_names_its_column(catalogue, views):
-    views["columns"][1].append(("", "ledger", "odd", "<>", "3", "NEVER"))
-    with pytest.raises(SchemaError, match="odd"):
-        catalogue.describe("All")
+@pytest.mark.parametrize("notation", ["<>", "ARRAY<VECTOR<FLOAT32, 3>>", "", None])
+def test_a_type_of_an_unknown_notation_is_one_column_of_one_table(catalogue, views, notation):
+    views["columns"][1].append(("", "ledger", "odd", notation, "3", "NEVER"))
+    found = catalogue.describe("All").tables
+    assert found == (replace(LEDGER, columns=found[0].columns), NAMED)
+    assert found[0].columns[:2] == LEDGER.columns
+    assert not is_carried(found[0].columns[2].type)
+    assert catalogue.every_table() == found
 
 
 def test_a_database_that_does_not_answer(catalogue, spanner):

@@ -21,6 +21,7 @@ from tidegate.producer.records import (
 from tidegate.producer.spanner.decode import ColumnTypesCache
 from tidegate.producer.spanner.decode_proto import ProtoResponseDecoder
 from tidegate.producer.spanner.forms import form_of
+from tidegate.schemas.avro_types import is_carried
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import ColumnType
 
@@ -117,6 +118,18 @@ def test_values_are_those_of_json(wire):
     assert json.loads(json.dumps(found)) == found
 
 
+def test_a_later_type_is_one_that_nothing_carries(wire):
+    """Its record may be of a table that is left out."""
+    types = [{"code": 99}, {"code": 8, "array_element_type": {"code": 99}},
+             {"code": 6, "type_annotation": 77}]  # fmt: skip
+    columns = [{"name": f"c{n}", "type_": kind} for n, kind in enumerate(types)]
+    record = decode_row(wire, data_row(column_metadata=columns, mods=[]))
+    assert [one.type.text for one in record.columns] == [
+        "TYPE_CODE 99", "ARRAY<TYPE_CODE 99>", "STRING TYPE_ANNOTATION 77",
+    ]  # fmt: skip
+    assert [is_carried(one.type) for one in record.columns] == [False, False, True]
+
+
 def test_the_records_about_stream_partitions(wire):
     rows = [
         row(heartbeat_record={"timestamp": AT}),
@@ -195,7 +208,6 @@ def test_another_form_is_refused(wire, form):
             "does not name",
         ),
         (data_row(mods=[{"keys": [{"value": {"a": 1}}]}]), "struct"),
-        (data_row(column_metadata=[{"name": "id", "type_": {"code": 99}}]), "not known"),
     ],
 )
 def test_what_cannot_be_read_is_named(wire, text, reason):

@@ -188,3 +188,19 @@ def test_a_chunk_that_ends_within_a_row_is_refused():
     decoder.decode(PartialResultSet.pb()(values=[value("a")]).SerializeToString())
     with pytest.raises(SchemaError, match="in the middle of a row"):
         decoder.end()
+
+
+def test_a_column_of_an_unknown_notation_has_the_type_of_the_answer():
+    odd = Column("Odd", ColumnType("VECTOR<3>"), 4)
+    decoder = ChunkDecoder(RunPlace(1, "Items", read_ns=T_NS, rows=5), [*COLUMNS, odd])
+    codes = [{"code": 6}, {"code": 6}, {"code": 8, "array_element_type": {"code": 6}},
+             {"code": 8, "array_element_type": {"code": 15}}]  # fmt: skip
+    fields = [{"name": "", "type_": code} for code in codes]
+    first = PartialResultSet(metadata={"row_type": {"fields": fields}})
+    sent = [PartialResultSet.serialize(first), *messages([*row(1), [1.5]], [])]
+    assert decoded(decoder, sent) == []
+    ((record,), _) = decoder.rest()
+    assert [one.type for one in record.columns] == [
+        *(one.type for one in COLUMNS), ColumnType("ARRAY", ColumnType("FLOAT32")),
+    ]  # fmt: skip
+    assert record.mods == (Mod({"Id": "1"}, {"Note": None, "Tags": row(1)[2], "Odd": [1.5]}, {}),)

@@ -10,7 +10,7 @@ from tests.unit.producer.test_description import GOOD
 from tests.unit.producer.test_record_filter import TABLE, record
 from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.translation.filtering import FilteredCatalogue, FilteringTranslator
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, SchemaError
 
 
 class Inner:
@@ -77,8 +77,26 @@ def test_a_new_stream_watches_what_its_filter_names(options, refused):
 
 
 def test_a_filter_that_leaves_no_table_is_refused():
-    chosen = RecordFilter(tables=("Orders",))
+    chosen = RecordFilter(tables=("Orders*",))
     with pytest.raises(ConfigError, match=r"leaves out every table.*It watches a, b"):
-        FilteredCatalogue(Catalogue("a", "b"), chosen).describe("s")
+        FilteredCatalogue(Catalogue("a", "b"), chosen, is_new=True).describe("s")
+    # The table may have been dropped, and its records are still to be read.
+    assert FilteredCatalogue(Catalogue("a", "b"), chosen).describe("s").tables == ()
     # A later table of a stream that watches all may be one of them.
     assert FilteredCatalogue(Catalogue("a", watches_all=True), chosen).describe("s").tables == ()
+
+
+def test_a_later_table_whose_key_is_left_out_concerns_only_itself():
+    chosen = RecordFilter(columns_left_out=("later.id",))
+    later = Catalogue("a", "later")
+    with pytest.raises(ConfigError, match="id of later is in the primary key"):
+        FilteredCatalogue(later, chosen, is_new=True).describe("s")
+    found = FilteredCatalogue(later, chosen)
+    assert [table.name for table in found.describe("s").tables] == ["a"]
+    with pytest.raises(SchemaError, match="id of later is in the primary key"):
+        found.table("later", stream="s")
+    for method in ("translate", "translate_now"):
+        with pytest.raises(SchemaError, match="id of later is in the primary key"):
+            getattr(FilteringTranslator(Inner(), chosen), method)(
+                record(table_name="later"), token="t"
+            )

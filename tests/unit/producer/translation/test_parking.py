@@ -1,6 +1,7 @@
 """A record is published but for its poison changes, which are kept; nothing is left out."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -288,13 +289,35 @@ def test_a_start_leaves_refused_tables_out_only_where_their_changes_are_parked()
     other = TableSchema("other", TABLE.columns)
     registrar = TableRegistrar(TopicNames("p"), Refusing("p.t-value"))
 
-    (found,) = registered(registrar, [TABLE, other], parks=True)
+    (found,) = registered(registrar, [TABLE, other], parks=True, has_begun=False)
     assert found.table.name == "other"
     with pytest.raises(SchemaError):
-        list(registered(registrar, [TABLE, other], parks=False))
+        list(registered(registrar, [TABLE, other], parks=False, has_begun=False))
     registrar = TableRegistrar(TopicNames("p"), Refusing("p.t-key"))
     with pytest.raises(SchemaError):
-        list(registered(registrar, [TABLE, other], parks=True))
+        list(registered(registrar, [TABLE, other], parks=True, has_begun=False))
+
+
+def test_a_stream_that_has_begun_goes_on_without_what_cannot_be_published():
+    odd = Column("odd", ColumnType("RANGE<DATE>"), 3)
+    umlaut = Column("größe", ColumnType("INT64"), 4)
+    tables = [
+        TableSchema("refused", TABLE.columns),
+        TableSchema("grown", (*TABLE.columns, odd, umlaut)),
+        TableSchema("odd_key", (replace(odd, key_position=1),)),
+        TableSchema("no_key", (odd,)),
+        TableSchema("t__backfill", TABLE.columns),
+        TableSchema("x" * 300, TABLE.columns),
+        TableSchema("other", TABLE.columns),
+    ]
+    for parks in (True, False):
+        registry = Refusing("p.refused-value")
+        found = list(
+            registered(TableRegistrar(TopicNames("p"), registry), tables, parks=parks,
+                       has_begun=True)
+        )  # fmt: skip
+        assert [one.table for one in found] == [TableSchema("grown", TABLE.columns), tables[-1]]
+        assert not any("backfill" in subject for subject in registry.subjects)
 
 
 def test_a_start_with_the_other_form_of_timestamps_is_an_error_where_changes_are_parked_too():
@@ -302,7 +325,7 @@ def test_a_start_with_the_other_form_of_timestamps_is_an_error_where_changes_are
     TableRegistrar(TopicNames("p"), registry).register(TABLE)
     other = TableRegistrar(TopicNames("p"), registry, TimestampForm.STRING)
     with pytest.raises(IncompatibleChange) as caught:
-        list(registered(other, [TABLE], parks=True))
+        list(registered(other, [TABLE], parks=True, has_begun=False))
     assert "timestamps" in caught.value.hint
 
 

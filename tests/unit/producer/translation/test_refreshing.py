@@ -288,6 +288,41 @@ def test_a_refresh_for_another_change_is_not_taken_for_this_one():
     assert bench.columns == {"id", "added", "other"}
 
 
+ODD = ColumnType("RANGE<DATE>")
+WITH_ODD = TableSchema("t", (*OLD.columns, Column("added", ODD, 2), Column("third", INT64, 3)))
+THIRD = RecordColumn("third", INT64, False, 3)
+
+
+@pytest.mark.parametrize("known", [OLD, None], ids=["column", "table"])
+def test_a_column_of_an_unknown_type_concerns_only_the_records_that_show_it(known):
+    bench = Bench(known, Catalogue(WITH_ODD))
+    without = RECORD._replace(
+        columns=(RECORD.columns[0], THIRD), mods=(Mod({"id": "1"}, {"third": "2"}, {}),)
+    )
+    assert bench.translate(without)
+    assert bench.columns == {"id", "third"}
+    shown = (RECORD.columns[0], RecordColumn("added", ODD, False, 2))
+    with pytest.raises(SchemaError, match=r"unsupported column type.*RANGE<DATE>") as caught:
+        bench.translate(RECORD._replace(columns=shown))
+    assert caught.value.fields == {"type": ODD.code, "table": "t", "column": "added"}
+    assert bench.translate(without)
+
+    # A record names the type by its code, whatever the catalogue's notation is.
+    assert bench.translate(RECORD)
+    assert bench.columns == {"id", "added", "third"}
+    assert bench.translate(without)
+
+
+def test_a_key_column_of_an_unknown_notation_has_the_type_that_records_show():
+    odd_key = TableSchema("t", (Column("id", ODD, 1, key_position=1), *NEW.columns[1:]))
+    bench = Bench(None, Catalogue(odd_key))
+    (first,) = bench.translate()
+    bench.catalogue.current = TableSchema("t", (*odd_key.columns, Column("third", INT64, 3)))
+    (second,) = bench.translate(RECORD._replace(columns=(*RECORD.columns, THIRD)))
+    assert first.key == second.key
+    assert bench.columns == {"id", "added", "third"}
+
+
 ADDED_AS_TEXT = (RECORD.columns[0], RecordColumn("added", STRING, False, 2))
 
 
