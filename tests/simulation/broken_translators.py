@@ -73,9 +73,9 @@ def _plan_of_the_table(self: Any, record: Any) -> Any:
 _register = TableRegistrar.register
 
 
-def _register_with_the_first_id(self: Any, table: Any) -> Any:
+def _register_with_the_first_id(self: Any, table: Any, **options: Any) -> Any:
     """Write under a new schema, and name the first one."""
-    encoding = _register(self, table)
+    encoding = _register(self, table, **options)
     first: Any = self.__dict__.setdefault("first_ids", {}).setdefault(table.name, encoding.value)
     return replace(encoding, value=RegisteredSchema(first.schema_id, encoding.value.schema))
 
