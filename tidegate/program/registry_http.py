@@ -8,8 +8,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
+from tidegate.program.retry_after import RETRY_LATER, RetryAfter, is_temporary
 from tidegate.schemas.errors import (
     ConfigError,
     SchemaError,
@@ -32,7 +33,10 @@ _NOT_FOUND = 404
 _OVERTAKEN_PAUSE_S = 0.1
 _REJECTED = (401, 403)
 _REDIRECTS = 300
-_SERVER_ERRORS = 500
+_FINAL_ERRORS = 500
+"""Statuses below it, and not those of `is_temporary`, are the registry's final answer."""
+_NO_ERROR_CODE = -1
+"""Of Confluent's client, for an answer that is not the registry's JSON."""
 _TIMEOUT_S = 10.0
 _NUMBERS = frozenset({"max.retries", "retries.max.wait.ms", "retries.wait.ms", "timeout"})
 _READ_ONLY = 42205
@@ -62,6 +66,12 @@ class HttpSchemaRegistry:
             )
         except (OSError, TypeError, ValueError) as error:
             raise _refused_options(error, options) from None
+        pace = RetryAfter()
+        # The client itself ignores Retry-After, and has no public way to its HTTP session.
+        hooks = self._client._rest_client.session.event_hooks  # noqa: SLF001 - see above
+        hooks["request"].append(pace.before_request)
+        hooks["response"].append(pace.after_response)
+        self._client._rest_client.session.event_hooks = hooks  # noqa: SLF001 - see above
         self.schema = lru_cache(maxsize=None)(self._fetch)
 
     def require_reachable(self) -> None:
@@ -75,7 +85,8 @@ class HttpSchemaRegistry:
         except Exception as error:
             is_page = isinstance(error, ValueError)  # an answer that is not JSON
             status = error.http_status_code if isinstance(error, SchemaRegistryError) else 0
-            if is_page or (_REDIRECTS <= status < _SERVER_ERRORS and status not in _REJECTED):
+            is_final = _REDIRECTS <= status < _FINAL_ERRORS and not is_temporary(status)
+            if is_page or (is_final and status not in _REJECTED):
                 raise self._not_a_registry() from error
             raise self._translate(error) from error
         if not isinstance(subjects, list):
@@ -153,7 +164,7 @@ class HttpSchemaRegistry:
         try:
             return call(subject)
         except Exception as error:
-            if isinstance(error, SchemaRegistryError) and error.http_status_code == _NOT_FOUND:
+            if _is_missing(error):
                 return None
             raise self._translate(error, subject=subject) from error
 
@@ -167,8 +178,10 @@ class HttpSchemaRegistry:
             return None
         try:
             return self._client.lookup_schema(subject, schema).schema_id
-        except SchemaRegistryError:
-            return None
+        except Exception as reason:
+            if isinstance(reason, SchemaRegistryError) and not _may_pass(reason):
+                return None
+            raise self._translate(reason, subject=subject) from reason
 
     def _was_overtaken(self, subject: str, schema: Schema, error: Exception) -> bool:
         """Whether a schema was rejected though it is compatible with the versions there are now.
@@ -180,15 +193,17 @@ class HttpSchemaRegistry:
             return False
         try:
             return self._client.test_compatibility(subject, schema)
-        except SchemaRegistryError as reason:
-            # No version, so none that the schema could be incompatible with.
-            return bool(reason.http_status_code == _NOT_FOUND)
+        except Exception as reason:
+            if isinstance(reason, SchemaRegistryError) and not _may_pass(reason):
+                # No version, so none that the schema could be incompatible with.
+                return _is_missing(reason)
+            raise self._translate(reason, subject=subject) from reason
 
     def _fetch(self, schema_id: int) -> dict[str, Any]:
         try:
             schema: dict[str, Any] = json.loads(self._client.get_schema(schema_id).schema_str or "")
         except Exception as error:
-            if isinstance(error, SchemaRegistryError) and error.http_status_code == _NOT_FOUND:
+            if _is_missing(error):
                 message = "the registry has no schema with this id"
                 raise SchemaNotFound(message, url=self._url, schema_id=schema_id) from error
             raise self._translate(error, schema_id=schema_id) from error
@@ -218,7 +233,7 @@ class HttpSchemaRegistry:
                 "Set user:password, or a bearer token in registry_options, of one who may do this"
             )
             return ConfigError(message, hint=hint, url=self._url, **fields)
-        if isinstance(error, SchemaRegistryError) and error.http_status_code < _SERVER_ERRORS:
+        if isinstance(error, SchemaRegistryError) and not _may_pass(error):
             if _is_conflict(error):
                 message = "the registry rejects a schema as incompatible with earlier versions"
             else:
@@ -227,6 +242,14 @@ class HttpSchemaRegistry:
         message = "the schema registry does not answer"
         hint = "Check registry_url, and that the registry is running"
         cause = f"{type(error).__name__}: {error}"
+        if isinstance(error, SchemaRegistryError):
+            message = f"the schema registry does not answer: HTTP status {error.http_status_code}"
+            if error.http_status_code in RETRY_LATER:
+                message = f"the schema registry answers later: HTTP status {error.http_status_code}"
+                hint = "Raise the registry's limit of requests if this does not pass"
+        elif isinstance(error, OAuthTokenError):
+            message = "the token endpoint of the schema registry does not answer"
+            hint = "Check bearer.auth.issuer.endpoint.url in registry_options"
         return UnreachableError(message, hint=hint, url=self._url, cause=cause, **fields)
 
 
@@ -252,6 +275,26 @@ def _is_forbidden(error: Exception) -> bool:
     return isinstance(error, SchemaRegistryError) and (
         error.http_status_code in _REJECTED or error.error_code == _READ_ONLY
     )
+
+
+def _is_missing(error: Exception) -> bool:
+    """Whether the registry says that it has no such thing; a proxy's page says nothing of it."""
+    return (
+        isinstance(error, SchemaRegistryError)
+        and error.http_status_code == _NOT_FOUND
+        and not _is_foreign(error)
+    )
+
+
+def _is_foreign(error: SchemaRegistryError) -> bool:
+    """Whether an answer has no error code of a registry: a proxy may have given it."""
+    return error.error_code in (None, _NO_ERROR_CODE)
+
+
+def _may_pass(error: SchemaRegistryError) -> bool:
+    """Whether the same request may succeed later."""
+    status = error.http_status_code
+    return is_temporary(status) or (status == _NOT_FOUND and _is_foreign(error))
 
 
 def _is_conflict(error: Exception) -> bool:

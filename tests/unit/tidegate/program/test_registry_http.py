@@ -3,11 +3,13 @@
 import json
 import socket
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.retry_after import RetryAfter
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.registry import RegisteredSchema
 
@@ -27,6 +29,7 @@ class Registry(ThreadingHTTPServer):
         self.is_raced = False
         self.level_conflicts, self.level_of_the_other = 0, None
         self.page = None
+        self.busy_path, self.retry_after = None, None
 
     @property
     def url(self):
@@ -52,7 +55,10 @@ class Answer(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(data)
             return
-        if server.refuse is not None:
+        is_lookup = self.command == "POST" and parts[0] == "subjects" and parts[-1] != "versions"
+        if server.busy_path == ("lookup" if is_lookup else parts[0]):
+            status, reply = 429, {"error_code": 42901, "message": "slower"}
+        elif server.refuse is not None:
             status, message, *code = server.refuse
             reply = {"error_code": (code or [status])[0], "message": message}
         elif self.command == "POST" and parts[0] == "subjects" and server.is_raced:
@@ -104,10 +110,12 @@ class Answer(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         self.send_header("Content-Length", str(len(data)))
+        if status != 200 and server.retry_after is not None:
+            self.send_header("Retry-After", server.retry_after)
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_POST = do_PUT = _answer  # noqa: N815 - the names are http.server's
+    do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the names are http.server's
 
 
 @pytest.fixture
@@ -285,12 +293,73 @@ def test_refused_credentials_are_a_fault_of_the_settings(registry, server, statu
         registry.require_reachable()
 
 
-@pytest.mark.parametrize("status", [500, 503])
-def test_a_server_in_trouble_is_unreachable(registry, server, status):
-    server.refuse = (status, "down")
-    with pytest.raises(UnreachableError) as caught:
-        registry.register("a-value", STRING)
-    assert caught.value.retriable
+CALLS = {
+    "register": lambda registry: registry.register("a-value", STRING),
+    "versions": lambda registry: registry.versions("a-value"),
+    "schema": lambda registry: registry.schema(1),
+    "compatibility": lambda registry: registry.compatibility("a-value"),
+    "set_compatibility": lambda registry: registry.set_compatibility("a-value", "BACKWARD"),
+    "subject_names": lambda registry: registry.subject_names(),
+    "delete": lambda registry: registry.delete("a-value"),
+    "require_reachable": lambda registry: registry.require_reachable(),
+}
+
+
+def test_an_answer_that_may_pass_is_unreachable_for_every_call(registry, server):
+    for status in (408, 425, 429, 500, 501, 502, 503, 504, 507):
+        server.refuse = (status, "not now")
+        for name, call in CALLS.items():
+            with pytest.raises(UnreachableError, match=f"HTTP status {status}") as caught:
+                call(registry)
+            assert caught.value.retriable, (status, name)
+
+
+def test_a_proxys_page_does_not_say_that_something_is_missing(registry, server):
+    for page in (b"<html>no such host</html>", b'{"message": "no Route matched"}', b""):
+        server.page = (404, page)
+        for name, call in CALLS.items():
+            if name != "require_reachable":  # at the start it is a fault of the settings
+                with pytest.raises(UnreachableError, match="HTTP status 404"):
+                    call(registry)
+
+
+@pytest.mark.parametrize("asked", ["lookup", "compatibility"])
+def test_a_conflict_is_not_final_while_the_registry_does_not_say_why(registry, server, asked):
+    server.conflicts, server.busy_path = 2, asked
+    with pytest.raises(UnreachableError, match="HTTP status 429"):
+        registry.register("a-value", LONG)
+
+
+def test_a_request_waits_as_long_as_the_registry_asks(server, monkeypatch):
+    waits = []
+    pace = partial(RetryAfter, sleep=waits.append)
+    monkeypatch.setattr("tidegate.program.registry_http.RetryAfter", pace)
+    paced = HttpSchemaRegistry(server.url, options={"max.retries": 1, "retries.wait.ms": 0})
+    server.refuse, server.retry_after = (429, "slower"), "30"
+    with pytest.raises(UnreachableError):
+        paced.subject_names()
+    server.refuse = None
+    assert paced.subject_names() == []
+    assert len([wait for wait in waits if 29 < wait <= 30]) == 2, waits
+
+
+def test_a_token_endpoint_that_does_not_answer_is_named(server):
+    endpoint = {
+        "bearer.auth.credentials.source": "OAUTHBEARER",
+        "bearer.auth.issuer.endpoint.url": f"{server.url}/token",
+        "bearer.auth.client.id": "me",
+        "bearer.auth.client.secret": "hush",
+        "bearer.auth.scope": "schemas",
+        "bearer.auth.logical.cluster": "lsrc-1",
+        "bearer.auth.identity.pool.id": "pool-1",
+        "max.retries": 0,
+    }
+    registry = HttpSchemaRegistry(server.url, options=endpoint)
+    for status in (429, 500, 503):
+        server.refuse = (status, "not now")
+        with pytest.raises(UnreachableError, match="token endpoint") as caught:
+            registry.subject_names()
+        assert "hush" not in str(caught.value)
 
 
 def test_nobody_listens(server):
