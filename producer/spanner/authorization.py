@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Authorization"]
 
+_RENEW_EVERY_S = 10.0
+"""Many calls may be rejected for one token."""
 _SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
 
 
@@ -30,6 +33,7 @@ class Authorization:
         self._file = credentials_file
         self._found: tuple[Any, Any] | None = None
         self._lock = threading.Lock()
+        self._renewed_s = -_RENEW_EVERY_S
         self._turn = asyncio.Lock()
         """Of the calls that start together one refreshes the token."""
 
@@ -52,6 +56,14 @@ class Authorization:
             if self._found is not None and self._found[0].valid:
                 return self._signed()
             return await asyncio.to_thread(self._signed)
+
+    def renew(self) -> None:
+        """Ask for another token before the next call, if the present one is some seconds old."""
+        with self._lock:
+            now_s = time.monotonic()
+            if self._found is not None and now_s - self._renewed_s >= _RENEW_EVERY_S:
+                self._renewed_s = now_s
+                self._found[0].token = None
 
     def _signed(self) -> Sequence[tuple[str, str]]:
         import google.auth.exceptions  # noqa: PLC0415 - as in `channel_credentials`

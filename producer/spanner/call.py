@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import grpc
 from h2.errors import ErrorCodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 __all__ = ["AHEAD_BYTES", "Call", "CallError", "ReadAhead", "cancelled", "framed", "of_error_code"]
 
@@ -30,6 +30,7 @@ _BUSY_AHEAD_BYTES = 64 << 10
 _WINDOW_BYTES_MAX = (1 << 31) - 1
 """HTTP/2's limit."""
 
+_SHOWN_MAX = 200
 _PREFIX = struct.Struct(">BI")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OF_HTTP = {
@@ -50,9 +51,19 @@ _OF_ERROR_CODE: dict[int, grpc.StatusCode] = {
 class CallError(grpc.RpcError):
     """A call that failed, as gRPC's own errors are read."""
 
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        details: str,
+        *,
+        trailers: Mapping[str, str] | None = None,
+        is_web_page: bool = False,
+    ) -> None:
+        """Take the status; `is_web_page`: the answer had none of gRPC, and `code` is its HTTP's."""
         super().__init__(f"{code.name}: {details}")
         self._code, self._details = code, details
+        self._trailers = tuple((trailers or {}).items())
+        self.is_web_page = is_web_page
 
     def code(self) -> grpc.StatusCode:
         """Return the status."""
@@ -61,6 +72,10 @@ class CallError(grpc.RpcError):
     def details(self) -> str:
         """Return the status's text."""
         return self._details
+
+    def trailing_metadata(self) -> tuple[Any, ...]:
+        """Return the pairs that came with the status; values of names that end with `-bin` in base64."""
+        return self._trailers
 
 
 def framed(message: bytes) -> bytes:
@@ -81,6 +96,31 @@ def of_error_code(code: int, what: str) -> CallError:
 
 def _cut_short() -> CallError:
     return CallError(grpc.StatusCode.INTERNAL, "the response ended within a message")
+
+
+@dataclass(frozen=True, slots=True)
+class _WebPage:
+    """An answer that is not one of gRPC."""
+
+    status: str
+    kind: str
+    server: str
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> _WebPage:
+        """Take its headers."""
+        server = headers.get("server", "") or headers.get("via", "")
+        return cls(headers.get(":status", ""), headers.get("content-type", ""), server)
+
+    def error(self, body: bytes) -> CallError:
+        """Return the error that says what answered; `body` is how its content begins."""
+        code = _OF_HTTP.get(self.status, grpc.StatusCode.UNKNOWN)
+        by = f" by {self.server[:_SHOWN_MAX]!r}" if self.server else ""
+        kind = f" of the type {self.kind[:_SHOWN_MAX]!r}" if self.kind else ""
+        shown = " ".join(body[:_SHOWN_MAX].decode(errors="replace").split())
+        text = f": {shown!r}" if shown else ""
+        details = f"an answer without a gRPC status{by}: HTTP status {self.status}{kind}{text}"
+        return CallError(code, details, is_web_page=True)
 
 
 @dataclass(slots=True)
@@ -119,6 +159,7 @@ class Call:
         self._received = bytearray()
         self._next = 0
         """The bytes of the message whose size was returned, with its prefix."""
+        self._page: _WebPage | None = None
         self._is_begun = False
         self._is_over = False
         self._error: CallError | None = None
@@ -171,11 +212,8 @@ class Call:
     def begin(self, headers: dict[str, str]) -> None:
         """Take the response's first headers."""
         status, kind = headers.get(":status", ""), headers.get("content-type", "")
-        if status != "200":
-            code = _OF_HTTP.get(status, grpc.StatusCode.UNKNOWN)
-            self.fail(CallError(code, f"the server answered with HTTP status {status}"))
-        elif not kind.startswith("application/grpc"):
-            self.fail(CallError(grpc.StatusCode.UNKNOWN, f"an answer of the type {kind!r}"))
+        if status != "200" or not kind.startswith("application/grpc"):
+            self._page = _WebPage.of(headers)
         self._is_begun = True
 
     @property
@@ -185,6 +223,9 @@ class Call:
 
     def add(self, content: bytes, size: int) -> None:
         """Take received bytes, which were `size` with their padding."""
+        if self._page is not None:
+            self.fail(self._page.error(content))
+            return
         self._window -= size
         self._received += content
         if size > len(content):  # padding is nothing that a reader could ask for
@@ -193,13 +234,17 @@ class Call:
 
     def end(self, trailers: dict[str, str]) -> None:
         """Take the status."""
+        if self._page is not None and "grpc-status" not in trailers:
+            self.stop(self._page.error(b""))
+            return
         try:
             code = _CODES.get(int(trailers["grpc-status"]), grpc.StatusCode.UNKNOWN)
         except (KeyError, ValueError):
             self.stop(CallError(grpc.StatusCode.UNKNOWN, "the response ended without a status"))
             return
         details = unquote(trailers.get("grpc-message", ""))
-        self.stop(None if code is grpc.StatusCode.OK else CallError(code, details))
+        failed = CallError(code, details, trailers=trailers)
+        self.stop(None if code is grpc.StatusCode.OK else failed)
 
     def stop(self, error: CallError | None) -> None:
         """Take the end of the stream: nothing comes any more."""

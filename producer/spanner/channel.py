@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import re
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -26,11 +26,13 @@ from tidegate.producer.spanner.authorization import Authorization
 from tidegate.producer.spanner.call import ReadAhead
 from tidegate.producer.spanner.connection import Connection
 from tidegate.producer.spanner.endpoint import Endpoint
+from tidegate.producer.spanner.rejections import Rejections
+from tidegate.producer.spanner.status_details import is_lost_session, is_rejection, is_web_page
 from tidegate.producer.spanner.stream_channels import StreamChannels
 from tidegate.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidegate.producer.spanner.stream_channels import ResponseStream
 
@@ -64,17 +66,28 @@ _HINTS = {
     grpc.StatusCode.NOT_FOUND: "Check the settings project, instance, database and change_stream",
     grpc.StatusCode.INVALID_ARGUMENT: "Check the setting change_stream and what the message names",
 }
-_SESSION_NOT_FOUND = re.compile("session (was )?not found", re.IGNORECASE)
+_PAGE_HINT = (
+    "What answered is not Spanner: check the settings endpoint and SPANNER_EMULATOR_HOST, and the "
+    "load balancers and proxies on the way"
+)
+_REJECTED_PAUSES_S = (0.2, 1.0, 3.0)
+"""Before a unary call is repeated that was rejected; a worker repeats its queries for longer."""
 
 
-def rpc_error(error: grpc.RpcError, *, what: str, **fields: object) -> QueryError:
-    """Return the error for a failed call; `what` is the attempted action."""
+def rpc_error(
+    error: grpc.RpcError, *, what: str, may_pass: bool = False, **fields: object
+) -> QueryError:
+    """Return the error for a failed call; `what` is the attempted action.
+
+    It is retriable if its status is, if its session is lost, or if `may_pass`.
+    """
     code: grpc.StatusCode = error.code()
     details = str(error.details() or "")
-    lost_session = code is grpc.StatusCode.NOT_FOUND and _SESSION_NOT_FOUND.search(details)
-    kind = QueryInterrupted if code in _RETRIABLE or lost_session else QueryRefused
+    may_pass = may_pass or code in _RETRIABLE or is_lost_session(error)
+    kind = QueryInterrupted if may_pass else QueryRefused
     where: dict[str, Any] = {"code": code.name, "details": details, **fields}
-    return kind(f"could not {what}", hint=_HINTS.get(code, ""), **where)
+    hint = _PAGE_HINT if is_web_page(error) else _HINTS.get(code, "")
+    return kind(f"could not {what}", hint=hint, **where)
 
 
 class SpannerChannels:
@@ -100,6 +113,7 @@ class SpannerChannels:
         # The audience of the credentials is the service, whatever address it is reached at.
         audience = f"https://{ENDPOINT_DEFAULT.partition(':')[0]}/"
         self._authorization = Authorization(audience, credentials_file=credentials_file)
+        self._rejections = Rejections()
         self._unary_channel: grpc.Channel | None = None
         self._ahead = ReadAhead()
         self._streams = StreamChannels(lambda: Connection(self._endpoint(), self._ahead))
@@ -115,8 +129,9 @@ class SpannerChannels:
         session = self.session(timeout_s=timeout_s)
         request.session = session
         try:
-            return self._unary("ExecuteSql", ExecuteSqlRequest, ResultSet)(
-                request, timeout=timeout_s, metadata=self._metadata(session)
+            call = self._unary("ExecuteSql", ExecuteSqlRequest, ResultSet)
+            return self._repeat_rejected(
+                lambda: call(request, timeout=timeout_s, metadata=self._metadata(session))
             )
         except grpc.RpcError as error:
             raise self.failed(error, session, what="query Spanner") from error
@@ -135,10 +150,13 @@ class SpannerChannels:
         with self._session_lock:
             if not self._session:
                 try:
-                    self._session = self._unary("CreateSession", CreateSessionRequest, Session)(
-                        self._session_request(),
-                        timeout=timeout_s,
-                        metadata=self._metadata_of_the_database(),
+                    call = self._unary("CreateSession", CreateSessionRequest, Session)
+                    self._session = self._repeat_rejected(
+                        lambda: call(
+                            self._session_request(),
+                            timeout=timeout_s,
+                            metadata=self._metadata_of_the_database(),
+                        )
                     ).name
                 except grpc.RpcError as error:
                     raise self._no_session(error) from error
@@ -152,13 +170,23 @@ class SpannerChannels:
     def failed(
         self, error: grpc.RpcError, session: str, *, what: str, **fields: object
     ) -> QueryError:
-        """Return the error for a failed call; a session that is gone is re-created next time."""
-        translated = rpc_error(error, what=what, database=self.database, **fields)
-        if translated.retriable and translated.code == "NOT_FOUND":
+        """Return the error for a failed call; a session that is gone is re-created next time.
+
+        A call that the service rejects, though it accepted others before, is retriable for some
+        minutes, with a fresh token.
+        """
+        may_pass = self._may_pass(error)
+        fields["database"] = self.database
+        translated = rpc_error(error, what=what, may_pass=may_pass, **fields)
+        if is_lost_session(error):
             with self._session_lock:
                 if self._session == session:
                     self._session = ""
         return translated
+
+    def accept(self) -> None:
+        """Record that the service answered a new call."""
+        self._rejections.accept()
 
     def close(self) -> None:
         """Close all channels; calls that still run end."""
@@ -173,7 +201,33 @@ class SpannerChannels:
         return CreateSessionRequest.pb()(database=self.database, session=template)
 
     def _no_session(self, error: grpc.RpcError) -> QueryError:
-        return rpc_error(error, what="open a session in Spanner", database=self.database)
+        may_pass = self._may_pass(error)
+        what = "open a session in Spanner"
+        return rpc_error(error, what=what, may_pass=may_pass, database=self.database)
+
+    def _repeat_rejected(self, call: Callable[[], Any]) -> Any:
+        """Return a unary call's answer; one that is rejected is repeated with a fresh token."""
+        for pause_s in _REJECTED_PAUSES_S:
+            try:
+                answer = call()
+            except grpc.RpcError as error:
+                if not is_rejection(error):
+                    raise
+                self._authorization.renew()
+                time.sleep(pause_s)
+            else:
+                self.accept()
+                return answer
+        answer = call()
+        self.accept()
+        return answer
+
+    def _may_pass(self, error: grpc.RpcError) -> bool:
+        """Whether a rejected call may be accepted later; asks for a fresh token."""
+        if not is_rejection(error):
+            return False
+        self._authorization.renew()
+        return not self._rejections.reject()
 
     def _metadata_of_the_database(self) -> tuple[tuple[str, str], ...]:
         return self._metadata_for(f"database={self.database}")

@@ -116,6 +116,7 @@ class SpannerQuery:
         self._responses: ResponseStream | None = None
         self._session = ""
         self._is_cancelled = False
+        self._is_accepted = False
 
     async def next_size(self) -> int | None:
         """Return what the next response message takes, None at the end; raises QueryError.
@@ -129,6 +130,9 @@ class SpannerQuery:
                     return None
                 self._responses = self._channels.stream(self.method, self._request, self._session)
         size = await self._attempt(self._responses.next_size())
+        if not self._is_accepted:
+            self._is_accepted = True
+            self._channels.accept()
         if size is None:
             self._responses.close()
             self._decoder.end()

@@ -56,6 +56,18 @@ def test_a_token_is_refreshed_once_and_not_on_the_loops_thread(authorization, mo
     assert credentials.refreshed_on[0] is not threading.current_thread()
 
 
+def test_a_rejected_token_is_renewed_once_in_a_while(authorization, monkeypatch):
+    now_s, credentials = [100.0], Credentials()
+    monkeypatch.setattr("tidegate.producer.spanner.authorization.time.monotonic", lambda: now_s[0])
+    authorization.renew()  # nothing was used yet
+    use(monkeypatch, credentials)
+    asyncio.run(authorization.headers())
+    for now_s[0], token in ((101.0, None), (102.0, "new"), (112.0, None)):
+        credentials.token = "new"
+        authorization.renew()
+        assert credentials.token == token
+
+
 def test_a_token_that_cannot_be_refreshed_may_be_later(authorization, monkeypatch):
     use(monkeypatch, Credentials(google.auth.exceptions.RefreshError("offline")))
     with pytest.raises(CallError, match="offline") as caught:

@@ -244,22 +244,46 @@ def test_a_compressed_message_is_refused():
     assert fails(server).code() is grpc.StatusCode.INTERNAL
 
 
+@pytest.mark.parametrize("body", [b"", b"<h1>Not\n here</h1>" + b"x" * 5_000])
 @pytest.mark.parametrize(
     ("headers", "code"),
     [
         ({":status": "503"}, "UNAVAILABLE"),
-        ({":status": "403"}, "PERMISSION_DENIED"),
+        ({":status": "403", "server": "envoy"}, "PERMISSION_DENIED"),
+        ({":status": "401", "via": "1.1 google"}, "UNAUTHENTICATED"),
+        ({":status": "404"}, "UNIMPLEMENTED"),
         ({":status": "418"}, "UNKNOWN"),
         ({":status": "200", "content-type": "text/html"}, "UNKNOWN"),
         ({}, "UNKNOWN"),
     ],
 )
-def test_an_answer_that_is_not_grpcs(headers, code):
+def test_an_answer_that_is_not_grpcs_says_what_answered(headers, code, body):
     server = Server([])
     server.call = Call(widen=server.widen, cancel=server.cancel, ahead=ReadAhead())
     server.call.begin(headers)
-    assert fails(server).code() is grpc.StatusCode[code]
-    assert server.cancelled == 1
+    if body:
+        server.call.add(body[:AHEAD_BYTES], AHEAD_BYTES)
+    else:
+        server.call.end({})
+    error = fails(server)
+    assert error.code() is grpc.StatusCode[code]
+    assert error.is_web_page
+    for name in (":status", "server", "via", "content-type"):
+        assert headers.get(name, "") in error.details()
+    assert ("<h1>Not here</h1>" in error.details()) == bool(body)
+    assert len(error.details()) < 800
+    assert server.cancelled == bool(body)
+
+
+def test_a_status_of_grpc_counts_whatever_came_before_it():
+    server = Server([])
+    server.call = Call(widen=server.widen, cancel=server.cancel, ahead=ReadAhead())
+    server.call.begin({":status": "403", "content-type": "application/grpc"})
+    server.call.end({"grpc-status": "7", "grpc-message": "no", "grpc-status-details-bin": "CAc"})
+    error = fails(server)
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert not error.is_web_page
+    assert dict(error.trailing_metadata())["grpc-status-details-bin"] == "CAc"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import grpc
 import pytest
-from google.cloud.spanner_v1.types import ExecuteSqlRequest
+from google.cloud.spanner_v1.types import ExecuteSqlRequest, ResultSet
 
 from tidegate.producer.errors import QueryInterrupted, QueryRefused
 from tidegate.producer.spanner.authorization import Authorization
@@ -64,6 +64,48 @@ def test_a_lost_session_is_created_again_for_unary_calls_too(spanner, channels):
         with pytest.raises(QueryInterrupted):
             channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
     assert spanner.sessions == 2
+
+
+def test_a_rejected_unary_call_is_repeated_with_a_fresh_token(spanner, channels, monkeypatch):
+    pauses, renewed = [], []
+    monkeypatch.setattr("tidegate.producer.spanner.channel.time.sleep", pauses.append)
+    monkeypatch.setattr(channels._authorization, "renew", lambda: renewed.append(True))
+    refusals = [2]
+
+    def refuse(_request, context):
+        refusals[0] -= 1
+        if refusals[0] >= 0:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "revoked")
+        return ResultSet.pb()()
+
+    spanner.on_session = refuse
+    channels.session()
+    assert len(pauses) == len(renewed) == 2
+    refusals[0], spanner.on_sql = 3, refuse
+    channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
+    assert len(pauses) == len(renewed) == 5
+
+
+def test_what_was_rejected_from_the_start_is_refused(spanner, channels, monkeypatch):
+    monkeypatch.setattr("tidegate.producer.spanner.channel.time.sleep", lambda _seconds: None)
+    spanner.on_session = lambda _request, context: context.abort(
+        grpc.StatusCode.UNAUTHENTICATED, "no"
+    )
+    with pytest.raises(QueryRefused) as caught:
+        channels.session()
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in caught.value.hint
+
+
+def test_an_answer_of_a_load_balancer_says_that_it_is_not_spanner(monkeypatch):
+    monkeypatch.setattr("tidegate.producer.spanner.channel.time.sleep", lambda _seconds: None)
+    page = "Received http2 header with status: 404"
+    channels = SpannerChannels(database="d", emulator_host="127.0.0.1:1")
+    for is_accepted, kind in ((False, QueryRefused), (True, QueryInterrupted)):
+        error = channels.failed(Failed(grpc.StatusCode.UNIMPLEMENTED, page), "s", what="read")
+        assert type(error) is kind, is_accepted
+        assert "not Spanner" in error.hint
+        assert page in str(error)
+        channels.accept()
 
 
 def test_an_old_sessions_end_does_not_drop_the_new_one(spanner, channels):

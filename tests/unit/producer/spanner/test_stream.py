@@ -10,6 +10,9 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.any_pb2 import Any
+from google.rpc.error_details_pb2 import ResourceInfo
+from google.rpc.status_pb2 import Status
 
 import tidegate
 from tests.reading import decoded, received
@@ -38,8 +41,9 @@ def read(tasks):
     return lambda query: list(decoded(query, tasks))
 
 
-def answer_with(code, details):
+def answer_with(code, details, trailers=()):
     def answer(_request, context):
+        context.set_trailing_metadata(trailers)
         context.abort(code, details)
         yield
 
@@ -118,7 +122,7 @@ def test_what_may_pass_is_retriable(stream, spanner, code, read):
 
 @pytest.mark.parametrize(
     "code",
-    ["PERMISSION_DENIED", "NOT_FOUND", "UNAUTHENTICATED", "INVALID_ARGUMENT"],
+    ["PERMISSION_DENIED", "NOT_FOUND", "INVALID_ARGUMENT"],
 )
 def test_what_needs_somebody_says_what_to_do(stream, spanner, code, read):
     spanner.on_stream = answer_with(grpc.StatusCode[code], "no")
@@ -196,12 +200,36 @@ def test_other_ranges_are_settings(stream, spanner, details, read):
 
 
 def test_a_lost_session_is_created_again(stream, spanner, read):
-    spanner.on_stream = answer_with(grpc.StatusCode.NOT_FOUND, "Session not found: s1")
-    with pytest.raises(QueryInterrupted):
-        read(stream.query(**ARGUMENTS))
-    spanner.on_stream = lambda *_: iter(())
+    texts = ["Session not found: s1", "Session was concurrently deleted", "gone: a resource"]
+    info = Any()
+    info.Pack(ResourceInfo(resource_type="type.googleapis.com/google.spanner.v1.Session"))
+    status = Status(code=5, details=[info]).SerializeToString()
+    for number, text in enumerate(texts, 1):
+        trailers = (("grpc-status-details-bin", status),) if text == texts[-1] else ()
+        spanner.on_stream = answer_with(grpc.StatusCode.NOT_FOUND, text, trailers)
+        with pytest.raises(QueryInterrupted):
+            read(stream.query(**ARGUMENTS))
+        spanner.on_stream = lambda *_: iter(())
+        assert read(stream.query(**ARGUMENTS)) == []
+        assert spanner.sessions == 1 + number
+
+
+def test_a_rejection_after_accepted_calls_passes_for_some_minutes(
+    stream, spanner, channels, read, monkeypatch
+):
+    now_s, renewed = [0.0], []
+    monkeypatch.setattr(channels._rejections, "_clock_s", lambda: now_s[0])
+    monkeypatch.setattr(channels._authorization, "renew", lambda: renewed.append(now_s[0]))
     assert read(stream.query(**ARGUMENTS)) == []
-    assert spanner.sessions == 2
+    spanner.on_stream = answer_with(grpc.StatusCode.UNAUTHENTICATED, "token revoked")
+    for now_s[0] in range(0, 300, 30):
+        with pytest.raises(QueryInterrupted, match="token revoked"):
+            read(stream.query(**ARGUMENTS))
+    now_s[0] = 300
+    with pytest.raises(QueryRefused, match="token revoked") as caught:
+        read(stream.query(**ARGUMENTS))
+    assert "credentials" in caught.value.hint
+    assert renewed == [*range(0, 300, 30), 300]
 
 
 def test_a_session_that_is_refused_raises_an_error(stream, spanner, read):
