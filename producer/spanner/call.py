@@ -74,7 +74,7 @@ class CallError(grpc.RpcError):
         return self._details
 
     def trailing_metadata(self) -> tuple[Any, ...]:
-        """Return the pairs that came with the status; values of names that end with `-bin` in base64."""
+        """Return what came with the status; values of names that end with `-bin` are base64."""
         return self._trailers
 
 
