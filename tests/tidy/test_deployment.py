@@ -1,30 +1,28 @@
-"""Images, Compose file and chart: all that can be checked without a container engine."""
+"""Images and Compose file: all that can be checked without a container engine."""
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import shutil
 import subprocess
 import tomllib
+from hashlib import sha256
 from pathlib import Path
 
 import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 
-from tests.tidy.chart import RENDERED, first_line, rendered
+from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.producer.config import ProducerConfig
 from tidegate.spark_consumer.config import ConsumerConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = {"producer": "producer", "consumer": "spark_consumer"}
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
-MANIFESTS = [one for one in yaml.safe_load_all(RENDERED.read_text()) if one]
-OF_OTHERS = ("ServiceMonitor",)
-"""Kinds that Kubernetes itself does not define."""
+JARS = ROOT / "docker" / "spark_consumer" / "jars"
 CONFIGS = {"PRODUCER": ProducerConfig, "CONSUMER": ConsumerConfig}
 
 
@@ -78,6 +76,72 @@ def test_an_image_runs_as_a_user_and_says_whether_it_is_well(image):
     assert f"\nEXPOSE {port}\n" in last
 
 
+@pytest.mark.parametrize("image", IMAGES)
+def test_a_base_image_is_named_by_digest(image):
+    bases = re.findall(r"^FROM (\S+)", dockerfile(image).read_text(), re.MULTILINE)
+    stages = re.findall(r"^FROM \S+ AS (\S+)", dockerfile(image).read_text(), re.MULTILINE)
+    foreign = [one for one in bases if one not in stages]
+    assert foreign
+    assert [one for one in foreign if not re.fullmatch(r"[a-z]+:[\w.-]+@sha256:\w{64}", one)] == []
+    # What one stage compiles runs in the next: both have the same C library.
+    assert len({one.partition("@")[0].rpartition("-")[2] for one in foreign}) == 1
+
+
+def test_an_image_has_the_clients_of_every_source():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    wanted = {re.match(r"[\w-]+", one)[0] for one in (*extras["gcs"], *extras["s3"])}
+    assert wanted <= pins("producer.txt").keys()
+
+
+def sums(name):
+    lines = (JARS / f"{name}.sha256").read_text().splitlines()
+    return {jar: digest for digest, jar in (line.split("  ") for line in lines)}
+
+
+def test_the_images_jars_have_checksums():
+    ivy = (ROOT / "local_stack" / "parts" / "ivy.xml").read_text()
+    named = re.findall(r'name="(\S+)" rev="(\S+)" conf="spark->', ivy)
+    assert sums("spark").keys() == {f"{name}-{revision}.jar" for name, revision in named}
+    (aws,) = re.findall(r'name="(hadoop-aws)" rev="(\S+)"', (JARS / "s3.xml").read_text())
+    assert "-".join(aws) + ".jar" in sums("s3")
+    if (parts := fetched_jvm_parts()) is not None:
+        found = {jar.name: sha256(jar.read_bytes()).hexdigest() for jar in parts.spark_jars}
+        assert found == sums("spark")
+
+
+def test_the_image_takes_jars_by_checksum(tmp_path):
+    """Ivy is a stand-in here, which has fetched what is in `repository`."""
+    for name in ("jars", "repository", "bin", "sets"):
+        (tmp_path / name).mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text(f"#!/bin/sh\ncp {tmp_path}/repository/* .\n")
+    java.chmod(0o755)
+    (tmp_path / "jars" / "ivy-1.jar").touch()
+    script = tmp_path / "sets" / "fetch.sh"
+    script.write_bytes((JARS / "fetch.sh").read_bytes())
+    (tmp_path / "sets" / "one.sha256").write_text(f"{sha256(b'good').hexdigest()}  a.jar\n")
+
+    def fetch(**found):
+        shutil.rmtree(tmp_path / "repository")
+        (tmp_path / "repository").mkdir()
+        for name, content in found.items():
+            (tmp_path / "repository" / f"{name}.jar").write_text(content)
+        path = f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}"
+        command = ["sh", str(script), str(tmp_path / "jars"), "one"]
+        done = subprocess.run(
+            command, capture_output=True, check=False, env={**os.environ, "PATH": path}, timeout=60
+        )
+        return done.returncode
+
+    assert fetch(a="bad") != 0
+    assert fetch(b="good") != 0
+    assert sorted(one.name for one in (tmp_path / "jars").iterdir()) == ["ivy-1.jar"]
+    assert fetch(a="good", b="more") == 0
+    assert sorted(one.name for one in (tmp_path / "jars").iterdir()) == ["a.jar", "ivy-1.jar"]
+
+
 def test_what_the_images_copy_is_not_ignored():
     kept = set(re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
     lines = "".join(dockerfile(image).read_text() for image in IMAGES)
@@ -105,72 +169,3 @@ def test_what_others_reach_is_on_the_loopback_address():
     ports = [port for one in COMPOSE["services"].values() for port in one.get("ports", ())]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
-
-
-def test_the_rendered_chart_is_of_today():
-    assert RENDERED.read_text().startswith(first_line()), "type ./dev chart"
-    helm = shutil.which("helm")
-    if helm is not None:
-        assert rendered(helm) == RENDERED.read_text()
-
-
-def test_the_chart_makes_every_part():
-    kinds = sorted(f"{one['kind']} {one['metadata']['name']}" for one in MANIFESTS)
-    assert len(set(kinds)) == len(kinds)
-    assert {kind.split()[0] for kind in kinds} == {
-        "ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount",
-        "ServiceMonitor", "StatefulSet",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: one["kind"])
-def test_kubernetes_takes_what_the_chart_makes(manifest):
-    if manifest["kind"] not in OF_OTHERS:
-        kubernetes_validate.validate(manifest, "1.30", strict=True)
-
-
-@pytest.mark.parametrize(
-    ("part", "config"), [("producer", ProducerConfig), ("consumer", ConsumerConfig)]
-)
-def test_programs_take_the_settings_that_the_chart_makes(part, config, tmp_path):
-    (found,) = [
-        one["data"][f"{part}.toml"]
-        for one in MANIFESTS
-        if one["kind"] == "ConfigMap" and one["metadata"]["name"].endswith(part)
-    ]
-    file = tmp_path / f"{part}.toml"
-    file.write_text(found)
-    settings = config.load(file)
-    assert settings.prefix == "orders"
-    assert settings.kafka_client_options()["sasl.mechanism"] == "SCRAM-SHA-512"
-
-
-def test_selectors_select_the_pods():
-    (workers,) = [one for one in MANIFESTS if one["kind"] == "StatefulSet"]
-    labels = workers["spec"]["template"]["metadata"]["labels"]
-    for one in MANIFESTS:
-        if one["metadata"]["name"] != workers["metadata"]["name"] or "spec" not in one:
-            continue
-        selector = one["spec"]["selector"]
-        assert (selector.get("matchLabels", selector)).items() <= labels.items()
-    assert workers["spec"]["serviceName"] in {
-        one["metadata"]["name"] for one in MANIFESTS if one["kind"] == "Service"
-    }
-
-
-def test_the_chart_refuses_values_without_a_stream():
-    chart = ROOT / "deploy" / "helm" / "tidegate"
-    schema = json.loads((chart / "values.schema.json").read_text())
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(yaml.safe_load((chart / "values.yaml").read_text()), schema)
-    example = yaml.safe_load((chart.parent / "example-values.yaml").read_text())
-    jsonschema.validate(example, schema)
-
-
-def test_alerts_find_the_job_that_the_chart_makes():
-    """Prometheus' operator names a job as the service is named."""
-    alerts = (ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text()
-    jobs = re.findall(r'job=~"([^"]+)"', alerts)
-    services = [one["metadata"]["name"] for one in MANIFESTS if one["kind"] == "Service"]
-    assert jobs
-    assert all(any(re.fullmatch(job, name) for name in services) for job in jobs)

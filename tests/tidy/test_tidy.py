@@ -132,10 +132,11 @@ def test_the_workers_image_has_the_accelerator_and_no_compiler():
     builder, image = re.split(
         r"^FROM ", (REPOSITORY / "docker/producer/Dockerfile").read_text(), flags=re.MULTILINE
     )[1:]
-    version = re.match(r"python:([0-9.]+) AS builder\n", builder)
+    version = re.match(r"python:([0-9.]+)-([a-z]+)@\S+ AS builder\n", builder)
 
     assert version
-    assert image.startswith(f"python:{version[1]}-slim\n")  # a wheel is for one version of Python
+    # A wheel is for one version of Python.
+    assert image.startswith(f"python:{version[1]}-slim-{version[2]}@")
     assert "COPY accelerator /src/accelerator\n" in builder
     assert re.search(r"--no-build-isolation \\\n +/src/accelerator ", builder)
     assert "COPY --from=builder /opt/tidegate /opt/tidegate\n" in image
