@@ -38,7 +38,13 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.frontier_log import StoredFrontier
     from tidegate.spark_consumer.core.part_log import StoredFile
 
-__all__ = ["GateFiles", "QueryIdentity", "complete_from_us", "newest_state"]
+__all__ = [
+    "GateFiles",
+    "QueryIdentity",
+    "complete_from_us",
+    "newest_state",
+    "require_identity",
+]
 
 _Stored = TypeVar("_Stored")
 
@@ -87,17 +93,7 @@ class GateFiles:
 
         Raises ConfigError if the checkpoint belongs to other topics or another output.
         """
-        content = self._storage.read_json(QUERY_FILE)
-        if content is None:
-            return None
-        found = QueryIdentity(**content)
-        wanted = {"prefix": names.prefix, "topic_template": names.template, "output": output}
-        for name, expected in wanted.items():
-            if getattr(found, name) != expected:
-                message = f"the checkpoint belongs to another {name}"
-                hint = f"Set the former {name}, or use a new checkpoint with a new output"
-                raise ConfigError(message, hint=hint, found=getattr(found, name), expected=expected)
-        return found
+        return require_identity(self._storage, names, output=output)
 
     def note_start(self, complete_from_us: int | None) -> None:
         """Store from when on the output will be complete; each start before the first batch does.
@@ -204,6 +200,23 @@ class GateFiles:
     def _load(self, name: str, rebuild: Callable[[dict[str, Any]], _Stored]) -> _Stored | None:
         content = self._storage.read_json(name)
         return None if content is None else _rebuilt(name, lambda: rebuild(content))
+
+
+def require_identity(
+    files: JsonFiles, names: TopicNames, *, output: str | None
+) -> QueryIdentity | None:
+    """Do as `GateFiles.require_identity`; an output of None is not compared."""
+    content = files.read_json(QUERY_FILE)
+    if content is None:
+        return None
+    found = QueryIdentity(**content)
+    wanted = {"prefix": names.prefix, "topic_template": names.template, "output": output}
+    for name, expected in wanted.items():
+        if expected is not None and getattr(found, name) != expected:
+            message = f"the checkpoint belongs to another {name}"
+            hint = f"Set the former {name}, or use a new checkpoint with a new output"
+            raise ConfigError(message, hint=hint, found=getattr(found, name), expected=expected)
+    return found
 
 
 def complete_from_us(files: JsonFiles) -> int | None:

@@ -18,18 +18,18 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.json_files import decoded
 from tidegate.spark_consumer.checkpoint.s3_access import S3Access
 from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
 from tidegate.spark_consumer.checkpoint.writers import Writers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
-__all__ = ["Storage"]
+__all__ = ["S3A_CLASS", "Storage", "missing_file_system"]
 
 _Result = TypeVar("_Result")
 _OVERWRITE = _RECURSIVE = True
@@ -43,12 +43,16 @@ _EXISTS = frozenset(
     }
 )
 _MISSING = "java.io.FileNotFoundException"
+_NO_CLASS = "java.lang.ClassNotFoundException"
+_NO_FILE_SYSTEM = "org.apache.hadoop.fs.UnsupportedFileSystemException"
+S3A_CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 
 class Storage:
     """One folder: implements `JsonStorage`; names are paths relative to it.
 
-    Every method blocks, and raises UnreachableError if the file system fails.
+    Every method blocks, and raises UnreachableError if the file system fails.  To open a folder
+    raises ConfigError if Spark has no file system for its scheme.
     """
 
     def __init__(self, spark: SparkSession, root: str, *, guard: Storage | None = None) -> None:
@@ -63,9 +67,18 @@ class Storage:
         self._conf = context._jsc.hadoopConfiguration()  # noqa: SLF001
         self.root = root
         self._folder = self._jvm.org.apache.hadoop.fs.Path(root)
-        self._files = self._call(lambda: self._folder.getFileSystem(self._conf))
+        self._files = self._call(self._file_system)
         self.root = str(self._files.makeQualified(self._folder).toString())
         self.writers: Writers = Writers(self) if guard is None else guard.writers
+
+    def _file_system(self) -> Any:
+        try:
+            return self._folder.getFileSystem(self._conf)
+        except Py4JJavaError as error:
+            names = {str(one.getClass().getName()) for one in _causes(error.java_exception)}
+            if names & {_NO_CLASS, _NO_FILE_SYSTEM}:
+                raise missing_file_system(self.root) from error
+            raise
 
     @cached_property
     def _objects(self) -> S3Objects | None:
@@ -311,6 +324,28 @@ class Storage:
 
 class _FileExistsAlready(Exception):  # noqa: N818 - an answer, not an error
     """The file exists."""
+
+
+def missing_file_system(address: str) -> ConfigError:
+    """Return the error for an address whose file system Spark does not have."""
+    scheme = address.partition(":")[0]
+    if scheme in ("s3", "s3n"):
+        hint = f"Write s3a:// in place of {scheme}://"
+    elif scheme == "s3a":
+        hint = (
+            "Add org.apache.hadoop:hadoop-aws:3.4.1 to packages, or its jars to jars or to Spark's "
+            "folder jars; with spark-submit use --packages"
+        )
+    else:
+        hint = "Check the scheme of the address, or add the jar of its file system to packages"
+    message = "Spark has no file system for the scheme of a folder"
+    return ConfigError(message, hint=hint, folder=address, scheme=scheme)
+
+
+def _causes(thrown: Any) -> Iterator[Any]:
+    while thrown is not None:
+        yield thrown
+        thrown = thrown.getCause()
 
 
 def _encoded(content: object) -> bytes:

@@ -15,6 +15,7 @@ from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US
+from tidegate.spark_consumer.commands.locations import require_folders
 from tidegate.spark_consumer.core.retention import complete_from_us
 from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.topic_ids import may_exist
@@ -38,6 +39,7 @@ def adopt(config: ConsumerConfig) -> Sequence[Mapping[str, Any]]:
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     require_spark(jars=config.jars)
+    require_folders(config)
     from tidegate.spark_consumer.spark import adopting  # noqa: PLC0415 - pyspark, checked above
     from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415 - it too
 

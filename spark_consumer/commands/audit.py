@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from tidegate.spark_consumer.commands.locations import require_release
 from tidegate.spark_consumer.commands.stream_check import require_stream
 from tidegate.spark_consumer.spark.requirements import require_spark
 
@@ -33,6 +34,7 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     require_spark(jars=config.jars)
+    require_release(config)
     step("Kafka and schema registry")
     registry = require_stream(config)
     step("Spark")

@@ -16,6 +16,7 @@ from tidegate.program.health import Health
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.status_server import serve_status
 from tidegate.program.stream_start import require_topic_names
+from tidegate.spark_consumer.commands.locations import require_locations
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import wait_for_topics
 from tidegate.spark_consumer.metrics import consumer_metrics
@@ -52,6 +53,7 @@ def prepare(config: ConsumerConfig, *, stop: threading.Event, health: Health) ->
     Raises ConfigError or UnreachableError for the first thing that is missing.
     """
     require_spark(jars=config.jars)
+    require_locations(config)
     # Options that cannot be translated are an error now, before Spark starts.
     java_options(config.kafka_client_options())
     registry_options = config.registry_client_options()

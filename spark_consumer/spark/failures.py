@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Protocol
 
+from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.core.late_writes import is_late_write
 from tidegate.spark_consumer.errors import (
     ChangesExpired,
@@ -15,7 +18,16 @@ from tidegate.spark_consumer.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["find_successor", "name_failure", "require_no_conflict"]
+__all__ = ["find_successor", "name_failure", "require_no_conflict", "require_storage"]
+
+
+_CAUSE_MAX = 300
+_TABLES = "tidegate.spark_consumer.sinks.delta."
+_CONNECTION = (ConnectionError, TimeoutError)
+"""Of the JVM, not of storage."""
+_DELTA_RS = ("_internal", "deltalake._internal", "deltalake.exceptions")
+_SYSTEM_ERROR = re.compile(r"\bOs \{ code|\(os error \d+\)|\bGeneric \w+ error\b|local directory")
+"""The texts of Rust's standard library and of its client of object stores, in those of delta-rs."""
 
 
 class GateFolder(Protocol):
@@ -37,6 +49,7 @@ def name_failure(
     """Return the error that says what a failure comes from, with the failure as its cause.
 
     It is the failure itself where nothing is known of it.  `require_kept` raises what Kafka lacks.
+    A failed read or write of a folder's files becomes UnreachableError.
     Blocks for as long as storage and Kafka take to answer.
     """
     checks: tuple[Callable[[], None], ...] = (
@@ -52,7 +65,33 @@ def name_failure(
             return found
         except Exception:  # noqa: BLE001, S112 - what does not answer must not hide the failure
             continue
+    try:
+        require_storage(failure)
+    except UnreachableError as found:
+        return found
     return failure
+
+
+def require_storage(failure: BaseException) -> None:
+    """Raise UnreachableError if a failure is a read or write of a table that storage rejected."""
+    module, text = _own_module(failure), str(failure)
+    is_refused = isinstance(failure, OSError) and not isinstance(failure, _CONNECTION)
+    is_of_delta_rs = type(failure).__module__ in _DELTA_RS
+    if not module.startswith(_TABLES):
+        return
+    if is_refused or (is_of_delta_rs and _SYSTEM_ERROR.search(text)):
+        message = "the storage rejected a read or write of the output"
+        hint = "Check the folder, its permissions and the free space of its disk, and start again"
+        cause = " ".join(text.split())[:_CAUSE_MAX]
+        raise UnreachableError(message, hint=hint, cause=cause) from failure
+
+
+def _own_module(failure: BaseException) -> str:
+    """Return the innermost module of Tidegate that a failure was raised in or passed through."""
+    names = [
+        str(frame.f_globals.get("__name__", "")) for frame, _ in walk_tb(failure.__traceback__)
+    ]
+    return next((name for name in reversed(names) if name.startswith("tidegate.")), "")
 
 
 def find_successor(gate: GateFolder) -> WriterReplaced | None:

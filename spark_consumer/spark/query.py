@@ -59,7 +59,7 @@ from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.late_events import DeltaLateEvents
 from tidegate.spark_consumer.sinks.delta.maintenance import VacuumPolicy, find_maintenance
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
-from tidegate.spark_consumer.spark.failures import require_no_conflict
+from tidegate.spark_consumer.spark.failures import require_no_conflict, require_storage
 from tidegate.spark_consumer.spark.gate_query import GateQuery
 from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
 from tidegate.spark_consumer.spark.listener import MetricsListener
@@ -156,6 +156,7 @@ def build_query(
         if config.metrics_port:
             spark.streams.removeListener(listener)
         require_no_conflict(gate, error)
+        require_storage(error)
         raise
 
     def frontier(name: str) -> Frontier | None:

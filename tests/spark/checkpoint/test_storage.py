@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage_contract import StorageContract
-from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import WriterReplaced
 
@@ -132,3 +132,14 @@ def test_two_runs_that_write_one_file_at_a_time_do_not_share_its_temporary_file(
     storage.write_json("states/1.json", {"by": "older"})
     assert younger.read_json("states/1.json") == {"by": "older"}
     assert younger.names("states") == ["1.json"]
+
+
+def test_a_scheme_without_a_file_system_is_refused_with_what_to_add(spark):
+    for address, advice in (
+        ("s3a://lake/orders", "hadoop-aws:3.4.1"),
+        ("s3://lake/orders", "s3a:// in place of s3://"),
+        ("other://lake/orders", "the scheme"),
+    ):
+        with pytest.raises(ConfigError, match="no file system") as caught:
+            Storage(spark, address)
+        assert advice in caught.value.hint

@@ -30,9 +30,9 @@ NEEDED = [
 
 
 @pytest.fixture
-def invoke(monkeypatch, capsys):
-    """Run the program's entry point."""
-
+def invoke(monkeypatch, capsys, tmp_path):
+    """Run the program's entry point, in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
     # These tests are the same on machines without Java.
     monkeypatch.setattr(run_command, "require_spark", lambda **_named: None)
 

@@ -98,6 +98,7 @@ def test_what_the_stream_lacks_is_refused_before_spark_starts(monkeypatch):
         raise ConfigError("there is no progress topic")
 
     monkeypatch.setattr(audit_command, "require_spark", lambda **_: None)
+    monkeypatch.setattr(audit_command, "require_release", lambda _: None)
     monkeypatch.setattr(audit_command, "require_stream", refuse)
     steps = []
     with pytest.raises(ConfigError, match="no progress topic"):

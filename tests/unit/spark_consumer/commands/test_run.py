@@ -31,8 +31,9 @@ class Registry:
 
 
 @pytest.fixture
-def prepare(monkeypatch):
+def prepare(monkeypatch, tmp_path):
     """Prepare a run; `compared` has the streams whose names were compared."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "require_spark", lambda **_: None)
     monkeypatch.setattr(command, "HttpSchemaRegistry", Registry)
     compared = []
@@ -60,3 +61,9 @@ def test_a_stream_with_other_names_is_refused_before_spark_starts(prepare):
 def test_a_run_that_was_stopped_while_it_waited_compares_nothing(prepare):
     assert not prepare(has_topics=False)
     assert prepare.compared == []
+
+
+def test_folders_are_checked_before_registry_broker_and_spark(prepare, monkeypatch):
+    monkeypatch.setattr(command, "HttpSchemaRegistry", None)
+    with pytest.raises(ConfigError, match="output: the folder cannot be written to"):
+        prepare(has_topics=True, output="/dev/null/out")

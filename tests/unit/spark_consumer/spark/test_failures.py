@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
+from deltalake.exceptions import CommitFailedError
 
+from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.errors import (
     ChangesExpired,
     CheckpointConflict,
     DataTopicChanged,
     WriterReplaced,
 )
-from tidegate.spark_consumer.spark.failures import name_failure, require_no_conflict
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+from tidegate.spark_consumer.spark.failures import (
+    name_failure,
+    require_no_conflict,
+    require_storage,
+)
 
 PLAIN = RuntimeError("a file system fails")
 LATE = RuntimeError("Multiple streaming queries are concurrently using file:/check/spark/commits.")
@@ -61,3 +69,60 @@ def test_a_late_write_is_a_conflict_for_the_run_that_may_write():
 def test_another_failure_at_the_start_is_no_conflict():
     gate = SimpleNamespace(root="file:/check/gate", require_writer=raises(None))
     require_no_conflict(gate, PLAIN)
+
+
+SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}],
+    }
+)
+SINKS = "tidegate.spark_consumer.sinks."
+
+
+def raised_in(module, action):
+    """Return the error of an action that a module of Tidegate's has called."""
+    names = {"__name__": module, "action": action}
+    exec("def call(): action()", names)
+    with pytest.raises(Exception) as caught:
+        names["call"]()
+    return caught.value
+
+
+def test_what_the_disk_refuses_is_named_with_its_cause(tmp_path):
+    (tmp_path / "file").touch()
+
+    def create():
+        DirectTable.create(f"{tmp_path}/file/t", schema=SCHEMA, properties={}, metadata="{}")
+
+    def open_file():
+        (tmp_path / "file" / "t").read_bytes()
+
+    of_delta_rs = raised_in("anywhere", create)
+    of_the_system = raised_in(f"{SINKS}delta.direct_files", open_file)
+    assert not isinstance(of_delta_rs, OSError)
+    for failure in (of_delta_rs, of_the_system):
+        found = named(failure)
+        assert isinstance(found, UnreachableError)
+        assert found.__cause__ is failure
+        assert "Not a directory" in str(found)
+        with pytest.raises(UnreachableError):
+            require_storage(failure)
+
+
+def test_other_errors_are_not_taken_for_the_disks():
+    def lose(error):
+        def fail():
+            raise error
+
+        return fail
+
+    for failure in (
+        raised_in(f"{SINKS}delta.changelog", lose(GONE)),
+        raised_in(f"{SINKS}delta.changelog", lose(TimeoutError("the JVM"))),
+        raised_in(f"{SINKS}function", lose(OSError("a user's function"))),
+        raised_in(f"{SINKS}delta.direct_table", lose(CommitFailedError("a conflict"))),
+        OSError("from nowhere"),
+    ):
+        require_storage(failure)
+        assert named(failure) is failure

@@ -1,0 +1,170 @@
+"""Output and checkpoint, as far as they can be checked before Spark starts.
+
+Spark takes a minute to start and reports a folder that cannot be used in stack traces.  Only
+folders of this machine are read and written here; for others this checks that Spark will have the
+jar of their file system.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import BadZipFile, ZipFile
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.checkpoint.gate_files import require_identity
+from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
+from tidegate.spark_consumer.checkpoint.storage import S3A_CLASS, missing_file_system
+from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
+from tidegate.spark_consumer.sinks.manifest import newest_manifest
+from tidegate.spark_consumer.spark.requirements import is_submitted
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.config import ConsumerConfig
+
+__all__ = ["require_folders", "require_locations", "require_release"]
+
+_CONFIGURED_ELSEWHERE = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR")
+"""Where one of these is set, a file may name the default file system, and further jars."""
+
+_OTHER_S3 = ("s3", "s3n")
+
+_ANOTHER_QUERY = (
+    "Restore the checkpoint of the query that wrote this output; if it is lost, type "
+    "`tidegate-consumer adopt` with an empty --checkpoint, or give --output an empty folder"
+)
+
+
+def require_locations(config: ConsumerConfig) -> None:
+    """Raise ConfigError for an output or checkpoint that the run cannot work with.
+
+    Creates the folders on this machine that are missing.  Blocks for a few small reads and writes.
+    """
+    require_folders(config)
+    _require_own_query(config)
+
+
+def require_folders(config: ConsumerConfig) -> None:
+    """Raise ConfigError for an output or checkpoint that Spark cannot read and write.
+
+    Creates the folders on this machine that are missing.
+    """
+    _require_file_systems(config)
+    for setting in ("output", "checkpoint"):
+        folder = _local(getattr(config, setting))
+        if folder is not None:
+            _require_writable(folder, setting)
+
+
+def require_release(config: ConsumerConfig) -> None:
+    """Raise ConfigError for an output that Spark cannot read, or, here, that has no release."""
+    _require_file_systems(config)
+    output = _local(config.output)
+    if (
+        output is not None
+        and newest_manifest(LocalFolder(output), watermark_us=sys.maxsize) is None
+    ):
+        message = "the output has no release manifest"
+        raise ConfigError(message, hint="Check --output", output=config.output)
+
+
+def _require_own_query(config: ConsumerConfig) -> None:
+    checkpoint, output = _local(config.checkpoint), _local(config.output)
+    if checkpoint is None:
+        return
+    # The manifest first: another run may begin both in between.
+    files = None if output is None else LocalFolder(output)
+    manifest = None if files is None else newest_manifest(files, watermark_us=sys.maxsize)
+    gate = LocalFolder(checkpoint / "gate")
+    identity = require_identity(
+        gate, config.topic_names, output=None if output is None else f"file:{output}"
+    )
+    found = None if identity is None else identity.query_id
+    if manifest is not None and manifest.query_id != found:
+        message = "the output has releases of another query than the checkpoint's"
+        raise ConfigError(
+            message,
+            hint=_ANOTHER_QUERY,
+            output=config.output,
+            checkpoint=config.checkpoint,
+            found=manifest.query_id,
+            expected=found,
+        )
+
+
+def _local(address: str) -> Path | None:
+    """Return a folder of this machine; None for another one, and where Spark's settings decide."""
+    scheme, colon, rest = address.partition(":")
+    if colon and "/" not in scheme:
+        return _absolute(f"/{rest}") if scheme == "file" else None
+    return None if _is_configured_elsewhere() else _absolute(address)
+
+
+def _absolute(path: str) -> Path:
+    """Return a path as Hadoop qualifies it: without dots, links not resolved."""
+    return Path("/", os.path.abspath(path).lstrip("/"))  # noqa: PTH100 - resolve() follows links
+
+
+def _is_configured_elsewhere() -> bool:
+    return (
+        is_submitted()
+        or any(os.environ.get(name) for name in _CONFIGURED_ELSEWHERE)
+        or any((folder / "conf").exists() for folder in _pyspark())
+    )
+
+
+def _require_writable(folder: Path, setting: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, ValueError) as error:
+        message = f"{setting}: the folder cannot be written to"
+        hint = "Check the path, its owner, its permissions and the free space of its disk"
+        cause = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(message, hint=hint, folder=str(folder), cause=cause) from error
+
+
+def _require_file_systems(config: ConsumerConfig) -> None:
+    """Raise ConfigError for a scheme whose file system a session of ours will not have."""
+    for address in (config.output, config.checkpoint):
+        scheme, separator, _ = address.partition("://")
+        if not separator or _is_configured_elsewhere():
+            continue
+        if scheme in _OTHER_S3 or (scheme == "s3a" and not _may_have_s3a(config)):
+            raise missing_file_system(address)
+
+
+def _may_have_s3a(config: ConsumerConfig) -> bool:
+    """Whether the session has the file system of S3, or may have it, as far as is known here."""
+    if config.jars:
+        jars = [jar for jar in config.jars.split(",") if jar]
+        return _is_installed() or any(map(_holds_s3a, jars))
+    # Any other package may load it.
+    own = {*SPARK_PACKAGES.split(","), *ICEBERG_PACKAGES.split(",")}
+    return _is_installed() or not own.issuperset(config.session_packages.split(","))
+
+
+def _is_installed() -> bool:
+    """Whether the jars of pyspark have it: these are many, so their names decide."""
+    return any([*(folder / "jars").glob("*hadoop-aws*.jar")] for folder in _pyspark())
+
+
+def _pyspark() -> list[Path]:
+    found = find_spec("pyspark")
+    return [Path(one) for one in (found and found.submodule_search_locations) or ()]
+
+
+def _holds_s3a(jar: str) -> bool:
+    """Whether a jar has the class; a jar that is elsewhere, or cannot be read, may have it."""
+    if "://" in jar:
+        return True
+    try:
+        with ZipFile(jar) as content:
+            return f"{S3A_CLASS.replace('.', '/')}.class" in content.namelist()
+    except (OSError, BadZipFile):
+        return True

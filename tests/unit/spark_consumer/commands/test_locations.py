@@ -1,0 +1,156 @@
+"""Output and checkpoint are checked before Spark starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.checkpoint.storage import S3A_CLASS
+from tidegate.spark_consumer.commands import locations
+from tidegate.spark_consumer.commands.locations import require_locations, require_release
+from tidegate.spark_consumer.config import SPARK_PACKAGES, ConsumerConfig
+from tidegate.spark_consumer.core.files import QUERY_FILE
+from tidegate.spark_consumer.sinks.manifest import Manifest, manifest_name
+
+S3 = "s3a://lake/orders"
+JAR = "hadoop-aws-3.4.1.jar"
+
+
+def settings(output, checkpoint, **more):
+    return ConsumerConfig.load(
+        None,
+        bootstrap_servers="127.0.0.1:1",
+        registry_url="http://127.0.0.1:1",
+        prefix=more.pop("prefix", "bank"),
+        output=str(output),
+        checkpoint=str(checkpoint),
+        **more,
+    )
+
+
+def refused(config, check=require_locations):
+    with pytest.raises(ConfigError) as caught:
+        check(config)
+    assert caught.value.hint
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch, tmp_path):
+    """A machine on which nothing but the settings says where folders and jars are."""
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    pyspark = tmp_path / "pyspark"
+    (pyspark / "jars").mkdir(parents=True)
+    monkeypatch.setattr(locations, "_pyspark", lambda: [pyspark])
+    return pyspark
+
+
+def store(folder: Path, name: str, content: object):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def begin(checkpoint: Path, *, output: Path, query_id="first", prefix="bank"):
+    content = {"query_id": query_id, "prefix": prefix, "output": f"file:{output}"}
+    store(checkpoint / "gate", QUERY_FILE, content)
+
+
+def release(output: Path, *, query_id="first"):
+    manifest = Manifest(0, query_id, 0, 0, 10, 1, {})
+    store(output, manifest_name(0), manifest.content())
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "a file").touch()
+    good = tmp_path / "good"
+    for bad in (f"{tmp_path}/a file/out", f"{tmp_path}/a file", "/proc/out", "/dev/null/out"):
+        for address in (bad, f"file://{bad}", f"file:{bad}"):
+            text = refused(settings(address, good))
+            assert text.startswith("output: the folder cannot be written to")
+            assert bad in text
+            assert "checkpoint: the folder" in refused(settings(good, address))
+
+
+def test_folders_that_are_missing_are_created_and_nothing_stays_in_them(tmp_path):
+    output, checkpoint = tmp_path / "a/b", tmp_path / "c"
+    require_locations(settings(output, f"file://{checkpoint}"))
+    assert [*output.iterdir(), *checkpoint.iterdir()] == []
+
+
+def test_a_checkpoint_of_another_stream_or_output_is_refused(tmp_path):
+    output, checkpoint = tmp_path / "out", tmp_path / "check"
+    begin(checkpoint, output=output)
+    for same in (output, f"{output}/", f"{tmp_path}/x/../out", f"file://{output}"):
+        require_locations(settings(same, checkpoint))
+    assert "belongs to another output" in refused(settings(tmp_path / "other", checkpoint))
+    assert "belongs to another prefix" in refused(settings(output, checkpoint, prefix="shop"))
+    template = {"topic_template": "{prefix}-{table}"}
+    assert "belongs to another topic_template" in refused(settings(output, checkpoint, **template))
+
+
+def test_an_output_of_another_query_is_refused(tmp_path):
+    output, checkpoint, new = tmp_path / "out", tmp_path / "check", tmp_path / "new"
+    begin(checkpoint, output=output)
+    release(output)
+    require_locations(settings(output, checkpoint))
+    text = refused(settings(output, new))
+    assert "releases of another query" in text
+    assert "tidegate-consumer adopt" in text
+    begin(new, output=output, query_id="second")
+    assert "found='first', expected='second'" in refused(settings(output, new))
+
+
+def test_what_another_file_system_holds_is_left_to_spark(tmp_path, monkeypatch):
+    begin(tmp_path / "check", output=tmp_path / "out")
+    hdfs = "hdfs://name/out"
+    require_locations(settings(hdfs, tmp_path / "check"))  # Spark says how it is written in full
+    for name in ("HADOOP_CONF_DIR", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "1")
+            require_locations(settings("/proc/out", "/proc/check"))  # may be HDFS's
+            assert "cannot be written to" in refused(settings("file:/proc/out", "/proc/check"))
+
+
+def test_s3_without_its_jar_is_refused_with_what_to_add(tmp_path, machine, monkeypatch):
+    jar = tmp_path / "some.jar"
+    with ZipFile(jar, "w") as content:
+        content.writestr("org/other.class", "")
+    lacking = ({}, {"jars": str(jar)}, {"sinks": "iceberg_changelog"})
+    for more in lacking:
+        for output, checkpoint in ((S3, tmp_path), (tmp_path, S3)):
+            text = refused(settings(output, checkpoint, **more))
+            assert "no file system for the scheme" in text
+            assert "org.apache.hadoop:hadoop-aws:3.4.1" in text
+    assert "Write s3a:// in place of s3://" in refused(settings("s3://lake/x", tmp_path))
+    with ZipFile(jar, "a") as content:
+        content.writestr(f"{S3A_CLASS.replace('.', '/')}.class", "")
+    having = (
+        {"jars": str(jar)},
+        {"jars": "https://host/any.jar"},
+        {"packages": ""},
+        {"packages": f"{SPARK_PACKAGES},org.apache.hadoop:hadoop-aws:3.4.1"},
+        {"packages": f"{SPARK_PACKAGES},org.apache.spark:spark-hadoop-cloud_2.13:4.0.0"},
+    )
+    for more in having:
+        require_locations(settings(S3, tmp_path, **more))
+    (machine / "jars" / JAR).touch()
+    require_locations(settings(S3, tmp_path))
+    (machine / "jars" / JAR).unlink()
+    (machine / "conf").mkdir()  # its spark-defaults.conf may name jars
+    require_locations(settings(S3, tmp_path))
+
+
+def test_what_is_audited_has_a_release(tmp_path):
+    config = settings(tmp_path / "out", tmp_path / "check")
+    assert "no release manifest" in refused(config, require_release)
+    assert not (tmp_path / "out").exists()
+    release(tmp_path / "out")
+    require_release(config)
+    assert "no file system" in refused(settings(S3, tmp_path), require_release)
