@@ -7,6 +7,7 @@ traces.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -20,12 +21,14 @@ from tidegate.spark_consumer.commands.locations import require_locations
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import wait_for_topics
 from tidegate.spark_consumer.metrics import consumer_metrics
-from tidegate.spark_consumer.spark.requirements import require_spark
+from tidegate.spark_consumer.spark.requirements import is_submitted, require_spark
 
 if TYPE_CHECKING:
     from tidegate.spark_consumer.config import ConsumerConfig
 
 __all__ = ["prepare", "run"]
+
+_LOOK_EVERY_S = 1.0
 
 
 def run(config: ConsumerConfig, *, begun_us: int) -> None:
@@ -38,6 +41,8 @@ def run(config: ConsumerConfig, *, begun_us: int) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    if is_submitted():
+        threading.Thread(target=_stop_with_parent, args=(stop, os.getppid()), daemon=True).start()
     metrics, health = consumer_metrics(), Health()
     with serve_status(config, registry=metrics.registry, health=health):
         if not prepare(config, stop=stop, health=health):
@@ -45,6 +50,17 @@ def run(config: ConsumerConfig, *, begun_us: int) -> None:
         from tidegate.spark_consumer.spark import query  # noqa: PLC0415 - pyspark, checked above
 
         query.run(config, stop=stop, begun_us=begun_us, metrics=metrics, health=health)
+
+
+def _stop_with_parent(stop: threading.Event, parent: int, *, wait_s: float = _LOOK_EVERY_S) -> None:
+    """Set `stop` when the parent process has ended.
+
+    SIGTERM to spark-submit ends its JVM, which does not pass it on; before the session exists,
+    nothing in the JVM waits for this process.
+    """
+    while not stop.wait(wait_s):
+        if os.getppid() != parent:
+            stop.set()
 
 
 def prepare(config: ConsumerConfig, *, stop: threading.Event, health: Health) -> bool:

@@ -66,6 +66,7 @@ from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.redaction import hide_logins
 from tidegate.spark_consumer.spark.requirements import require_session
 from tidegate.spark_consumer.spark.session import session_of
+from tidegate.spark_consumer.spark.shutdown import stopped_before_java
 from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
 from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
 
@@ -365,6 +366,19 @@ def run(
     time, or when the stream has ended.  Raises the error that ended the query.
     """
     spark = session_of(config)
+    with stopped_before_java(spark, stop):
+        return _run(spark, config, stop=stop, begun_us=begun_us, metrics=metrics, health=health)
+
+
+def _run(
+    spark: SparkSession,
+    config: ConsumerConfig,
+    *,
+    stop: threading.Event,
+    begun_us: int,
+    metrics: ConsumerMetrics,
+    health: Health,
+) -> State | None:
     running: GateQuery | None = None
     goal = CaughtUp(begun_us, now_s=time.monotonic())
     try:
@@ -398,8 +412,8 @@ def run(
                 if running is not None:
                     running.pause()
     except Exception as error:
-        # A signal to the whole process group also stops the JVM, in the middle of a batch.  The
-        # next run repeats the batch, so this is a normal end.
+        # The JVM may have ended in spite of its hook, in the middle of a batch.  The next run
+        # repeats the batch, so this is a normal end.
         if isinstance(error, TidegateError) or not stop.wait(_POLL_SECONDS):
             raise
         _log().warning("stopped in the middle of a batch", cause=type(error).__name__)

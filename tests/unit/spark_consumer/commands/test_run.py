@@ -67,3 +67,12 @@ def test_folders_are_checked_before_registry_broker_and_spark(prepare, monkeypat
     monkeypatch.setattr(command, "HttpSchemaRegistry", None)
     with pytest.raises(ConfigError, match="output: the folder cannot be written to"):
         prepare(has_topics=True, output="/dev/null/out")
+
+
+def test_a_run_whose_spark_submit_has_ended_ends_too(monkeypatch):
+    parents = iter([7, 7, 1])
+    monkeypatch.setattr(command.os, "getppid", lambda: next(parents))
+    stop = threading.Event()
+    command._stop_with_parent(stop, 7, wait_s=0)
+    assert stop.is_set()
+    assert list(parents) == []
