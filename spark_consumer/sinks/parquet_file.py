@@ -8,6 +8,8 @@ import pyarrow
 from pyarrow import parquet
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from tidegate.spark_consumer.sinks.bounds import bounded_leaves
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -23,5 +25,6 @@ def parquet_file(rows: Sequence[Mapping[str, Any]], schema: StructType) -> bytes
     """
     table = pyarrow.Table.from_pylist(list(rows), schema=to_arrow_schema(schema))
     written = pyarrow.BufferOutputStream()
-    parquet.write_table(table, written, compression="snappy")
+    bounded = bounded_leaves(table.schema)
+    parquet.write_table(table, written, compression="snappy", write_statistics=bounded)
     return bytes(written.getvalue())

@@ -20,6 +20,7 @@ from tests.mutants.broken_history import BROKEN_HISTORY
 from tests.mutants.broken_iceberg import BROKEN_ICEBERG
 from tests.mutants.broken_late_writes import BROKEN_LATE_WRITES
 from tests.mutants.broken_library import BROKEN_LIBRARY
+from tests.mutants.broken_lookups import BROKEN_LOOKUPS
 from tests.mutants.broken_names import BROKEN_NAMES
 from tests.mutants.broken_openings import BROKEN_OPENINGS
 from tests.mutants.broken_orders import BROKEN_ORDERS
@@ -48,6 +49,7 @@ MUTANTS = (
     *BROKEN_ICEBERG,
     *BROKEN_LATE_WRITES,
     *BROKEN_LIBRARY,
+    *BROKEN_LOOKUPS,
     *BROKEN_NAMES,
     *BROKEN_CATALOG,
     *BROKEN_SINKS,

@@ -24,6 +24,7 @@ from pyarrow.fs import PyFileSystem
 
 from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.core.compaction import DataFile
+from tidegate.spark_consumer.sinks.bounds import bounded_leaves
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.file_rows import (
     aligned,
@@ -182,11 +183,11 @@ class DirectFiles(DirectTable):
         if self._options:
             files = PyFileSystem(DeltaStorageHandler(self._table.table_uri, self._options))
             with files.open_output_stream(path) as stream:
-                parquet.write_table(rows, stream, store_schema=False)
+                _write_parquet(rows, stream)
             return int(files.get_file_info(path).size)
         local = Path(self._opened(self._whole(path)))
         with local.open("xb") as stream:
-            parquet.write_table(rows, stream, store_schema=False)
+            _write_parquet(rows, stream)
             stream.flush()
             os.fsync(stream.fileno())
         return local.stat().st_size
@@ -197,6 +198,11 @@ class DirectFiles(DirectTable):
         if chosen:
             return [name.strip() for name in chosen.split(",")]
         return list(self.schema.names)[:_INDEXED_COLUMNS]
+
+
+def _write_parquet(rows: Any, stream: Any) -> None:
+    bounded = bounded_leaves(rows.schema)
+    parquet.write_table(rows, stream, store_schema=False, write_statistics=bounded)
 
 
 def _described(

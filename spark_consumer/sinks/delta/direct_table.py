@@ -16,12 +16,17 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import compute, dataset, parquet
 from pyarrow.fs import PyFileSystem
 
+from tidegate.spark_consumer.sinks.delta.file_bounds import paths_without, writer_properties
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 
 __all__ = ["DirectTable"]
+
+_BATCH_ROWS = 16_384
+"""Rows that are read at once while some are looked for: a part of a wide file only."""
 
 _READER_VERSION_MAX = 1
 _WRITER_VERSION_MAX = 2
@@ -170,7 +175,13 @@ class DirectTable:
     def append(self, rows: Any, *, commit: Commit) -> None:
         """Append in one commit, unless the table has it; raises DeltaError for a conflict."""
         if not self.has(commit):
-            write_deltalake(self._table, rows, mode="append", commit_properties=_properties(commit))
+            write_deltalake(
+                self._table,
+                rows,
+                mode="append",
+                commit_properties=_properties(commit),
+                writer_properties=writer_properties(self.schema),
+            )
 
     def merge(
         self,
@@ -196,6 +207,7 @@ class DirectTable:
             source_alias="s",
             target_alias="t",
             commit_properties=_properties(commit),
+            writer_properties=writer_properties(self.schema),
         )
         merger = merger.when_matched_delete(is_deleted).when_matched_update(dict(updated))
         merger.when_not_matched_insert(dict(inserted), predicate=is_inserted).execute()
@@ -210,14 +222,31 @@ class DirectTable:
     ) -> Any:
         """Return these columns of the rows that have one of the values in `column`.
 
-        Of all rows, or of one partition.
+        Of all rows, or of one partition.  NULL is a value like others.
         """
-        condition = dataset.field(column).isin(values)
-        if values.null_count:
-            condition |= dataset.field(column).is_null()
-        for name, value in (part or {}).items():
-            condition &= dataset.field(name) == value
-        return self._table.to_pyarrow_dataset().to_table(list(columns), filter=condition)
+        names = list(columns)
+        read = list(dict.fromkeys([column, *names]))
+        files = self._files_with(column, values, part or {})
+        # Without a filter, which Arrow would compare with the bounds of files and row groups first:
+        # delta-rs's are not true for each type, and a file's own types may have no comparison.
+        batches = [
+            batch.filter(compute.is_in(batch.column(column), values))
+            for batch in files.to_batches(columns=read, batch_size=_BATCH_ROWS)
+        ]
+        schema = pyarrow.schema([files.schema.field(name) for name in read])
+        return pyarrow.Table.from_batches(batches, schema).select(names)
+
+    def _files_with(self, column: str, values: Any, part: Mapping[str, Any]) -> Any:
+        """Return the files, as Arrow's dataset, that may have one of the values in a column."""
+        whole = self._table.to_pyarrow_dataset()
+        actions: Any = pyarrow.table(self._table.get_add_actions(flatten=True))
+        out = paths_without(values, actions, column)
+        in_part: Any = None
+        for name, value in part.items():
+            same = dataset.field(name) == value
+            in_part = same if in_part is None else in_part & same
+        kept = [one for one in whole.get_fragments(filter=in_part) if one.path not in out]
+        return dataset.FileSystemDataset(kept, whole.schema, whole.format, whole.filesystem)
 
     def _opened(self, file: str) -> Any:
         """Return one of the files as pyarrow takes it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 
 import deltalake
@@ -25,10 +26,10 @@ TYPES = {"id": "long", "k": "string", "a": "string", "at": "timestamp"}
 OURS = {"valid_from": "timestamp", "valid_to": "timestamp", "is_current": "boolean"}
 
 
-def created(path):
+def created(path, types=TYPES):
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in (OURS | TYPES).items()
+        for name, kind in (OURS | types).items()
     ]
     DirectTable.create(
         path,
@@ -226,3 +227,46 @@ def test_a_release_is_merged_once(path):
     write(path, 0, inserted)
     assert deltalake.DeltaTable(path).version() == 1
     assert pyarrow.table(deltalake.DeltaTable(path).to_pyarrow_table()).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("string", ["a", "b", "c"]),
+        ("binary", [b"a", b"b", b"c"]),
+        ("boolean", [False, None, True]),
+        ("timestamp", [1_999_999, 2_000_001, 2_000_002]),
+        ("decimal(38,9)", [Decimal(f"{10**28 + 1}.00000000{n}") for n in range(3)]),
+    ],
+)
+def test_versions_are_found_by_first_keys_of_any_type(tmp_path, kind, keys):
+    path = created(str(tmp_path / "t"), {"k": kind, "a": "long"})
+
+    def written(number, mod, *of_keys):
+        changes = [
+            {
+                "ordinal": n,
+                "commit_timestamp": number * 10,
+                "mod_type": mod,
+                "key": {"k": key},
+                "new_values": {"k": key, "a": number},
+                "new_columns": None,
+            }
+            for n, key in enumerate(of_keys)
+        ]
+        table, columns = DirectTable(path), ("k", "a")
+        staged = stage_rows(table, fold_each_row(changes, columns), columns=columns, keys=["k"])
+        commit = Commit("query-1", "history", number, number)
+        merge_rows(table, staged.rows, columns=columns, keys=["k"], commit=commit)
+        return {keys.index(changes[ordinal]["key"]["k"]) for ordinal in staged.lost}
+
+    low, middle, high = keys
+    assert not written(1, "INSERT", low, high)
+    assert written(2, "UPDATE", middle) == {1}
+    assert written(3, "UPDATE", low) == written(4, "UPDATE", high) == set()
+    assert written(5, "UPDATE", *keys) == {1}
+    rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
+    assert sorted((row["a"], row["is_current"]) for row in rows) == [
+        *((number, False) for number in (1, 1, 3, 4)),
+        *((5, True),) * 2,
+    ]

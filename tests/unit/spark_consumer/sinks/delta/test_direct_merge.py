@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -75,3 +77,35 @@ def test_a_table_of_key_columns_only_is_merged(path):
     ]
     merge_folded(DirectTable(path), rows, columns=COLUMNS, keys=COLUMNS, commit=COMMIT)
     assert DirectTable(path).has(COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (pyarrow.string(), ["a", "b", "c"]),
+        (pyarrow.binary(), [b"a", b"b", b"c"]),
+        (
+            pyarrow.decimal128(38, 9),
+            [Decimal(f"12345678901234567890123456789.{n}") for n in range(3)],
+        ),
+    ],
+)
+def test_updates_of_unknown_rows_are_found_by_first_keys_of_any_type(tmp_path, kind, keys):
+    path, columns = str(tmp_path / "t"), ("k", "n")
+    schema = pyarrow.schema([("k", kind), ("n", pyarrow.int64())])
+    write_deltalake(path, schema.empty_table())
+
+    def merged(number, rows):
+        commit = Commit("query-1", "mirror", number, 1)
+        merge_folded(DirectTable(path), rows, columns=columns, keys=["k"], commit=commit)
+        return [row.key["k"] for row in unmatched_updates(DirectTable(path), rows, keys=["k"])]
+
+    def row(action, key, number):
+        return FoldedRow({"k": key}, action, values={"k": key, "n": number})
+
+    low, middle, high = keys
+    assert merged(0, [row("replace", low, 0), row("replace", high, 0)]) == []
+    assert merged(1, [row("patch", middle, 1)]) == [middle]
+    assert merged(2, [row("patch", one, 2) for one in keys]) == [middle]
+    found = DeltaTable(path).to_pyarrow_table().to_pylist()
+    assert sorted(tuple(one.values()) for one in found) == [(low, 2), (high, 2)]

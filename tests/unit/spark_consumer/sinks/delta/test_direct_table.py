@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -151,3 +152,116 @@ def test_a_value_whose_flag_is_not_set_comes_from_its_place_in_another_column(pa
     found = table.either([True, True, False, False], values, others, [0, 0, 1, None])
     assert found.to_pylist() == ["x", None, "q", None]
     assert found.type == values.type
+
+
+MOMENT = datetime(2026, 5, 1, 12, 0, 0, 999_999, UTC)
+# Of each type a column may have as a key: three values in ascending order.
+VALUES = {
+    "string": (pyarrow.string(), ["", "b", "c" * 100]),
+    "binary": (pyarrow.binary(), [b"", b"b", b"\xff" * 100]),
+    "long": (pyarrow.int64(), [-(2**63), 2**53 + 1, 2**63 - 1]),
+    "boolean": (pyarrow.bool_(), [False, True, None]),
+    "date": (pyarrow.date32(), [date(1, 1, 1), date(1582, 10, 10), date(9999, 12, 31)]),
+    "timestamp": (
+        pyarrow.timestamp("us", "UTC"),
+        [datetime(1, 1, 1, 0, 0, 0, 1, UTC), MOMENT, datetime.max.replace(tzinfo=UTC)],
+    ),
+    "decimal(38,9)": (
+        pyarrow.decimal128(38, 9),
+        [
+            Decimal("-99999999999999999999999999999.999999999"),
+            Decimal("0.000000001"),
+            Decimal("12345678901234567890123456789.123456789"),
+        ],
+    ),
+}
+
+
+@pytest.fixture(params=VALUES)
+def keyed(request, tmp_path):
+    """A table with a key of each type, the name of the type, and the key's values."""
+    kind, values = VALUES[request.param]
+    fields = [
+        {"name": name, "type": one, "nullable": True, "metadata": {}}
+        for name, one in (("k", request.param), ("n", "long"))
+    ]
+    path = str(tmp_path / "t")
+    schema = json.dumps({"type": "struct", "fields": fields})
+    DirectTable.create(path, schema=schema, properties={}, metadata="{}")
+    assert DirectTable(path).schema.field("k").type == kind
+    return path, values
+
+
+ROW = {
+    "same_row": '(t."k" = s.k)',
+    "is_deleted": "false",
+    "updated": {"n": "s.n"},
+    "is_inserted": "true",
+    "inserted": {"k": "s.k", "n": "s.n"},
+}
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_rows_are_found_by_keys_of_any_type_in_files_of_either_command(keyed, is_merged):
+    """One file of the outer values and one of that in between, so that bounds tell them apart."""
+    path, values = keyed
+    low, middle, high = values
+    for number, part in enumerate(([low, high], [middle])):
+        table = DirectTable(path)
+        rows = table.rows([{"k": key, "n": values.index(key)} for key in part], ["k", "n"])
+        commit = Commit("query-1", "mirror", number, 1)
+        if is_merged:
+            table.merge(rows, **ROW, commit=commit)
+        else:
+            table.append(rows, commit=commit)
+    table = DirectTable(path)
+    for wanted in ([low], [middle], [high], [low, middle, high], []):
+        found = table.found("k", table.values("k", wanted), ["n"])
+        assert sorted(found["n"].to_pylist()) == sorted(map(values.index, wanted))
+        assert found.schema == pyarrow.schema([table.schema.field("n")])
+
+
+def test_nothing_between_two_keys_is_found(keyed):
+    path, (low, middle, high) = keyed
+    table = DirectTable(path)
+    table.merge(table.rows([{"k": low}, {"k": high}], ["k", "n"]), **ROW, commit=FIRST)
+    table = DirectTable(path)
+    assert table.found("k", table.values("k", [middle]), ["k"]).num_rows == 0
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_the_log_has_bounds_only_where_they_are_true_for_every_reader(tmp_path, is_merged):
+    names = ("n", "f", "id", "text", "at")
+    kinds = ("decimal(38,9)", "double", "long", "string", "timestamp")
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    record = {"type": "struct", "fields": fields}
+    inner = [{"name": "r", "type": record, "nullable": True, "metadata": {}}]
+    path = str(tmp_path / "t")
+    schema = json.dumps({"type": "struct", "fields": fields + inner})
+    DirectTable.create(path, schema=schema, properties={}, metadata="{}")
+    table = DirectTable(path)
+    long = "\U0010ffff" * 100
+    row = {"n": Decimal("1e28"), "f": float("nan"), "id": 1, "text": long, "at": MOMENT}
+    rows = table.rows([{**row, "r": row}, {**row, "r": row}], [*names, "r"])
+    if is_merged:
+        inserted = {name: f"s.{name}" for name in [*names, "r"]}
+        more = {"same_row": "(t.id = s.id)", "updated": {"f": "s.f"}, "inserted": inserted}
+        table.merge(rows, **{**ROW, **more}, commit=FIRST)
+    else:
+        table.append(rows, commit=FIRST)
+    (log,) = Path(path, "_delta_log").glob("*1.json")
+    (add,) = [one["add"] for one in map(json.loads, log.read_text().splitlines()) if "add" in one]
+    stats = json.loads(add["stats"])
+    assert stats["numRecords"] == 2
+    bounds = [(name, stats["minValues"][name], stats["maxValues"][name]) for name in
+              sorted(stats["minValues"].keys() | stats["maxValues"].keys())]  # fmt: skip
+    times = ["2026-05-01T12:00:00.999Z"] * 2
+    assert bounds == [("at", *times), ("id", 1, 1), ("text", "\U0010ffff" * 16, long)]
+    (file,) = DirectTable(path).files()
+    columns = parquet.read_metadata(file[0]).row_group(0)
+    found = [columns.column(n) for n in range(columns.num_columns)]
+    assert {one.path_in_schema for one in found if one.is_stats_set} == {"id", "text", "at"}
+    assert {one.compression for one in found} == {"SNAPPY"}
