@@ -32,6 +32,7 @@ from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import Gate
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import RowSum
+from tidegate.spark_consumer.sinks.delta import commit_log
 from tidegate.spark_consumer.sinks.delta.commit_log import (
     Commit,
     CommitLog,
@@ -236,6 +237,12 @@ def _not_seen(*args: Any, **kwargs: Any) -> bool:
 def _prepared_or_written(self: CommitLog, commit: Commit) -> WrittenCommit | None:
     found = [known for known in self._written if known.release == commit.release]
     return found[-1] if found else None
+
+
+def _stated_by_any_operation(operation: str, user_metadata: str | None) -> Any:
+    """Believe metadata that a commit has inherited from its session."""
+    found = json.loads(user_metadata or "null")
+    return found["tidegate"] if isinstance(found, dict) else None
 
 
 def _never_written(self: CommitLog, commit: Commit) -> WrittenCommit | None:
@@ -569,6 +576,11 @@ BROKEN_GATES = (
         "a table's preparation taken for its release",
         "nothing_lost",
         ((CommitLog, "written", _prepared_or_written),),
+    ),
+    Mutant(
+        "metadata believed whatever the commit's operation is",
+        "soundness",
+        ((commit_log, "_stated", _stated_by_any_operation),),
     ),
     Mutant(
         "a release written whatever the table holds",

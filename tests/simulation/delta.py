@@ -59,6 +59,8 @@ class DeltaTable:
     """One table; without a commit it does not exist."""
 
     commits: list[DeltaCommit] = field(default_factory=list)
+    cleaned: int = 0
+    """Delta has deleted the commits before this version, as older than the log's retention."""
 
     @property
     def head(self) -> int:
@@ -71,11 +73,16 @@ class DeltaTable:
     # ------------------------------------------------------------ reading
 
     def recent(self, limit: int | None) -> Sequence[TableCommit]:
-        first = 0 if limit is None else max(0, len(self.commits) - limit)
-        return [self._described(version) for version in range(first, len(self.commits))]
+        first = 0 if limit is None else len(self.commits) - limit
+        kept = range(max(first, self.cleaned), len(self.commits))
+        return [self._described(version) for version in kept]
 
     def commit(self, version: int) -> TableCommit | None:
-        return self._described(version) if version <= self.head else None
+        return self._described(version) if self.cleaned <= version <= self.head else None
+
+    def transaction(self, application: str) -> int | None:
+        ids = [commit.transaction for commit in self.commits if commit.transaction is not None]
+        return max((number for name, number in ids if name == application), default=None)
 
     def added_up_to(self, version: int) -> list[Any]:
         """Return the rows of a table that is appended to, in the order of its commits."""
@@ -176,11 +183,16 @@ class DeltaTable:
         return self._has(transaction, version)
 
     def maintain(self) -> None:
-        """Rewrite the files or comment on a column, as anybody may; no row changes."""
+        """Rewrite the files or comment on a column, as anybody may; no row changes.
+
+        After a MERGE it is Delta's auto compaction: in the session of the MERGE, with its metadata.
+        """
         if self.head >= 0:
             last = self.commits[-1]
-            operation = MAINTENANCE[self.head % len(MAINTENANCE)]
-            self.commits.append(DeltaCommit(operation, None, last.columns, (), last.rows))
+            is_auto = last.operation == "MERGE"
+            operation = MAINTENANCE[0 if is_auto else self.head % len(MAINTENANCE)]
+            metadata = last.metadata if is_auto else None
+            self.commits.append(DeltaCommit(operation, metadata, last.columns, (), last.rows))
 
     def _has(self, transaction: TransactionId, version: int) -> bool:
         application, number = transaction

@@ -79,10 +79,12 @@ class ChangelogReader:
     def _table(self, schemas: TopicSchemas, merge: Merge) -> AnyTable:
         log = self._log(schemas.table)
         carriers = log.carriers(after=merge.after, through=merge.through)
-        if not carriers:
+        # Delta may have deleted a carrier: then what was appended is known from the rows alone.
+        knows_all = log.knows_after(merge.after)
+        if knows_all and not carriers:
             return DecodedTable(self._spark, lambda: self._frame(schemas, merge), 0, schemas)
         expected = None
-        if not log.has_adopted_since(carriers[0].version):
+        if knows_all and not log.has_adopted_since(carriers[0].version):
             expected = _rows_added(carriers)
         few = self._few(schemas, merge, expected)
         if few is not None:

@@ -5,8 +5,14 @@ was killed too early to record.  So each of our commits names query, sink and re
 `userMetadata`, and this module finds it again.  It writes nothing and needs no Spark.  Invariant:
 versions grow with release numbers.
 
+A commit that Delta or a program makes in a session of ours inherits that metadata (auto compaction
+does).  So metadata counts where the operation is one that we state it with, and nowhere else.
+
 Others may commit to our tables what changes no row.  A change of rows is refused until one of our
 commits adopts it, and what may undo a release (RESTORE, REPLACE) always.
+
+Delta deletes commits that are older than the log's retention.  What stays is the table's own note
+of our last release (`txn`) and what manifests name: an idle table's version is known from these.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from tidegate.spark_consumer.errors import ForeignChange, TableMissing
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Commit", "CommitLog", "TableCommit", "TableHistory", "WrittenCommit"]
+__all__ = ["Commit", "CommitLog", "TableCommit", "TableHistory", "WrittenCommit", "is_stated"]
 
 _RECENT = 256
 """Commits that are read first and kept in memory; a replay needs far fewer, those of its plan."""
@@ -32,6 +38,13 @@ _REPLACING = ("CREATE", "REPLACE", "RESTORE", "CLONE", "CONVERT")
 
 _ADOPTABLE = frozenset({"DELETE", "UPDATE", "TRUNCATE", "MERGE"})
 """Changes of rows that undo no release; so is an append."""
+
+_STATED_WITH: Mapping[str, frozenset[str]] = {
+    "release": frozenset({"MERGE", "WRITE"}),
+    "prepares": frozenset({"CREATE TABLE", "WRITE"}),
+    "adopts": frozenset({"SET TBLPROPERTIES"}),
+}
+"""The operations of our commits, of Spark's and of delta-rs, by what their metadata states."""
 
 _ANOTHER_TABLE = (
     "Give --output an empty folder (and a new --checkpoint), "
@@ -123,6 +136,10 @@ class TableHistory(Protocol):
         """Return one commit, or None if the table has not reached this version."""
         ...
 
+    def transaction(self, application: str) -> int | None:
+        """Return the newest number of a writer (`txn`), which outlives its commits; or None."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenCommit:
@@ -144,8 +161,10 @@ class CommitLog:
         self._query_id = query_id
         self._sink = sink
         self._head = -1
+        self._oldest = 0
         self._written: list[WrittenCommit] = []
         self._complete = True
+        self._named: tuple[int, int] | None = None
         self._adopted = -1
         self.foreign: list[TableCommit] = []
         """Changes of rows by others that no commit of ours has adopted; `require_own` refuses."""
@@ -173,6 +192,7 @@ class CommitLog:
         """Do as `load`, but leave it to `require_own` to refuse what others have changed."""
         commits = self._history.recent(limit)
         self._head = max((commit.version for commit in commits), default=-1)
+        self._oldest = min((commit.version for commit in commits), default=0)
         self._written, self.foreign, self._adopted = [], [], -1
         self._complete = limit is None or len(commits) < limit
         for commit in sorted(commits, key=lambda commit: commit.version):
@@ -208,8 +228,12 @@ class CommitLog:
             message = "a table of the output was deleted while the run used it"
             raise TableMissing(message, hint=_MISSING, table=self.path, version=known)
 
-    def require_version(self, version: int, *, release: int) -> None:
-        """Raise TableMissing unless the table has the version that a release's manifest names."""
+    def require_version(self, version: int, *, release: int, stands_at: int | None = None) -> None:
+        """Raise TableMissing unless the table has the version that a release's manifest names.
+
+        The table stands at this release, or at an older one (`stands_at`); that is remembered for
+        the time when the table's log has no commit of it any more.
+        """
         if self._head < version:
             found = None if self._head < 0 else self._head
             message = "a table of the output was deleted, or replaced by an older copy"
@@ -221,10 +245,11 @@ class CommitLog:
                 version_in_manifest=version,
                 release=release,
             )
+        self._named = version, release if stands_at is None else stands_at
 
     def refuse_beyond(self, release_max: int) -> None:
         """Raise ConfigError if the table holds a release that the gate never planned."""
-        newest = self._written[-1].release if self._written else -1
+        newest = self.newest_release
         if newest > release_max:
             message = "a table holds a later release than this checkpoint knows"
             raise ConfigError(
@@ -235,10 +260,22 @@ class CommitLog:
                 release_in_checkpoint=release_max,
             )
 
+    @property
+    def newest_release(self) -> int:
+        """The newest release that the table is known to hold, or was prepared for; -1: none."""
+        if self._written:
+            return self._written[-1].release
+        self._reach_back(-1)
+        if self._written or not self._oldest:
+            return self._written[-1].release if self._written else -1
+        number = self._history.transaction(Commit(self._query_id, self._sink, 0, 0).application)
+        return -1 if number is None else number
+
     def written(self, commit: Commit) -> WrittenCommit | None:
         """Return the commit that carries a release, or None if the table lacks it.
 
-        Raises ConfigError if that commit states another end of the release.
+        Raises ConfigError if that commit states another end of the release.  Where Delta has
+        deleted the commit, it is the table's newest one, without metrics.
         """
         self._reach_back(commit.release)
         for known in reversed(self._written):
@@ -254,7 +291,12 @@ class CommitLog:
                         through_us=commit.through_us,
                     )
                 return known
-        return None
+        if self.knows_after(commit.release):
+            return None
+        number = self._history.transaction(commit.application)
+        if number is None or number < commit.release:
+            return None
+        return WrittenCommit(self._head, commit.release, commit.through_us)
 
     @property
     def commits(self) -> tuple[WrittenCommit, ...]:
@@ -273,10 +315,33 @@ class CommitLog:
         """Return what `version_at` does, or None if the table was created after the release."""
         self._reach_back(release)
         place = bisect_right([known.release for known in self._written], release)
-        return self._written[place - 1].version if place else None
+        if place:
+            return self._written[place - 1].version
+        return None if self.knows_after(release) else self._version_without_commit(release)
+
+    def _version_without_commit(self, release: int) -> int | None:
+        """Return what manifest and table say of a release whose commit Delta has deleted.
+
+        Versions that no release of ours separates have the same rows, and the newest can be read.
+        """
+        version, stands_at = self._named or (-1, release + 1)
+        if not self._written and self.newest_release <= release:
+            return version if version >= self._oldest else self._head
+        return version if stands_at <= release else None
+
+    def knows_after(self, release: int) -> bool:
+        """Whether the table's log still has each commit of ours that came after a release.
+
+        Delta deletes the oldest commits first, once they are older than the log's retention.
+        """
+        self._reach_back(release)
+        return not self._oldest or any(known.release <= release for known in self._written)
 
     def carriers(self, *, after: int, through: int) -> tuple[WrittenCommit, ...]:
-        """Return the commits that carry rows of the releases after `after` up to `through`."""
+        """Return the commits that carry rows of the releases after `after` up to `through`.
+
+        They are all only if `knows_after` the first.
+        """
         self._reach_back(after)
         return tuple(
             known
@@ -303,7 +368,7 @@ class CommitLog:
             self.load(limit=None)
 
     def _take(self, commit: TableCommit) -> None:
-        ours = _ours(commit.user_metadata)
+        ours = _stated(commit.operation, commit.user_metadata)
         if ours is None:
             if not commit.is_harmless:
                 self.foreign.append(commit)
@@ -334,10 +399,18 @@ class CommitLog:
         self._written.append(written)
 
 
-def _ours(user_metadata: str | None) -> dict[str, Any] | None:
+def is_stated(operation: str, user_metadata: str | None) -> bool:
+    """Whether a commit's metadata states something of ours, and was not inherited."""
+    return _stated(operation, user_metadata) is not None
+
+
+def _stated(operation: str, user_metadata: str | None) -> dict[str, Any] | None:
     try:
         outer = json.loads(user_metadata or "null")
     except ValueError:
         return None
     inner = outer.get("tidegate") if isinstance(outer, dict) else None
-    return inner if isinstance(inner, dict) else None
+    if not isinstance(inner, dict):
+        return None
+    is_ours = any(what in inner and operation in _STATED_WITH[what] for what in _STATED_WITH)
+    return inner if is_ours else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit
+from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit, is_stated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 __all__ = ["DeltaHistory", "parse_commit"]
-
-
-_OURS = '{"tidegate"'
-"""How the metadata of our commits begin."""
 
 
 class DeltaHistory:
@@ -42,15 +38,24 @@ class DeltaHistory:
 
     def _described(self, row: Row) -> TableCommit:
         """Return a commit of the history; what others have changed is in its file only."""
-        version, metadata = row["version"], row["userMetadata"]
-        if _OURS not in (metadata or "") and (of_file := self.commit(version)) is not None:
+        version, operation, metadata = row["version"], row["operation"], row["userMetadata"]
+        is_ours = is_stated(operation, metadata)
+        if not is_ours and (of_file := self.commit(version)) is not None:
             return of_file
-        return TableCommit(version, row["operation"], metadata, row["operationMetrics"] or {})
+        return TableCommit(version, operation, metadata, row["operationMetrics"] or {})
 
     def commit(self, version: int) -> TableCommit | None:
         """Return a commit from its file, which Delta's protocol names: no Spark job."""
         text = self._files.read(f"_delta_log/{version:020d}.json")
         return None if text is None else parse_commit(version, text)
+
+    def transaction(self, application: str) -> int | None:
+        """Return a writer's newest number in the table's newest version: one Spark job at most."""
+        spark: Any = self._spark
+        jvm, session = spark._jvm, spark._jsparkSession  # noqa: SLF001 - pyspark has no way of its own
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self._path)
+        found = log.unsafeVolatileSnapshot().transactions().get(application)
+        return int(found.get()) if found.isDefined() else None
 
 
 def parse_commit(version: int, text: bytes) -> TableCommit:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+    from tidegate.spark_consumer.sinks.manifest import Manifest
     from tidegate.spark_consumer.sinks.port import Release
 
 __all__ = ["KeyedTables", "commit_of"]
@@ -35,7 +36,7 @@ class KeyedTables(SinkTables):
         """
         super().open(spark, query_id=query_id, release_max=sys.maxsize)
         for log in self._logs.values():
-            newest = log.commits[-1].release if log.commits else -1
+            newest = log.newest_release
             if newest > release_max:
                 message = "a table holds a later batch than this checkpoint knows"
                 hint = (
@@ -49,6 +50,9 @@ class KeyedTables(SinkTables):
                     batch_in_table=newest,
                     batch_in_checkpoint=release_max,
                 )
+
+    def _stands_at(self, manifest: Manifest, table: str) -> int:  # noqa: ARG002 - the same for all
+        return manifest.batch
 
     def versions(self, spark: SparkSession, release: Release) -> dict[str, TableVersion]:
         """Return each table's version after the release's batch, of the tables that exist."""

@@ -43,6 +43,7 @@ def prove_output(
         raise _unproven("the output has no release manifest")
     for log in logs.values():
         log.load(limit=None)
+        _require_no_deleted_release(log, manifest)
     for table, sinks in manifest.tables.items():
         for sink, named in sinks.items():
             if sink in _PROVING:
@@ -100,12 +101,29 @@ def _mirror_cut(
 def _require_version(log: CommitLog | None, manifest: Manifest, named: TableVersion) -> None:
     stands_at = manifest.release if named.release is None else named.release
     found = [] if log is None else [c for c in log.commits if c.release <= stands_at]
+    if log is not None and not log.knows_after(stands_at):
+        # Delta has deleted the commit; the table itself still says which release it holds.
+        holds = log.newest_release
+        is_known = bool(log.commits) or holds <= stands_at or holds == manifest.release
+        if log.head >= named.version and is_known:
+            return
     if not found or found[-1].version != named.version:
         raise _unproven(
             "the history of a table does not have the version that the newest manifest names",
             table=named.path,
             version=named.version,
             found=found[-1].version if found else None,
+            release=manifest.release,
+        )
+
+
+def _require_no_deleted_release(log: CommitLog, manifest: Manifest) -> None:
+    """Raise ConfigError if a table holds a release after the manifest's and its commit is gone."""
+    if not log.commits and log.newest_release > manifest.release:
+        raise _unproven(
+            "the commit of a release that no manifest names was deleted from a table's log",
+            table=log.path,
+            release_in_table=log.newest_release,
             release=manifest.release,
         )
 

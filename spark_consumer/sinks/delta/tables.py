@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.manifest import Manifest
     from tidegate.spark_consumer.sinks.port import AnyTable
 
 __all__ = [
@@ -116,7 +117,14 @@ class SinkTables:
         if newest is None or newest.query_id != query_id:
             return
         for name, version in newest.versions(self._sink).items():
-            self.log(spark, name).require_version(version, release=newest.release)
+            self.log(spark, name).require_version(
+                version, release=newest.release, stands_at=self._stands_at(newest, name)
+            )
+
+    def _stands_at(self, manifest: Manifest, table: str) -> int:
+        """Return the number of the last commit that a table of a manifest may have."""
+        release = manifest.tables[table][self._sink].release
+        return manifest.release if release is None else release
 
     def names(self, files: Storage) -> Sequence[str]:
         """Return the names of the tables that may be there."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import deltalake
@@ -11,8 +13,12 @@ from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.spark_consumer.errors import ForeignChange
 from tidegate.spark_consumer.sinks.delta.adoption import AdoptedChange, adopt_changes
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.manifest import Manifest
+from tidegate.spark_consumer.sinks.port import Merge
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -47,8 +53,8 @@ def outlet(kit, small):
             for n, (mod, key, new) in enumerate(history)
         ]
         release = kit.release(number, changes, topics=[topic], small=small)
-        for sink in sinks:
-            sink.write(release)
+        written = [sink.write(release)["t"] for sink in sinks]
+        return {sink.name: version for sink, version in zip(sinks, written, strict=True)}
 
     def sql(text, path):
         kit.spark.sql(text.format(f"delta.`{kit.output}/{path}`")).collect()
@@ -63,7 +69,15 @@ def outlet(kit, small):
     sinks = opened()
     write(sinks, 0, ("INSERT", 1, {"a": "x"}), ("INSERT", 2, {"a": "y"}))
     return SimpleNamespace(
-        sinks=sinks, opened=opened, write=write, sql=sql, rows=rows, adopt=adopt, kit=kit
+        sinks=sinks,
+        opened=opened,
+        write=write,
+        sql=sql,
+        rows=rows,
+        adopt=adopt,
+        kit=kit,
+        topic=topic,
+        direct=direct,
     )
 
 
@@ -171,3 +185,68 @@ def test_a_table_ahead_of_the_checkpoint_is_not_adopted(outlet):
     outlet.sql("DELETE FROM {} WHERE id = 1", MIRROR)
     with pytest.raises(ConfigError, match="later release"):
         outlet.adopt(release_max=0)
+
+
+AUTO_COMPACTION = {
+    "spark.databricks.delta.autoCompact.enabled": "true",
+    "spark.databricks.delta.autoCompact.minNumFiles": "2",
+}
+
+
+def test_commits_of_auto_compaction_are_not_releases(outlet, small):
+    """Delta's own OPTIMIZE runs in the session of the MERGE, and inherits its metadata."""
+    with session_settings(outlet.kit.spark, AUTO_COMPACTION):
+        for number in (1, 2):
+            outlet.write(outlet.sinks, number, ("INSERT", 10 + number, {"a": "z"}))
+            versions = outlet.write(outlet.opened(), number, ("INSERT", 10 + number, {"a": "z"}))
+    history = deltalake.DeltaTable(f"{outlet.kit.output}/{MIRROR}").history()
+    inherited = [
+        one["version"]
+        for one in history
+        if one["operation"] == "OPTIMIZE" and '"release"' in one.get("userMetadata", "")
+    ]
+    assert bool(inherited) is not small  # delta-rs does not compact by itself
+    (named,) = (one["operation"] for one in history if one["version"] == versions["mirror"].version)
+    assert named == "MERGE"
+    assert outlet.adopt() == []
+    outlet.sql("DELETE FROM {} WHERE id = 1", MIRROR)
+    assert [one.operation for one in outlet.adopt()] == ["DELETE"]
+    outlet.write(outlet.opened(), 3, ("DELETE", 2, None))
+    assert outlet.rows(MIRROR, "id") == [(11,), (12,)]
+
+
+def test_an_idle_table_whose_log_was_cleaned_goes_on(outlet):
+    kit = outlet.kit
+    versions = outlet.write(outlet.sinks, 1, ("INSERT", 3, {"a": "z"}))
+    manifest = Manifest(1, "query-1", 1, 0, 2_000_000, 1, {"t": versions})
+    folder = Path(kit.output) / "_releases"
+    folder.mkdir()
+    (folder / "000000000001.json").write_text(json.dumps(manifest.content()))
+    for path in (CHANGELOG, MIRROR):
+        for operate in (set_property, optimize, set_property):
+            operate(outlet, path)
+        table = deltalake.DeltaTable(f"{kit.output}/{path}")
+        table.create_checkpoint()
+        log = Path(kit.output) / path / "_delta_log"
+        for number in range(table.version()):
+            (log / f"{number:020d}.json").unlink()
+    kit.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    with pytest.raises(ConfigError, match="later release"):
+        outlet.opened(release_max=0)
+    sinks = outlet.opened(release_max=1)
+    heads = {sink.name: sink.heads()[f"{sink.name}/t"] for sink in sinks}
+    # The release again, as after a kill, and one without a change.
+    for number, changes in ((1, [("INSERT", 3, {"a": "z"})]), (2, [])):
+        found = outlet.write(sinks, number, *changes)
+        assert {name: version.version for name, version in found.items()} == heads
+        assert outlet.rows(MIRROR, "id", "a") == [(1, "x"), (2, "y"), (3, "z")]
+    # A mirror that is behind finds the rows of releases whose commits are gone.
+    changelog = ChangelogReader(kit.spark, kit.output, direct=outlet.direct)
+    changelog.open(query_id="query-1")
+    merge = Merge("query-1", 2, 0, 1, 2_000_000, tables={"t": outlet.topic.topic_schemas()})
+    assert changelog.release(merge).rows == 1
+    assert outlet.adopt() == []
+    outlet.write(outlet.opened(), 3, ("UPDATE", 3, {"a": "z3"}), ("DELETE", 1, None))
+    assert outlet.rows(MIRROR, "id", "a") == [(2, "y"), (3, "z3")]
+    numbers = [(0, 0), (0, 1), (1, 0), (3, 0), (3, 1)]
+    assert outlet.rows(CHANGELOG, "release", "ordinal") == numbers

@@ -23,7 +23,10 @@ def table():
 
 
 def write(table, number, **of):
-    table.commits.append(DeltaCommit("MERGE", release(number, **of).metadata, ("a",)))
+    one = release(number, **of)
+    table.commits.append(
+        DeltaCommit("MERGE", one.metadata, ("a",), transaction=(one.application, number))
+    )
 
 
 def opened(table):
@@ -116,6 +119,9 @@ class Foreign:
 
     def __init__(self, table):
         self.commits = list(table.recent(None))
+        self.cleaned = 0
+        """Versions before this one were deleted, as Delta's log retention does."""
+        self.number = table.transaction
 
     def add(self, operation, *, metadata=None, changes_rows=True, mode=None):
         version = len(self.commits)
@@ -125,10 +131,15 @@ class Foreign:
         return version
 
     def recent(self, limit):
-        return self.commits if limit is None else self.commits[-limit:]
+        kept = self.commits[self.cleaned :]
+        return kept if limit is None else kept[-limit:]
 
     def commit(self, version):
-        return self.commits[version] if version < len(self.commits) else None
+        is_there = self.cleaned <= version < len(self.commits)
+        return self.commits[version] if is_there else None
+
+    def transaction(self, application):
+        return self.number(application)
 
 
 def history(table):
@@ -161,6 +172,33 @@ def test_changes_of_rows_by_others_are_refused_at_the_next_look_and_at_each_star
         with pytest.raises(ForeignChange, match="operation='DELETE'") as raised:
             look()
         assert "tidegate-consumer adopt" in str(raised.value)
+
+
+INHERITED = {
+    "a release": release(1).metadata,
+    "a preparation": release(1).preparation,
+    "an acceptance": Commit.adoption("q", "mirror", version=0),
+}
+
+
+@pytest.mark.parametrize("text", INHERITED.values(), ids=INHERITED)
+def test_commits_that_inherited_our_metadata_are_those_of_others(table, text):
+    write(table, 1)
+    found, log = history(table)
+    for operation in ("OPTIMIZE", "SET TBLPROPERTIES", "CHANGE COLUMN", "UPGRADE PROTOCOL"):
+        if operation != "SET TBLPROPERTIES" or "adopts" not in text:
+            found.add(operation, metadata=text, changes_rows=False)
+    for look in (log.follow, log.load, lambda: log.load(limit=2)):
+        look()
+        assert log.written(release(1)).version == log.version_at(9) == 1
+        assert not log.has_adopted_since(0)
+    found.commits.append(TableCommit(len(found.commits), "MERGE", release(2).metadata, {}))
+    log.follow()
+    assert log.version_at(2) == len(found.commits) - 1
+    found.add("DELETE", metadata=text)
+    for look in (log.follow, log.load):
+        with pytest.raises(ForeignChange, match="operation='DELETE'"):
+            look()
 
 
 def test_adopted_changes_are_passed_over_and_later_ones_are_not(table):
@@ -263,3 +301,75 @@ def test_a_version_that_delta_has_cleaned_up_is_no_deletion(table):
     found.commit = lambda version: None if version == 0 else cleaned(version)
     log.require_present()
     assert log.head == 1
+
+
+@pytest.fixture
+def cleaned(table):
+    """An idle table of release 7 in version 1, the log of which begins with version 4."""
+    write(table, 7)
+    found, log = history(table)
+    for _ in range(4):
+        found.add("OPTIMIZE", changes_rows=False)
+    found.cleaned = 4
+    return found, log
+
+
+@pytest.mark.parametrize("limit", [2, 256, None])
+def test_an_idle_table_whose_log_was_cleaned_keeps_its_release(cleaned, limit):
+    found, log = cleaned
+    log.load(limit=limit)
+    # Without a manifest, as with one that names a version which can no longer be read.
+    assert (log.version_at(7), log.version_at(40)) == (5, 5)
+    log.require_version(1, release=40, stands_at=7)
+    assert (log.version_at(7), log.version_at(40)) == (5, 5)
+    # A manifest that names a version which is still there.
+    log.require_version(4, release=40)
+    assert (log.version_at(40), log.version_at(41)) == (4, 4)
+    assert log.written(release(7)) is not None
+    assert log.written(release(8)) is None
+    assert not log.knows_after(7)
+    # What it takes next is a commit like any other.
+    found.add("MERGE", metadata=release(41).metadata)
+    log.follow()
+    assert [log.version_at(number) for number in (40, 41, 50)] == [4, 6, 6]
+    assert log.written(release(41)).version == 6
+    assert log.knows_after(41)
+    assert not log.knows_after(7)
+
+
+def test_a_table_whose_log_was_cleaned_is_still_not_ahead_of_the_checkpoint(cleaned):
+    _, log = cleaned
+    log.load(limit=2)
+    log.refuse_beyond(7)
+    with pytest.raises(ConfigError, match="later release"):
+        log.refuse_beyond(6)
+    assert log.newest_release == 7
+
+
+def test_a_table_does_not_stand_at_a_release_before_the_one_that_it_holds(cleaned):
+    _, log = cleaned
+    log.load()
+    assert log.find_version(6) is None
+    log.require_version(1, release=9, stands_at=6)
+    assert log.find_version(6) == 1
+
+
+def test_commits_that_a_cleaned_log_still_has_are_enough(table):
+    for number in (1, 2, 3):
+        write(table, number)
+    found, log = history(table)
+    found.cleaned = 2
+    log.load()
+    assert [log.find_version(number) for number in (1, 2, 3)] == [None, 2, 3]
+    log.require_version(1, release=1)
+    assert log.find_version(1) == 1
+    assert (log.knows_after(1), log.knows_after(2)) == (False, True)
+
+
+def test_a_table_of_which_delta_keeps_no_transaction_holds_nothing_known(cleaned):
+    found, log = cleaned
+    found.number = lambda _: None
+    log.load()
+    assert log.newest_release == -1
+    assert log.written(release(7)) is None
+    assert log.version_at(7) == 5

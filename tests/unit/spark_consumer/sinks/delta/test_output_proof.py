@@ -324,6 +324,38 @@ def test_tables_that_contradict_the_newest_manifest_prove_nothing():
         proof_of(two_ahead)
 
 
+def clean_logs(checkpoint):
+    """Let others commit, and Delta delete all commits that are older."""
+    for table in (*checkpoint.changelog.values(), *checkpoint.mirror.values()):
+        for _ in range(3):
+            table.maintain()
+        table.cleaned = table.head
+
+
+def test_an_output_whose_logs_were_cleaned_is_adopted():
+    for cadence in (Cadence(), NEVER_AGAIN):
+        former = Checkpoint()
+        list(steps(former, BEFORE[:2], limits=Limits(cadence=cadence), kafka=Kafka()))
+        expected = proof_of(former)
+        assert (expected.mirror_release is None) is (cadence.every_us == 0)
+        clean_logs(former)
+        assert proof_of(former) == expected
+        checkpoint = adopted(former)
+        list(steps(checkpoint, AFTER, limits=Limits(), kafka=Kafka()))
+        assert times_us(checkpoint) == mirrored(checkpoint) == list(TIMES_US)
+
+
+def test_a_release_of_which_only_a_table_knows_is_not_adopted():
+    former = Checkpoint()
+    list(steps(former, BEFORE[:2], limits=Limits(), kafka=Kafka()))
+    (newest,) = (one for one in former.store.objects if one.endswith("/000000000001.json"))
+    del former.store.objects[newest]
+    assert proof_of(former).begun_through_us == 40
+    clean_logs(former)
+    with pytest.raises(ConfigError, match="was deleted from a table's log"):
+        proof_of(former)
+
+
 def _us(one):
     return one.commit_timestamp_us
 
