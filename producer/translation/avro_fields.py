@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tidegate.producer.translation.values import (
     NUMERIC_SCALE,
     NUMERIC_WHOLE_DIGITS,
+    Converter,
     converter,
     unscaled_bytes,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "write_boolean",
     "write_long",
     "write_text",
+    "written_by",
 ]
 
 FieldWriter: TypeAlias = Callable[[Any], bytes]
@@ -88,7 +90,13 @@ def usual_form(column_type: ColumnType, timestamps: TimestampForm = TimestampFor
 
 def _general(column_type: ColumnType, timestamps: TimestampForm) -> FieldWriter:
     """Return a writer of every form of a value: convert it, then write what it became."""
-    convert = converter(column_type, timestamps)
+    return written_by(converter(column_type, timestamps), column_type, timestamps)
+
+
+def written_by(
+    convert: Converter, column_type: ColumnType, timestamps: TimestampForm = TimestampForm.MICROS
+) -> FieldWriter:
+    """Return the writer of a nullable column, no array, whose values `convert` makes plain."""
     avro = avro_type(column_type, timestamps)
     write = _WRITERS[avro if isinstance(avro, str) else avro["type"]]
 

@@ -36,6 +36,7 @@ from tidegate.producer.translation.avro_fields import (
     write_long,
     write_text,
 )
+from tidegate.producer.translation.keys import key_field_writer
 from tidegate.producer.translation.source_writer import SOURCE_FIELDS
 from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.errors import SchemaError
@@ -97,6 +98,9 @@ class ChangeWriter:
         }
         self._forms = {column.name: usual_form(column.type, timestamps) for column in table.columns}
         self._keys = [column.name for column in table.key_columns]
+        self._key_fields = {
+            column.name: key_field_writer(column.type, timestamps) for column in table.key_columns
+        }
         self._values = self._fields
         """What writes the columns of a row, which other envelopes carry in another form."""
         self._accelerator = accelerator()
@@ -135,7 +139,7 @@ class ChangeWriter:
         Raises SchemaError for a value that does not fit or a key that is not the primary key.
         """
         self._require_primary_key(keys)
-        written = [self._fields[name](keys[name]) for name in self._keys]
+        written = [self._key_fields[name](keys[name]) for name in self._keys]
         return b"".join((self._key_frame, *written))
 
     # ------------------------------------------------------------ shapes
@@ -143,7 +147,7 @@ class ChangeWriter:
     def _pieces(self, mod_type: str, mod: Mod) -> tuple[Pieces, Pieces]:
         """Return what a change of this shape is put together from, all but its source."""
         self._require_primary_key(mod.keys)
-        key: Pieces = [self._key_frame, *(self._piece("keys", name) for name in self._keys)]
+        key: Pieces = [self._key_frame, *(self._key_piece(name) for name in self._keys)]
         return _joined(key), _joined(self._value_pieces(mod_type, mod))
 
     def _value_pieces(self, mod_type: str, mod: Mod) -> Pieces:
@@ -187,6 +191,10 @@ class ChangeWriter:
 
     def _piece(self, document: str, column: str) -> _Piece:
         return _Piece(document, column, self._fields[column], self._forms[column])
+
+    def _key_piece(self, column: str) -> _Piece:
+        """Return a column's value in the key; what both write alike is computed once."""
+        return _Piece("keys", column, self._key_fields[column], self._forms[column])
 
     def _row_piece(self, document: str, column: str) -> _Piece:
         """Return a column's value in a row."""

@@ -20,6 +20,7 @@ from tidegate.producer.translation.avro_fields import (
     field_writer,
     write_text,
 )
+from tidegate.producer.translation.keys import key_converter
 from tidegate.producer.translation.values import NUMERIC_SCALE, converter
 from tidegate.schemas.debezium_schema import is_text
 from tidegate.schemas.errors import SchemaError
@@ -37,6 +38,7 @@ JsonField: TypeAlias = Callable[[Any], str]
 """From a JSON value, null included, to its text in an event; raises SchemaError if unfit."""
 
 _NULL_TEXT = "null"
+_FLOAT_TEXTS = {"FLOAT32": float_text, "FLOAT64": double_text}
 _EXACT = Context(prec=200)
 """Python's default rounds to 28 digits, and a NUMERIC has up to 38."""
 
@@ -78,9 +80,10 @@ def json_key_field(column_type: ColumnType) -> JsonField:
 
     A value has one text, however the service writes it.  Raises SchemaError for a type without one.
     """
-    convert, code = converter(column_type, TimestampForm.STRING), column_type.code
-    if code == "FLOAT32":
-        return lambda value: _NULL_TEXT if value is None else float_text(convert(value))
+    convert, code = key_converter(column_type, TimestampForm.STRING), column_type.code
+    if code in _FLOAT_TEXTS:
+        text = _FLOAT_TEXTS[code]
+        return lambda value: _NULL_TEXT if value is None else text(convert(value))
     if not is_text(column_type):
         return json_field(column_type, Envelope.DEBEZIUM)
     is_decimal = code == "NUMERIC" and column_type.annotation != "PG_NUMERIC"

@@ -8,7 +8,7 @@ from tests.mutants.mutant import UnitMutant
 from tidegate.producer.records import Mod
 from tidegate.producer.spanner import decode_json
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
-from tidegate.producer.translation import avro_fields, change_writer, values
+from tidegate.producer.translation import avro_fields, change_writer, keys, values
 from tidegate.producer.translation.avro_fields import PRESENT
 from tidegate.producer.translation.flat_writer import FlatWriter
 from tidegate.schemas.instants import NS_PER_US
@@ -21,6 +21,7 @@ _DECODE = "tests/unit/producer/spanner/test_decode.py"
 _FORMS = "tests/unit/producer/spanner/test_forms.py"
 _JSON = "tests/unit/producer/spanner/test_decode_json.py"
 _TABLES = "tests/unit/schemas/test_tables.py"
+_KEYS = "tests/unit/producer/translation/test_keys.py"
 _VALUES = "tests/unit/producer/translation/test_values.py"
 
 _FLAT = "tests/unit/producer/translation/test_flat_writer.py"
@@ -142,6 +143,16 @@ BROKEN_DECODING = (
             (values, "converter", _converter_by_code),
             (avro_fields, "converter", _converter_by_code),
         ),
+    ),
+    UnitMutant(
+        "a key column as a row holds it",
+        (f"{_KEYS}::test_equal_keys_are_equal_bytes",),
+        ((change_writer, "key_field_writer", avro_fields.field_writer),),
+    ),
+    UnitMutant(
+        "a row's values as a key holds them",
+        (f"{_KEYS}::test_the_values_of_a_row_keep_their_sign",),
+        ((change_writer, "field_writer", keys.key_field_writer),),
     ),
     UnitMutant(
         "a UUID as it came",

@@ -40,6 +40,7 @@ EXAMPLES = {
     "finish",
     "datastream",
     "debezium",
+    "equal keys",
     "flat",
     "growth",
     "names",

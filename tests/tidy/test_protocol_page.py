@@ -33,6 +33,7 @@ from tidegate.producer.messages import (
     KEY_PARKED,
 )
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.translation.keys import key_field_writer
 from tidegate.producer.translation.table_evolution import grown
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.producer.translation.values import converter
@@ -81,6 +82,12 @@ def test_names():
         assert tuple(given["recorded"]) == names.recorded
         assert names.table(topic) == given["table"]
         assert f"`{names.dead_letter.replace(given['prefix'], '<prefix>')}`" in section("2")
+
+
+def test_equal_keys():
+    for given in example("equal keys"):
+        write = key_field_writer(ColumnType(given["type"]))
+        assert {write(value).hex() for value in given["values"]} == {given["avro"]}
 
 
 def test_topics_that_a_reader_subscribes():
