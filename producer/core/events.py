@@ -188,7 +188,7 @@ class QueryPaused:
 
 @dataclass(frozen=True, slots=True)
 class QueryResumed:
-    """A query's reader waits no longer."""
+    """A query's reader waits no longer, or received bytes that complete no record yet."""
 
     token: str
     query_id: int

@@ -117,7 +117,7 @@ class Queries:
         self._stalls.forget(event.query_id)
 
     def resume(self, partition: StreamPartition, event: on.QueryResumed) -> None:
-        """Expect something again of a query whose reader waited."""
+        """Expect something again of a query whose reader waited, or received a part."""
         self._stalls.hear(event.query_id, partition)
 
     def repeat_stalled(self, now_us: int) -> list[do.Effect]:

@@ -1,7 +1,8 @@
 """Watches for running queries that have become silent.
 
 A stream partition without changes sends a heartbeat at each interval, so that a query that returns
-nothing for many of them hangs: its connection may look alive all the same.
+nothing for many of them hangs: its connection may look alive all the same.  Bytes of a message that
+is not complete count as something: on a slow link a large one takes longer than many heartbeats.
 
 Silence is measured in the time that the worker was awake.  A worker that stood still, or that
 waited for a broker, has heard nothing in that time from any query; it must not repeat them all.

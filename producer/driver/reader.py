@@ -5,8 +5,8 @@ until the worker releases it, after its commit: first with what decoding needs, 
 of its records.  A reader that finds no room waits, and with it the stream.
 
 A reader decides nothing: it delivers records in order, then exactly one end or one failure, and
-after `stop` nothing.  It says when it waits for the budget or for a table's new schema, since its
-query is not silent then.
+after `stop` nothing.  It says when it waits for the budget or for a table's new schema, and when it
+received something that completes no record yet, since its query is not silent then.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class PartitionReader:
     async def _receive(self) -> Response | None:
         """Return the next response, its bytes taken; None at the end, or once stopped."""
         size = await self._query.next_size()
-        if size is None or not await self._take(size):
+        if size is None or (size and not await self._take(size)):
             return None
         self._resume()
         return await self._query.receive()
@@ -172,6 +172,8 @@ class PartitionReader:
                     items.append(record)
         finally:
             await self._hand_over(items, unfinished=min(unfinished, self._held))
+        if not items:
+            self._report(QueryResumed(self._token, self._query_id))
 
     async def _translate(self, record: DataChangeRecord) -> PublishableRecord:
         translated = self._translator.translate_now(record, token=self._token)

@@ -9,6 +9,7 @@ many silent calls does not depend on what they will be sent.
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -185,15 +186,23 @@ class Call:
         self._next = _PREFIX.size + size
         return int(size)
 
-    async def read(self) -> bytes:
-        """Let the message come whose size was returned, and return it; raises CallError."""
+    async def read(self, *, pause_s: float = math.inf) -> bytes | None:
+        """Let the message come whose size was returned, and return it; raises CallError.
+
+        Returns None where bytes came and the message still lacks others `pause_s` seconds after
+        the call: the next call goes on.
+        """
         last = self._next
+        loop = asyncio.get_running_loop()
+        pause_at = loop.time() + pause_s
         while (missing := last - len(self._received)) > 0:
             if self._is_over:
                 raise self._error or _cut_short()
             if missing > self._window:
                 self._grant(missing - self._window)
             await self._change()
+            if loop.time() >= pause_at and len(self._received) < last and not self._is_over:
+                return None
         with memoryview(self._received) as view:
             message = bytes(view[_PREFIX.size : last])
         if len(self._received) == last:

@@ -26,6 +26,7 @@ from tidegate.schemas.instants import format_rfc3339
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from tidegate.producer.ports import Response
     from tidegate.producer.records import StreamRecord
     from tidegate.producer.spanner.channel import SpannerChannels
     from tidegate.producer.spanner.forms import Decoder, StreamForm
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SpannerChangeStream", "SpannerQuery", "SpannerResponse"]
 
+_PART_EVERY_S = 1.0
 _T = TypeVar("_T")
 _OF_THE_TOKEN = re.compile(
     "partition_token is invalid|does not belong to the (Change Stream|placement)", re.IGNORECASE
@@ -93,6 +95,18 @@ class SpannerResponse:
         return self._decoder.decode(message), self._decoder.unfinished_bytes
 
 
+class _PartOfMessage:
+    """A part of a message whose rest is on its way: no record, and nothing is given back."""
+
+    size_bytes = 0
+
+    def __init__(self, held_bytes: int) -> None:
+        self._held_bytes = held_bytes
+
+    def decode(self) -> tuple[list[StreamRecord], int]:
+        return [], self._held_bytes
+
+
 class SpannerQuery:
     """One change stream query; port: `ports.RunningQuery`."""
 
@@ -117,12 +131,17 @@ class SpannerQuery:
         self._session = ""
         self._is_cancelled = False
         self._is_accepted = False
+        self._held_bytes = 0
+        """What a message takes that has begun and is not complete."""
 
     async def next_size(self) -> int | None:
         """Return what the next response message takes, None at the end; raises QueryError.
 
         In bytes, until it is decoded, beyond the value that the message before left unfinished.
+        0 while a part of the message is still missing.
         """
+        if self._held_bytes:
+            return 0
         if self._responses is None:
             self._session = await self._channels.stream_session()
             with self._lock:
@@ -138,12 +157,21 @@ class SpannerQuery:
             self._decoder.end()
             return None
         unfinished = self._decoder.unfinished_bytes
-        return (size + unfinished) * self._factor - unfinished
+        self._held_bytes = (size + unfinished) * self._factor
+        return self._held_bytes - unfinished
 
-    async def receive(self) -> SpannerResponse:
-        """Return the response message whose size was returned; raises QueryError."""
+    async def receive(self) -> Response:
+        """Return the response message whose size was returned; raises QueryError.
+
+        Returns a response without records while the message comes, one a second: so a message that
+        takes long on a slow link is no silence.
+        """
         assert self._responses is not None, "`next_size` comes first"  # noqa: S101 - see the port
-        return SpannerResponse(await self._attempt(self._responses.read()), self._decoder)
+        message = await self._attempt(self._responses.read(pause_s=_PART_EVERY_S))
+        if message is None:
+            return _PartOfMessage(self._held_bytes)
+        self._held_bytes = 0
+        return SpannerResponse(message, self._decoder)
 
     def cancel(self) -> None:
         """End the query; does not block."""

@@ -7,6 +7,7 @@ the first query; only `ResponseStream.cancel` and `StreamChannels.close` are for
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -93,11 +94,15 @@ class ResponseStream:
             self._call = call
         return await self._call.next_size()
 
-    async def read(self) -> bytes:
-        """Let the message come that has begun; return it.  Raises `grpc.RpcError`."""
+    async def read(self, *, pause_s: float = math.inf) -> bytes | None:
+        """Let the message come that has begun; return it.  Raises `grpc.RpcError`.
+
+        Returns None where a part of it came within `pause_s` seconds: the next call goes on.
+        """
         assert self._call is not None, "`next_size` comes first"  # noqa: S101 - the port says so
-        message = await self._call.read()
-        self._received.add(len(message))
+        message = await self._call.read(pause_s=pause_s)
+        if message is not None:
+            self._received.add(len(message))
         return message
 
     def cancel(self) -> None:

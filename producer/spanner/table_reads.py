@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from tidegate.producer.backfill.read_partition import Key, ReadPartition
     from tidegate.producer.backfill.read_plan import KeyRanges
     from tidegate.producer.backfill.table_run import RunPlace
-    from tidegate.producer.ports import RunningQuery
+    from tidegate.producer.ports import Response, RunningQuery
     from tidegate.producer.records import DataChangeRecord
     from tidegate.producer.spanner.channel import SpannerChannels
     from tidegate.producer.spanner.forms import Decoder
-    from tidegate.producer.spanner.stream import SpannerResponse
     from tidegate.producer.spanner.tables_at import TablesAt
     from tidegate.schemas.tables import Column, TableSchema
 
@@ -194,7 +193,7 @@ class _OfTable:
                 self._query.cancel()
         return await self._query.next_size()
 
-    async def receive(self) -> SpannerResponse:
+    async def receive(self) -> Response:
         assert self._query is not None, "`next_size` comes first"  # noqa: S101 - see the port
         return await self._query.receive()
 

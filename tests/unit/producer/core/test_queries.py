@@ -174,6 +174,14 @@ class TestStalled:
         self.silence(bench, 3)
         assert bench.queries["a"] is not query
 
+    def test_a_query_that_receives_a_message_in_parts_is_not_silent(self, bench):
+        bench.open_stream("a")
+        query = bench.queries["a"]
+        for _ in range(30):
+            bench.give(on.QueryResumed("a", query.query_id))
+            self.silence(bench, 5)
+        assert bench.queries["a"] is query
+
     def test_a_query_that_is_silent_each_time_is_repeated_later_each_time(self, bench):
         bench.open_stream("a")
         numbers = set()

@@ -249,6 +249,23 @@ def test_what_decoding_took_is_given_back_before_the_records_are_delivered(read,
     assert held == output.size_bytes == size_bytes(output.items[0]) < 900
 
 
+def test_parts_of_a_message_are_no_silence_and_hold_what_was_taken(read, inbox, budget):
+    class PartOfMessage(MemoryResponse):
+        def decode(self):
+            return [], 5_000
+
+    taken = []
+    begin, part = PartOfMessage([], size_bytes=5_000), PartOfMessage([], size_bytes=0)
+    read(
+        Stream(begin, part, part, MemoryResponse([BEAT], size_bytes=0)),
+        deliver=lambda output: taken.append(budget.taken) or inbox.put(output),
+    )
+    assert take(inbox, 3) == [QueryResumed("k", 3)] * 3
+    assert isinstance(read_only(inbox), RecordsRead)
+    assert taken[:3] == [5_000] * 3
+    assert taken[3] == size_bytes(BEAT)
+
+
 class Part(MemoryResponse):
     """A response that begins a value and completes none."""
 
@@ -266,6 +283,7 @@ def test_part_of_a_value_is_held_until_its_rest_came(read, inbox, budget):
 
     read(Stream(Part([], size_bytes=500), Rest([BEAT], size_bytes=100)))
 
+    assert take(inbox, 1) == [QueryResumed("k", 3)]
     assert take(inbox, 1) == [RecordsRead("k", 3, [BEAT], size_bytes(BEAT))]
     assert taken == [400 + 100]
     assert budget.taken == size_bytes(BEAT)

@@ -154,6 +154,48 @@ def fails(server, *, after=()):
     return caught.value
 
 
+def test_a_message_that_takes_long_is_read_in_parts():
+    async def run():
+        message, parts = bytes(range(256)) * 1_000, 0
+        server = Server([message, b"next"])
+
+        async def send_slowly():
+            while server.unsent:
+                size = min(1_000, server.window)
+                part, server.unsent = server.unsent[:size], server.unsent[size:]
+                server.window -= size
+                server.call.add(part, size)
+                await asyncio.sleep(0)
+
+        sending = asyncio.create_task(send_slowly())
+        assert await server.call.next_size() == len(message)
+        while (found := await server.call.read(pause_s=0.0)) is None:
+            parts += 1
+        assert found == message
+        assert parts > 10
+        assert await server.call.next_size() == 4
+        assert await server.call.read(pause_s=0.0) == b"next"  # it came ahead
+        await sending
+
+    asyncio.run(run())
+
+
+def test_a_silent_message_is_not_a_part():
+    async def run():
+        server = Server([bytes(1_000_000)])
+        server.send()
+        assert await server.call.next_size() == 1_000_000
+        reading = asyncio.create_task(server.call.read(pause_s=0.0))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not reading.done()
+        server.call.cancel()
+        with pytest.raises(CallError):
+            await reading
+
+    asyncio.run(run())
+
+
 def test_messages_before_an_error_come_first():
     server = Server([b"one", b""])
     server.trailers = {"grpc-status": "14", "grpc-message": "gone%3A away"}

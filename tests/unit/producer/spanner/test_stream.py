@@ -108,6 +108,26 @@ def test_a_large_message_is_taken(stream, spanner, wire, read):
     assert len(record.transaction_tag) == 6_000_000
 
 
+def test_a_message_that_takes_long_is_no_silence(stream, spanner, wire, tasks, monkeypatch):
+    """Its parts complete no record, give back none of what was taken, and need nothing more."""
+    monkeypatch.setattr("tidegate.producer.spanner.stream._PART_EVERY_S", 0.0)
+    row = wire.data_row(transaction_tag="x" * 6_000_000)
+    beat = wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+    spanner.on_stream = lambda *_: iter([wire.message(row, metadata=wire.row_type()), beat])
+    query, taken, parts = stream.query(**ARGUMENTS), 0, 0
+    while (size := tasks.run(query.next_size)) is not None:
+        assert (size == 0) == bool(taken)
+        taken += size
+        records, kept = tasks.run(query.receive).decode()
+        assert kept in (0, taken)
+        parts += kept > 0
+        taken = kept
+        if records:
+            assert len(getattr(records[0], "transaction_tag", "x" * 6_000_000)) == 6_000_000
+    assert parts > 1
+    assert taken == 0
+
+
 @pytest.mark.parametrize(
     "code",
     ["UNAVAILABLE", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "CANCELLED"],

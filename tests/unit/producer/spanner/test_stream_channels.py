@@ -22,7 +22,7 @@ class Call:
         await asyncio.sleep(0)
         return len(self.messages[0]) if self.messages else None
 
-    async def read(self):
+    async def read(self, *, pause_s):
         return self.messages.pop(0)
 
     def cancel(self):
