@@ -212,6 +212,7 @@ class SpannerChannels:
                 answer = call()
             except grpc.RpcError as error:
                 if not is_rejection(error):
+                    self._leave_silent_connection(error)
                     raise
                 self._authorization.renew()
                 time.sleep(pause_s)
@@ -221,6 +222,16 @@ class SpannerChannels:
         answer = call()
         self.accept()
         return answer
+
+    def _leave_silent_connection(self, error: grpc.RpcError) -> None:
+        """Let the next unary call open a connection if this one had no answer in its time.
+
+        A network may have dropped the connection without a word; gRPC finds out two minutes later.
+        """
+        if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+            return
+        with self._lock:
+            self._unary_channel = None  # not closed: calls of other threads may run on it
 
     def _may_pass(self, error: grpc.RpcError) -> bool:
         """Whether a rejected call may be accepted later; asks for a fresh token."""
@@ -258,6 +269,8 @@ class SpannerChannels:
         options: list[tuple[str, int]] = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
+            # Another channel has another connection: see `_leave_silent_connection`.
+            ("grpc.use_local_subchannel_pool", 1),
             # A connection that a network dropped without a word ends the calls on it.
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
             ("grpc.http2.max_pings_without_data", 0),

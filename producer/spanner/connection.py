@@ -51,6 +51,8 @@ _CONNECT_TIMEOUT_S = 20.0
 _KEEPALIVE_S = 120.0
 """As the client libraries: servers end connections that ping much more often."""
 _KEEPALIVE_TIMEOUT_S = 20.0
+_SILENT_S = 5.0
+"""As long as the shortest silence after which a query counts as stalled."""
 _WINDOW_BYTES = 16 << 20
 _FIRST_WINDOW_BYTES = 65_535
 """Of a connection, until its first update."""
@@ -78,6 +80,7 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, Call] = {}
         self._error: CallError | None = None
         self._is_draining = False
+        self._is_suspect = False
         self._unacknowledged = 0
         self._is_flushing = False
         self._keepalive: asyncio.TimerHandle | None = None
@@ -87,8 +90,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether new calls may be made."""
-        return self._error is None and not self._is_draining
+        """Whether new calls may be made.
+
+        Not on a connection that was silent when a call on it was given up: a network may have
+        dropped it without a word.  What it receives makes it usable again.
+        """
+        return self._error is None and not self._is_draining and not self._is_suspect
 
     @property
     def streams_max(self) -> int:
@@ -236,6 +243,8 @@ class Connection(asyncio.Protocol):
 
     def _cancel(self, stream: int) -> None:
         if self._forget(stream) is not None:
+            if asyncio.get_running_loop().time() - self._received_at >= _SILENT_S:
+                self._is_suspect = True
             self._reset(stream)
 
     def _reset(self, stream: int) -> None:
@@ -269,6 +278,7 @@ class Connection(asyncio.Protocol):
         if self._error is not None:
             return
         self._received_at = asyncio.get_running_loop().time()
+        self._is_suspect = False
         try:
             for event in self._http2.receive_data(data):
                 if type(event) is DataReceived:

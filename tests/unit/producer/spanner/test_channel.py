@@ -1,6 +1,7 @@
 """Channels: unary calls, errors by code, and credentials for the real service."""
 
 import asyncio
+import threading
 from types import ModuleType
 
 import grpc
@@ -136,6 +137,25 @@ def test_without_credentials_it_says_what_to_set(monkeypatch):
         SpannerChannels(database="d").session(timeout_s=1)
 
 
+def test_a_unary_call_without_an_answer_in_time_leaves_its_connection(spanner, channels):
+    """Else each retry would go to a connection that a network dropped without a word."""
+    channels.session()
+    left = channels._unary_channel
+    spanner.on_sql = lambda _request, context: context.abort(grpc.StatusCode.ABORTED, "busy")
+    with pytest.raises(QueryInterrupted):
+        channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
+    assert channels._unary_channel is left
+    going_on = threading.Event()
+    spanner.on_sql = lambda *_: going_on.wait(60) and ResultSet.pb()()
+    try:
+        with pytest.raises(QueryInterrupted, match="DEADLINE_EXCEEDED"):
+            channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=0.2)
+    finally:
+        going_on.set()
+    channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
+    assert channels._unary_channel is not left
+
+
 @pytest.mark.parametrize("emulator_host", ["127.0.0.1:1", ""])
 def test_the_connection_of_unary_calls_is_kept_alive(monkeypatch, emulator_host):
     opened = []
@@ -150,6 +170,7 @@ def test_the_connection_of_unary_calls_is_kept_alive(monkeypatch, emulator_host)
 
     (options,) = opened
     assert options["grpc.keepalive_time_ms"] == 120_000
+    assert options["grpc.use_local_subchannel_pool"] == 1
     assert options["grpc.http2.max_pings_without_data"] == 0
 
 

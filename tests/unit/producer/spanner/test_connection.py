@@ -541,6 +541,31 @@ def test_a_server_that_sends_something_is_not_pinged(against, monkeypatch):
     against(script, use)
 
 
+def test_a_connection_that_was_silent_when_a_call_was_given_up_gets_no_new_ones(against):
+    async def use(client):
+        one, other = await call(client), await call(client)
+        assert await one.next_size() == 1
+        other.cancel()
+        assert client.is_usable  # it was heard just now
+        other = await call(client)
+        client._received_at -= connections._SILENT_S
+        other.cancel()
+        assert not client.is_usable
+        answers.set()
+        assert await one.read() == b"m"
+        assert await one.next_size() == 1
+        assert client.is_usable
+
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN), data(1, framed(b"m")))
+        await answers.wait()
+        peer.send(data(1, framed(b"m")))
+
+    answers = asyncio.Event()
+    against(script, use)
+
+
 @pytest.mark.parametrize(
     "broken",
     [

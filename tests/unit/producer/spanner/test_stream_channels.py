@@ -8,8 +8,9 @@ import grpc
 import pytest
 
 from tests import grpc_server
-from tidegate.producer.spanner import stream_channels
+from tidegate.producer.spanner import connection, stream_channels
 from tidegate.producer.spanner.connection import NotSentError
+from tidegate.producer.spanner.endpoint import Endpoint
 from tidegate.producer.spanner.stream_channels import STREAMS_PER_CHANNEL_MAX, StreamChannels
 
 
@@ -265,3 +266,56 @@ def test_more_calls_than_the_server_takes_on_one_connection():
     )
     assert found == [[b"m"]] * 25
     assert connections == 3
+
+
+class Relay:
+    """Passes bytes on between a client and a server until it is told to drop them silently."""
+
+    def __init__(self, port):
+        self.port, self.is_dropping, self.tasks = port, False, []
+
+    async def __aenter__(self):
+        self.server = await asyncio.start_server(self.accept, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_):
+        self.server.close()
+        for one in self.tasks:
+            one.cancel()
+
+    async def accept(self, reader, writer):
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.port)
+        for source, target in ((reader, far_writer), (far_reader, writer)):
+            self.tasks.append(asyncio.create_task(self.pass_on(source, target)))
+
+    async def pass_on(self, source, target):
+        is_first = self.tasks.index(asyncio.current_task()) < 2
+        while piece := await source.read(1 << 16):
+            if not (is_first and self.is_dropping):
+                target.write(piece)
+
+
+def test_a_connection_that_was_dropped_silently_does_not_get_the_retry(monkeypatch):
+    monkeypatch.setattr(connection, "_SILENT_S", 0.0)
+
+    async def respond(_request, _context):
+        yield b"m"
+        await asyncio.Event().wait()
+
+    async def use(server):
+        port = int(server.endpoint.address.rpartition(":")[2])
+        async with Relay(port) as relay:
+            address = f"127.0.0.1:{relay.server.sockets[0].getsockname()[1]}"
+            server.endpoint = Endpoint(address, is_secure=False)
+            stalled, other = server.call(), server.call()
+            for one in (stalled, other):
+                assert await grpc_server.read(one, 1) == [b"m"]
+            relay.is_dropping = True
+            stalled.close()
+            retried = server.call()
+            assert await grpc_server.read(retried, 1) == [b"m"]
+            for one in (other, retried):
+                one.close()
+            return len(server.opened)
+
+    assert grpc_server.run(use, respond) == 2
