@@ -9,6 +9,7 @@ import argparse
 import sys
 from typing import Any
 
+from tidegate.spark_consumer.sinks.sql_names import quoted
 from tidegate.spark_consumer.spark.session import local_session
 
 __all__ = ["main"]
@@ -24,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         app_name="tidegate-start",
         java_options=options.java_options,
     )
-    table = f"delta.`{options.folder}`"
+    table = quoted("delta", options.folder)
     spark.range(100).selectExpr("id", "sha2(string(id), 256) AS text").write.format("delta").save(
         options.folder
     )

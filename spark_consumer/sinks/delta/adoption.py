@@ -16,6 +16,7 @@ from tidegate.spark_consumer.core.hand_over import CHANGELOG_BY_KEY, MIRROR_BY_K
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -86,6 +87,6 @@ def _accept(spark: SparkSession, log: CommitLog, *, query_id: str, sink: str) ->
     metadata = Commit.adoption(query_id, sink, version=log.head)
     with session_settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": metadata}):
         spark.sql(
-            f"ALTER TABLE delta.`{log.path}` "
+            f"ALTER TABLE {quoted('delta', log.path)} "
             f"SET TBLPROPERTIES ('tidegate.adoptedThrough' = '{log.head}')"
         )

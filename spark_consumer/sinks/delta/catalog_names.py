@@ -20,6 +20,8 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
+from tidegate.spark_consumer.sinks import sql_names
+from tidegate.spark_consumer.sinks.sql_names import text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,8 +81,8 @@ class CatalogNames:
                 return
             found = location_of(self._spark, name)
             if found is None:
-                where = address.replace("\\", "\\\\").replace("'", "\\'")
-                create = f"CREATE TABLE IF NOT EXISTS {quoted(name)} USING DELTA LOCATION '{where}'"
+                where = text_literal(address)
+                create = f"CREATE TABLE IF NOT EXISTS {quoted(name)} USING DELTA LOCATION {where}"
                 self._spark.sql(create)
                 # Another run may have made the name at the same time, for another output.
                 found = location_of(self._spark, name)
@@ -122,7 +124,7 @@ def plain_location(location: str) -> str:
 
 def quoted(name: str) -> str:
     """Return a name of several parts as SQL takes it."""
-    return ".".join(f"`{part}`" for part in name.split("."))
+    return sql_names.quoted(*name.split("."))
 
 
 def _refused(

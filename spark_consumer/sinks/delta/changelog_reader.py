@@ -21,6 +21,7 @@ from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release
+from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +178,7 @@ def _fields(have: StructType, want: StructType, above: Column | None = None) -> 
     columns = []
     for field in want:
         kind, wanted = known.get(field.name), field.dataType
-        value = F.col(f"`{field.name}`") if above is None else above.getField(field.name)
+        value = F.col(quoted(field.name)) if above is None else above.getField(field.name)
         if kind is None:
             value = F.lit(None).cast(wanted)
         elif (

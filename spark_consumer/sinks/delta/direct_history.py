@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.spark_consumer.sinks.delta.direct_merge import as_tuples, same_key
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, REPLACE, folded_value
 from tidegate.spark_consumer.sinks.delta.history_columns import IS_CURRENT, VALID_FROM, VALID_TO
+from tidegate.spark_consumer.sinks.sql_names import double_quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,7 +91,7 @@ def merge_rows(
             VALID_FROM: "s.starts_at",
             VALID_TO: "s.ends_at",
             IS_CURRENT: "s.ends_at IS NULL",
-            **{f'"{column}"': f"s.{folded_value(n)}" for n, column in enumerate(columns)},
+            **{double_quoted(column): f"s.{folded_value(n)}" for n, column in enumerate(columns)},
         },
         commit=commit,
     )

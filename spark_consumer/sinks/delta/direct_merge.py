@@ -12,6 +12,7 @@ from tidegate.spark_consumer.sinks.delta.fold import (
     captured_flag,
     folded_value,
 )
+from tidegate.spark_consumer.sinks.sql_names import double_quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,18 +42,18 @@ def merge_folded(
     assigned = [column for column in columns if column not in keys] or list(keys)
     newer = ""
     if SOURCE_ORDER in positions:
-        newer = f' AND s.{folded_value(positions[SOURCE_ORDER])} > t."{SOURCE_ORDER}"'
+        newer = f" AND s.{folded_value(positions[SOURCE_ORDER])} > t.{double_quoted(SOURCE_ORDER)}"
     mirror.merge(
         rows,
         same_row=same_key(rows, keys),
         is_deleted=f"s.action = '{DELETE}'",
         updated={
-            f'"{column}"': f"CASE WHEN s.{captured_flag(positions[column])}{newer} "
-            f'THEN s.{folded_value(positions[column])} ELSE t."{column}" END'
+            double_quoted(column): f"CASE WHEN s.{captured_flag(positions[column])}{newer} "
+            f"THEN s.{folded_value(positions[column])} ELSE t.{double_quoted(column)} END"
             for column in assigned
         },
         is_inserted=f"s.action = '{REPLACE}'",
-        inserted={f'"{column}"': f"s.{folded_value(n)}" for column, n in positions.items()},
+        inserted={double_quoted(column): f"s.{folded_value(n)}" for column, n in positions.items()},
         commit=commit,
     )
 
@@ -81,9 +82,9 @@ def same_key(rows: Any, keys: Sequence[str]) -> str:
     """
     return " AND ".join(
         # A join on `=` is hashed; on the other it may compare every pair of rows.
-        f'(t."{key}" IS NOT DISTINCT FROM s.key_{n})'
+        f"(t.{double_quoted(key)} IS NOT DISTINCT FROM s.key_{n})"
         if rows[f"key_{n}"].null_count
-        else f'(t."{key}" = s.key_{n})'
+        else f"(t.{double_quoted(key)} = s.key_{n})"
         for n, key in enumerate(keys)
     )
 

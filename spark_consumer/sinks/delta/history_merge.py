@@ -27,6 +27,7 @@ from tidegate.spark_consumer.sinks.delta.history_columns import (
     VALID_TO,
 )
 from tidegate.spark_consumer.sinks.delta.merging import key_struct
+from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +66,7 @@ def stage(
         current.select(
             key_struct(keys).alias("of_key"),
             F.expr("true").alias("is_held"),
-            *(F.col(f"`{name}`").alias(_held(n)) for n, name in enumerate([*columns, *stale])),
+            *(F.col(quoted(name)).alias(_held(n)) for n, name in enumerate([*columns, *stale])),
         )
         .join(touched, F.expr("of_key <=> touched_key"), "left_semi")
         .alias("h")
@@ -113,13 +114,13 @@ def merge_staged(
     opening = staged.where("opens").withColumn("is_closing", F.expr("false"))
     # As few tasks as files: each task writes one for itself.
     source = closing.unionByName(opening).coalesce(files)
-    same_key = " AND ".join(f"t.`{key}` <=> s.key.`{key}`" for key in keys)
+    same_key = " AND ".join(f"t.{quoted(key)} <=> s.key.{quoted(key)}" for key in keys)
     written = [*columns, *_stale(history.toDF(), columns)]
     inserted: dict[str, str | Column] = {
         VALID_FROM: F.col("s.starts_at"),
         VALID_TO: F.col("s.ends_at"),
         IS_CURRENT: F.col("s.ends_at").isNull(),
-        **{f"`{column}`": F.col(f"s.{_value(n)}") for n, column in enumerate(written)},
+        **{quoted(column): F.col(f"s.{_value(n)}") for n, column in enumerate(written)},
     }
     (
         history.alias("t")

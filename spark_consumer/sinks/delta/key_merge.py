@@ -22,6 +22,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, REPLACE, folded_value, updated_at
 from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_schema
+from tidegate.spark_consumer.sinks.sql_names import quoted, text_literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,17 +94,18 @@ def key_merge(
     """
     known = {name.lower() for name in (*_OURS, *columns)}
     stale = [name for name in existing if name.lower() not in known]
-    of_key = {key: f"s.key.`{key}`" for key in keys}
+    of_key = {key: f"s.key.{quoted(key)}" for key in keys}
     places = {name: n for n, name in enumerate(columns) if name not in of_key}
     newer = {name: _is_newer(name, n) for name, n in places.items()}
     values = {name: f"s.{folded_value(n)}" for name, n in places.items()}
     updates = {name: f"s.{updated_at(n)}" for name, n in places.items()}
     kept = {
-        name: f"CASE WHEN {newer[name]} THEN {value} ELSE t.`{name}` END"
+        name: f"CASE WHEN {newer[name]} THEN {value} ELSE t.{quoted(name)} END"
         for name, value in values.items()
     }
     left = {
-        name: f"CASE WHEN NOT ({_BASE_IS_NEWER} AND s.action = '{DELETE}') THEN t.`{name}` END"
+        name: f"CASE WHEN NOT ({_BASE_IS_NEWER} AND s.action = '{DELETE}') "
+        f"THEN t.{quoted(name)} END"
         for name in stale
     }
     left_updates = {
@@ -116,7 +118,7 @@ def key_merge(
         for name, update in updates.items()
     }
     return KeyMerge(
-        same_key=" AND ".join(f"t.`{key}` <=> {value}" for key, value in of_key.items()),
+        same_key=" AND ".join(f"t.{quoted(key)} <=> {value}" for key, value in of_key.items()),
         is_newer=" OR ".join((f"s.{ORDER_KEY} > t.{ORDER_KEY}", _BASE_IS_NEWER, *newer.values())),
         changed=_quoted(
             {
@@ -166,7 +168,7 @@ _FIRST_STATE = (
 
 
 def _table_update(column: str) -> str:
-    return f"try_element_at(t.{COLUMN_UPDATES}.columns, '{column}')"
+    return f"try_element_at(t.{COLUMN_UPDATES}.columns, {text_literal(column)})"
 
 
 def _is_newer(column: str, position: int) -> str:
@@ -179,7 +181,8 @@ def _is_newer(column: str, position: int) -> str:
 def _updates(by_column: Mapping[str, str], newest: str, base: str) -> str:
     """Return the row's `column_updates`: NULL where no change is behind its base."""
     entries = ", ".join(
-        f"CASE WHEN ({value}) IS NOT NULL THEN named_struct('name', '{name}', 'at', {value}) END"
+        f"CASE WHEN ({value}) IS NOT NULL "
+        f"THEN named_struct('name', {text_literal(name)}, 'at', {value}) END"
         for name, value in by_column.items()
     )
     columns = f"map_from_entries(array_compact(array({entries})))" if entries else "map()"
@@ -191,4 +194,4 @@ def _updates(by_column: Mapping[str, str], newest: str, base: str) -> str:
 
 
 def _quoted(values: Mapping[str, str]) -> dict[str, str]:
-    return {f"`{name}`": value for name, value in values.items()}
+    return {quoted(name): value for name, value in values.items()}

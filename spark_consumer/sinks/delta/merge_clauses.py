@@ -12,6 +12,7 @@ from tidegate.spark_consumer.sinks.delta.fold import (
     captured_flag,
     folded_value,
 )
+from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,18 +58,18 @@ def merge_clauses(
     assigned = [column for column in columns if column not in keys] or list(keys)
     newer = ""
     if SOURCE_ORDER in positions:
-        newer = f" AND s.{folded_value(positions[SOURCE_ORDER])} > t.`{SOURCE_ORDER}`"
+        newer = f" AND s.{folded_value(positions[SOURCE_ORDER])} > t.{quoted(SOURCE_ORDER)}"
     return MergeClauses(
-        same_key=" AND ".join(f"t.`{key}` <=> s.key.`{key}`" for key in keys),
+        same_key=" AND ".join(f"t.{quoted(key)} <=> s.key.{quoted(key)}" for key in keys),
         is_deleted=f"s.action = '{DELETE}'",
         is_inserted=f"s.action = '{REPLACE}'",
         changed={
-            f"`{column}`": f"CASE WHEN s.{captured_flag(positions[column])}{newer} "
-            f"THEN s.{folded_value(positions[column])} ELSE t.`{column}` END"
+            quoted(column): f"CASE WHEN s.{captured_flag(positions[column])}{newer} "
+            f"THEN s.{folded_value(positions[column])} ELSE t.{quoted(column)} END"
             for column in assigned
         },
         inserted={
-            **{f"`{column}`": f"s.{folded_value(n)}" for column, n in positions.items()},
-            **{f"`{column}`": "NULL" for column in others},
+            **{quoted(column): f"s.{folded_value(n)}" for column, n in positions.items()},
+            **{quoted(column): "NULL" for column in others},
         },
     )

@@ -18,6 +18,7 @@ from tidegate.spark_consumer.sinks.delta.merging_sink import TableMergingSink
 from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -149,4 +150,4 @@ def key_names(schemas: TopicSchemas) -> list[str]:
 
 def key_struct(keys: Sequence[str]) -> Column:
     """Return a table's key as a decoded change has it."""
-    return F.struct(*(F.col(f"`{key}`") for key in keys)).alias("key")
+    return F.struct(*(F.col(quoted(key)) for key in keys)).alias("key")

@@ -22,6 +22,7 @@ from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -186,7 +187,7 @@ class SinkTables:
         """Return the size of a partition's files, which is Spark's estimate for reading it."""
         rows = spark.read.format("delta").load(self.address(table))
         for column, value in part.items():
-            rows = rows.where(F.col(column) == F.lit(value))
+            rows = rows.where(F.col(quoted(column)) == F.lit(value))
         plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - not public in pyspark
         return int(str(plan.stats().sizeInBytes()))
 

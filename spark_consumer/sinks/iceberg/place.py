@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,18 +79,14 @@ class IcebergPlace:
 
     def identifier(self, kind: str, table: str) -> str:
         """Return the whole name of a table, as SQL takes it."""
-        return ".".join(map(_quoted, (self.catalog, *self.levels(kind), table)))
+        return quoted(self.catalog, *self.levels(kind), table)
 
     def namespace_identifier(self, kind: str) -> str:
         """Return the whole name of a namespace, as SQL takes it."""
-        return ".".join(map(_quoted, (self.catalog, *self.levels(kind))))
+        return quoted(self.catalog, *self.levels(kind))
 
     def path(self, kind: str, table: str) -> str:
         """Return what a manifest names: the path in the output, or the whole name of the table."""
         if self.warehouse:
             return "/".join((ICEBERG_FOLDER, *self.levels(kind), table))
         return self.identifier(kind, table)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

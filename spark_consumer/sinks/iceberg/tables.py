@@ -29,6 +29,7 @@ from tidegate.spark_consumer.sinks.iceberg.snapshot_log import (
 )
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.sql_names import text_literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -227,15 +228,12 @@ class IcebergTables:
         types = spark._jvm.org.apache.spark.sql.types  # type: ignore[union-attr]  # noqa: SLF001 - pyspark writes no DDL
         columns = types.DataType.fromJson(schema.json()).toDDL()
         every = {**self._properties, **owner_properties(commit)}
-        properties = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in every.items())
+        properties = ", ".join(
+            f"{text_literal(name)} = {text_literal(value)}" for name, value in every.items()
+        )
         namespace = self._place.namespace_identifier(self._kind)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.identifier(table)} ({columns}) USING iceberg "
             f"TBLPROPERTIES ({properties})"
         )
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
