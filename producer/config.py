@@ -252,6 +252,12 @@ class ProducerConfig(StreamSettings):
             "How far back the progress topic keeps a watermark for each minute, for late readers"
         ),
     )  # fmt: skip
+    metrics_details: bool = Field(
+        default=False, description=(
+            "Whether /readyz and /errors show the texts of errors, which may hold keys, values of "
+            "rows and names of databases; else their classes. The port has no login"
+        ),
+    )  # fmt: skip
     commit_interval_ms: int = Field(
         default=250,
         ge=10,

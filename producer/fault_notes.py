@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from tidegate.producer.core.events import DeliveryFailure, Event
     from tidegate.producer.retried_faults import RetriedFaults
 
-__all__ = ["note_event", "note_silent"]
+__all__ = ["IN_THE_LOG", "note_event", "note_silent"]
+
+IN_THE_LOG = "the worker's log has the text"
+"""What stands for the text of an error, unless a setting lets it be shown."""
 
 _QUERY = (
     "Nothing if it passes: the query is repeated from where it was. If it goes on, look at "
@@ -46,8 +49,13 @@ _SILENT = {
 }
 
 
-def note_event(faults: RetriedFaults, event: Event, *, at_us: int) -> None:
-    """Count an event if it is a fault that is retried."""
+def note_event(
+    faults: RetriedFaults, event: Event, *, at_us: int, with_details: bool = False
+) -> None:
+    """Count an event if it is a fault that is retried.
+
+    Without details nothing is noted that a service or a source has written: it may hold rows.
+    """
     match event:
         case QueryFailed() if event.error.retriable:
             error = event.error
@@ -55,19 +63,18 @@ def note_event(faults: RetriedFaults, event: Event, *, at_us: int) -> None:
             faults.note(
                 f"{type(error).__name__}{code}",
                 event.token,
-                text=str(error),
+                text=str(error) if with_details else IN_THE_LOG,
                 remedy=error.hint or _QUERY,
                 at_us=at_us,
             )
         case TransactionAborted():
-            text, topic = _delivery(event.reason, event.failure)
+            text, topic = _delivery(event.reason, event.failure, with_details=with_details)
             faults.note("transaction aborted", topic, text=text, remedy=_DELIVERY, at_us=at_us)
         case CommitUnanswered():
-            faults.note(
-                "commit without an answer", "", text=event.reason, remedy=_COMMIT, at_us=at_us
-            )
+            text = event.reason if with_details else IN_THE_LOG
+            faults.note("commit without an answer", "", text=text, remedy=_COMMIT, at_us=at_us)
         case CommitOutcomeUnknown():
-            text, topic = _delivery(event.reason, event.failure)
+            text, topic = _delivery(event.reason, event.failure, with_details=with_details)
             faults.note("commit of unknown outcome", topic, text=text, remedy=_COMMIT, at_us=at_us)
         case _:
             pass
@@ -80,7 +87,10 @@ def note_silent(faults: RetriedFaults, found: Iterable[tuple[str, str]], *, at_u
         faults.note(error, token, text=text, remedy=remedy, at_us=at_us)
 
 
-def _delivery(reason: str, failure: DeliveryFailure | None) -> tuple[str, str]:
+def _delivery(
+    reason: str, failure: DeliveryFailure | None, *, with_details: bool
+) -> tuple[str, str]:
     if failure is None:
-        return reason, ""
+        return reason if with_details else IN_THE_LOG, ""
+    # Kafka's name of the error.
     return f"{failure.reason} ({failure.size_bytes} bytes)", failure.topic

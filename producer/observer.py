@@ -72,11 +72,14 @@ class Observer:
         retention_us: float,
         files: FileFigures | None = None,
         faults: RetriedFaults | None = None,
+        shows_details: bool = False,
     ) -> None:
         """Start with nothing counted; `retention_us` is how long the stream keeps changes.
 
         `files` are the figures of a source of files; `faults` is where what is retried is listed.
+        `shows_details`: whether texts of errors are shown to those who reach the metrics port.
         """
+        self._shows_details = shows_details
         self._faults = RetriedFaults() if faults is None else faults
         self._retention_us = retention_us
         self._files = files
@@ -93,7 +96,8 @@ class Observer:
     def __call__(self, event: Event, worker: Worker) -> None:
         """Count what an event brought; set the gauges about once a second."""
         self._health.step()
-        note_event(self._faults, event, at_us=time.time_ns() // 1_000)
+        at_us = time.time_ns() // 1_000
+        note_event(self._faults, event, at_us=at_us, with_details=self._shows_details)
         match event:
             case SlotsAssigned():
                 # Also without slots: more workers than slots are idle, and ready to take over.
@@ -149,7 +153,8 @@ class Observer:
         self._metrics.set("stream_paused", int(worker.is_paused))
         warnings = [
             *(["the stream is paused: see tidegate-producer resume"] if worker.is_paused else []),
-            *_warnings(worker.stopped, parked_keys, queued, paused, held),
+            *self._stop_warning(worker.stopped),
+            *_warnings(parked_keys, queued, paused, held),
         ]
         self._health.set_warning("; ".join(warnings))
         lag_us = 0
@@ -158,6 +163,14 @@ class Observer:
             self._metrics.set("watermark_lag_seconds", lag_us / US_PER_SECOND)
         headroom_us = self._retention_us - lag_us
         self._metrics.set("retention_headroom_seconds", headroom_us / US_PER_SECOND)
+
+    def _stop_warning(self, stopped: Mapping[str, TidegateError]) -> Iterator[str]:
+        if stopped:
+            shown = (
+                f"{token}: {error if self._shows_details else type(error).__name__}"
+                for token, error in sorted(stopped.items(), key=lambda one: one[0])[:_SHOWN]
+            )
+            yield f"{len(stopped)} stream partitions stopped: {'; '.join(shown)}"
 
     def _count_files(self, files: FileFigures) -> None:
         counts, before = files.counts(), self._counted_files
@@ -201,13 +214,8 @@ def _parked_keys(worker: Worker) -> int:
     return len(frozenset[int]().union(*sets))
 
 
-def _warnings(
-    stopped: Mapping[str, TidegateError], parked_keys: int, queued: int, paused: int, held: int
-) -> Iterator[str]:
-    """Yield what the text of `/readyz` says beside "ok"."""
-    if stopped:
-        shown = "; ".join(f"{token}: {error}" for token, error in sorted(stopped.items())[:_SHOWN])
-        yield f"{len(stopped)} stream partitions stopped: {shown}"
+def _warnings(parked_keys: int, queued: int, paused: int, held: int) -> Iterator[str]:
+    """Yield what the text of `/readyz` says beside "ok" and what stopped."""
     if parked_keys:
         yield f"{parked_keys} keys are parked: see Parked changes in docs/operations.md"
     if queued:

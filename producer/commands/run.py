@@ -104,6 +104,7 @@ def start(
             retention_us=found.source.description.retention_us if files is None else math.inf,
             files=files,
             faults=faults,
+            shows_details=config.metrics_details,
         ),
     )
     fleet_worker.attach(parts.membership(fleet_worker))

@@ -7,7 +7,7 @@ import pytest
 from tidegate.producer.core import events as on
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.errors import PositionExpired, QueryInterrupted
-from tidegate.producer.fault_notes import note_event, note_silent
+from tidegate.producer.fault_notes import IN_THE_LOG, note_event, note_silent
 from tidegate.producer.retried_faults import RetriedFaults
 from tidegate.schemas.errors import UnreachableError
 
@@ -16,9 +16,9 @@ REFUSED = on.DeliveryFailure(
 )
 
 
-def noted(event):
+def noted(event, *, with_details=True):
     faults = RetriedFaults()
-    note_event(faults, event, at_us=7)
+    note_event(faults, event, at_us=7, with_details=with_details)
     return faults.listed()
 
 
@@ -45,6 +45,26 @@ def test_what_is_retried_is_counted(event, error, subject, text):
     assert (found.error, found.subject, found.count, found.last_us) == (error, subject, 1, 7)
     assert text in found.text
     assert found.remedy.startswith("Nothing if it passes")
+
+
+def test_texts_of_others_are_noted_on_request_only():
+    """The port has no login: rows, keys and names of databases stay in the log."""
+    secret = "row 4711 of projects/p/instances/i/databases/d"
+    error = QueryInterrupted(secret, code="ABORTED", key=secret, table="Users")
+    events = [
+        on.QueryFailed("t", 1, error),
+        on.TransactionAborted(secret),
+        on.CommitUnanswered(secret),
+        on.CommitOutcomeUnknown(secret),
+    ]
+    for event in events:
+        assert secret in noted(event)[0].text
+        (found,) = noted(event, with_details=False)
+        assert secret not in str(found)
+        assert found.text == IN_THE_LOG
+        assert found.remedy.startswith("Nothing if it passes")
+    (found,) = noted(on.TransactionAborted(secret, REFUSED), with_details=False)
+    assert found.text == "NOT_ENOUGH_REPLICAS (90 bytes)"
 
 
 def test_the_remedy_is_the_errors_own_where_it_has_one():
