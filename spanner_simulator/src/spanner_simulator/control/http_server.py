@@ -2,12 +2,13 @@
 
 GET takes arguments in the query string, POST as a JSON object. Answers are JSON objects, or lines
 of JSON where a verb gives many. A refusal has code and message; status 404 for what does not exist,
-400 for everything else. A client may reset its connection at any time; a request that has not
-arrived whole is not carried out.
+403 for a web page of another origin, 400 for everything else. A client may reset its connection at
+any time; a request that has not arrived whole is not carried out.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import sys
 import threading
 from concurrent.futures import CancelledError
@@ -32,6 +33,10 @@ _POLL_S = 0.05
 _BODY_BYTES_MAX = 16 * 1024 * 1024
 _SIZE_DIGITS_MAX = 20
 _VERBS = verbs_of(Verbs)
+_STATUSES = {
+    Code.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Code.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
+}
 
 
 class _ControlServer(ThreadingHTTPServer):
@@ -68,6 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:  # the base's name
         """The list of verbs, or a question."""
+        if self._is_foreign():
+            return
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True
             self._refuse(_invalid("The arguments of a GET stand in its query string."))
@@ -85,6 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:  # the base's name
         """An action."""
+        if self._is_foreign():
+            return
         size = self.headers.get("Content-Length") or "0"
         is_sized = "Transfer-Encoding" not in self.headers and len(size) <= _SIZE_DIGITS_MAX
         if not (is_sized and size.isdecimal()) or int(size) > _BODY_BYTES_MAX:
@@ -109,6 +118,23 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(_invalid("The arguments of a POST stand in its body."))
             return
         self._call(split.path, arguments, is_text=False)
+
+    def _is_foreign(self) -> bool:
+        """Refuse what a page of another origin sends: a browser names the page's origin.
+
+        Its own origin is one with an address or localhost: a page can have any other name resolve
+        to this machine.
+        """
+        origin = self.headers.get("Origin")
+        if origin is None:
+            return False
+        host = self.headers.get("Host", "")
+        if origin == f"http://{host}" and _is_of_this_machine(origin):
+            return False
+        self.close_connection = True
+        message = f"The control port takes no requests of pages of {origin!r}."
+        self._refuse(SpannerError(Code.PERMISSION_DENIED, message))
+        return True
 
     def _call(self, path: str, arguments: Mapping[str, Any], *, is_text: bool) -> None:
         verb = _VERBS.get(path.removeprefix("/"))
@@ -138,9 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _refuse(self, error: SpannerError) -> None:
-        missing = error.code is Code.NOT_FOUND
         self._send(
-            HTTPStatus.NOT_FOUND if missing else HTTPStatus.BAD_REQUEST,
+            _STATUSES.get(error.code, HTTPStatus.BAD_REQUEST),
             {"code": error.code.name, "message": error.message},
         )
 
@@ -173,6 +198,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_chunk(self, document: dict[str, Any]) -> None:
         body = orjson.dumps(document) + b"\n"
         self.wfile.write(b"%x\r\n%b\r\n" % (len(body), body))
+
+
+def _is_of_this_machine(origin: str) -> bool:
+    try:
+        host = urlsplit(origin).hostname or ""
+        return host == "localhost" or bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 def _invalid(message: str) -> SpannerError:

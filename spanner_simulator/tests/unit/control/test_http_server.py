@@ -174,6 +174,43 @@ def test_nothing_of_a_request_is_passed_over(
     connection.close()
 
 
+@pytest.mark.parametrize(
+    ("origin", "host", "is_taken"),
+    [
+        (None, "127.0.0.1:1", True),
+        (None, "simulator:1", True),
+        ("http://127.0.0.1:1", "127.0.0.1:1", True),
+        ("http://[::1]:1", "[::1]:1", True),
+        ("http://localhost:1", "localhost:1", True),
+        ("http://localhost:2", "localhost:1", False),
+        ("https://localhost:1", "localhost:1", False),
+        ("https://page.example", "127.0.0.1:1", False),
+        ("null", "127.0.0.1:1", False),
+        # A name that its owner lets resolve to this machine.
+        ("http://page.example:1", "page.example:1", False),
+        ("http://[", "[", False),
+    ],
+)
+def test_a_page_of_another_origin_changes_and_reads_nothing(
+    simulator: Simulator, origin: str | None, host: str, is_taken: bool
+) -> None:
+    for method, path in (("POST", "/reset"), ("GET", "/health")):
+        connection = http.client.HTTPConnection(simulator.control_address, timeout=60)
+        connection.putrequest(method, path, skip_host=True)
+        connection.putheader("Host", host)
+        if origin is not None:
+            connection.putheader("Origin", origin)
+        connection.putheader("Content-Length", "0")
+        connection.endheaders()
+
+        reply = connection.getresponse()
+        answer = json.loads(reply.read())
+        connection.close()
+        assert reply.status == (200 if is_taken else 403), answer
+        assert is_taken or answer["code"] == "PERMISSION_DENIED"
+        assert is_taken or simulator.health()["databases"] != []
+
+
 def test_an_action_whose_body_was_cut_off_does_not_happen(simulator: Simulator) -> None:
     """What has arrived may be valid, and still not be what the client meant."""
     host, _, port = simulator.control_address.rpartition(":")
