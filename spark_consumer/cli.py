@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
+import structlog
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -26,7 +27,7 @@ from tidegate.spark_consumer.commands import tail as tail_command
 from tidegate.spark_consumer.config import ConsumerConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["app", "main"]
 
@@ -68,18 +69,28 @@ def audit(
     """Prove the output complete against the stream's completion markers; exit 1 if it is not."""
     settings = ConsumerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
-        report = audit_command.audit(
-            settings, step=lambda name: progress.update(task, description=name)
-        )
+    with _shown_steps() as step:
+        report = audit_command.audit(settings, step=step)
     if as_json:
         sys.stdout.write(json.dumps(report.content()) + "\n")
     else:
         for table in audit_command.tables_of(report):
             Console().print(table)
     raise typer.Exit(ExitCode.DONE if report.is_proved else ExitCode.FAILURE)
+
+
+@contextmanager
+def _shown_steps() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows a step: live on a terminal, else as a log line."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        log = structlog.get_logger("tidegate.spark_consumer")
+        yield lambda name: log.info("audit step", step=name)
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda name: progress.update(task, description=name)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
 from tidegate.local_stack.parts.steps import NO_STEP, last_step
+from tidegate.program.java import QUICK_START
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,20 +33,11 @@ __all__ = ["Program", "Programs", "quick_start"]
 _PRODUCER = "TIDEGATE_PRODUCER_"
 _CONSUMER = "TIDEGATE_CONSUMER_"
 _GRACE_MS = 30_000
-_QUICK_START = (
-    "-XX:TieredStopAtLevel=1",
-    # Java's default with both compilers.  With one it is 48 MB, which Spark fills within minutes:
-    # a thread then searches it for code to drop, for as much CPU time as the queries take.
-    "-XX:ReservedCodeCacheSize=240m",
-    "-XX:+UseSerialGC",
-)
-"""Without Java's second compiler the first release takes half the time; a run of minutes does not
-win that back."""
 
 
 def quick_start(classes: ClassOptions | None = None) -> str:
     """Return the Java options of a Spark session that lives for minutes."""
-    return shlex.join([*_QUICK_START, *(classes or class_archives()).options(SPARK)])
+    return shlex.join([*QUICK_START, *(classes or class_archives()).options(SPARK)])
 
 
 @dataclass(slots=True)

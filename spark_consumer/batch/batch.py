@@ -76,8 +76,15 @@ class Batch:
         self._stopping = threading.Event()
         self._running = threading.Lock()
         self._thread: int | None = None
+        self._began_s: float | None = None
         self.failure: BaseException | None = None
         self.finished: Callable[[State], None] = lambda _: None
+
+    @property
+    def batch_s(self) -> float | None:
+        """Seconds that the running batch has taken so far; None between two."""
+        began_s = self._began_s
+        return None if began_s is None else self._monotonic() - began_s
 
     def stop(self) -> None:
         """Start no further batch; blocks until the running one has ended.
@@ -109,7 +116,7 @@ class Batch:
             if self._stopping.is_set():
                 message = "the run is stopping"
                 raise RunStopped(message, batch=batch)
-            self._thread = threading.get_ident()
+            self._thread, self._began_s = threading.get_ident(), self._monotonic()
             try:
                 state = self._run(rows, batch)
                 if self._maintain is not None:
@@ -120,7 +127,7 @@ class Batch:
                 self.failure = error
                 raise
             finally:
-                self._thread = None
+                self._thread = self._began_s = None
         self.finished(state)
 
     def _run(self, frame: DataFrame, batch: int) -> State:

@@ -7,14 +7,17 @@ it.
 from __future__ import annotations
 
 import logging
+import shlex
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.spark_consumer.commands.locations import require_release
+from tidegate.program.java import QUICK_START
+from tidegate.spark_consumer.commands.locations import local_folder, require_release
 from tidegate.spark_consumer.commands.stream_check import require_stream
+from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.spark.requirements import require_spark
 
 if TYPE_CHECKING:
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.proof import AuditReport
 
 __all__ = ["audit", "tables_of"]
+
+_SMALL_BYTES = 64 * 1024**2
+"""Of the files of all changelogs: these are read in seconds."""
 
 
 def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport:
@@ -41,12 +47,25 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
     from tidegate.spark_consumer.spark.auditing import audit_stream  # noqa: PLC0415 - pyspark, checked above
     from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415 - it too
 
-    spark = session_of(config)
+    spark = session_of(_for_its_size(config))
     try:
         return audit_stream(spark, config, schema_of=registry.schema, step=step)
     finally:
         with suppress(Exception):
             spark.stop()
+
+
+def _for_its_size(config: ConsumerConfig) -> ConsumerConfig:
+    """Return settings with a Java that starts fast, where little is read and none is asked for."""
+    output = local_folder(config.output)
+    if config.java_options or output is None:
+        return config
+    size = 0
+    for file in (output / CHANGELOG).rglob("*.parquet"):
+        size += file.stat().st_size
+        if size > _SMALL_BYTES:
+            return config
+    return config.model_copy(update={"java_options": shlex.join(QUICK_START)})
 
 
 def tables_of(report: AuditReport) -> list[Table]:

@@ -26,7 +26,7 @@ from tidegate.spark_consumer.spark.requirements import is_submitted
 if TYPE_CHECKING:
     from tidegate.spark_consumer.config import ConsumerConfig
 
-__all__ = ["require_folders", "require_locations", "require_release"]
+__all__ = ["local_folder", "require_folders", "require_locations", "require_release"]
 
 _CONFIGURED_ELSEWHERE = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR")
 """Where one of these is set, a file may name the default file system, and further jars."""
@@ -55,7 +55,7 @@ def require_folders(config: ConsumerConfig) -> None:
     """
     _require_file_systems(config)
     for setting in ("output", "checkpoint"):
-        folder = _local(getattr(config, setting))
+        folder = local_folder(getattr(config, setting))
         if folder is not None:
             _require_writable(folder, setting)
 
@@ -63,7 +63,7 @@ def require_folders(config: ConsumerConfig) -> None:
 def require_release(config: ConsumerConfig) -> None:
     """Raise ConfigError for an output that Spark cannot read, or, here, that has no release."""
     _require_file_systems(config)
-    output = _local(config.output)
+    output = local_folder(config.output)
     if (
         output is not None
         and newest_manifest(LocalFolder(output), watermark_us=sys.maxsize) is None
@@ -73,7 +73,7 @@ def require_release(config: ConsumerConfig) -> None:
 
 
 def _require_own_query(config: ConsumerConfig) -> None:
-    checkpoint, output = _local(config.checkpoint), _local(config.output)
+    checkpoint, output = local_folder(config.checkpoint), local_folder(config.output)
     if checkpoint is None:
         return
     # The manifest first: another run may begin both in between.
@@ -96,7 +96,7 @@ def _require_own_query(config: ConsumerConfig) -> None:
         )
 
 
-def _local(address: str) -> Path | None:
+def local_folder(address: str) -> Path | None:
     """Return a folder of this machine; None for another one, and where Spark's settings decide."""
     scheme, colon, rest = address.partition(":")
     if colon and "/" not in scheme:

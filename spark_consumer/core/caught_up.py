@@ -21,11 +21,13 @@ class Waiting:
     """What keeps a run from its end.
 
     `behind_s` is how far the watermark lies before the begin of the run, None without a watermark;
-    `idle_s` how long ago the last batch ended; `waits_for` says it in words.
+    `idle_s` how long ago the last batch ended, and `batch_s` how long the running one has taken,
+    None between two; `waits_for` says it in words.
     """
 
     behind_s: float | None
     idle_s: float
+    batch_s: float | None
     waits_for: str
 
 
@@ -74,16 +76,25 @@ class CaughtUp:
             self._reported_at_s = now_s
         return is_due
 
-    def waiting(self, frontier: Frontier | None, *, now_s: float) -> Waiting:
-        """Return what the run waits for; `frontier` is the one that the state names."""
+    def waiting(
+        self, frontier: Frontier | None, *, now_s: float, batch_s: float | None = None
+    ) -> Waiting:
+        """Return what the run waits for.
+
+        `frontier` is the one that the state names; `batch_s` how long the running batch has taken.
+        """
         watermark = None if frontier is None else frontier.watermark()
         idle_s = now_s - self._batch_at_s
         behind_s = None
-        if watermark is None:
+        if watermark is not None:
+            behind_s = round((self._begun_us - watermark.us) / US_PER_SECOND, 1)
+        if batch_s is not None:
+            text = f"the running batch, for {batch_s:.0f} s; what it has read is not counted yet"
+        elif watermark is None:
             text = "the first progress records of every slot: has the fleet a worker?"
         else:
-            behind_s = round((self._begun_us - watermark.us) / US_PER_SECOND, 1)
             text = f"stream partition {watermark.slowest}, which is the slowest"
             if idle_s >= _REPORT_EVERY_S:
                 text += "; the fleet has written nothing new: do its workers run?"
-        return Waiting(behind_s, round(idle_s, 1), text)
+        busy_s = None if batch_s is None else round(batch_s, 1)
+        return Waiting(behind_s, round(idle_s, 1), busy_s, text)

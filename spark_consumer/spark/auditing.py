@@ -208,8 +208,17 @@ def _manifests(spark: SparkSession, folder: Storage, *, release_max: int) -> Dat
 
 
 def _settings(spark: SparkSession, manifests: DataFrame) -> Mapping[str, str]:
-    """Return as many shuffle partitions as the changes need: a session has 2, or Spark's 200."""
+    """Return settings for the number of changes: a session has 2 shuffle partitions, or 200.
+
+    A few changes are read sooner than the code for them is compiled.
+    """
     changes = manifests.agg(F.sum("rows").alias("rows")).collect()[0]["rows"] or 0
+    if changes <= _ROWS_OF_A_TASK:
+        return {
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        }
     least = spark.sparkContext.defaultParallelism
     tasks = min(max(least, changes // _ROWS_OF_A_TASK), _TASKS_MAX)
     return {"spark.sql.shuffle.partitions": str(tasks)}

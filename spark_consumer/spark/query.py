@@ -476,7 +476,7 @@ def _wait(
 def _tell_what_it_waits_for(running: GateQuery, goal: CaughtUp) -> None:
     name = None if goal.state is None else goal.state.frontier
     frontier = None if name is None else running.frontier(name)
-    waiting = goal.waiting(frontier, now_s=time.monotonic())
+    waiting = goal.waiting(frontier, now_s=time.monotonic(), batch_s=running.batch.batch_s)
     _log().info("not caught up", **asdict(waiting))
 
 

@@ -23,10 +23,28 @@ from tidegate.schemas.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["JAVA_MAX", "JAVA_MIN", "Java", "install_hint", "probe", "require_java"]
+__all__ = [
+    "JAVA_MAX",
+    "JAVA_MIN",
+    "QUICK_START",
+    "Java",
+    "install_hint",
+    "probe",
+    "require_java",
+]
 
 JAVA_MIN = 17
 JAVA_MAX = 21
+
+QUICK_START = (
+    "-XX:TieredStopAtLevel=1",
+    # Java's default with both compilers.  With one it is 48 MB, which Spark fills within minutes:
+    # a thread then searches it for code to drop, for as much CPU time as the queries take.
+    "-XX:ReservedCodeCacheSize=240m",
+    "-XX:+UseSerialGC",
+)
+"""Options of a Java that runs Spark for minutes: without its second compiler the first release
+takes half the time, and a run of minutes does not win that back."""
 
 # A first start from a cold disk takes a second or two; a hanging stub must not hang us.
 PROBE_DEADLINE_S = 20.0

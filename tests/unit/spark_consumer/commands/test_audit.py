@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 import pytest
 import structlog
 
+from tidegate.program.java import QUICK_START
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer import cli
 from tidegate.spark_consumer.commands import audit as audit_command
@@ -104,3 +106,26 @@ def test_what_the_stream_lacks_is_refused_before_spark_starts(monkeypatch):
     with pytest.raises(ConfigError, match="no progress topic"):
         audit_command.audit(ConsumerConfig.load(None, **SETTINGS), step=steps.append)
     assert steps == ["Kafka and schema registry"]
+
+
+def test_each_step_is_a_line_where_there_is_no_terminal(invoke):
+    code, printed = invoke(PROVED, "--json")
+    assert code == 0
+    (line,) = printed.err.splitlines()
+    assert (json.loads(line)["event"], json.loads(line)["step"]) == ("audit step", "Spark")
+
+
+def test_a_small_output_gets_a_java_that_starts_fast(tmp_path):
+    def options(**more):
+        config = ConsumerConfig.load(None, **{**SETTINGS, "output": str(tmp_path), **more})
+        return audit_command._for_its_size(config).java_options
+
+    file = tmp_path / "changelog" / "a" / "part-0.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"small")
+    assert options() == shlex.join(QUICK_START)
+    assert options(java_options="-Xmx2g") == "-Xmx2g"
+    assert options(output="s3a://lake/orders") == ""
+    with file.open("wb") as large:
+        large.truncate(65 * 1024**2)
+    assert options() == ""

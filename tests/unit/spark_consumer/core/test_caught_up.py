@@ -75,3 +75,11 @@ def test_it_names_the_slowest_stream_partition_and_a_fleet_that_stands_still():
     assert (running.behind_s, running.idle_s) == (2.5, 2)
     assert running.waits_for == "stream partition token7, which is the slowest"
     assert "has written nothing new" in goal.waiting(slow, now_s=140).waits_for
+
+
+@pytest.mark.parametrize("known", [None, frontier(Watermark(BEGUN_US - 2_500_000, "token7"))])
+def test_a_long_batch_is_not_blamed_on_the_fleet(known):
+    waiting = CaughtUp(BEGUN_US, now_s=100).waiting(known, now_s=190, batch_s=88.04)
+    assert (waiting.idle_s, waiting.batch_s) == (90, 88.0)
+    assert "the running batch, for 88 s" in waiting.waits_for
+    assert "fleet" not in waiting.waits_for

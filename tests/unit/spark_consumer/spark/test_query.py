@@ -173,6 +173,7 @@ class Running:
                 stop=lambda: self.steps.append("batch"),
                 close=lambda: self.steps.append("sinks"),
                 failure=None,
+                batch_s=None,
             ),
             SimpleNamespace(), lease, frontier=lambda name: None,
         )  # fmt: skip
@@ -215,14 +216,17 @@ def test_a_query_that_reads_far_too_much_is_stopped_and_keeps_its_checkpoint(mon
 
 def test_a_run_that_is_far_from_its_goal_says_what_it_waits_for():
     running, stop = Running(), threading.Event()
-    goal = CaughtUp(10, now_s=-1e9)
     running.query.batch.stop = stop.set
-    with capture_logs() as lines:
-        timer = threading.Timer(0.1, stop.set)
-        timer.start()
-        _wait(running.query, stop, Health(), goal=goal)
-    (line,) = [line for line in lines if line["event"] == "not caught up"]
-    assert "has the fleet a worker?" in line["waits_for"]
+    for batch_s, said in ((None, "has the fleet a worker?"), (95.0, "the running batch, for 95 s")):
+        running.isActive, goal = True, CaughtUp(10, now_s=-1e9)
+        running.query.batch.batch_s = batch_s
+        stop.clear()
+        with capture_logs() as lines:
+            timer = threading.Timer(0.1, stop.set)
+            timer.start()
+            _wait(running.query, stop, Health(), goal=goal)
+        (line,) = [line for line in lines if line["event"] == "not caught up"]
+        assert said in line["waits_for"]
 
 
 LATE = RuntimeError("Multiple streaming queries are concurrently using file:/check/spark/commits.")
