@@ -83,7 +83,9 @@ def _options(arguments: list[str]) -> Any:
     )
     many = chosen.add_parser("large")
     many.add_argument("--changes", type=int, default=250_000, help="in each batch")
-    many.add_argument("--batches", type=int, default=4, help="in each run; the first is left out")
+    many.add_argument(
+        "--batches", type=_two_or_more, default=4, help="in each run; the first is left out"
+    )
     many.add_argument("--runs", type=int, default=5, help="of each way, after one to warm up")
     many.add_argument("--tables", type=int, nargs="+", default=[1, 5])
     even = chosen.add_parser("steady")
@@ -116,6 +118,14 @@ def _options(arguments: list[str]) -> Any:
     lake.add_argument("--rounds", type=int, default=10)
     lake.add_argument("--keys", type=int, default=20_000, help="rows that are there before")
     return parser.parse_args(arguments)
+
+
+def _two_or_more(text: str) -> int:
+    number = int(text)
+    if number < 2:
+        message = f"{number}: the first one is left out, so there must be two at least"
+        raise argparse.ArgumentTypeError(message)
+    return number
 
 
 if __name__ == "__main__":

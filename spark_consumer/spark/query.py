@@ -66,6 +66,7 @@ from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.redaction import hide_logins
 from tidegate.spark_consumer.spark.requirements import require_session
 from tidegate.spark_consumer.spark.session import session_of
+from tidegate.spark_consumer.spark.short_failure import with_short_failures
 from tidegate.spark_consumer.spark.shutdown import stopped_before_java
 from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
 from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
@@ -307,7 +308,7 @@ def _prepare(
         changes_per_batch_max=reads,
         options=java_options(config.kafka_client_options()),
     )
-    writing = rows.writeStream.queryName(query_name).foreachBatch(batch)
+    writing = rows.writeStream.queryName(query_name).foreachBatch(with_short_failures(batch))
     writing = writing.option("checkpointLocation", checkpoint.root)
     if config.trigger_interval_ms:
         writing = writing.trigger(processingTime=f"{config.trigger_interval_ms} milliseconds")

@@ -7,6 +7,7 @@ lease; a source of numbers stands for Kafka, and the rows of each batch are hand
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -22,8 +23,16 @@ from tidegate.spark_consumer.library import builder
 from tidegate.spark_consumer.library.builder import stream
 from tidegate.spark_consumer.library.query import QueryFailed
 from tidegate.spark_consumer.spark import query
+from tidegate.spark_consumer.spark.short_failure import with_short_failures
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+class Py4JJavaError(Exception):
+    """As py4j's; that one asks Java for its text."""
+
+    __module__ = "py4j.protocol"
+
 
 CHANGES = 3
 """In each batch."""
@@ -56,7 +65,7 @@ class Program:
 
         batch._run = with_deed
         rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-        writing = rows.writeStream.queryName(query_name).foreachBatch(batch)
+        writing = rows.writeStream.queryName(query_name).foreachBatch(with_short_failures(batch))
         return batch, writing.option("checkpointLocation", f"{config.checkpoint}/spark")
 
     def _send(self):
@@ -166,6 +175,45 @@ def test_what_is_not_the_gates_keeps_its_class_and_text(program):
     running = program.start()
     with pytest.raises(QueryFailed, match="KeyError: 'balance'"):
         running.awaitTermination()
+
+
+class Uncaught:
+    """Notes what ends the JVM's threads."""
+
+    class Java:
+        implements = ("java.lang.Thread$UncaughtExceptionHandler",)
+
+    def __init__(self):
+        self.seen = []
+
+    def uncaughtException(self, _thread, error):  # noqa: N802 - Java's name
+        self.seen.append(error.getClass().getName())
+
+
+def test_a_batch_that_spark_interrupts_ends_the_query_whatever_the_length_of_its_error(program):
+    """Spark matches the text with a pattern that recurses for each character."""
+    began, uncaught = threading.Event(), Uncaught()
+
+    def deed(_number):
+        began.set()
+        while of_spark[0].isActive:
+            time.sleep(0.05)
+        text = "An error occurred while calling o1.collect.\n: java.lang.InterruptedException\n"
+        raise Py4JJavaError(
+            text + "\tat org.apache.spark.Somewhere.run(Somewhere.scala:1)\n" * 2_000
+        )
+
+    program.deed = deed
+    of_spark = [program.start()._running.query]
+    threads = program.spark._jvm.java.lang.Thread
+    threads.setDefaultUncaughtExceptionHandler(uncaught)
+    try:
+        assert began.wait(PATIENCE_S)
+        of_spark[0].stop()  # returns when the thread has ended
+        assert of_spark[0].exception() is None
+        assert uncaught.seen == []
+    finally:
+        threads.setDefaultUncaughtExceptionHandler(None)
 
 
 def test_a_second_query_is_refused_and_a_forced_one_ends_the_first_by_name(program):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from benchmarks.consumer import __main__ as program
 
 
@@ -16,3 +18,9 @@ def test_small_releases_leave_fewer_files_with_compaction(capsys):
     assert (compacted["files_min"], compacted["releases"]) == (4, 12)
     assert compacted["files"] < 12
     assert machine["machine"]["cores"] > 0
+
+
+def test_large_releases_need_a_batch_that_is_measured(capsys):
+    with pytest.raises(SystemExit):
+        program.main(["large", "--batches", "1"])
+    assert "the first one is left out" in capsys.readouterr().err
