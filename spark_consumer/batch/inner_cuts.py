@@ -27,7 +27,7 @@ SLICES_MAX = 256
 """Each slice is a comparison for every row."""
 
 _TOO_MANY = 2
-"""A release of so many times the changes that its slices should hold is looked at."""
+"""A release is looked at if one of its slices may hold so many times the changes that it should."""
 
 _SAMPLE_ROWS = 20_000
 _SEED = 0
@@ -36,12 +36,15 @@ _SEED = 0
 def find_inner_cuts(
     found: DataFrame, bounds: ReleaseBounds, *, rows_max: int, slice_rows: float
 ) -> tuple[bytes, ...]:
-    """Return the inner cuts of a release: none if `rows_max` changes fit its slices.
+    """Return the inner cuts of a release: none if none of its slices can be too large.
 
     `found` are its changes, in any order; `rows_max` is how many they are at most, and `slice_rows`
     how many one task sorts, about.  One Spark job, which reads order keys alone, or none.
     """
-    if rows_max <= _TOO_MANY * slice_rows * len(bounds.slices):
+    # The last slice is empty where the last commit time is before the release's end.  Each other
+    # one was made for an average share at least, and what is too many may all be in one of them.
+    others = max(1, len(bounds.slices) - 1) - 1
+    if rows_max - slice_rows * others <= _TOO_MANY * slice_rows:
         return ()
     share = min(1.0, _SAMPLE_ROWS / rows_max)
     sample = found.select(transaction_begin().alias("begins")).sample(share, _SEED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -23,10 +24,27 @@ def test_a_release_that_fits_takes_no_job(rows):
         def select(self, *_):
             raise AssertionError("the rows were read")
 
-    assert find_inner_cuts(NotRead(), BOUNDS, rows_max=200, slice_rows=100) == ()
+    class IsRead(Exception):
+        pass
+
+    class Read:
+        def select(self, *_):
+            raise IsRead
+
+    # By the times at which its slices end, how many changes a release may have without a look.
+    several = ReleaseBounds(3, 0, 10, (), cuts_us=(3, 5, T))
+    for bounds, rows_max in (
+        (BOUNDS, 200),
+        (replace(BOUNDS, cuts_us=(T,)), 200),  # all at one time, before the end
+        (several, 400),
+    ):
+        assert find_inner_cuts(NotRead(), bounds, rows_max=rows_max, slice_rows=100) == ()
+        with pytest.raises(IsRead):
+            find_inner_cuts(Read(), bounds, rows_max=rows_max + 1, slice_rows=100)
     found = rows(*(change(T, n, transaction=f"t{n:03d}") for n in range(201)))
-    cuts = find_inner_cuts(found, BOUNDS, rows_max=201, slice_rows=100)
-    assert cuts == (T.to_bytes(8, "big") + b"t100\0",)
+    for bounds in (BOUNDS, replace(BOUNDS, cuts_us=(T,))):
+        cuts = find_inner_cuts(found, bounds, rows_max=201, slice_rows=100)
+        assert cuts == (T.to_bytes(8, "big") + b"t100\0",)
 
 
 class CountingSink(RecordingSink):
