@@ -175,6 +175,7 @@ static int add_record(Span fields, const Layout *layout, PyObject *records) {
 
 static int add_row(Span row, const Layout *layout, PyObject *records) {
     Span change_records, change_record, kinds, kind, other, data = {NULL, NULL}, record, fields;
+    Py_ssize_t before = PyList_GET_SIZE(records);
     if (!array(row, &change_records)) return UNUSUAL;
     while (change_records.at < change_records.end) {
         if (!next_element(&change_records, &change_record) || !content(change_record, LIST, &kinds))
@@ -194,7 +195,7 @@ static int add_row(Span row, const Layout *layout, PyObject *records) {
             if (status != DONE) return status;
         }
     }
-    return DONE;
+    return PyList_GET_SIZE(records) > before ? DONE : UNUSUAL; /* a row without a record */
 }
 
 /* Move past a field of the message; `row` is set for a value and empty for a field that is not read.

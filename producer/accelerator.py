@@ -20,7 +20,7 @@ SWITCH = "TIDEGATE_ACCELERATOR"
 """The environment variable that turns it off, with the value `off`."""
 
 _MODULE = "tidegate_accelerator"
-_INTERFACE = 1
+_INTERFACE = 2
 """What the module has to have as its own; another one takes other arguments."""
 
 Piece: TypeAlias = tuple[str, int, bytes | str, Callable[[Any], bytes] | None]

@@ -7,6 +7,7 @@
     │   │   └── ConditionRefused    a backfill's condition cannot be evaluated for all rows
     │   ├── TokenRefused        the service does not accept this stream partition's token
     │   └── PositionExpired     what the query asked for is outside retention
+    ├── InitialQueryChange      the initial query returned a change that none repeats      exit 2
     ├── SourceOrderBroken       a query returned a record behind what it had returned before
     ├── ProducerFencedError     another process publishes under this worker's name
     ├── StreamChangedError      the progress topic belongs to another stream, or its topics changed
@@ -47,6 +48,7 @@ __all__ = [
     "EndedInGap",
     "GapNotAccepted",
     "IncompatibleChange",
+    "InitialQueryChange",
     "MessageTooLarge",
     "PositionExpired",
     "ProducerFencedError",
@@ -116,6 +118,26 @@ class SourceOrderBroken(ProducerError):  # noqa: N818 - named for what happened
 
     Nothing after it can be trusted to be in commit order.
     """
+
+
+class InitialQueryChange(ProducerError):  # noqa: N818 - named for what happened
+    """The initial query returned a change, or a move of keys, before the stream partitions.
+
+    Its time is before the start of all of them, so no other query returns it, and the stream's
+    records have no place for it: it would be lost.
+    """
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, **fields: object) -> None:
+        super().__init__(
+            "the initial query returned a change, which no stream partition returns again",
+            hint=(
+                "Nothing was published. Begin the stream after this commit time (setting start), "
+                "if it can do without the change, and report it"
+            ),
+            **fields,
+        )
 
 
 class ProducerFencedError(ProducerError):

@@ -23,7 +23,7 @@ from tidegate.producer.records import (
 )
 from tidegate.producer.spanner.api_messages import TypeCode
 from tidegate.producer.spanner.chunks import Chunks, row_type
-from tidegate.producer.spanner.raw_values import TEXT, content_of, elements
+from tidegate.producer.spanner.raw_values import LIST, NULL, TEXT, content_of, elements
 from tidegate.producer.spanner.values import (
     flag,
     integer,
@@ -156,9 +156,18 @@ class ResponseDecoder:
         self._chunks.end()
 
     def _add_row(self, value: Serialised, layout: _Layout, records: list[StreamRecord]) -> None:
-        """Read one row: an array of structs with one of three arrays filled."""
+        """Read one row: an array of structs with one of three arrays filled.
+
+        A row without a record, or with one of a later kind, is a SchemaError: nobody would miss it.
+        """
+        before = len(records)
         for change_record in items(value, "ChangeRecord"):
             kinds = struct_fields(change_record, layout.size, "ChangeRecord")
+            for place, name in layout.unknown.items():
+                if kinds[place] != NULL and content_of(kinds[place], LIST) != b"":
+                    raise SchemaError(
+                        "a row holds a change stream record of another kind", kind=name
+                    )
             for record in items(kinds[layout.data_at], "data_change_record"):
                 fields = struct_fields(record, layout.data_size, "data_change_record")
                 if _holds_record(fields[layout.data[0]], fields[layout.data[6]], "mods"):
@@ -173,6 +182,8 @@ class ResponseDecoder:
                 start, children = (fields[layout.children[0]], fields[layout.children[2]])
                 if _holds_record(start, children, "child_partitions"):
                     records.append(self._children(fields, layout))
+        if len(records) == before:
+            raise SchemaError("a row holds no change stream record")
 
     def _records(self, rows: Sequence[Any], layout: _Layout) -> list[StreamRecord]:
         """Return the records of what the accelerator made of a response's rows."""
@@ -290,6 +301,12 @@ class _Layout:
         """Read a ChangeRecord's struct type; raises SchemaError for a field that is missing."""
         self.size, kinds, at = _positions(record, _RECORD_KINDS)
         self.data_at, self.heartbeat_at, self.children_at = at
+        self.unknown = {
+            place: field.name
+            for place, field in enumerate(record.fields)
+            if place not in at and field.type_.array_element_type.code == TypeCode.STRUCT
+        }
+        """Kinds of records that a later version of the service may have, by their places."""
         data, heartbeat, children = (_struct(kind, what=name) for name, kind in kinds.items())
         self.data_size, data_types, self.data = _positions(data, _DATA_FIELDS)
         self.repeated_at = sorted(self.data[place] for place in _REPEATED_FIELDS)
@@ -303,7 +320,7 @@ class _Layout:
         child = _struct(child_types["child_partitions"], what="child_partitions")
         self.child_size, _, self.child = _positions(child, _CHILD_FIELDS)
         self.roles = (
-            _roles(self.size, at, (1, 2, 2)),
+            _roles(self.size, (*at, *self.unknown), (1, 2, 2, *[2] * len(self.unknown))),
             _roles(self.data_size, self.data, (2, 3, 4, 1, 1, 1, 5, 1, 1, 1, 1, 1, 1)),
             _roles(self.mod_size, self.mod, (1, 2, 3)),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
@@ -11,6 +12,7 @@ from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.producer.translation import avro_fields, change_writer, keys, values
 from tidegate.producer.translation.avro_fields import PRESENT
 from tidegate.producer.translation.flat_writer import FlatWriter
+from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import ColumnType
@@ -95,7 +97,20 @@ def _converter_by_code(
     return _converter(ColumnType(column_type.code, column_type.element), timestamps)
 
 
+_add_row = ResponseDecoder._add_row
+
+
+def _add_known_records(self: Any, value: Any, layout: Any, records: Any) -> None:
+    with suppress(SchemaError):
+        _add_row(self, value, layout, records)
+
+
 BROKEN_DECODING = (
+    UnitMutant(
+        "rows of a response whose record is not known left out",
+        (f"{_DECODE}::test_no_row_vanishes",),
+        ((ResponseDecoder, "_add_row", _add_known_records),),
+    ),
     UnitMutant(
         "a flat DELETE without the captured row",
         (f"{_FLAT}::{_FLAT_ROWS}",),

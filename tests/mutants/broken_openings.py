@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING
 from tests.mutants.mutant import UnitMutant
 from tidegate.lineage.frontier import ProgressRow
 from tidegate.producer.core import effects as do
-from tidegate.producer.core import stream_identity
+from tidegate.producer.core import stream_identity, stream_partition
 from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.fleet_progress import FleetProgress
 from tidegate.producer.core.operator_commands import OperatorCommands
@@ -19,6 +19,7 @@ from tidegate.producer.core.stream_start_search import StreamStartSearch
 from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topic_monitor import TopicMonitor
+from tidegate.producer.records import ChildPartitionsRecord, PartitionStartRecord
 from tidegate.producer.translation import table_registrar
 from tidegate.program import from_beginning
 from tidegate.program.kafka_errors import AT_END
@@ -26,6 +27,7 @@ from tidegate.spark_consumer.core.batch_run import BatchRun
 
 __all__ = ["BROKEN_OPENINGS"]
 
+_OPENING = "tests/unit/producer/core/test_stream_opening.py"
 _WORKER = "tests/unit/producer/core/test_worker.py::TestOwnership"
 
 
@@ -130,7 +132,27 @@ def _observed_wholly_or_not(self: TopicMonitor, *args: Any) -> Any:
     return None if self._failed else found
 
 
+def _names_without_changes(item: Any) -> bool:
+    """Take a change of the initial query for none."""
+    return isinstance(item, ChildPartitionsRecord | PartitionStartRecord)
+
+
+def _takes_all_items(_item: Any) -> bool:
+    """Let the initial query move on as any other does."""
+    return True
+
+
 BROKEN_OPENINGS = (
+    UnitMutant(
+        "changes in the answer to the initial query left out",
+        (f"{_OPENING}::test_what_no_stream_partition_would_return_again_is_an_error",),
+        ((stream_partition, "_names_partitions", _names_without_changes),),
+    ),
+    UnitMutant(
+        "an initial query that goes on behind a heartbeat",
+        (f"{_OPENING}::test_what_moves_other_stream_partitions_does_not_move_the_start",),
+        ((stream_partition, "_names_partitions", _takes_all_items),),
+    ),
     UnitMutant(
         "a re-created topic that only slots notice which have written to it",
         (

@@ -11,7 +11,7 @@ from tidegate.producer import accelerator
 @pytest.fixture
 def module(monkeypatch):
     found = ModuleType("tidegate_accelerator")
-    found.INTERFACE = 1
+    found.INTERFACE = accelerator._INTERFACE
     monkeypatch.setitem(sys.modules, "tidegate_accelerator", found)
     return found
 
@@ -26,7 +26,7 @@ def test_it_can_be_turned_off(module, value):
 
 
 def test_a_module_of_another_interface_is_not_used(module):
-    module.INTERFACE = 2
+    module.INTERFACE = accelerator._INTERFACE - 1
     assert accelerator._found({}) == (None, "another version")
 
 

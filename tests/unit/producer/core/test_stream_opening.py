@@ -8,8 +8,16 @@ from tests.unit.producer.core.conftest import SLOTS, START_US
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.lifecycle import PartitionState
-from tidegate.producer.errors import QueryInterrupted
-from tidegate.schemas.progress import StreamStarted
+from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.producer.errors import InitialQueryChange, QueryInterrupted
+from tidegate.producer.messages import FORM_RECORD, ChangeMessage, ParkedChange, PublishableRecord
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+)
+from tidegate.schemas.progress import ChildPartition, StreamStarted
 from tidegate.schemas.topics import ROOT_TOKEN
 
 
@@ -52,10 +60,56 @@ def test_its_children_are_those_of_the_stream_and_the_query_is_over(bench, openi
     assert opening.root is None
 
 
-def test_a_lost_slot_stops_it_and_releases_what_it_held(bench, opening):
+def test_a_lost_slot_stops_it_and_what_it_held_is_released_once(bench, opening):
     bench.returns(ROOT_TOKEN, bench.heartbeat(START_US + 10))
-    effects = bench.give(on.SlotsLost((0,)))
+    bench.returns(ROOT_TOKEN, bench.children("a", start_us=START_US))
+    bench.give(on.SlotsLost((0,)))
 
     assert opening.root is None
     assert ROOT_TOKEN not in bench.queries
-    assert do.ReleaseBudget(((ROOT_TOKEN, 100),)) in effects
+    released = [one for one in bench.effects if isinstance(one, do.ReleaseBudget)]
+    assert released == [do.ReleaseBudget(((ROOT_TOKEN, 100),))] * 2
+
+
+AT_US = START_US + 10
+CHANGE = PublishableRecord(
+    AT_US, "tx", "1", (ChangeMessage("p.t", b"k", b"v", b"o", b"I", b"origin"),)
+)
+PARKED = PublishableRecord(
+    AT_US, "tx", "1", (), parked=(
+        ParkedChange("p.t", b"k", b"o", b"I", b"{}", FORM_RECORD, "SchemaError", "", ""),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "item", [CHANGE, PARKED, PartitionEventRecord(AT_US * 1000, "1", ("a",), ("b",))],
+    ids=["a change", "a parked change", "a move"],
+)  # fmt: skip
+def test_what_no_stream_partition_would_return_again_is_an_error(bench, opening, item):
+    """Its time is before their start."""
+    bench.returns(ROOT_TOKEN, item, bench.children("a", start_us=START_US + 20))
+
+    (stopped,) = bench.stopped
+    assert isinstance(stopped.error, InitialQueryChange)
+    assert stopped.error.fields["commit_timestamp_us"] == AT_US
+    assert stopped.error.exit_code == 2
+    assert bench.bodies(StreamStarted) == []
+
+
+@pytest.mark.parametrize("end_ns", [None, (START_US + 5) * 1000])
+def test_what_moves_other_stream_partitions_does_not_move_the_start(end_ns):
+    """A later attempt that began elsewhere would have stream partitions of a later start."""
+    filtered = PublishableRecord(AT_US, "tx", "1", (), filtered=1)
+    others = [HeartbeatRecord(AT_US * 1000), filtered, PartitionEndRecord(AT_US * 1000, "1")]
+    child = ChildPartition("a", (), START_US * 1000)
+    root = StreamPartition(ChildPartition(ROOT_TOKEN, (), START_US * 1000))
+    assert root.start_query(1) == START_US * 1000
+    assert not root.add_items([*others], 1, end_ns=end_ns)
+    root.fail_query(0)
+    assert root.start_query(2) == START_US * 1000
+    named = ChildPartitionsRecord(START_US * 1000, "0", (child,))
+    assert not root.add_items([named, *others], 1, end_ns=end_ns)
+    assert root.state is PartitionState.RUNNING
+    assert root.end_query(0)
+    assert root.publication().finish == (START_US * 1000, (child,))

@@ -116,12 +116,12 @@ def test_numbers_stand_where_strings_do(wire):
 def test_null_counts_as_absent(wire):
     rows = [
         [[None, [["2024-01-02T03:04:05Z"]], None]],
-        [[[[None] * len(wire.INSERT)], [[None]], [[None, "0", []]]]],
+        [[[[None] * len(wire.INSERT)], wire.heartbeat_row()[0][1], [[None, "0", []]]]],
         wire.data_row(mods=[['{"id":"7"}', '{"v":["a",null]}', None]], transaction_tag=None),
         wire.children_row(["child", [None]], ["other", None]),
     ]
-    heartbeat, inserted, children = decode(wire.message(*rows, metadata=wire.row_type()))
-    assert heartbeat == HeartbeatRecord(SECOND_NS)
+    heartbeat, other, inserted, children = decode(wire.message(*rows, metadata=wire.row_type()))
+    assert heartbeat == other == HeartbeatRecord(SECOND_NS)
     assert inserted == INSERTED
     assert [child.parents for child in children.children] == [(), ()]
 
@@ -336,11 +336,31 @@ def test_a_record_without_its_timestamp_is_refused_unless_it_is_empty(wire, name
         decode(wire.message(row, metadata=wire.row_type()))
 
 
-def test_a_column_type_nested_without_end_is_refused(wire):
+def test_a_column_type_nested_without_end_is_one_that_nothing_carries(wire):
     deep = '{"code":"ARRAY","array_element_type":' * 900 + '{"code":"INT64"}' + "}" * 900
     row = wire.data_row(column_types=[["id", deep, True, "1"]])
-    with pytest.raises(SchemaError):
-        decode(wire.message(row, metadata=wire.row_type()))
+    (found,) = decode(wire.message(row, metadata=wire.row_type()))
+    assert found.columns[0].type == ColumnType("ARRAY", ColumnType("ARRAY"))
+
+
+def test_no_row_vanishes(wire):
+    """Whatever a row holds in the place of a record, it is a record or an error."""
+    later = {"note": wire.array(wire.struct(text=wire.COLUMN["name"]))}
+    known, more = wire.row_type(), wire.row_type({**later, **wire.RECORD})
+    nothing = [None, [], None]
+    for metadata, rows in (
+        (known, [[], None, [nothing], [nothing, nothing], [[[], [[None]], []]],
+                 [[[[None] * 13], [], []]]]),
+        (more, [[[None, *nothing]], [[[["x"]], *nothing]], [[[None], *nothing]], [["x", *nothing]],
+                [[[["x"]], *wire.data_row()[0]]]]),
+    ):  # fmt: skip
+        for row in rows:
+            with pytest.raises(SchemaError, match="change stream record"):
+                decode(wire.message(row, metadata=metadata))
+    for absent in (None, []):
+        row = [[absent, *wire.data_row()[0]], [absent, *wire.heartbeat_row()[0]]]
+        found = decode(wire.message(row, metadata=more))
+        assert found == [INSERTED, HeartbeatRecord(SECOND_NS)]
 
 
 def test_equal_lists_of_another_layout_are_decoded_by_their_own(wire):

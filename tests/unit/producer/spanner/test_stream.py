@@ -284,7 +284,7 @@ def test_a_response_is_weighed_as_it_came_and_decoded_later(stream, spanner, wir
 def test_what_a_message_takes_counts_the_copies_of_what_it_completes(stream, spanner, wire, tasks):
     """A value that came in parts is copied as a whole when its last part is decoded."""
     begun = wire.message([], metadata=wire.row_type(), chunked=True)
-    rest = wire.message([])
+    rest = wire.message(wire.heartbeat_row())
     spanner.on_stream = lambda *_: iter([begun, rest])
 
     async def run():
