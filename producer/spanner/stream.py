@@ -21,10 +21,10 @@ from tidegate.producer.errors import (
 )
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
 from tidegate.producer.spanner.query_options import QueryOptions
-from tidegate.schemas.instants import format_rfc3339
+from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from tidegate.producer.ports import Response
     from tidegate.producer.records import StreamRecord
@@ -39,6 +39,8 @@ _T = TypeVar("_T")
 _OF_THE_TOKEN = re.compile(
     "partition_token is invalid|does not belong to the (Change Stream|placement)", re.IGNORECASE
 )
+_UNKNOWN = "unknown"
+_LATER_NS = 1_000_000_000
 _TOO_OLD = re.compile("staleness|retention|expired", re.IGNORECASE)
 _EARLIEST = re.compile(r"earliest read timestamp: ([0-9T:.+-]+Z?)")
 
@@ -57,6 +59,21 @@ class SpannerChangeStream:
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> SpannerQuery:
         """Prepare a query; its first `next_size` sends it."""
+
+        def at(instant_ns: int) -> SpannerQuery:
+            return self._query(token, instant_ns, instant_ns, heartbeat_ms)
+
+        return self._query(token, start_ns, end_ns, heartbeat_ms, at=at if token else None)
+
+    def _query(
+        self,
+        token: str,
+        start_ns: int,
+        end_ns: int | None,
+        heartbeat_ms: int,
+        *,
+        at: Callable[[int], SpannerQuery] | None = None,
+    ) -> SpannerQuery:
         form = self._form
         request = ExecuteSqlRequest.pb()(sql=form.sql)
         request.transaction.single_use.read_only.strong = True
@@ -75,7 +92,12 @@ class SpannerChangeStream:
             "end": format_rfc3339(end_ns) if end_ns else "none",
         }
         return SpannerQuery(
-            self._channels, request, form.decoder(), interval, factor=form.decoding_factor
+            self._channels,
+            request,
+            form.decoder(),
+            interval,
+            factor=form.decoding_factor,
+            at=at,
         )
 
 
@@ -120,7 +142,11 @@ class SpannerQuery:
         interval: dict[str, str],
         *,
         factor: int,
+        at: Callable[[int], SpannerQuery] | None = None,
     ) -> None:
+        """Prepare a query; `at` makes one of the same token and of one instant."""
+        self._at = at
+        self._probe: SpannerQuery | None = None
         self._channels = channels
         self._request = request
         self._decoder = decoder
@@ -177,8 +203,9 @@ class SpannerQuery:
         """End the query; does not block."""
         with self._lock:
             self._is_cancelled = True
-            if self._responses is not None:
-                self._responses.cancel()
+            for one in (self._responses, self._probe):
+                if one is not None:
+                    one.cancel()
 
     async def _attempt(self, step: Awaitable[_T]) -> _T:
         assert self._responses is not None  # noqa: S101 - its callers have it
@@ -186,10 +213,43 @@ class SpannerQuery:
             return await step
         except grpc.RpcError as error:
             self._responses.close()
-            raise self._failed(error, self._session) from error
+            failed = self._failed(error, self._session)
+            if isinstance(failed, PositionExpired) and self._at is not None:
+                failed = await self._refusal_of_token(failed, self._at)
+            raise failed from error
         except asyncio.CancelledError:
             self._responses.close()
             raise
+
+    async def _refusal_of_token(
+        self, expired: PositionExpired, at: Callable[[int], SpannerQuery]
+    ) -> QueryError:
+        """Return TokenRefused if the stream is another one than that of the token.
+
+        Spanner compares a start with the stream's retention and creation before it looks at the
+        token.  So a stream that was dropped and created again under its name first says that the
+        start is too old; only a start that it can read shows that the token is not of it.
+        """
+        earliest = str(expired.fields["lost_until"])
+        if earliest == _UNKNOWN:
+            return expired
+        # Later than what it says: what is kept moves on, and texts may be rounded.
+        query = at(parse_rfc3339_ns(earliest) + _LATER_NS)
+        with self._lock:
+            if self._is_cancelled:
+                return expired
+            self._probe = query
+        try:
+            await query.next_size()
+        except TokenRefused as refused:
+            fields: dict[str, Any] = {**self._interval, "code": refused.code}
+            fields["details"] = refused.fields["details"]
+            return TokenRefused(refused.message, hint=refused.hint, **fields)
+        except QueryError:
+            return expired  # it says the same in other words, or does not answer now
+        finally:
+            query.cancel()
+        return expired
 
     def _failed(self, error: grpc.RpcError, session: str) -> QueryError:
         fields: dict[str, Any] = dict(self._interval)
@@ -209,7 +269,7 @@ class SpannerQuery:
             hint = "Check the setting start, and this host's clock"
             return QueryRefused(translated.message, hint=hint, **translated.fields)
         earliest = _EARLIEST.search(details)
-        lost_until = earliest[1].rstrip(".") if earliest else "unknown"
+        lost_until = earliest[1].rstrip(".") if earliest else _UNKNOWN
         return PositionExpired(
             "the requested changes are outside the change stream's retention",
             hint=(

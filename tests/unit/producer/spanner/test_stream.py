@@ -179,6 +179,65 @@ def test_an_expired_position_names_what_is_lost(stream, spanner, read):
     assert not caught.value.retriable
 
 
+@pytest.mark.parametrize("later", ["refused", "expired", "away", "read"])
+def test_a_stream_that_was_created_again_refuses_the_token(stream, spanner, wire, read, later):
+    """Spanner compares the start with the stream's creation before it looks at the token."""
+    created = "2025-01-01T00:00:00.5Z"
+    too_old = f"too far in the past. Please specify within the earliest read timestamp: {created}."
+    foreign = "Specified partition_token is invalid, as it does not belong to the Change Stream"
+    asked = []
+
+    def answer(request, context):
+        asked.append(dict(request.params))
+        if request.params["start_timestamp"] < created:
+            context.abort(grpc.StatusCode.OUT_OF_RANGE, too_old)
+        if later == "refused":
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, foreign)
+        if later == "expired":
+            context.abort(grpc.StatusCode.OUT_OF_RANGE, "This partition is no longer valid.")
+        if later == "away":
+            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+        yield wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+
+    spanner.on_stream = answer
+    with pytest.raises(TokenRefused if later == "refused" else PositionExpired) as caught:
+        read(stream.query(**ARGUMENTS))
+    first, second = asked
+    assert second["partition_token"] == "token"
+    assert second["start_timestamp"] == second["end_timestamp"] == "2025-01-01T00:00:01.500000Z"
+    assert caught.value.fields["start"] == first["start_timestamp"]
+    assert ("dropped and created again" in caught.value.hint) == (later == "refused")
+    asked.clear()
+    with pytest.raises(PositionExpired):  # the initial query has no token
+        read(stream.query(**{**ARGUMENTS, "token": ""}))
+    assert len(asked) == 1
+
+
+def test_a_query_that_is_stopped_while_its_token_is_asked_for_ends(stream, spanner, tasks):
+    asked = threading.Event()
+
+    def answer(request, context):
+        if request.params["start_timestamp"] < "2025":
+            text = "the earliest read timestamp: 2025-01-01T00:00:00Z."
+            context.abort(grpc.StatusCode.OUT_OF_RANGE, text)
+        asked.set()
+        while context.is_active():
+            threading.Event().wait(0.001)
+        yield
+
+    spanner.on_stream = answer
+    query = stream.query(**ARGUMENTS)
+
+    async def read():
+        waiting = asyncio.create_task(query.next_size())
+        await asyncio.to_thread(asked.wait, 60)
+        query.cancel()
+        await waiting
+
+    with pytest.raises(PositionExpired):
+        tasks.run(read)
+
+
 @pytest.mark.parametrize(
     "details",
     [
