@@ -42,6 +42,8 @@ MUTABLE_KEY_RANGE = "MUTABLE_KEY_RANGE"
 _PARTITION_MODES = (IMMUTABLE_KEY_RANGE, MUTABLE_KEY_RANGE)
 _CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 _RETENTION = re.compile(r"([0-9]{1,9})([smhd])")
+_CLOCKS_DIFFER_NS = 60_000_000_000
+"""How far a start may be ahead of this host's clock: the host that chose it has another one."""
 _RETENTION_DEFAULT = "1d"
 _UNIT_NS = {
     "s": 1_000_000_000,
@@ -168,10 +170,17 @@ def retention_ns(text: str) -> int | None:
 
 
 def check_start(description: StreamDescription, *, start_ns: int, now_ns: int) -> None:
-    """Raise ConfigError for a start before what the stream still holds.
+    """Raise ConfigError for a start later than now, or before what the stream still holds.
 
-    Only where retention was set: its default has changed, and the service knows it best.
+    The latter only where retention was set: its default has changed, and the service knows it best.
     """
+    if start_ns > now_ns + _CLOCKS_DIFFER_NS:
+        raise ConfigError(
+            "start: it is later than now, so that there is nothing to read",
+            hint='Choose a start that has passed, or "now"; check this host\'s clock',
+            start=format_rfc3339(start_ns),
+            now=format_rfc3339(now_ns),
+        )
     period_ns = retention_ns(description.options.get("retention_period", ""))
     if period_ns is not None and start_ns < now_ns - period_ns:
         raise ConfigError(

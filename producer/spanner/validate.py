@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tidegate.producer.description import check_start, check_stream
 from tidegate.producer.errors import PositionExpired, QueryError
 from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.instants import format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -38,7 +39,8 @@ def validate_stream(
 ) -> tuple[StreamDescription, _Stream]:
     """Return the stream and its description if it can be read from `start_ns`.
 
-    Also runs the smallest possible query, because no table shows the right to read a stream.
+    Also runs the smallest possible query, because no table shows the right to read a stream, nor
+    since when it holds changes.
     `open_stream` makes the stream's reader from what the catalogue says; `run_task` runs a task to
     its end; `has_begun`: its tables may have changed since.  Raises ConfigError or
     UnreachableError.
@@ -48,14 +50,17 @@ def validate_stream(
         check_stream(description, has_begun=has_begun)
         check_start(description, start_ns=start_ns, now_ns=now_ns)
         stream = open_stream(description)
-        run_task(lambda: _probe(stream, instant_ns=now_ns))
+        run_task(lambda: _probe(stream, instant_ns=min(start_ns, now_ns), now_ns=now_ns))
     except QueryError as error:
         raise setup_error(error) from error
     return description, stream
 
 
-async def _probe(stream: ChangeStream, *, instant_ns: int) -> None:
-    """Query the stream partitions of one instant, and read nothing else."""
+async def _probe(stream: ChangeStream, *, instant_ns: int, now_ns: int) -> None:
+    """Query the stream partitions of one instant, and read nothing else.
+
+    Raises ConfigError for an instant before `now_ns` that the stream does not hold.
+    """
     query = stream.query(
         token="",  # the initial query
         start_ns=instant_ns,
@@ -64,10 +69,18 @@ async def _probe(stream: ChangeStream, *, instant_ns: int) -> None:
     )
     try:
         await query.next_size()
-    except PositionExpired:
-        # Only the instant does not fit (a new stream, this host's clock): the right to read is
-        # checked before it.
-        return
+    except PositionExpired as error:
+        if instant_ns == now_ns:
+            # Only the instant does not fit (a new stream, this host's clock): the right to read is
+            # checked before it.
+            return
+        raise ConfigError(
+            "start: it is before the stream's creation or retention",
+            hint='Choose a start from `earliest` on, or "now"',
+            start=format_rfc3339(instant_ns),
+            earliest=error.fields.get("lost_until"),
+            details=error.fields.get("details"),
+        ) from error
     finally:
         query.cancel()
 

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import ExitStack, closing
 from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -237,11 +238,18 @@ def test_the_recorded_template_has_the_database_in_it(place, exits):
     assert found.topics.data("Users") == f"bank.{config.database}.Users"
 
 
-def test_a_start_before_the_retention_is_refused_but_not_of_a_stream_that_runs(place, exits):
+def test_a_start_that_cannot_be_read_is_refused_but_not_of_a_stream_that_runs(place, exits):
     """The setting counts only until the stream has begun."""
     config = place.config(start=LONG_AGO)
-    with pytest.raises(ConfigError, match="changes before the stream's retention"):
-        find_environment(config)
+    before_creation = (datetime.now(UTC) - timedelta(minutes=30)).isoformat()
+    for start, message in (
+        (LONG_AGO, "changes before the stream's retention"),
+        (before_creation, "before the stream's creation or retention"),
+        ("2999-01-01T00:00:00Z", "later than now"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            find_environment(place.config(start=start))
+    assert place.topics() == set()
 
     place.record(started(config.stream_path))
     found = exits.enter_context(closing(find_environment(config)))

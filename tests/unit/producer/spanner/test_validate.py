@@ -83,6 +83,27 @@ def test_a_bad_start_is_found_before_any_query(validate):
     assert source.asked == []
 
 
+def test_a_start_in_the_past_is_asked_for_and_one_in_the_next_minute_is_not(validate):
+    for start_ns, asked_ns in ((10**13 - 5, 10**13 - 5), (10**13 + 5, 10**13)):
+        source = Source()
+        validate(source, start_ns=start_ns)
+        (asked,) = source.asked
+        assert asked["start_ns"] == asked["end_ns"] == asked_ns
+
+
+def test_a_start_that_the_stream_does_not_hold_is_a_fault_of_the_settings(validate):
+    """Without an option for retention only Spanner knows what is held, and when it was created."""
+    expired = PositionExpired(
+        "m", hint="accept-gap", code="OUT_OF_RANGE", details="too far", lost_until="2025-01-01T00Z"
+    )
+    with pytest.raises(ConfigError, match=r"start: .*2025-01-01T00Z.*too far") as caught:
+        validate(Source(query=expired), start_ns=10**13 - 1)
+    assert "accept-gap" not in str(caught.value)
+    assert caught.value.exit_code == 2
+    with pytest.raises(ConfigError, match="later than now"):
+        validate(Source(), start_ns=2 * 10**13)
+
+
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "DEADLINE_EXCEEDED"])
 def test_no_answer(code, validate):
     with pytest.raises(UnreachableError, match="does not answer") as caught:
