@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands.environment import find_environment
-from tidegate.producer.commands.parts import make_registrar
+from tidegate.producer.commands.parts import make_registrar, require_topics
 from tidegate.producer.kafka.write_access import denied_topics
 from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.subjects import is_registered
@@ -39,6 +39,7 @@ def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     tables = ", ".join(table.name for table in found.source.description.tables)
     epoch = "no epoch yet" if found.recorded is None else f"epoch {found.recorded.epoch}"
     missing, refused = missing_subjects(config, found)
+    require_topics(config, found.planned(config))
     schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
     dead_letter = _dead_letter(config, found)
     kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
@@ -60,10 +61,9 @@ def _dead_letter(config: ProducerConfig, found: Environment) -> str:
     if not found.has_dead_letter:
         if config.poison != "park":
             return ""
-        if found.kafka.may_create(topic, replication=config.replication_factor):
-            return f", would create dead-letter topic {topic}"
-        lacks = "which this principal may not create: add the ACL Create, or create it by hand"
-        return f", needs dead-letter topic {topic}, {lacks}"
+        planned = found.planned(config).kafka
+        planned.ensure_dead_letter(topic, replication=config.replication_factor)
+        return f", would create dead-letter topic {topic}"
     lacks = "".join(text for right, text in _DEAD_LETTER_RIGHTS if _is_denied(right, config, found))
     return f", dead-letter topic {topic}{lacks}"
 

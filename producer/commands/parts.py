@@ -53,7 +53,14 @@ if TYPE_CHECKING:
     from tidegate.producer.translation.translator import TableEncoding
     from tidegate.schemas.tables import TableSchema
 
-__all__ = ["Parts", "make_registrar", "prepare", "register_progress", "registered"]
+__all__ = [
+    "Parts",
+    "make_registrar",
+    "prepare",
+    "register_progress",
+    "registered",
+    "require_topics",
+]
 
 _log = structlog.get_logger()
 
@@ -309,6 +316,19 @@ def _identity(
         filters=found.source.description.filters + fixed_settings(config),
         timestamps=config.timestamp_form,
     )
+
+
+def require_topics(config: ProducerConfig, planned: Environment) -> None:
+    """Raise what `prepare` would raise because of the topics that exist, or that it would create.
+
+    `planned` creates nothing.
+    """
+    registrar = make_registrar(config, planned)
+    tables, parks = planned.source.description.tables, config.poison == "park"
+    encodings = list(registered(registrar, tables, parks=parks))
+    identity = _identity(config, planned, registrar, encodings)
+    if planned.recorded is not None and isinstance(planned.recorded.body, StreamStarted):
+        identity.require(planned.recorded.body)
 
 
 def register_progress(found: Environment) -> dict[int, tuple[int, int]]:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tidegate.program.kafka_clients import admin_config, make_client
-from tidegate.program.kafka_errors import is_denied, kafka_failure
+from tidegate.program.kafka_errors import kafka_failure
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.schemas.progress import DataTopic
 
@@ -61,6 +61,9 @@ class TopicDescription:
 
 class KafkaTopics:
     """Creates and describes topics; a call that fails raises what `kafka_failure` returns."""
+
+    _only_asks = False
+    """Whether brokers say what they would do with a topic, and do not create it."""
 
     def __init__(self, bootstrap_servers: str, *, options: Mapping[str, Any] | None = None) -> None:
         """Prepare; nothing is sent yet."""
@@ -143,21 +146,6 @@ class KafkaTopics:
         wanted = NewTopic(topic, 1, replication, config={_POLICY: _COMPACT})
         return self._ensure({topic: wanted})[topic]
 
-    def may_create(self, topic: str, *, replication: int) -> bool:
-        """Return whether this principal may create a topic; creates nothing.
-
-        True where Kafka gives another answer than that it may not.
-        """
-        wanted = [NewTopic(topic, 1, replication)]
-        answers = self._admin.create_topics(
-            wanted, request_timeout=_CALL_TIMEOUT_S, validate_only=True
-        )
-        try:
-            answers[topic].result()
-        except KafkaException as error:
-            return not is_denied(error.args[0])
-        return True
-
     def ensure_data(
         self, topics: Iterable[str], *, topic_partitions: int, replication: int
     ) -> dict[str, TopicDescription]:
@@ -167,11 +155,7 @@ class KafkaTopics:
         )
 
     def _ensure(self, wanted: dict[str, NewTopic]) -> dict[str, TopicDescription]:
-        found = self.describe(wanted)
-        missing = [topic for name, topic in wanted.items() if name not in found]
-        give_up_at = time.monotonic() + _CALL_TIMEOUT_S
-        while missing and not self._create(missing, is_last=time.monotonic() >= give_up_at):
-            time.sleep(_BROKER_PAUSE_S)
+        found = self._create_missing(wanted)
         give_up_at = time.monotonic() + _CALL_TIMEOUT_S
         while len(found) < len(wanted) and time.monotonic() < give_up_at:
             found = self.describe(wanted)
@@ -181,13 +165,24 @@ class KafkaTopics:
             raise UnreachableError(message, topics=sorted(wanted.keys() - found.keys()))
         return found
 
+    def _create_missing(self, wanted: Mapping[str, NewTopic]) -> dict[str, TopicDescription]:
+        """Create what is missing; return what was there before."""
+        found = self.describe(wanted)
+        missing = [topic for name, topic in wanted.items() if name not in found]
+        give_up_at = time.monotonic() + _CALL_TIMEOUT_S
+        while missing and not self._create(missing, is_last=time.monotonic() >= give_up_at):
+            time.sleep(_BROKER_PAUSE_S)
+        return found
+
     def _create(self, topics: list[NewTopic], *, is_last: bool) -> bool:
         """Create topics; return whether they are there now, or will be.
 
         Brokers that start, or restart, do not count yet for the replication factor: that is an
         error only in the last attempt.
         """
-        answers = self._admin.create_topics(topics, request_timeout=_CALL_TIMEOUT_S)
+        answers = self._admin.create_topics(
+            topics, request_timeout=_CALL_TIMEOUT_S, validate_only=self._only_asks
+        )
         for name, answer in answers.items():
             try:
                 answer.result()
@@ -213,13 +208,18 @@ class KafkaTopics:
 
 
 class PlannedTopics(KafkaTopics):
-    """Creates nothing: a missing topic is described as it would be created, without an id."""
+    """Creates nothing: a missing topic is described as it would be created, without an id.
+
+    One that the brokers would not create is refused as if it were to be created.
+    """
+
+    _only_asks = True
 
     def _ensure(self, wanted: dict[str, NewTopic]) -> dict[str, TopicDescription]:
         planned = {
             name: TopicDescription(name, "", topic.num_partitions) for name, topic in wanted.items()
         }
-        return planned | self.describe(wanted)
+        return planned | self._create_missing(wanted)
 
 
 def _code_behind(error: ConfigError) -> int | None:

@@ -195,6 +195,18 @@ def test_a_progress_topic_whose_records_expire_is_refused(stack, check, command)
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
+def test_more_copies_than_brokers_are_refused(stack, check, command):
+    before = topics(stack)
+    code, stderr = check(command, REPLICATION_FACTOR=3, PREFIX="copied")
+
+    assert code == 2
+    assert "cannot create topic copied-progress" in stderr
+    assert "set replication_factor to their number" in stderr
+    assert "Traceback" not in stderr
+    assert topics(stack) == before
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
 def test_a_progress_topic_that_takes_too_little_is_named(stack, check, command):
     topic = f"narrow-{command}-progress"
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})

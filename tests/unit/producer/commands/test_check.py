@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.producer.commands.test_environment import started
@@ -9,6 +11,7 @@ from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands import check as check_command
 from tidegate.producer.commands.check import check
 from tidegate.producer.config import ProducerConfig
+from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.schemas.errors import ConfigError
 
@@ -41,14 +44,13 @@ def test_a_source_of_files_has_a_line(place, tmp_path):
 
 
 def test_the_epoch_of_a_stream_that_has_begun_is_named(place):
-    place.record(started(place.config().stream_path))
+    place.record(started_here(place))
 
     assert check(place.config())[1].endswith("progress topic bank-progress, epoch epoch-1")
 
 
 def test_the_dead_letter_topic_is_named_with_the_missing_right(place, monkeypatch):
     # The broker of these tests does not say who may do what, and would be waited for.
-    monkeypatch.setattr(KafkaTopics, "may_create", lambda *_, **__: True)
     monkeypatch.setattr(check_command, "denied_topics", lambda _topics, **_: [])
     line = check(place.config(poison="park"))[1]
     assert line.endswith("no epoch yet, would create dead-letter topic bank-dead-letter")
@@ -74,14 +76,38 @@ def text_before(right):
     return "to which this principal " if right == "WRITE" else "which this principal "
 
 
-def test_a_dead_letter_topic_that_may_not_be_created_is_named(place, monkeypatch):
-    monkeypatch.setattr(KafkaTopics, "may_create", lambda *_, **__: False)
+def test_what_the_brokers_would_not_create_is_refused(place, monkeypatch):
+    """`run` would end there, after it has registered schemas."""
+    asked = []
 
-    assert check(place.config(poison="park"))[1].endswith(
-        "needs dead-letter topic bank-dead-letter, which this principal may not create: "
-        "add the ACL Create, or create it by hand"
-    )
-    assert "dead-letter" not in check(place.config())[1]
+    def refuse(topics, wanted, *, is_last):
+        asked.extend((topics._only_asks, topic.topic, topic.replication_factor) for topic in wanted)
+        if refused in {topic.topic for topic in wanted}:
+            raise ConfigError("cannot create topic", topic=refused)
+        return True
+
+    monkeypatch.setattr(KafkaTopics, "_create", refuse)
+    for refused in ("bank-progress", "bank.Users", "bank-dead-letter"):
+        asked.clear()
+        with pytest.raises(ConfigError, match=f"cannot create topic .*{refused}"):
+            check(place.config(poison="park", replication_factor=3))
+        assert asked[-1] == (True, refused, 3)
+    check(place.config())
+    assert place.topics() == set()
+    assert {method for method, _ in place.registry.asked} == {"GET"}
+
+
+def test_a_stream_whose_topics_are_others_is_refused(place):
+    """A topic that was created again has another id."""
+    place.record(started(place.config().stream_path))
+    with pytest.raises(StreamChangedError, match="'pid', now 'id-bank-progress'"):
+        check(place.config())
+
+
+def started_here(place):
+    """Return the record of a stream whose topics are those of the place."""
+    record = started(place.config().stream_path)
+    return replace(record, body=replace(record.body, progress_topic_id="id-bank-progress"))
 
 
 def test_what_run_would_refuse_is_refused(place):

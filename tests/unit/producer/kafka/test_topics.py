@@ -101,6 +101,7 @@ def broker(monkeypatch):
         kafka_topics, "TopicCollection", lambda names: SimpleNamespace(topic_names=names)
     )
     monkeypatch.setattr(kafka_topics.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(kafka_topics, "_CALL_TIMEOUT_S", 0.2)
     return made
 
 
@@ -138,20 +139,24 @@ def test_planned_topics_are_described_and_not_created(broker):
     assert broker.created == []
 
 
-@pytest.mark.parametrize(
-    ("code", "may_create"),
-    [
-        (None, True),
-        (KafkaError.POLICY_VIOLATION, True),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False),
-        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, False),
-    ],
-)
-def test_the_right_to_create_is_asked_for_and_not_used(broker, topics, code, may_create):
-    broker.refusals["d"] = None if code is None else KafkaError(code)
-
-    assert topics.may_create("d", replication=1) is may_create
-    assert broker.topics == {}
+def test_what_brokers_would_not_create_is_refused_without_creating_it(broker):
+    broker.topics = {"a": 3}
+    planned = PlannedTopics("broker:9092")
+    for code in (
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_PARTITIONS,
+    ):
+        broker.refusals["b"] = KafkaError(code)
+        with pytest.raises(ConfigError, match="cannot create topic b"):
+            planned.ensure_data(["a", "b"], topic_partitions=6, replication=3)
+        with pytest.raises(ConfigError, match="cannot create topic b"):
+            planned.ensure_progress("b", slots=4, replication=3)
+        with pytest.raises(ConfigError, match="cannot create topic b"):
+            planned.ensure_dead_letter("b", replication=3)
+    assert broker.created == []
 
 
 def test_the_progress_topic_is_compacted_late(broker, topics):
