@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -91,6 +92,16 @@ class ProducerConfig(StreamSettings):
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_PRODUCER_")
     help_command: ClassVar[str] = "tidegate-producer run --help"
     owned_kafka_options: ClassVar[frozenset[str]] = _OWNED_KAFKA_OPTIONS
+    list_separators: ClassVar[Mapping[str, str]] = {
+        **StreamSettings.list_separators,
+        "directed_reads": ",",
+        "backfill": ",",
+        "tables": ",",
+        "tables_left_out": ",",
+        "columns_left_out": ",",
+        "mod_types": ",",
+        "tags_left_out": ";",
+    }
 
     source: dict[str, JsonValue] = Field(
         default={}, description=(

@@ -7,7 +7,7 @@ replay follows its plan, also when the settings have changed since.
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
@@ -18,6 +18,9 @@ from tidegate.schemas.change_schema import (
     UNWATCHED_COLUMNS,
 )
 from tidegate.spark_consumer.table_settings import TableSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["ICEBERG_PACKAGES", "KAFKA_OPTIONS", "SINKS", "SPARK_PACKAGES", "ConsumerConfig"]
 
@@ -92,6 +95,13 @@ class ConsumerConfig(TableSettings):
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_CONSUMER_")
     help_command: ClassVar[str] = "tidegate-consumer run --help"
+    list_separators: ClassVar[Mapping[str, str]] = {
+        **TableSettings.list_separators,
+        "sinks": ",",
+        "mirror_accepts": ",",
+        "packages": ",",
+        "jars": ",",
+    }
     owned_kafka_options: ClassVar[frozenset[str]] = frozenset(
         {
             "auto.offset.reset",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -28,6 +28,12 @@ _OURS = frozenset(
 
 class TableSettings(StreamSettings):
     """What is set of the tables; `table_properties` and the layouts are those of new tables."""
+
+    list_separators: ClassVar[Mapping[str, str]] = {
+        **StreamSettings.list_separators,
+        "mirror_partition_by": ",",
+        "mirror_cluster_by": ",",
+    }
 
     compact_files_min: int = Field(
         default=32,

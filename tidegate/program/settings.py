@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
 from pydantic import SecretStr, ValidationError
@@ -25,7 +26,7 @@ from pydantic_settings import (
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pydantic.fields import FieldInfo
@@ -64,6 +65,8 @@ class Settings(BaseSettings):
     )
     help_command: ClassVar[str]
     """The command that lists every setting."""
+    list_separators: ClassVar[Mapping[str, str]] = {}
+    """What separates the entries of settings that are lists; a file may have them as arrays."""
 
     @classmethod
     def load(cls, file: Path | None = None, **flags: Any) -> Self:
@@ -78,7 +81,13 @@ class Settings(BaseSettings):
             # leaves syntax errors as they are.
             in_file = {} if file is None else _read(file)
             values = _merged(in_file, _Environment(cls)(), given)
-            known = {name: value for name, value in values.items() if name in cls.model_fields}
+            known = {
+                name: _as_text(value, cls.list_separators[name])
+                if name in cls.list_separators
+                else value
+                for name, value in values.items()
+                if name in cls.model_fields
+            }
             # Not left to pydantic: the constructor takes names of its own, such as `_env_file`.
             faults += [
                 f"{name}: unknown setting{_suggestion(name, cls.model_fields)}"
@@ -136,6 +145,17 @@ def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def _as_text(value: object, separator: str) -> object:
+    """Return an array of texts as one text, in tables too; leave what is wrong to validation."""
+    match value:
+        case Mapping():
+            return {name: _as_text(one, separator) for name, one in value.items()}
+        case list() if all(isinstance(one, str) and separator not in one for one in value):
+            return separator.join(value)
+        case _:
+            return value
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
@@ -172,6 +192,11 @@ def _fault(settings: type[Settings], entry: Any) -> str:
             if has_flag(settings.model_fields[name]):
                 ways.insert(0, f"flag --{name.replace('_', '-')}")
             return f"{name}: is not set ({', '.join(ways)})"
+        case "string_type" if entry["loc"][0] in settings.list_separators:
+            separator = settings.list_separators[entry["loc"][0]]
+            return f'{name}: must be text, such as "a{separator}b", or an array, as ["a", "b"]'
+        case "string_type":
+            return f"{name}: must be text, in quotes"
         case "dict_type":
             return f"{name}: must be a table in the file, a JSON object in the environment"
         case "literal_error":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import typer
 from pydantic_core import PydanticUndefined
@@ -62,6 +62,9 @@ def with_flags(
 def _annotation(field: FieldInfo) -> Any:
     # Choices stay text: their faults are reported together with all others.
     kind: Any = field.annotation if field.annotation in (int, float, Path) else str
+    is_choice = get_origin(field.annotation) is Literal
+    choices = "|".join(filter(None, get_args(field.annotation))) if is_choice else None
     is_shown = field.default not in (PydanticUndefined, "", None)
     default = f" Default: {field.default}." if is_shown else ""
-    return Annotated[kind | None, typer.Option(help=f"{field.description}.{default}")]
+    option = typer.Option(help=f"{field.description}.{default}", metavar=choices)
+    return Annotated[kind | None, option]

@@ -54,6 +54,7 @@ class StreamSettings(Settings):
 
     owned_kafka_options: ClassVar[frozenset[str]]
     """Options of the Kafka client that the program sets itself; `*` stands for any text."""
+    list_separators: ClassVar[Mapping[str, str]] = {"bootstrap_servers": ","}
 
     bootstrap_servers: str = Field(min_length=1, description="Kafka's host:port, comma-separated")
     registry_url: Annotated[str, AfterValidator(_plain_url)] = Field(

@@ -9,19 +9,26 @@ import pytest
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import SettingsConfigDict
 
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.discover_config import DiscoverConfig
 from tidegate.program.settings import Settings, has_flag, variable_of
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.config import ConsumerConfig
 
 
 class Kettle(Settings):
     model_config = SettingsConfigDict(env_prefix="KETTLE_")
     help_command: ClassVar[str] = "kettle --help"
+    list_separators: ClassVar[dict[str, str]] = {"cups": ",", "spices": ";", "shelves": ","}
 
     owner: str
     code: SecretStr
     litres: int = Field(default=1, ge=1)
     colour: Literal["red", "blue"] = "red"
     options: dict[str, SecretStr] = Field(default={})
+    cups: str = Field(default="", description="Cups, comma-separated")
+    spices: str = Field(default="", description="Spices, semicolon-separated")
+    shelves: dict[str, str] = Field(default={}, description="Cups, comma-separated, by shelf")
 
 
 NEEDED = {"owner": "me", "code": "hush"}
@@ -142,7 +149,9 @@ def test_a_folder_is_no_file(tmp_path):
 
 def test_secrets_and_tables_have_no_flag():
     fields = Kettle.model_fields
-    assert [name for name in fields if has_flag(fields[name])] == ["owner", "litres", "colour"]
+    assert [name for name in fields if has_flag(fields[name])] == [
+        *("owner", "litres", "colour", "cups", "spices")
+    ]
 
 
 def test_a_variable_bears_the_programs_prefix():
@@ -156,3 +165,36 @@ def test_paths_are_made_of_text():
         folder: Path
 
     assert Place.load(folder="a/b").folder == Path("a/b")
+
+
+def test_a_list_may_be_an_array_in_the_file(file):
+    arrays = file('cups = ["a", "b"]\nspices = ["salt, fine"]\n[shelves]\nlow = ["a", "b"]\n')
+    texts = file('cups = "a,b"\nspices = "salt, fine"\n[shelves]\nlow = "a,b"\n')
+    assert Kettle.load(arrays, **NEEDED) == Kettle.load(texts, **NEEDED)
+    assert Kettle.load(file("cups = []\n"), **NEEDED).cups == ""
+
+
+def test_what_is_no_text_is_told_the_form_that_is_wanted(file):
+    lines = 'owner = ["hush"]\ncups = ["a,hush"]\nspices = ["a", 1]\n[shelves]\nlow = 3\n'
+    assert faults(file(lines), code="hush").splitlines()[1:-1] == [
+        "  owner: must be text, in quotes",
+        '  cups: must be text, such as "a,b", or an array, as ["a", "b"]',
+        '  spices: must be text, such as "a;b", or an array, as ["a", "b"]',
+        '  shelves.low: must be text, such as "a,b", or an array, as ["a", "b"]',
+    ]
+
+
+@pytest.mark.parametrize("settings", [ProducerConfig, DiscoverConfig, ConsumerConfig])
+def test_each_list_of_the_programs_has_its_separator(settings):
+    words = {"comma-separated": ",", "semicolon-separated": ";"}
+    described = {
+        name: separator
+        for name, field in settings.model_fields.items()
+        for word, separator in words.items()
+        if word in str(field.description)
+    }
+    own = dict(settings.list_separators)
+    assert own.pop("mirror_cluster_by", ",") == ","  # described as mirror_partition_by is
+    if settings is DiscoverConfig:
+        assert own.pop("bootstrap_servers") == ","  # not used there
+    assert own == described

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 import typer
@@ -25,6 +26,7 @@ class Kettle(Settings):
     shelf: Path = Field(default=Path("here"), description="Where it stands")
     code: SecretStr = Field(default=SecretStr(""), description="Opens it")
     options: dict[str, str] = Field(default={}, description="More")
+    colour: Literal["", "red", "blue"] = Field(default="", description="Its colour")
 
 
 @pytest.fixture
@@ -64,6 +66,7 @@ def test_what_is_given_arrives_in_its_type_and_the_rest_as_none(invoke):
             "litres": 2,
             "heat": None,
             "shelf": Path("a"),
+            "colour": None,
         }
     ]
 
@@ -74,6 +77,7 @@ def test_help_describes_every_setting_but_no_secret_and_no_table(invoke):
     assert "How much it holds. Default: 3." in text
     assert "Where it stands. Default: here." in text
     assert "Whose it is." in text
+    assert re.search(r"--colour +red\|blue", text)
     assert "--code" not in text
     assert "--options" not in text
 
