@@ -324,8 +324,9 @@ def require_topics(config: ProducerConfig, planned: Environment) -> None:
     `planned` creates nothing.
     """
     registrar = make_registrar(config, planned)
-    tables, parks = planned.source.description.tables, config.poison == "park"
-    encodings = list(registered(registrar, tables, parks=parks))
+    tables, has_begun = planned.source.description.tables, planned.recorded is not None
+    parks = config.poison == "park"
+    encodings = list(registered(registrar, tables, parks=parks, has_begun=has_begun))
     identity = _identity(config, planned, registrar, encodings)
     if planned.recorded is not None and isinstance(planned.recorded.body, StreamStarted):
         identity.require(planned.recorded.body)

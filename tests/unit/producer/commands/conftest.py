@@ -91,13 +91,12 @@ class Place:
 class _Answer(BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.asked.append(("GET", self.path))
-        if self.path.startswith("/config/"):
-            self.send_error(404)
-            return
         schema = _SCHEMAS.get(self.path.partition("?")[0])
-        answer = [] if schema is None else {"schema": json.dumps(schema)}
+        status, answer = 200, [] if schema is None else {"schema": json.dumps(schema)}
+        if self.path.startswith("/config/"):
+            status, answer = 404, {"error_code": 40408, "message": "no level of its own"}
         body = json.dumps(answer).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

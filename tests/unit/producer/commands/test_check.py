@@ -104,9 +104,9 @@ def test_a_stream_whose_topics_are_others_is_refused(place):
         check(place.config())
 
 
-def started_here(place):
+def started_here(place, config=None):
     """Return the record of a stream whose topics are those of the place."""
-    record = started(place.config().stream_path)
+    record = started((config or place.config()).stream_path)
     return replace(record, body=replace(record.body, progress_topic_id="id-bank-progress"))
 
 
@@ -146,7 +146,7 @@ def test_a_table_that_cannot_be_published_is_named_once_the_stream_has_begun(pla
     config = place.config(database=name)
     with pytest.raises(ConfigError, match="table Single: watched table has no primary key"):
         check(config)
-    place.record(started(config.stream_path))
+    place.record(started_here(place, config))
     spanner, _, registry, _ = check(config)
     assert "watches Single, Users, cannot publish Single: watched table has no primary" in spanner
     assert "would register bank.Users-key, bank.Users-value" in registry

@@ -169,7 +169,7 @@ def test_it_is_said_which_file_and_record_an_error_of_files_is_about():
         "a change has no lsn",
         position.file,
         "record=7",
-        "backfill the object",
+        "set source.backfills for the table",
     ):
         assert part in text
 
