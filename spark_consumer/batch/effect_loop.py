@@ -322,7 +322,8 @@ class EffectLoop:
                 yield LoopStep(f"hand-over-{sink.name}")
                 parts.files.require_writer()
                 if isinstance(sink, BatchSink):
-                    sink.take(batch)
+                    with parts.settings_of(sink):
+                        sink.take(batch)
 
     def _write_release(self, step: WriteRelease) -> Iterator[LoopStep]:
         parts, release = self._parts, self._release
@@ -336,6 +337,7 @@ class EffectLoop:
         writing = write_release(
             release,
             sinks=self._sinks(step.sinks),
+            settings_of=parts.settings_of,
             output=parts.output,
             complete_from_us=parts.complete_from_us,
             behind=None if stands_at is None else (self._mirrors(), stands_at),

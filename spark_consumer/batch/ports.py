@@ -6,6 +6,7 @@ Nothing here needs Spark, so the loop also runs over rows and files in memory.
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -156,5 +157,7 @@ class Parts:
     """Whether releases that contradict their own figures are written, and say so."""
     now_us: Callable[[], int] = _wall_us
     """The wall clock, in microseconds."""
+    settings_of: Callable[[Sink], AbstractContextManager[None]] = lambda _: nullcontext()
+    """Gives a sink of the program's its own session settings, within the block."""
     close: Callable[[], None] = lambda: None
     """Closes the clients of the other parts, when the query has stopped; they may be used again."""

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_FIELDS", "BatchChanges", "BatchFunctionSink"]
 
 BATCH_FIELDS = (
-    "batch BIGINT, table STRING, topic_partition INT, offset BIGINT, commit_timestamp TIMESTAMP, "
-    "server_transaction_id STRING, record_sequence STRING, mod_number INT, mod_type STRING, "
+    "batch BIGINT, table STRING, topic_partition INT, offset BIGINT, "
+    "commit_timestamp TIMESTAMP_LTZ, server_transaction_id STRING, "
+    "record_sequence STRING, mod_number INT, mod_type STRING, "
     "key VARIANT, new_values VARIANT, old_values VARIANT, new_columns ARRAY<STRING>, "
     "old_columns ARRAY<STRING>, order_key BINARY"
 )

@@ -69,6 +69,8 @@ _STATED_FIELDS = frozenset(
     }
 )
 _FAIL_FAST = {"mode": "FAILFAST"}
+_CALENDAR = {"datetimeRebaseMode": "CORRECTED"}
+"""That of Avro itself, whatever the session's settings are."""
 
 
 def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> DataFrame:
@@ -173,7 +175,7 @@ def body_of(
 ) -> Column:
     """Return the Avro body of a framed column, written with one schema and read with another."""
     body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
-    return avro_column(body, writer, {**mode, "avroSchema": json.dumps(reader)})
+    return avro_column(body, writer, {**mode, **_CALENDAR, "avroSchema": json.dumps(reader)})
 
 
 def _by_schema(column: str, branches: Mapping[int, Column], what: str) -> Column:

@@ -7,6 +7,7 @@ have yet name their older cut, and that of the last one is replaced when they ha
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ from tidegate.spark_consumer.sinks.manifest import Manifest, read_manifest, writ
 from tidegate.spark_consumer.sinks.port import Merge, MergingSink
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from tidegate.schemas.progress import PartitionGap
     from tidegate.spark_consumer.core.plan import MergeMirror, Plan
@@ -43,17 +45,21 @@ def write_release(
     mismatches: int = 0,
     first_mismatches: Iterable[Mismatch] = (),
     gaps: Iterable[PartitionGap] = (),
+    settings_of: Callable[[Sink], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> Iterator[str]:
     """Write a release and its manifest; yields the name of each step before the step.
 
     `behind` are mirrors that do not take this release, and the one that they stand at.
-    `mismatches` is how many contradictions it is written with, `gaps` what the output lacks.  A
-    caller that stops between two steps leaves a release without a manifest: it is not published.
+    `mismatches` is how many contradictions it is written with, `gaps` what the output lacks.
+    `settings_of` sets what a sink's session has while it writes.
+
+    A caller that stops between two steps leaves a release without a manifest: it is not published.
     """
     tables: dict[str, dict[str, TableVersion]] = {}
     for sink in sinks:
         yield f"sink-{sink.name}"
-        written = sink.write(release) or {}  # a program's own sink may return nothing
+        with settings_of(sink):
+            written = sink.write(release) or {}  # a program's own sink may return nothing
         if isinstance(sink, MergingSink):
             written = _standing_at(release.number, written)
         _add(tables, sink.name, written)

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 CHANGE_FIELDS = (
-    "release BIGINT, ordinal BIGINT, table STRING, commit_timestamp TIMESTAMP, "
+    "release BIGINT, ordinal BIGINT, table STRING, commit_timestamp TIMESTAMP_LTZ, "
     "server_transaction_id STRING, record_sequence STRING, mod_number INT, mod_type STRING, "
     "key VARIANT, new_values VARIANT, old_values VARIANT, new_columns ARRAY<STRING>, "
     "old_columns ARRAY<STRING>, order_key BINARY"
@@ -47,7 +47,7 @@ CHANGE_FIELDS = (
 """The columns of `changes_of`, in order."""
 
 TRANSACTION_FIELDS = (
-    "release BIGINT, first_ordinal BIGINT, commit_timestamp TIMESTAMP, "
+    "release BIGINT, first_ordinal BIGINT, commit_timestamp TIMESTAMP_LTZ, "
     "server_transaction_id STRING, changes ARRAY<STRUCT<ordinal: BIGINT, table: STRING, "
     "record_sequence: STRING, mod_number: INT, mod_type: STRING, key: STRING, new_values: STRING, "
     "old_values: STRING, new_columns: ARRAY<STRING>, old_columns: ARRAY<STRING>>>"

@@ -14,16 +14,22 @@ __all__ = ["session_settings"]
 
 
 @contextmanager
-def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set settings within a block: some statements and writers take them in no other way."""
+def session_settings(spark: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:
+    """Set settings within a block: some statements and writers take them in no other way.
+
+    None: not set.
+    """
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
     try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
+        _set(spark, settings)
         yield
     finally:
-        for name, earlier in before.items():
-            if earlier is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, earlier)
+        _set(spark, before)
+
+
+def _set(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)

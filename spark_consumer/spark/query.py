@@ -63,6 +63,7 @@ from tidegate.spark_consumer.spark.failures import require_no_conflict, require_
 from tidegate.spark_consumer.spark.gate_query import GateQuery
 from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
 from tidegate.spark_consumer.spark.listener import MetricsListener
+from tidegate.spark_consumer.spark.query_session import QuerySession
 from tidegate.spark_consumer.spark.redaction import hide_logins
 from tidegate.spark_consumer.spark.requirements import require_session
 from tidegate.spark_consumer.spark.session import session_of
@@ -220,8 +221,9 @@ def _prepare(
         s3=output.s3_access(),
     )
     newest = newest_state(gate)
+    session = QuerySession(spark, programs=[sink.name for sink in further])
     sinks = make_sinks(
-        spark,
+        session.spark,
         config,
         output=output,
         direct=direct,
@@ -232,7 +234,7 @@ def _prepare(
     for sink in sinks:
         sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))
     schemas = SchemaStore(gate, registry or _registry(config))
-    segments = SegmentFiles(spark, gate.path(SEGMENTS))
+    segments = SegmentFiles(session.spark, gate.path(SEGMENTS))
     progress = ProgressReader(schemas.schema)
     late = DeltaLateTable(output.root)
     sets_aside = config.on_bad_record == "dead_letter"
@@ -251,6 +253,7 @@ def _prepare(
     )
 
     def rows_of(frame: DataFrame) -> closing[SparkRows]:
+        session.begin_batch(frame.sparkSession)
         return closing(
             SparkRows(
                 frame,
@@ -280,6 +283,7 @@ def _prepare(
         complete_from_us=complete_from_us(gate),
         late_events=DeltaLateEvents(output.root).write,
         records_mismatches=config.on_mismatch == "record",
+        settings_of=session.settings_of,
     )
     maintain = find_maintenance(
         output.root,

@@ -26,6 +26,7 @@ from tests.mutants.broken_openings import BROKEN_OPENINGS
 from tests.mutants.broken_orders import BROKEN_ORDERS
 from tests.mutants.broken_positions import BROKEN_POSITIONS
 from tests.mutants.broken_publishing import BROKEN_PUBLISHING
+from tests.mutants.broken_sessions import BROKEN_SESSIONS
 from tests.mutants.broken_sinks import BROKEN_SINKS
 from tests.mutants.broken_topics import BROKEN_TOPICS
 
@@ -52,6 +53,7 @@ MUTANTS = (
     *BROKEN_LOOKUPS,
     *BROKEN_NAMES,
     *BROKEN_CATALOG,
+    *BROKEN_SESSIONS,
     *BROKEN_SINKS,
     *BROKEN_TOPICS,
     *BROKEN_BACKFILLS,

@@ -1,5 +1,6 @@
 """Publishing one release: every sink in turn, then the manifest."""
 
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -39,6 +40,23 @@ def output():
     client = StoreClient(ObjectStore(), "output", None)
     client.take()
     return client
+
+
+def test_each_sink_writes_with_the_settings_of_its_session(output):
+    events = []
+
+    @contextmanager
+    def settings_of(sink):
+        events.append(f"settings of {sink.name}")
+        yield
+        events.append("put back")
+
+    sinks = [Sink("changelog", events), Sink("function", events)]
+    list(write_release(RELEASE, sinks=sinks, output=output, settings_of=settings_of))
+    assert events == [
+        "settings of changelog", "changelog wrote 3", "put back",
+        "settings of function", "function wrote 3", "put back",
+    ]  # fmt: skip
 
 
 def test_every_step_is_named_before_it_is_done(output):

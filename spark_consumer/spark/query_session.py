@@ -1,0 +1,119 @@
+"""The sessions of a query: the program's settings, except those that change what is stored.
+
+The sinks write in a copy of the program's session, so nothing that they set for a statement
+(`userMetadata`, `txnVersion`) reaches a statement of the program's, and no setting of the program's
+changes a stored value.  Batches run in a copy that Spark itself makes for each streaming query; it
+gets the same settings, and the program's functions and sinks get theirs back.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from tidegate.spark_consumer.sinks.session_settings import session_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from tidegate.spark_consumer.sinks.port import Sink
+
+__all__ = ["STORED_AS", "QuerySession"]
+
+_DELTA = "spark.databricks.delta"
+
+STORED_AS: Mapping[str, str | None] = {
+    # Times: microseconds of the proleptic Gregorian calendar, in UTC, whichever engine wrote them.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96AsTimestamp": "true",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # Other values, as Parquet has them.
+    "spark.sql.parquet.binaryAsString": "false",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    # A file that cannot be read is an error: a MERGE would go on without its rows.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    # Casts, functions, names and literals of the statements of the sinks.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.function.concatBinaryAsString": "false",
+    "spark.sql.jsonGenerator.ignoreNullFields": "true",
+    "spark.sql.legacy.codingErrorAction": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.sources.partitionOverwriteMode": "STATIC",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    # Which columns and files a table gets, and what its commits say.
+    f"{_DELTA}.autoCompact.enabled": "false",
+    f"{_DELTA}.history.metricsEnabled": "true",
+    f"{_DELTA}.optimizeWrite.enabled": "false",
+    f"{_DELTA}.schema.autoMerge.enabled": "false",
+    f"{_DELTA}.write.txnVersion.autoReset.enabled": "false",
+    # Those of a program's own statements.
+    f"{_DELTA}.commitInfo.userMetadata": None,
+    f"{_DELTA}.write.txnAppId": None,
+    f"{_DELTA}.write.txnVersion": None,
+    "spark.wap.branch": None,
+    "spark.wap.id": None,
+}
+"""Settings of every session that a query writes in; None: not set."""
+
+_DEFAULTS_OF_TABLES = f"{_DELTA}.properties.defaults."
+"""Properties of all new tables of a session, which delta-rs does not know: not set either."""
+
+
+class QuerySession:
+    """The session of one query's sinks, and the settings of its batches."""
+
+    def __init__(self, spark: SparkSession, *, programs: Collection[str] = ()) -> None:
+        """Copy the program's session; `programs` are the names of its own sinks and functions."""
+        java: Any = spark._jsparkSession  # noqa: SLF001 - pyspark can make a session without settings only
+        self.spark = SparkSession(spark.sparkContext, java.cloneSession())
+        """The copy."""
+        _set_stored_as(self.spark)
+        self._programs = frozenset(programs)
+        self._batches: SparkSession | None = None
+        self._former: Mapping[str, str | None] = {}
+
+    def begin_batch(self, spark: SparkSession) -> None:
+        """Set the settings in the session of a batch's frame, the same one for the whole query."""
+        if self._batches is None:
+            self._former = _set_stored_as(spark)
+        self._batches = spark
+
+    @contextmanager
+    def settings_of(self, sink: Sink) -> Iterator[None]:
+        """Give a sink of the program's its own settings back within the block."""
+        if self._batches is None or sink.name not in self._programs:
+            yield
+            return
+        with session_settings(self._batches, self._former):
+            yield
+
+
+def _set_stored_as(spark: SparkSession) -> Mapping[str, str | None]:
+    """Set `STORED_AS` in a session; return what was there before."""
+    wanted = {**STORED_AS, **dict.fromkeys(_defaults_of_tables(spark))}
+    former = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        if value is not None:
+            spark.conf.set(name, value)
+        elif former[name] is not None:
+            spark.conf.unset(name)
+    return former
+
+
+def _defaults_of_tables(spark: SparkSession) -> list[str]:
+    return [name for name in spark.conf.getAll if name.startswith(_DEFAULTS_OF_TABLES)]

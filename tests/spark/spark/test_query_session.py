@@ -1,0 +1,139 @@
+"""What a mirror stores in the session of a program that has set everything otherwise."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import deltalake
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+from tests.topics import ROWS_SCHEMA, Change, Topic
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
+from tidegate.spark_consumer.sinks.decoding import decode_changes
+from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
+from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.port import DecodedTable, Release
+from tidegate.spark_consumer.sinks.row_decoding import decode_rows
+from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+HOSTILE = {
+    "spark.databricks.delta.autoCompact.enabled": "true",
+    "spark.databricks.delta.autoCompact.minNumFiles": "2",
+    "spark.databricks.delta.commitInfo.userMetadata": "the program's",
+    "spark.databricks.delta.properties.defaults.appendOnly": "true",
+    "spark.databricks.delta.schema.autoMerge.enabled": "true",
+    "spark.databricks.delta.write.txnAppId": "program",
+    "spark.databricks.delta.write.txnVersion": "7",
+    "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.avro.datetimeRebaseModeInRead": "LEGACY",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.function.concatBinaryAsString": "true",
+    "spark.sql.parquet.binaryAsString": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+    "spark.sql.parquet.writeLegacyFormat": "true",
+    "spark.sql.parser.escapedStringLiterals": "true",
+    "spark.sql.parser.quotedRegexColumnNames": "true",
+    "spark.sql.session.timeZone": "America/New_York",
+    "spark.sql.sources.partitionOverwriteMode": "DYNAMIC",
+    "spark.sql.storeAssignmentPolicy": "LEGACY",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+}
+COLUMNS = {
+    "id": "INT64",
+    "note": "STRING(MAX)",
+    "day": "DATE",
+    "at": "TIMESTAMP",
+    "amount": "NUMERIC",
+    "raw": "BYTES(MAX)",
+}
+TOPIC = Topic("t", {1: COLUMNS}, ["id"])
+ROWS = {
+    1: {"day": date(1, 1, 1), "at": datetime(1, 1, 1, 0, 0, 0, 1, tzinfo=UTC)},
+    2: {"day": date(1582, 10, 4), "at": datetime(1582, 10, 4, 1, 2, 3, 456_789, tzinfo=UTC)},
+    3: {"day": date(9999, 12, 31), "at": datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)},
+    4: {"day": None, "at": datetime(2026, 3, 8, 7, 30, 0, 1, tzinfo=UTC)},
+}
+
+
+def released(spark, number, changes, *, small):
+    rows = [TOPIC.row(change, ordinal=n) for n, change in enumerate(changes)]
+    frame = spark.createDataFrame(rows, ROWS_SCHEMA)
+    frame = frame.withColumn("release", F.lit(number).cast("long"))
+    schemas = TOPIC.topic_schemas()
+    decoded = decode_changes(frame, schemas, topic=TOPIC.topic)
+    table = DecodedTable(spark, lambda: decoded, len(changes), schemas)
+    if small:
+        collected = [row.asDict() for row in frame.orderBy("ordinal").collect()]
+        table = CollectedTable(
+            spark, lambda: decoded, decode_rows(collected, schemas, release=number), schemas
+        )
+    return Release(
+        number=number, after_us=number, through_us=number + 1, query_id="q", batch=number,
+        rows=len(changes), tables={TOPIC.topic: table},
+    )  # fmt: skip
+
+
+def test_stored_values_do_not_depend_on_the_programs_settings(spark, tmp_path):
+    output = str(tmp_path / "out")
+    with session_settings(spark, HOSTILE):
+        session = QuerySession(spark, programs=["function"])
+        batches = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    session.begin_batch(batches)
+    direct = find_direct_way(output, rows_max=100)
+    sinks = [
+        DeltaChangelogSink(session.spark, output, direct=direct),
+        DeltaMirrorSink(session.spark, output, direct=direct),
+    ]
+    for sink in sinks:
+        sink.open(query_id="q", release_max=-1)
+    expected = {
+        key: {**row, "note": "0", "amount": None, "raw": b"\xff"} for key, row in ROWS.items()
+    }
+    at = datetime(1970, 1, 1, 0, 0, 0, 1_001, tzinfo=UTC)
+    for number, small in enumerate((False, True, False)):
+        changes = [Change("INSERT", {"id": key}, {"id": key, **row}, us=1_001)
+                   for key, row in expected.items()] if number == 0 else []  # fmt: skip
+        if number:
+            row = expected[number]
+            row["note"] = str(number)
+            changes = [
+                Change("UPDATE", {"id": number}, {"note": row["note"]}, every=False, us=1_001)
+            ]
+        for sink in sinks:
+            sink.write(released(batches, number, changes, small=small))
+    mirror = deltalake.DeltaTable(f"{output}/mirror/t")
+    assert {row.pop("id"): row for row in mirror.to_pyarrow_table().to_pylist()} == expected
+    of_spark = {
+        row["id"]: (str(row["day"]), row["us"])
+        for row in session.spark.read.format("delta").load(f"{output}/mirror/t").select(
+            "id", F.col("day").cast("string").alias("day"), F.unix_micros("at").alias("us")
+        ).collect()
+    }  # fmt: skip
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    for key, row in expected.items():
+        day, us = of_spark[key]
+        assert day == (f"{row['day'].year:04d}-{row['day']:%m-%d}" if row["day"] else "None")
+        since = row["at"] - epoch
+        assert us == (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    changelog = deltalake.DeltaTable(f"{output}/changelog/t").to_pyarrow_table().to_pylist()
+    assert {row["commit_timestamp"] for row in changelog} == {at}
+    operations = [one["operation"] for one in mirror.history()]
+    assert operations == ["MERGE", "MERGE", "MERGE", "CREATE TABLE"]
+    assert "delta.appendOnly" not in mirror.metadata().configuration
+    # A sink or function of the program's has its own settings, and the program's session all along.
+    with session.settings_of(type("Function", (), {"name": "function"})()):
+        assert {name: batches.conf.get(name) for name in HOSTILE} == HOSTILE
+    assert all(spark.conf.get(name, None) != "the program's" for name in STORED_AS)
+    session.spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", "ours")
+    assert spark.conf.get("spark.databricks.delta.commitInfo.userMetadata", None) is None

@@ -1,0 +1,71 @@
+"""The settings of a query's sessions, over sessions that are dictionaries."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
+from tidegate.spark_consumer.spark import query_session
+from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
+
+DEFAULTS = "spark.databricks.delta.properties.defaults.appendOnly"
+PROGRAM = {name: f"the program's {name}" for name in (*STORED_AS, DEFAULTS, "spark.kept")}
+
+
+class Conf(dict):
+    set = dict.__setitem__
+
+    def unset(self, name):
+        self.pop(name, None)
+
+    @property
+    def getAll(self):  # noqa: N802 - pyspark's name
+        return dict(self)
+
+
+def session(settings=PROGRAM):
+    conf = Conf(settings)
+    java = SimpleNamespace(conf=conf, cloneSession=lambda: SimpleNamespace(conf=Conf(conf)))
+    return SimpleNamespace(conf=conf, sparkContext=None, _jsparkSession=java)
+
+
+@pytest.fixture(autouse=True)
+def copies(monkeypatch):
+    monkeypatch.setattr(query_session, "SparkSession", lambda _context, java: session(java.conf))
+
+
+def stored_as(conf):
+    return {name: conf.get(name) for name in STORED_AS} == dict(STORED_AS)
+
+
+def test_what_changes_stored_values_is_set_in_copies_only():
+    program = session()
+    found = QuerySession(program)
+    assert stored_as(found.spark.conf)
+    assert DEFAULTS not in found.spark.conf
+    assert found.spark.conf["spark.kept"] == PROGRAM["spark.kept"]
+    assert program.conf == PROGRAM
+
+
+@pytest.mark.parametrize("settings", [PROGRAM, {}], ids=["all set", "none set"])
+def test_batches_have_the_settings_and_the_programs_sinks_get_theirs_back(settings):
+    found = QuerySession(session(), programs=["function"])
+    own, program = SimpleNamespace(name="mirror"), SimpleNamespace(name="function")
+    with found.settings_of(program):  # nothing is set before the first batch
+        pass
+    batches = session(settings)
+    for _ in range(2):
+        found.begin_batch(batches)
+        assert stored_as(batches.conf)
+        with found.settings_of(own):
+            assert stored_as(batches.conf)
+        with found.settings_of(program):
+            assert batches.conf == settings
+        assert stored_as(batches.conf)
+        assert DEFAULTS not in batches.conf
+
+
+def test_a_session_of_our_own_has_the_same_values():
+    shared = DELTA_SESSION_SETTINGS.keys() & STORED_AS.keys()
+    assert len(shared) > 2
+    assert all(DELTA_SESSION_SETTINGS[name] == STORED_AS[name] for name in shared)
