@@ -4,6 +4,10 @@ The frames of blocks are read here and not by fastavro, whose builds differ: wit
 part it takes a file that ends within the count of a block for a whole one, and its errors name no
 record.  A file that is cut exactly between two blocks is a valid, shorter file of Avro, which
 nothing in it shows.
+
+Files are what anybody who may write to the bucket makes them (`file_limits`).  fastavro's compiled
+reader has no limit of its own, so types that contain themselves are read by its Python one, where
+what is too deep is an error and not the end of the process.
 """
 
 from __future__ import annotations
@@ -14,11 +18,25 @@ import lzma
 import struct
 import zlib
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import fastavro
+from fastavro import _read_py  # what fastavro itself uses where it is not compiled
 
+from tidegate.producer.datastream.avro_limits import contains_itself
 from tidegate.producer.datastream.errors import FileCutShort, FileDamaged, WrongSchema
+from tidegate.producer.datastream.file_limits import (
+    BLOCK_BYTES_MAX,
+    EMPTY_MAX,
+    HEAD_BYTES_MAX,
+    ITEMS_MAX,
+    LARGE_BYTES,
+    BeyondLimit,
+    LargeRead,
+    MeteredBytes,
+    bounded_inflation,
+    require_depth,
+)
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.unified_types import without_logical_types
 
@@ -27,11 +45,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MAGIC", "AvroContainer"]
 
+_Codec: TypeAlias = "Callable[[bytes], Iterator[bytes | LargeRead]]"
+
 MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_HEAD_BYTES_MAX = 16 << 20
-_BLOCK_BYTES_MAX = 256 << 20
-"""More than Datastream's largest files."""
+_XZ_BYTES_MAX = 64 << 20
+"""Of the dictionary that its largest preset takes."""
 _DAMAGE = (
     EOFError, IndexError, KeyError, LookupError, MemoryError, OverflowError, RecursionError,
     TypeError, ValueError, struct.error,
@@ -42,58 +61,80 @@ _DAMAGE = (
 class AvroContainer:
     """One file, from its first byte; `schema` is the writer's, and iterating yields the records.
 
-    Values are what logical types are made of.
-    Raises FileCutShort, FileDamaged and WrongSchema.
+    Values are what logical types are made of.  `held_bytes` are those of the block that is being
+    read.  Raises FileCutShort, FileDamaged and WrongSchema.
     """
 
     def __init__(self, stream: BinaryIO, file: str) -> None:
         self._stream = stream
         self._file = file
         self._record = 0
+        self.held_bytes = 0
         metadata = self._header()
         self._codec = self._codec_of(metadata)
         try:
             self.schema: Any = json.loads(metadata["avro.schema"])
+            require_depth(self.schema)
         except KeyError:
             raise self._damaged("the head has no avro.schema") from None
         except (ValueError, RecursionError) as error:
             raise self._damaged("the schema in the head is not JSON") from error
         try:
             self._decoded = fastavro.parse_schema(without_logical_types(self.schema))
+            is_recursive = contains_itself(self._decoded)
         except (
             fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, *_DAMAGE,
         ) as error:  # fmt: skip
             message = f"the schema in the head is not one of Avro: {error}"
             raise WrongSchema.at(self._position, message) from error
+        reader = _read_py if is_recursive else fastavro
+        self._read: Callable[[Any, Any, Any], Any] = reader.schemaless_reader
 
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        """Yield each record with its number, from 1."""
+    def __iter__(self) -> Iterator[tuple[int, Any] | LargeRead]:
+        """Yield each record with its number, from 1, and what announces a large read before it."""
+        empty = 0
         while (first := self._stream.read(1)) != b"":
             count = self._long(first)
             size = self._long()
             # Every record has a byte at least, as no event is empty.
-            if not 0 <= size <= _BLOCK_BYTES_MAX or count < 0:
+            if not 0 <= size <= BLOCK_BYTES_MAX or count < 0:
                 raise self._damaged(f"a block of {count} records and {size} bytes")
-            block = self._decompressed(self._exactly(size))
+            empty = 0 if count else empty + 1
+            if empty > EMPTY_MAX:
+                raise self._damaged(f"more than {EMPTY_MAX} blocks without a record")
+            if size > LARGE_BYTES:
+                yield LargeRead(size)
+            parts = []
+            for part in self._decompressed(self._exactly(size)):
+                if isinstance(part, LargeRead):
+                    yield part
+                else:
+                    parts.append(part)
+            block = b"".join(parts)
             if count > len(block):
                 raise self._damaged(f"a block of {count} records and {len(block)} bytes")
             if self._exactly(_SYNC_BYTES) != self._sync:
                 raise self._damaged("a block does not end with the file's sync marker")
+            self.held_bytes = len(block)
             yield from self._records(block, count)
+            self.held_bytes = 0
 
     @property
     def _position(self) -> Position:
         return Position(self._file, self._record)
 
     def _records(self, block: bytes, count: int) -> Iterator[tuple[int, Any]]:
-        data = BytesIO(block)
+        # Each value has a byte at least: a small block cannot have too many.
+        data = MeteredBytes(block) if len(block) > ITEMS_MAX else BytesIO(block)
         for _ in range(count):
             self._record += 1
+            if isinstance(data, MeteredBytes):
+                data.restart()
             try:
-                found = fastavro.schemaless_reader(data, self._decoded, None)
+                found = self._read(data, self._decoded, None)
             except _DAMAGE as error:
-                kind = type(error).__name__
-                raise self._damaged(f"a record is not of the file's schema: {kind}") from error
+                cause = str(error) if isinstance(error, BeyondLimit) else type(error).__name__
+                raise self._damaged(f"a record is not of the file's schema: {cause}") from error
             yield self._record, found
         if data.read(1):
             raise self._damaged("a block holds more than its records")
@@ -102,7 +143,7 @@ class AvroContainer:
         if self._exactly(len(MAGIC)) != MAGIC:
             raise self._damaged("the file does not begin as one of Avro")
         metadata: dict[str, bytes] = {}
-        left = _HEAD_BYTES_MAX
+        left = HEAD_BYTES_MAX
         while (count := self._long()) != 0:
             if count < 0:
                 self._long()  # the size of the entries, which nothing needs
@@ -118,7 +159,7 @@ class AvroContainer:
         self._sync = self._exactly(_SYNC_BYTES)
         return metadata
 
-    def _codec_of(self, metadata: dict[str, bytes]) -> Callable[[bytes], bytes]:
+    def _codec_of(self, metadata: dict[str, bytes]) -> _Codec:
         name = metadata.get("avro.codec", b"null").decode(errors="replace")
         if name not in _CODECS:
             known = ", ".join(sorted(_CODECS))
@@ -126,9 +167,9 @@ class AvroContainer:
             raise WrongSchema.at(self._position, message)
         return _CODECS[name]
 
-    def _decompressed(self, data: bytes) -> bytes:
+    def _decompressed(self, data: bytes) -> Iterator[bytes | LargeRead]:
         try:
-            return self._codec(data)
+            yield from self._codec(data)
         except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
             raise self._damaged(f"a block cannot be decompressed: {error}") from error
 
@@ -160,29 +201,41 @@ class AvroContainer:
         return FileDamaged.at(self._position, message)
 
 
-def _inflated(data: bytes) -> bytes:
+def _plain(data: bytes) -> Iterator[bytes | LargeRead]:
+    yield data
+
+
+def _inflated(data: bytes) -> Iterator[bytes | LargeRead]:
     machine = zlib.decompressobj(-zlib.MAX_WBITS)
-    return _bounded(machine.decompress(data, _BLOCK_BYTES_MAX), is_whole=machine.eof)
+    return bounded_inflation(
+        machine.decompress(data, LARGE_BYTES),
+        lambda most: machine.decompress(machine.unconsumed_tail, most),
+        lambda: machine.eof,
+        len(data),
+    )
 
 
-def _from_bzip2(data: bytes) -> bytes:
-    machine = bz2.BZ2Decompressor()
-    return _bounded(machine.decompress(data, _BLOCK_BYTES_MAX), is_whole=machine.eof)
+def _from_bzip2(data: bytes) -> Iterator[bytes | LargeRead]:
+    return _machined(bz2.BZ2Decompressor(), data)
 
 
-def _from_xz(data: bytes) -> bytes:
-    machine = lzma.LZMADecompressor()
-    return _bounded(machine.decompress(data, _BLOCK_BYTES_MAX), is_whole=machine.eof)
+def _from_xz(data: bytes) -> Iterator[bytes | LargeRead]:
+    return _machined(lzma.LZMADecompressor(memlimit=_XZ_BYTES_MAX), data)
 
 
-def _bounded(data: bytes, *, is_whole: bool) -> bytes:
-    if not is_whole:
-        raise ValueError("it is cut short, or larger than any of Datastream's")
-    return data
+def _machined(
+    machine: bz2.BZ2Decompressor | lzma.LZMADecompressor, data: bytes
+) -> Iterator[bytes | LargeRead]:
+    return bounded_inflation(
+        machine.decompress(data, LARGE_BYTES),
+        lambda most: machine.decompress(b"", most),
+        lambda: machine.eof,
+        len(data),
+    )
 
 
-_CODECS: dict[str, Callable[[bytes], bytes]] = {
-    "null": lambda data: data,
+_CODECS: dict[str, _Codec] = {
+    "null": _plain,
     "deflate": _inflated,
     "bzip2": _from_bzip2,
     "xz": _from_xz,

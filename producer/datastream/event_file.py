@@ -18,6 +18,7 @@ from tidegate.producer.datastream.errors import (
     WrongSchema,
 )
 from tidegate.producer.datastream.event import NEEDED_FIELDS, Event, parse_event
+from tidegate.producer.datastream.file_limits import LargeRead, inflated
 from tidegate.producer.datastream.json_lines import json_lines
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.unified_types import PayloadField, named_types, payload_fields
@@ -39,16 +40,29 @@ class EventFile:
         self.name = name
         self.fields: list[PayloadField] | None = None
         self._columns: frozenset[str] | None = None
+        self._container: AvroContainer | None = None
         self._records = self._open(stream)
 
     def __iter__(self) -> Iterator[Event]:
         """Yield the events in the order of the file."""
         while (found := self._next()) is not None:
-            yield self._parsed(*found)
+            if not isinstance(found, LargeRead):
+                yield self._parsed(*found)
 
-    def each(self) -> Iterator[Event | DatastreamError]:
-        """Yield each event, or the error that it has; raise what concerns the rest of the file."""
+    @property
+    def held_bytes(self) -> int:
+        """What is held of the file between two events."""
+        return 0 if self._container is None else self._container.held_bytes
+
+    def each(self) -> Iterator[Event | DatastreamError | LargeRead]:
+        """Yield each event, or the error that it has; raise what concerns the rest of the file.
+
+        What announces a large read comes before the event, or before such an error.
+        """
         while (found := self._next()) is not None:
+            if isinstance(found, LargeRead):
+                yield found
+                continue
             try:
                 yield self._parsed(*found)
             except DatastreamError as error:
@@ -59,11 +73,12 @@ class EventFile:
             raise record
         return parse_event(record, Position(self.name, number), columns=self._columns)
 
-    def _open(self, stream: BinaryIO) -> Iterator[tuple[int, Any]]:
+    def _open(self, stream: BinaryIO) -> Iterator[tuple[int, Any] | LargeRead]:
+        self._last = Position(self.name, 0)
         plain = stream
         if _head(stream, len(_GZIP)) == _GZIP:
-            plain = cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-        self._last = Position(self.name, 0)
+            opened = cast("BinaryIO", gzip.GzipFile(fileobj=stream))
+            plain = inflated(opened, stream, self._refuse)
         try:
             head = _head(plain, len(MAGIC))
             if not head:
@@ -71,7 +86,7 @@ class EventFile:
             if head != MAGIC and (MAGIC.startswith(head) or _GZIP.startswith(head)):
                 raise FileCutShort.at(self._last, "the file ends within its first bytes")
             if head == MAGIC:
-                container = AvroContainer(plain, self.name)
+                container = self._container = AvroContainer(plain, self.name)
                 self.fields = self._fields_of(container.schema)
                 self._columns = frozenset(one.name for one in self.fields)
                 return iter(container)
@@ -82,12 +97,15 @@ class EventFile:
             raise FileDamaged.at(self._last, message, begins_with=head.hex())
         return json_lines(plain, self.name)
 
-    def _next(self) -> tuple[int, Any] | None:
+    def _refuse(self, message: str) -> None:
+        raise FileDamaged.at(self._last, message)
+
+    def _next(self) -> tuple[int, Any] | LargeRead | None:
         try:
             found = next(self._records, None)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise self._translated(error) from error
-        if found is not None:
+        if found is not None and not isinstance(found, LargeRead):
             self._last = Position(self.name, found[0])
         return found
 

@@ -88,7 +88,7 @@ def order_key(
         return _CHANGE + _encoded(metadata, at, position)
     except (struct.error, SchemaError) as error:
         message = "a field that orders changes is out of range"
-        raise InvalidEvent.at(position, message, metadata=repr(metadata)) from error
+        raise InvalidEvent.at(position, message, cause=str(error)[:200]) from error
 
 
 def order_after_log(source: SourceKind, log: str) -> bytes | None:

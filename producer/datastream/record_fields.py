@@ -7,6 +7,7 @@ be text and text may be numbers, because the documentation and the files differ 
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,15 @@ class RecordFields:
         return WrongSchema.at(self._position, message)
 
     def _refused(self, name: str, expected: str) -> WrongSchema:
-        found = repr(self._values[name])
-        shown = found if len(found) <= _SHOWN_MAX else f"{found[:_SHOWN_MAX]}…"
+        shown = _shown(self._values[name])
         message = f"{self._path(name)} is {shown} and not {expected}"
         return WrongSchema.at(self._position, message)
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message, whatever its size and depth."""
+    try:
+        found = reprlib.repr(value)
+    except ValueError:  # of a number with too many digits
+        found = f"a value of type {type(value).__name__}"
+    return found if len(found) <= _SHOWN_MAX else f"{found[:_SHOWN_MAX]}…"

@@ -6,13 +6,14 @@ what it is made of, so that a new logical type stops nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["PayloadField", "named_types", "payload_fields", "without_logical_types"]
 
 _DEPTH_MAX = 32
+_NAME_CHARACTERS_MAX = 1_000
 _PRIMITIVE = {
     "boolean": "BOOLEAN",
     "bytes": "BYTES",
@@ -62,15 +63,14 @@ class PayloadField:
 
 def payload_fields(payload: Mapping[str, Any], named: Mapping[str, Any]) -> list[PayloadField]:
     """Return the fields of a payload's record schema; `named` is what `named_types` returns."""
-    found = []
+    found, names = [], _Names(named)
     for one in payload.get("fields", ()):
         schema = one.get("type")
         # Old files have the logical type beside the type and not within it.
         if isinstance(schema, str) and "logicalType" in one:
             schema = {**one, "type": schema}
         branches = schema if isinstance(schema, list) else [schema]
-        kinds = [_type(branch, named, 0) for branch in branches if branch != "null"]
-        text = kinds[0] if len(kinds) == 1 else f"UNION({', '.join(kinds)})"
+        text = names.union([branch for branch in branches if branch != "null"])
         in_millis = any(
             isinstance(branch, Mapping) and branch.get("logicalType") == "timestamp-millis"
             for branch in branches
@@ -115,44 +115,59 @@ def without_logical_types(schema: Any) -> Any:
 _PARTS = ("type", "items", "values", "fields")
 
 
-def _type(schema: Any, named: Mapping[str, Any], depth: int) -> str:
-    """Return a type's name; one that contains itself has its own name within."""
-    if isinstance(schema, str):
-        if schema in _PRIMITIVE:
-            return _PRIMITIVE[schema]
-        if schema not in named or depth > _DEPTH_MAX:
-            return schema
-        return _type(named[schema], named, depth + 1)
-    if isinstance(schema, list):
-        kinds = [_type(one, named, depth + 1) for one in schema if one != "null"]
+class _Names:
+    """The names of a schema's types; each named one is looked at once, whatever refers to it."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._found: dict[str, str] = {}
+
+    def of(self, schema: Any, depth: int = 0) -> str:
+        """Return a type's name; one that contains itself has its own name within."""
+        if isinstance(schema, str):
+            return _PRIMITIVE.get(schema) or self._of_name(schema, depth)
+        if isinstance(schema, list):
+            return self.union([one for one in schema if one != "null"], depth + 1)
+        if not isinstance(schema, Mapping) or depth > _DEPTH_MAX:
+            return "UNKNOWN"
+        match schema.get("logicalType"):
+            case "decimal":
+                return f"DECIMAL({schema.get('precision')},{schema.get('scale', 0)})"
+            case str() as logical if logical in _LOGICAL:
+                return _LOGICAL[logical]
+        return self._of_compound(schema, depth)
+
+    def union(self, branches: Sequence[Any], depth: int = 0) -> str:
+        kinds = [self.of(one, depth) for one in branches]
         return kinds[0] if len(kinds) == 1 else f"UNION({', '.join(kinds)})"
-    if not isinstance(schema, Mapping) or depth > _DEPTH_MAX:
-        return "UNKNOWN"
-    match schema.get("logicalType"):
-        case "decimal":
-            return f"DECIMAL({schema.get('precision')},{schema.get('scale', 0)})"
-        case str() as logical if logical in _LOGICAL:
-            return _LOGICAL[logical]
-    return _compound(schema, named, depth)
 
+    def _of_name(self, name: str, depth: int) -> str:
+        if name not in self._named or depth > _DEPTH_MAX:
+            return name
+        if name not in self._found:
+            self._found[name] = name
+            found = self.of(self._named[name], depth + 1)
+            # Names within names within names may become as long as one likes.
+            self._found[name] = found if len(found) <= _NAME_CHARACTERS_MAX else name
+        return self._found[name]
 
-def _compound(schema: Mapping[str, Any], named: Mapping[str, Any], depth: int) -> str:
-    name = str(schema.get("name", ""))
-    match schema.get("type"):
-        case "record" if name.startswith(_ARRAY_RECORD):
-            elements = [
-                one.get("type") for one in schema["fields"] if one.get("name") == "elementValue"
-            ]
-            return f"ARRAY<{_type(elements[0], named, depth + 1)}>" if elements else "ARRAY"
-        case "record":
-            return _RECORDS.get(name, f"RECORD {name}")
-        case "array":
-            return f"ARRAY<{_type(schema.get('items'), named, depth + 1)}>"
-        case "map":
-            return f"MAP<{_type(schema.get('values'), named, depth + 1)}>"
-        case "enum":
-            return "STRING"
-        case "fixed":
-            return "BYTES"
-        case inner:
-            return _type(inner, named, depth + 1)
+    def _of_compound(self, schema: Mapping[str, Any], depth: int) -> str:
+        name = str(schema.get("name", ""))
+        match schema.get("type"):
+            case "record" if name.startswith(_ARRAY_RECORD):
+                elements = [
+                    one.get("type") for one in schema["fields"] if one.get("name") == "elementValue"
+                ]
+                return f"ARRAY<{self.of(elements[0], depth + 1)}>" if elements else "ARRAY"
+            case "record":
+                return _RECORDS.get(name, f"RECORD {name}")
+            case "array":
+                return f"ARRAY<{self.of(schema.get('items'), depth + 1)}>"
+            case "map":
+                return f"MAP<{self.of(schema.get('values'), depth + 1)}>"
+            case "enum":
+                return "STRING"
+            case "fixed":
+                return "BYTES"
+            case inner:
+                return self.of(inner, depth + 1)

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
+from tidegate.producer.datastream.file_limits import DEPTH_MAX, DIGITS_MAX
 from tidegate.producer.datastream.metadata import SalesforceMetadata, SpannerMetadata
 from tidegate.producer.datastream.position import printable
 from tidegate.producer.datastream_source.known_decimals import TEXT_DECIMAL
@@ -75,7 +76,10 @@ _TYPES = {
     "NUMBER": TEXT_DECIMAL,
     "JSON": _JSON,
 }
-_DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")
+_DECIMAL = re.compile(r"DECIMAL\(([0-9]{1,4}),([0-9]{1,3})\)")
+"""One of a larger scale is no number that a database has."""
+_DECIMAL_BYTES_MAX = 166
+"""Of 400 digits."""
 _NUMERIC_DIGITS, _NUMERIC_SCALE = 29, 9
 _NAME_PART = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _EXACT = Context(prec=400)
@@ -279,12 +283,22 @@ def _type_of(unified: str) -> tuple[ColumnType, Callable[[Any], Any]]:
 
 
 def _decimal(value: Any, scale: int) -> str:
+    if len(value) > _DECIMAL_BYTES_MAX:
+        message = f"a decimal has {len(value)} bytes"
+        raise ValueError(message)
     unscaled = int.from_bytes(value, "big", signed=True)
     return f"{Decimal(unscaled).scaleb(-scale, context=_EXACT):f}"
 
 
 def _number(value: Any) -> str:
-    return value if isinstance(value, str) else f"{Decimal(value):f}"
+    if isinstance(value, str):
+        return value
+    number = Decimal(value)
+    # Few characters may be very many digits, such as those of 1e999999999.
+    if number.is_finite() and abs(number.adjusted()) + len(number.as_tuple().digits) > DIGITS_MAX:
+        message = f"a number has more than {DIGITS_MAX} digits"
+        raise ValueError(message)
+    return f"{number:f}"
 
 
 def _instant(value: int) -> str:
@@ -320,13 +334,16 @@ def _json_text(value: Any) -> str:
     return value if isinstance(value, str) else _dumped(value)
 
 
-def _dumped(value: Any) -> str:
+def _dumped(value: Any, depth: int = 0) -> str:
+    if depth > DEPTH_MAX:
+        message = f"a value is nested deeper than {DEPTH_MAX} levels"
+        raise ValueError(message)
     match value:
         case dict():
-            parts = (f"{json.dumps(name)}:{_dumped(one)}" for name, one in value.items())
-            return f"{{{','.join(parts)}}}"
+            inner = (f"{json.dumps(key)}:{_dumped(one, depth + 1)}" for key, one in value.items())
+            return f"{{{','.join(inner)}}}"
         case list():
-            return f"[{','.join(map(_dumped, value))}]"
+            return f"[{','.join([_dumped(one, depth + 1) for one in value])}]"
         case Decimal():
             return str(value)
         case bytes():

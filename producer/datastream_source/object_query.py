@@ -14,13 +14,14 @@ import structlog
 
 from tidegate.producer.datastream.errors import DatastreamError, FileDenied
 from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.file_limits import LARGE_BYTES, LargeRead
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.store_errors import PathMissing
 from tidegate.producer.datastream_source.file_figures import FileFigures
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE
 from tidegate.producer.datastream_source.listing import files_from
 from tidegate.producer.datastream_source.object_reading import ListFiles, ReadFile, WaitUntil
-from tidegate.producer.datastream_source.waiting_query import WaitingQuery
+from tidegate.producer.datastream_source.waiting_query import WaitingQuery, record_bytes
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["ObjectQuery"]
 
 _PORTION_EVENTS = 200
+_COPIES = 8
+"""As a message that is being decoded: the bytes, the values, the record and its texts."""
 _LISTING_STEP_US = 1_000_000
 """A step lists for so long, and a query that has not ended a listing returns heartbeats."""
 _WARNED = ("late_files", "late_events", "refused", "forgotten_uuids")
@@ -53,19 +56,26 @@ class _Reading:
         self.records = 0
         self._stream = stream
         self._opened: EventFile | None = None
-        self._events: Iterator[Event | DatastreamError] = iter(())
+        self._events: Iterator[Event | DatastreamError | LargeRead] = iter(())
 
     @property
     def fields(self) -> Any:
         return None if self._opened is None else self._opened.fields
 
-    def next(self) -> Event | DatastreamError | None:
-        """Return the next event or its error; None at the end.  Raises what ends the file."""
+    @property
+    def held_bytes(self) -> int:
+        return 0 if self._opened is None else self._opened.held_bytes
+
+    def next(self) -> Event | DatastreamError | LargeRead | None:
+        """Return the next event or its error, or what announces a large read; None at the end.
+
+        Raises what ends the file.
+        """
         if self._opened is None:
             self._opened = EventFile(self.file.path, self._stream)
             self._events = self._opened.each()
         found = next(self._events, None)
-        if found is not None:
+        if found is not None and not isinstance(found, LargeRead):
             self.records = _record_of(found)
         return found
 
@@ -106,6 +116,8 @@ class ObjectQuery(WaitingQuery):
         self._figures = figures or FileFigures()
         self._open: _Reading | None = None
         self._listing: _Listing | None = None
+        self._announced = 0
+        """Bytes of the large read that comes next."""
         self._counted: Counter[str] = Counter()
         """What the figures have."""
         self._logged: Counter[str] = Counter()
@@ -115,6 +127,18 @@ class ObjectQuery(WaitingQuery):
     def earliest_us(self) -> int:
         """The first time that is open."""
         return self._reading.earliest_us
+
+    @property
+    def needed_bytes(self) -> int:
+        """What reading on may hold; listing and waiting need none."""
+        if self._open is None:
+            return 0
+        return _COPIES * max(self._announced, self._open.held_bytes, LARGE_BYTES)
+
+    @property
+    def held_bytes(self) -> int:
+        """The block of the open file that is being read."""
+        return 0 if self._open is None else self._open.held_bytes
 
     def step(self) -> tuple[list[Item], int]:
         """Do what is due; return what follows from it, and until when there is nothing to do."""
@@ -170,7 +194,9 @@ class ObjectQuery(WaitingQuery):
 
     def _portion(self, open_file: _Reading) -> list[Item]:
         items: list[Item] = []
+        size = 0
         file, reading = open_file.file, self._reading
+        self._announced = 0
         try:
             for _ in range(_PORTION_EVENTS):
                 if open_file.through is not None and open_file.records >= open_file.through:
@@ -182,10 +208,17 @@ class ObjectQuery(WaitingQuery):
                     items += reading.ended(file, records=open_file.records)
                     self._close()
                     return items
+                if isinstance(found, LargeRead):
+                    self._announced = found.bytes
+                    return items
                 if isinstance(found, DatastreamError):
-                    items += reading.refused(file, open_file.records, found)
+                    more = reading.refused(file, open_file.records, found)
                 else:
-                    items += reading.event(file, found, open_file.fields)
+                    more = reading.event(file, found, open_file.fields)
+                items += more
+                size += sum(map(record_bytes, more))
+                if size > LARGE_BYTES:
+                    return items
         except PathMissing:
             self._close()
             return items + self._gone(file, records=open_file.records)
@@ -252,6 +285,7 @@ class ObjectQuery(WaitingQuery):
             self._logged_us = now_us
 
     def _close(self) -> None:
+        self._announced = 0
         if self._open is not None:
             with closing(self._open):
                 self._open = None

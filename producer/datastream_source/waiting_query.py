@@ -16,22 +16,26 @@ if TYPE_CHECKING:
     from tidegate.producer.records import StreamRecord
     from tidegate.schemas.errors import TidegateError
 
-__all__ = ["RecordsResponse", "WaitingQuery"]
+__all__ = ["RecordsResponse", "WaitingQuery", "record_bytes"]
 
 _RECORD_BYTES = 600
 """Of a record beside its texts: the columns that are added, and Python's objects."""
+_VALUE_BYTES = 64
+"""Of a value beside its text, or of one that is none."""
 
 
 class RecordsResponse:
     """Records that were read already, as one response; implements `ports.Response`."""
 
-    def __init__(self, records: Sequence[StreamRecord]) -> None:
+    def __init__(self, records: Sequence[StreamRecord], *, held_bytes: int = 0) -> None:
+        """`held_bytes` are those that the query holds for what follows."""
         self._records = list(records)
-        self.size_bytes = sum(_size_bytes(one) for one in self._records)
+        self._held_bytes = held_bytes
+        self.size_bytes = sum(record_bytes(one) for one in self._records)
 
     def decode(self) -> tuple[list[StreamRecord], int]:
-        """Return the records; nothing is unfinished."""
-        return self._records, 0
+        """Return the records, and the bytes that stay held."""
+        return self._records, self._held_bytes
 
 
 class WaitingQuery(ABC):
@@ -51,6 +55,18 @@ class WaitingQuery(ABC):
         self._stepping = threading.Lock()
         self._idle_until_us = 0
         """By the monotonic clock: until then a step would find nothing to do."""
+        self._silent_since_us: int | None = None
+        """By the monotonic clock: since then nothing was returned; None before the first look."""
+
+    @property
+    def needed_bytes(self) -> int:
+        """What the next step may hold at once; a step that needs any waits for them."""
+        return 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held between two steps."""
+        return 0
 
     @property
     @abstractmethod
@@ -72,27 +88,46 @@ class WaitingQuery(ABC):
         self._failure = error
 
     async def next_size(self) -> int | None:
-        """Wait for records; None after `cancel`."""
-        silent_since_us = self.clock.monotonic_us()
+        """Wait for records, or for a step that needs bytes; None after `cancel`."""
+        self._next = None
+        if self._silent_since_us is None:
+            self._silent_since_us = self.clock.monotonic_us()
         while not self._was_cancelled():
             if self._failure is not None:
                 raise self._failure
             records: Sequence[StreamRecord] = ()
             if self.clock.monotonic_us() >= self._idle_until_us:
-                records, self._idle_until_us = await self._tasks.in_thread(self._undisturbed)
-            waited_us = self.clock.monotonic_us() - silent_since_us
-            if not records and waited_us >= self._heartbeat_us:
-                records = [HeartbeatRecord(self.earliest_us * NS_PER_US)]
-            if records:
-                self._next = RecordsResponse(records)
+                needed = self.needed_bytes
+                if needed:
+                    return max(needed - self.held_bytes, 0)
+                records = await self._stepped()
+            if records := records or self._heartbeats():
+                self._next = RecordsResponse(records, held_bytes=self.held_bytes)
+                self._silent_since_us = self.clock.monotonic_us()
                 return self._next.size_bytes
-            await self._wait(self._idle_until_us, self._heartbeat_us - waited_us)
+            quiet_us = self.clock.monotonic_us() - self._silent_since_us
+            await self._wait(self._idle_until_us, self._heartbeat_us - quiet_us)
         return None
 
     async def receive(self) -> RecordsResponse:
-        """Return the records whose size was returned."""
-        assert self._next is not None, "`next_size` comes first"  # noqa: S101 - see the port
+        """Return the records whose size was returned, or those of the step that has its bytes."""
+        if self._next is None:
+            records = await self._stepped() or self._heartbeats()
+            if records:
+                self._silent_since_us = self.clock.monotonic_us()
+            return RecordsResponse(records, held_bytes=self.held_bytes)
         return self._next
+
+    async def _stepped(self) -> Sequence[StreamRecord]:
+        records, self._idle_until_us = await self._tasks.in_thread(self._undisturbed)
+        return records
+
+    def _heartbeats(self) -> Sequence[StreamRecord]:
+        """Return one if nothing was returned for an interval."""
+        silent_since_us = self._silent_since_us or 0
+        if self.clock.monotonic_us() - silent_since_us < self._heartbeat_us:
+            return ()
+        return [HeartbeatRecord(self.earliest_us * NS_PER_US)]
 
     def cancel(self) -> None:
         """End the query."""
@@ -123,8 +158,10 @@ class WaitingQuery(ABC):
             await self._changed.wait_for(self._was_cancelled, pause_us / US_PER_SECOND)
 
 
-def _size_bytes(record: StreamRecord) -> int:
+def record_bytes(record: StreamRecord) -> int:
+    """Return what a record takes until it is translated, about."""
     if not isinstance(record, DataChangeRecord):
         return 64
-    values = (value for mod in record.mods for part in mod for value in part.values())
-    return _RECORD_BYTES + sum(len(value) for value in values if isinstance(value, str))
+    values = [value for mod in record.mods for part in mod for value in part.values()]
+    texts = sum(len(value) for value in values if isinstance(value, str))
+    return _RECORD_BYTES + _VALUE_BYTES * len(values) + texts

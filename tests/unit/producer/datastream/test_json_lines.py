@@ -7,6 +7,7 @@ import pytest
 
 from tidegate.producer.datastream import json_lines as module
 from tidegate.producer.datastream.errors import FileCutShort, FileDamaged, InvalidEvent
+from tidegate.producer.datastream.file_limits import LargeRead
 from tidegate.producer.datastream.json_lines import json_lines
 
 
@@ -52,8 +53,12 @@ def test_a_text_with_half_a_surrogate_pair_is_an_event_of_its_own_that_cannot_be
 
 
 def test_a_line_without_end_is_read_no_further_than_its_limit(monkeypatch):
-    monkeypatch.setattr(module, "_LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(module, "LARGE_BYTES", 10)
+    monkeypatch.setattr(module, "LINE_BYTES_MAX", 100)
     stream = BytesIO(b"x" * 10_000)
+    lines = json_lines(stream, "a.jsonl")
+    assert next(lines) == LargeRead(100)
+    assert stream.tell() == 11  # what is announced is not read before
     with pytest.raises(FileDamaged, match="more than 100 bytes"):
-        list(json_lines(stream, "a.jsonl"))
+        next(lines)
     assert stream.tell() == 101

@@ -100,3 +100,23 @@ def test_decoding_knows_no_logical_types_and_all_else():
             {"name": "b", "type": {"type": "array", "items": {"type": "bytes"}}},
         ],
     }  # fmt: skip
+
+
+def test_names_within_names_do_not_grow_without_end():
+    """Each of these names the next one twice: written out, the first has 2^60 parts."""
+    schemas = {
+        f"multidimensionalArray_{n}": {
+            "type": "record", "name": f"multidimensionalArray_{n}",
+            "fields": [{
+                "name": "elementValue",
+                "type": [
+                    f"multidimensionalArray_{n + 1}",
+                    {"type": "array", "items": f"multidimensionalArray_{n + 1}"},
+                ],
+            }],
+        }
+        for n in range(60)
+    }  # fmt: skip
+    payload = {"fields": [{"name": "a", "type": "multidimensionalArray_0"}]}
+    (found,) = payload_fields(payload, schemas)
+    assert len(found.type) < 3_000

@@ -1,7 +1,9 @@
 """Events as data change records: names, types, values, and what is added."""
 
+import json
 import os
 import random
+import tracemalloc
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
@@ -18,7 +20,7 @@ from tests.datastream_files import (
     schema_of,
 )
 from tests.datastream_table import drawn_table
-from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
+from tidegate.producer.datastream.errors import FileDamaged, IncompleteRow, InvalidEvent
 from tidegate.producer.datastream.event import parse_event
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.position import Position
@@ -297,3 +299,70 @@ def test_an_update_of_spanner_without_the_whole_row_is_refused(capture):
         of_spanner("UPDATE", capture)
     assert of_spanner("INSERT", capture).mod_type == "INSERT"
     assert of_spanner("DELETE", capture).mod_type == "DELETE"
+
+
+def deep(levels):
+    found = 1
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["1e999999999", "1e-999999999", "1e150001", "1." + "1" * 150_001, "deep"],
+    ids=lambda value: value[:12],
+)
+def test_a_few_characters_of_json_do_not_become_many(value):
+    event = json.loads(json_bytes(history("mysql", random.Random(1), 1)))
+    line = json.dumps(event).replace('"price": 1.0', f'"price": {value}')
+    if value == "deep":
+        line = json.dumps({**event, "payload": {**event["payload"], "note": deep(900)}})
+    tracemalloc.start()
+    (error,) = [found for found in refusals(line.encode()) if found is not None]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(error, InvalidEvent | FileDamaged)
+    assert peak < 50 << 20
+
+
+def refusals(data):
+    """Yield the error of each event, or None."""
+    file, made = EventFile("a.jsonl", BytesIO(data)), EventRecords()
+    try:
+        for event in file:
+            try:
+                made.record_of(event, None, file=FILE, release_us=9, place=place_of(7, 2))
+            except InvalidEvent as error:
+                yield error
+            else:
+                yield None
+    except FileDamaged as error:
+        yield error
+
+
+@pytest.mark.parametrize("text", ["1e149000", "1e-9", "-0.0", "12345678901234567890.125"])
+def test_numbers_of_databases_are_read_with_all_digits(text):
+    event = json_bytes(history("mysql", random.Random(1), 1)).decode()
+    line = event.replace('"price": 1.0', f'"price": {text}')
+    assert list(refusals(line.encode())) == [None]
+
+
+def test_a_decimal_of_many_bytes_is_refused_before_it_is_converted():
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+    columns = [{"name": "id", "type": "long"}, {"name": "price", "type": kind}]
+    with pytest.raises(InvalidEvent, match="a decimal has 200000 bytes"):
+        one_of(columns, {"id": 1, "price": b"\x7f" * 200_000})
+
+
+def test_documents_of_avro_that_are_nested_too_deep_are_refused():
+    kind = {
+        "type": "record", "name": "nested",
+        "fields": [{"name": "in", "type": ["null", "nested"]}],
+    }  # fmt: skip
+    value = None
+    for _ in range(150):
+        value = {"in": value}
+    columns = [{"name": "id", "type": "long"}, {"name": "a", "type": kind}]
+    with pytest.raises(InvalidEvent, match="nested deeper than 128"):
+        one_of(columns, {"id": 1, "a": value})

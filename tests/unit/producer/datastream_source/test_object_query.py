@@ -14,6 +14,7 @@ from tests.datastream_folder import MemoryFiles, minute_folder
 from tests.datastream_model import ObjectModel
 from tidegate.producer.core.query_failure import Consequence, consequence_of
 from tidegate.producer.datastream.errors import FileDenied, UnknownReadMethod
+from tidegate.producer.datastream.file_limits import LARGE_BYTES
 from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream.store_errors import LocationGone
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
@@ -96,6 +97,46 @@ def test_what_comes_before_an_event_that_stops_is_returned_first(tmp_path, tasks
     with pytest.raises(UnknownReadMethod) as raised:
         read(tasks, query, 1)
     assert raised.value.fields["record"] == 4
+
+
+def test_a_large_block_is_read_once_its_bytes_are_held(tmp_path, tasks):
+    events = history("mysql", random.Random(1), 3)
+    events[1]["payload"]["note"] = "a" * (4 * LARGE_BYTES)
+    write_stream(tmp_path, "mysql", events, first=FIRST)
+    query = query_of(tmp_path, tasks)
+    sizes = []
+
+    async def run():
+        found = []
+        while sum(isinstance(one, DataChangeRecord) for one in found) < 3:
+            sizes.append(await query.next_size())
+            held = query.held_bytes
+            records, unfinished = (await query.receive()).decode()
+            assert unfinished == query.held_bytes
+            if any(isinstance(one, DataChangeRecord) for one in records):
+                assert sizes[-1] + held >= 8 * 4 * LARGE_BYTES
+            found += records
+        while query.held_bytes:  # the block is held until its last event was read
+            await query.next_size()
+            await query.receive()
+
+    tasks.run(run)
+    assert 8 * LARGE_BYTES in sizes  # what is not known to be large
+    query.cancel()
+
+
+def test_a_portion_ends_where_its_records_are_many_bytes(tmp_path, tasks):
+    events = history("mysql", random.Random(1), 7)
+    for event in events:
+        event["payload"]["note"] = "a" * LARGE_BYTES
+    write_stream(tmp_path, "mysql", events, first=FIRST)
+    query = query_of(tmp_path, tasks)
+    portions = []
+    while sum(portions) < 7:
+        items, _ = query.step()
+        portions.append(sum(isinstance(one, DataChangeRecord) for one in items))
+    assert max(portions) == 1
+    query.cancel()
 
 
 class Reader:

@@ -110,5 +110,40 @@ def test_a_step_that_runs_releases_what_is_open_itself(tasks):
     assert query.stopped == 1
 
 
+class Hungry(Steps):
+    """Needs bytes for its first steps."""
+
+    held_bytes = 30
+
+    @property
+    def needed_bytes(self):
+        return 100 if len(self.steps) > 1 else 0
+
+
+def test_a_step_that_needs_bytes_waits_until_they_are_held(tasks):
+    query = Hungry(tasks, [], [HeartbeatRecord(1)], [HeartbeatRecord(2)], heartbeat_ms=3_600_000)
+    sizes = []
+
+    async def run():
+        found = []
+        for _ in range(3):
+            sizes.append(await query.next_size())
+            calls = query.calls
+            response = await query.receive()
+            assert query.calls == calls + (sizes[-1] == 70)  # beyond what is held already
+            found.append(response.decode())
+        return found
+
+    assert tasks.run(run) == [
+        ([], 30), ([HeartbeatRecord(1)], 30), ([HeartbeatRecord(2)], 30),
+    ]  # fmt: skip
+    assert sizes == [70, 70, 64]
+
+
+def test_a_query_whose_steps_need_bytes_is_not_silent(tasks):
+    query = Hungry(tasks, *[[]] * 3, heartbeat_ms=0)
+    assert following(tasks, query) == [HeartbeatRecord(77_000)]
+
+
 def test_a_response_counts_its_texts(tasks):
     assert RecordsResponse([HeartbeatRecord(1)] * 3).size_bytes == 3 * 64

@@ -1,0 +1,177 @@
+"""How much a file may ask of a worker: anybody who may write to the bucket decides what is in it.
+
+A limit is compared before what it limits is allocated.  Between them they bound what one event
+takes: its bytes, the values in it, how deep these are nested, and what compressed bytes become.
+More than `LARGE_BYTES` at once is announced (`LargeRead`), so that a reader can wait for room.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from typing_extensions import Buffer
+
+__all__ = [
+    "BLOCK_BYTES_MAX",
+    "DEPTH_MAX",
+    "DIGITS_MAX",
+    "EMPTY_MAX",
+    "HEAD_BYTES_MAX",
+    "ITEMS_MAX",
+    "LARGE_BYTES",
+    "LINE_BYTES_MAX",
+    "RATIO_MAX",
+    "BeyondLimit",
+    "LargeRead",
+    "MeteredBytes",
+    "bounded_inflation",
+    "inflated",
+    "require_depth",
+]
+
+LARGE_BYTES = 512 << 10
+"""More than this is announced before it is read."""
+HEAD_BYTES_MAX = 4 << 20
+"""Of an Avro file: a table of 10,000 columns needs half of it."""
+BLOCK_BYTES_MAX = 128 << 20
+"""Of Avro, plain and compressed; an event is in one block."""
+LINE_BYTES_MAX = 64 << 20
+RATIO_MAX = 250
+"""Of plain bytes to compressed ones: events differ by their uuids at least."""
+_INFLATED_BYTES_MIN = 16 << 20
+"""What compressed bytes may become whatever the ratio: one event may hold a long text of blanks."""
+ITEMS_MAX = 250_000
+"""Values of one event: columns, and the elements of arrays and documents."""
+DEPTH_MAX = 128
+"""Of values within values, and of types within types; MySQL's documents have at most 100."""
+DIGITS_MAX = 150_000
+"""Of a number: PostgreSQL's have at most 131,072 before the point and 16,383 after it."""
+EMPTY_MAX = 10_000
+"""Lines and blocks without a record, one after the other."""
+_BUFFER_BYTES = 64 << 10
+
+
+class BeyondLimit(ValueError):  # noqa: N818 - a limit, as `ValueError` a value
+    """What is read goes beyond a limit of this module; never leaves the readers of files."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargeRead:
+    """So many bytes are read next, at once; nothing of them is held yet."""
+
+    bytes: int
+
+
+class MeteredBytes:
+    """Bytes that a decoder reads value by value, up to `ITEMS_MAX` values from each `restart` on.
+
+    It stands in for `io.BytesIO`; raises BeyondLimit for more.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+        self._left = ITEMS_MAX
+
+    def restart(self) -> None:
+        """Begin the next event."""
+        self._left = ITEMS_MAX
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        self._left -= 1
+        if self._left < 0:
+            message = f"it has more than {ITEMS_MAX} values"
+            raise BeyondLimit(message)
+        return self._data.read(size)
+
+
+def require_depth(value: Any) -> None:
+    """Raise BeyondLimit for lists and objects that are nested deeper than `DEPTH_MAX`."""
+    if _depth(value) > DEPTH_MAX:
+        message = f"it is nested deeper than {DEPTH_MAX} levels"
+        raise BeyondLimit(message)
+
+
+def _depth(value: Any) -> int:
+    """Return how deep lists and objects are nested, up to one level more than is allowed."""
+    depth, level = 0, [value]
+    while depth <= DEPTH_MAX:
+        level = [part for one in level for part in _parts(one)]
+        if not level:
+            return depth
+        depth += 1
+    return depth
+
+
+def _parts(value: Any) -> list[Any]:
+    found = value.values() if isinstance(value, dict) else value
+    return [one for one in found if isinstance(one, dict | list)] if _is_nested(value) else []
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, dict | list)
+
+
+def bounded_inflation(
+    first: bytes, more: Callable[[int], bytes], is_whole: Callable[[], bool], size: int
+) -> Iterator[bytes | LargeRead]:
+    """Yield the parts of what compressed bytes become, `first` among them.
+
+    Beyond `LARGE_BYTES` that is announced.  `more` decompresses on, up to so many bytes; `size` is
+    that of the compressed bytes.  Raises ValueError for what is cut short, and for too much.
+    """
+    yield first
+    if not is_whole() and len(first) >= LARGE_BYTES:
+        most = min(BLOCK_BYTES_MAX, max(RATIO_MAX * size, _INFLATED_BYTES_MIN))
+        yield LargeRead(most)
+        yield more(most - len(first))
+        if not is_whole():
+            message = f"it is cut short, or becomes more than {most} bytes of {size}"
+            raise BeyondLimit(message)
+    elif not is_whole():
+        raise ValueError("it is cut short")
+
+
+class _Inflated(io.RawIOBase):
+    """What a decompressing stream reads, up to `RATIO_MAX`."""
+
+    def __init__(self, plain: BinaryIO, packed: BinaryIO, refuse: Callable[[str], None]) -> None:
+        super().__init__()
+        self._plain = plain
+        self._packed = packed
+        self._refuse = refuse
+        self._bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        view = memoryview(buffer)
+        found = self._plain.read(len(view))
+        self._bytes += len(found)
+        packed = self._packed.tell()
+        if self._bytes > max(RATIO_MAX * packed, _INFLATED_BYTES_MIN):
+            self._refuse(f"{packed} compressed bytes become more than {RATIO_MAX} times as many")
+        view[: len(found)] = found
+        return len(found)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._bytes = 0
+        return self._plain.seek(offset, whence)
+
+
+def inflated(plain: BinaryIO, packed: BinaryIO, refuse: Callable[[str], None]) -> BinaryIO:
+    """Return the stream `plain`, which decompresses `packed`, within `RATIO_MAX`.
+
+    `refuse` raises the error of a file that goes beyond that.
+    """
+    raw = _Inflated(plain, packed, refuse)
+    return cast("BinaryIO", io.BufferedReader(raw, _BUFFER_BYTES))
