@@ -27,7 +27,7 @@
 
 A record that cannot be decoded or represented is a `SchemaError` with its coordinates; a stream
 that no worker has opened is a `StreamNotStarted`, a command that its state does not permit a
-`CommandRefused`: both are a `ConfigError`.
+`CommandRefused`, a topic that Kafka does not create a `TopicRefused`: all are a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ __all__ = [
     "TableChanged",
     "TokenRefused",
     "TooManyParkedKeys",
+    "TopicRefused",
     "TopicsChangedError",
 ]
 
@@ -347,3 +348,10 @@ class StreamNotStarted(ConfigError):  # noqa: N818 - named for what is so
         """Take the progress topic's name."""
         message = f"topic {topic} holds no stream: nothing was ever published"
         super().__init__(message, hint="Check the prefix")
+
+
+class TopicRefused(ConfigError):  # noqa: N818 - named for what happened
+    """Kafka refuses to create a topic, for good: its name, a policy, or a missing right.
+
+    Of a later table it stops, or parks, what that table's changes are in.
+    """

@@ -11,9 +11,13 @@ from tidegate.producer.commands.parts import make_registrar, require_topics
 from tidegate.producer.kafka.write_access import denied_topics
 from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.subjects import is_registered
+from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
+from tidegate.schemas.topic_collisions import topic_collisions
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from tidegate.producer.commands.environment import Environment
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.kafka.write_access import Right
@@ -96,6 +100,8 @@ def missing_subjects(
             if found.recorded is None:
                 raise
             refused[table.name] = str(error)
+    if found.recorded is not None:
+        refused |= _colliding(config, found, refused)
     progress = {
         names.key_subject(names.progress): KEY_SCHEMAS,
         names.value_subject(names.progress): RECORD_SCHEMAS,
@@ -106,3 +112,16 @@ def missing_subjects(
         if not all(is_registered(registry, subject, schema) for schema in versions.values())
     ]
     return missing, refused
+
+
+def _colliding(
+    config: ProducerConfig, found: Environment, refused: Container[str]
+) -> dict[str, str]:
+    """Return later tables whose topics Kafka takes for others, with the reasons."""
+    tables = (table.name for table in found.source.description.tables)
+    topics = {found.topics.data(table): table for table in tables if table not in refused}
+    visible = list_topics(config.bootstrap_servers, found.kafka_options)
+    return {
+        topics[topic]: f"Kafka takes its topic {topic} for {other}"
+        for topic, other in topic_collisions(topics, visible).items()
+    }

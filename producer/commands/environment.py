@@ -27,6 +27,7 @@ from tidegate.program.stream_start import recorded_filters
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.topic_collisions import topic_collisions
 from tidegate.schemas.topics import TopicNames
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tidegate.producer.commands.opened_source import OpenedSource
     from tidegate.producer.config import ProducerConfig
     from tidegate.schemas.registry import SchemaRegistry
+    from tidegate.schemas.tables import TableSchema
 
 __all__ = ["Environment", "find_environment", "open_root_slot", "recorded_start"]
 
@@ -114,6 +116,11 @@ def find_environment(config: ProducerConfig) -> Environment:
             source = open_spanner(
                 config, has_begun=recorded is not None, has_dead_letter=has_dead_letter
             )
+        if recorded is None:
+            with ExitStack() as on_error:
+                on_error.callback(source.close)
+                require_creatable(config, source.description.tables, visible)
+                on_error.pop_all()
         exits.pop_all()
     return Environment(
         topics=names,
@@ -158,6 +165,26 @@ def require_unclaimed(
         if filters is not None:
             other = TopicNames(names.progress_prefix(topic), names.recorded_template(filters))
             require_own_prefix(other, [names.progress])
+
+
+def require_creatable(
+    config: ProducerConfig, tables: Iterable[TableSchema], visible: Iterable[str]
+) -> None:
+    """Raise ConfigError if Kafka would refuse a topic of a new stream for another topic's name."""
+    names = config.topic_names
+    own = (names.progress, names.dead_letter, names.backfills)
+    wanted = [*own, *(names.data(table.name) for table in tables)]
+    for topic, other in topic_collisions(wanted, visible).items():
+        table = names.table(topic)
+        subject = "prefix" if table is None else f"table {table}"
+        hint = "Use another prefix"
+        if table is not None and other in wanted:
+            hint = (
+                "Leave one of the two tables out (tables_left_out), and publish it in a stream of "
+                "its own, under another prefix"
+            )
+        message = f"{subject}: Kafka takes its topic {topic} for {other}: '.' and '_' are the same"
+        raise ConfigError(message, hint=hint, topic=topic)
 
 
 def open_root_slot(

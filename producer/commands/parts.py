@@ -21,6 +21,7 @@ from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.recorded_start import RecordedStart
+from tidegate.producer.errors import TopicRefused
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.progress_follower import ProgressFollower
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from tidegate.producer.commands.environment import Environment
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.driver.loop import FleetWorker
+    from tidegate.producer.kafka.topics import TopicDescription
     from tidegate.producer.ports import StreamStartFinder
     from tidegate.producer.translation.translator import TableEncoding
     from tidegate.schemas.tables import TableSchema
@@ -188,6 +190,7 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
     encodings = list(registered(registrar, tables, parks=parks, has_begun=has_begun))
     progress_ids = register_progress(found)
     identity = _identity(config, found, registrar, encodings)
+    created = {topic.topic for topic in identity.topics}
     if found.recorded is not None and isinstance(found.recorded.body, StreamStarted):
         identity.require(found.recorded.body)
     counts = {topic.topic: topic.topic_partitions for topic in identity.topics}
@@ -205,7 +208,7 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
     )
     limits.refresh()
     plain = Translator(
-        {encoding.table.name: encoding for encoding in encodings},
+        {encoding.table.name: encoding for encoding in encodings if encoding.topic in created},
         change_stream=config.change_stream,
     )
     topics = KafkaDataTopics(
@@ -288,16 +291,27 @@ def _identity(
     registrar: TableRegistrar,
     encodings: list[TableEncoding],
 ) -> StreamIdentity:
-    """Create the topics that are missing; return what must never change."""
+    """Create the topics that are missing; return what must never change.
+
+    Of a stream that has begun a topic that Kafka refuses is left out: it is that of a later table.
+    """
     replication = config.replication_factor
     progress = found.kafka.ensure_progress(
         found.topics.progress, slots=config.slots, replication=replication
     )
-    data = found.kafka.ensure_data(
-        [encoding.topic for encoding in encodings],
-        topic_partitions=config.topic_partitions,
-        replication=replication,
-    )
+    topics = [encoding.topic for encoding in encodings]
+    try:
+        data = _ensure_data(config, found, topics)
+    except TopicRefused:
+        if found.recorded is None:
+            raise
+        data = {}
+        for topic in topics:
+            try:
+                data |= _ensure_data(config, found, [topic])
+            except TopicRefused as error:
+                table = found.topics.table(topic)
+                _log.warning("table not registered", table=table, error=str(error))
     return StreamIdentity(
         stream=config.stream_path,
         dialect=found.source.description.dialect,
@@ -330,6 +344,16 @@ def require_topics(config: ProducerConfig, planned: Environment) -> None:
     identity = _identity(config, planned, registrar, encodings)
     if planned.recorded is not None and isinstance(planned.recorded.body, StreamStarted):
         identity.require(planned.recorded.body)
+
+
+def _ensure_data(
+    config: ProducerConfig, found: Environment, topics: Iterable[str]
+) -> dict[str, TopicDescription]:
+    return found.kafka.ensure_data(
+        topics,
+        topic_partitions=config.topic_partitions,
+        replication=config.replication_factor,
+    )
 
 
 def register_progress(found: Environment) -> dict[int, tuple[int, int]]:

@@ -18,6 +18,7 @@ from tidegate.producer.errors import (
     SourceOrderBroken,
     TokenRefused,
     TooManyParkedKeys,
+    TopicRefused,
 )
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.topics import ROOT_TOKEN
@@ -35,6 +36,7 @@ _OF_ONE_STREAM_PARTITION = (
     SchemaError,
     IncompatibleChange,
     MessageTooLarge,
+    TopicRefused,
     TooManyParkedKeys,
     SourceFileError,
 )

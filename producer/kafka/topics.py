@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from tidegate.producer.errors import TopicRefused
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import kafka_failure
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
@@ -47,6 +48,26 @@ a request holds by default, then limits of managed Kafka; the last resort is the
 """
 _BROKER_PAUSE_S = 0.5
 """Between two attempts to create topics while brokers are missing."""
+_TEMPORARY = (
+    KafkaError._TRANSPORT,  # noqa: SLF001 - librdkafka's own codes; the constants are public
+    KafkaError._TIMED_OUT,  # noqa: SLF001 - likewise
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
+)
+"""Answers to the creation of a topic after which the next attempt may succeed."""
+_CREATION_HINT = "Create it by hand, or allow this principal to create topics"
+_CREATION_HINTS = {
+    KafkaError.TOPIC_EXCEPTION: (
+        "Kafka takes '.' and '_' in names for the same: publish one of the two tables in a stream "
+        "of its own, under another prefix (tables_left_out here, tables there). A stream that has "
+        'begun goes on without the later table with poison = "park"'
+    ),
+    KafkaError.POLICY_VIOLATION: (
+        "A policy of the brokers refuses it: create it by hand as the policy demands, or set "
+        "topic_partitions and replication_factor to what it allows"
+    ),
+}
 _REFUSED_SETTINGS = (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION)
 
 
@@ -190,15 +211,15 @@ class KafkaTopics:
                 reason: KafkaError = error.args[0]
                 if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue  # another worker created it first
-                if reason.retriable() or reason.code() == KafkaError._TRANSPORT:  # noqa: SLF001
+                if reason.retriable() or reason.code() in _TEMPORARY:
                     raise self._failure(error, f"cannot create topic {name}") from error
-                hint = "Create it by hand, or allow this principal to create topics"
+                hint = _CREATION_HINTS.get(reason.code(), _CREATION_HINT)
                 if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:
                     if not is_last:
                         return False
                     hint = "Start the missing brokers, or set replication_factor to their number"
                 message = f"cannot create topic {name}: {reason.str()}"
-                raise ConfigError(message, hint=hint) from error
+                raise TopicRefused(message, hint=hint, topic=name) from error
         return True
 
     def _failure(self, error: KafkaException, attempt: str) -> ConfigError | UnreachableError:
@@ -255,17 +276,21 @@ class KafkaDataTopics:
     def ensure(self, topic: str, *, key_schema_id: int) -> None:
         """Create the topic if it is missing; the admin client may be used by any thread.
 
-        Raises what `KafkaTopics.ensure_data` raises; but too few brokers are no error of the
-        settings, since there were enough when the worker started.
+        Raises what `KafkaTopics.ensure_data` raises, a right that is missing for this topic as
+        TopicRefused; but too few brokers are no error of the settings, since there were enough
+        when the worker started.
         """
         try:
             found = self._topics.ensure_data(
                 [topic], topic_partitions=self._topic_partitions, replication=self._replication
             )[topic]
         except ConfigError as error:
-            if _code_behind(error) != KafkaError.INVALID_REPLICATION_FACTOR:
-                raise
-            raise UnreachableError(error.message, hint=error.hint) from error
+            code = _code_behind(error)
+            if code == KafkaError.INVALID_REPLICATION_FACTOR:
+                raise UnreachableError(error.message, hint=error.hint) from error
+            if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise TopicRefused(error.message, hint=error.hint, topic=topic) from error
+            raise
         if self.on_found is None:
             message = "a later table was found, and no worker is there to record it"
             raise InvariantViolation(message, topic=topic)

@@ -12,7 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.producer.errors import IncompatibleChange, MessageTooLarge, TableChanged
+from tidegate.producer.errors import (
+    IncompatibleChange,
+    MessageTooLarge,
+    TableChanged,
+    TopicRefused,
+)
 from tidegate.producer.messages import FORM_RECORD, ParkedChange, PublishableRecord
 from tidegate.producer.translation.limited import key_text
 from tidegate.producer.translation.parked_record import write_parked_record
@@ -28,11 +33,11 @@ if TYPE_CHECKING:
     from tidegate.producer.records import DataChangeRecord
     from tidegate.producer.translation.translator import Translator
 
-    _Poison: TypeAlias = SchemaError | IncompatibleChange | MessageTooLarge
+    _Poison: TypeAlias = SchemaError | IncompatibleChange | MessageTooLarge | TopicRefused
 
 __all__ = ["ERROR_CHARACTERS_MAX", "POISON", "ParkingTranslator"]
 
-POISON = (SchemaError, IncompatibleChange, MessageTooLarge)
+POISON = (SchemaError, IncompatibleChange, MessageTooLarge, TopicRefused)
 """What is raised for a change that no repetition publishes."""
 
 ERROR_CHARACTERS_MAX = 1_000

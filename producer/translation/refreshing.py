@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from tidegate.producer.errors import IncompatibleChange, TableChanged
+from tidegate.producer.errors import IncompatibleChange, TableChanged, TopicRefused
 from tidegate.producer.translation.fresh_answers import FreshAnswers, monotonic_us
 from tidegate.producer.translation.table_evolution import evolve
 from tidegate.schemas.errors import SchemaError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidegate.producer.translation.table_registrar import TableRegistrar
     from tidegate.producer.translation.translator import TableEncoding, Translator
 
-    _Refusal: TypeAlias = SchemaError | IncompatibleChange
+    _Refusal: TypeAlias = SchemaError | IncompatibleChange | TopicRefused
 
 __all__ = ["RefreshingTranslator"]
 
@@ -77,7 +77,7 @@ class RefreshingTranslator:
         """Return the record's changes as messages; blocks while its table is refreshed.
 
         Raises SchemaError for a value that its column's type cannot represent, IncompatibleChange
-        for a table that changed in a way its topic's schemas cannot follow, ConfigError if the
+        for a table that changed in a way its topic's schemas cannot follow, TopicRefused if the
         topic of a new table cannot be created, QueryError or UnreachableError if catalogue,
         registry or Kafka do not answer.  A table that was refused in the last seconds is refused
         without being asked for, if the record shows the same columns.
@@ -95,7 +95,7 @@ class RefreshingTranslator:
                 question = _question(record, change)
             try:
                 self._translator.replace(self._refreshed(record))
-            except (SchemaError, IncompatibleChange) as error:
+            except (SchemaError, IncompatibleChange, TopicRefused) as error:
                 self._refusals.add(question, error)
                 raise
             try:
@@ -136,7 +136,11 @@ class RefreshingTranslator:
             with suppress(SchemaError, IncompatibleChange):
                 self._translator.know_keys(self._registrar.register_key(table))
             raise
-        self._topics.ensure(encoding.topic, key_schema_id=encoding.key.schema_id)
+        try:
+            self._topics.ensure(encoding.topic, key_schema_id=encoding.key.schema_id)
+        except TopicRefused:
+            self._translator.know_keys(encoding)
+            raise
         _log.info("new table", table=name, topic=encoding.topic)
         return encoding
 

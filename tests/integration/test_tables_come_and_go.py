@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.integration.shared_stack import SharedStack, now
-from tests.integration.topic_reading import read_published
+from tests.integration.topic_reading import read_bytes, read_published
 from tidegate.local_stack.demo.bank import ACCOUNTS, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import create_bank_database, open_accounts
 from tidegate.local_stack.demo.pipeline import Pipeline
@@ -116,6 +116,44 @@ def test_a_table_comes_and_goes(running: Running):
     pipeline.check()
     assert recorded_tables(stack) == tables
     assert pipeline.stop() == []
+
+
+def test_a_later_table_whose_topic_kafka_refuses_concerns_only_its_changes(running: Running):
+    """Kafka takes `.` and `_` for the same; parking lets the others go on."""
+    stack, pipeline = running.stack, running.pipeline
+    running.alter(
+        "CREATE SCHEMA shop",
+        "CREATE TABLE shop.Items (Id INT64) PRIMARY KEY (Id)",
+        "CREATE TABLE shop_Items (Id INT64) PRIMARY KEY (Id)",
+    )
+
+    def insert_into(table: str, number: int) -> None:
+        with running.database.batch() as batch:
+            batch.insert(table, columns=("Id",), values=[(number,)])
+
+    topic = stack.topic("shop.Items")
+    insert_into("shop.Items", 1)
+    read_published(stack, pipeline, topic, count=1)
+    insert_into("shop_Items", 1)
+    pipeline.wait(
+        lambda: f"{stack.topic('shop_Items')}: Topic" in pipeline.log_tails(),
+        what="the refusal", deadline_s=DEADLINE_S,
+    )  # fmt: skip
+    pipeline.check()
+    assert pipeline.stop() == []
+
+    parking = Pipeline(stack.programs(STREAM, TIDEGATE_PRODUCER_POISON="park"))
+    try:
+        parking.start_workers(2, start=running.start)
+        insert_into("shop_Items", 2)
+        insert_into("shop.Items", 2)
+        assert len(read_published(stack, parking, topic, count=2)) == 2
+        dead = f"{stack.prefix}-dead-letter"
+        reasons = {dict(one.headers())["reason"] for one in read_bytes(stack, dead, count=2)}
+        assert reasons == {b"TopicRefused"}
+        parking.check()
+    finally:
+        assert parking.stop() == []
 
 
 def test_a_later_topic_that_grows_stops_every_worker(running: Running):

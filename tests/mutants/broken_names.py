@@ -8,12 +8,19 @@ from typing import Any
 from tests.mutants.mutant import UnitMutant
 from tidegate.lineage.subscription import Subscription
 from tidegate.producer.commands import environment
+from tidegate.producer.core import query_failure
+from tidegate.producer.errors import TopicRefused
+from tidegate.schemas import topic_collisions
 from tidegate.schemas.topics import TopicNames
 
 __all__ = ["BROKEN_NAMES"]
 
 _TOPICS = "tests/unit/schemas/test_topics.py"
 _PATTERN = f"{_TOPICS}::test_a_pattern_matches_exactly_the_topics_of_its_tables"
+_REFUSED = (
+    "tests/unit/producer/kafka/test_topics.py"
+    "::test_a_topic_that_is_refused_for_good_concerns_what_it_is_for"
+)
 _OVERLAP = f"{_TOPICS}::test_a_topic_that_two_streams_could_have_makes_them_overlap"
 
 
@@ -47,7 +54,22 @@ def _foreign(self: TopicNames, topic: str) -> bool:
     return False
 
 
+_NOT_OF_TOPICS = tuple(
+    one for one in query_failure._OF_ONE_STREAM_PARTITION if one is not TopicRefused
+)
+
+
 BROKEN_NAMES = (
+    UnitMutant(
+        "a topic of a later table that is refused ends the worker",
+        (_REFUSED,),
+        ((query_failure, "_OF_ONE_STREAM_PARTITION", _NOT_OF_TOPICS),),
+    ),
+    UnitMutant(
+        "names of topics compared as they are written",
+        ("tests/unit/schemas/test_topic_collisions.py::test_dots_and_underscores_are_one",),
+        ((topic_collisions, "_in_metrics", str),),
+    ),
     UnitMutant(
         "a pattern that also matches what only begins like a data topic",
         (_PATTERN,),

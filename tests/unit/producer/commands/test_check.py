@@ -150,3 +150,32 @@ def test_a_table_that_cannot_be_published_is_named_once_the_stream_has_begun(pla
     spanner, _, registry, _ = check(config)
     assert "watches Single, Users, cannot publish Single: watched table has no primary" in spanner
     assert "would register bank.Users-key, bank.Users-value" in registry
+
+
+def test_topics_that_kafka_takes_for_one_are_named_before_anything_is_created(place, simulator):
+    name = place.settings["database"] + "-twins"
+    ddl = [
+        "CREATE SCHEMA shop",
+        "CREATE TABLE shop.Items (Id INT64) PRIMARY KEY (Id)",
+        "CREATE TABLE shop_Items (Id INT64) PRIMARY KEY (Id)",
+        "CREATE CHANGE STREAM Feed FOR ALL",
+    ]
+    simulator.create_database(name, ddl=ddl)
+    config = place.config(database=name)
+    with pytest.raises(ConfigError) as caught:
+        check(config)
+    assert "Kafka takes its topic bank.shop_Items for bank.shop.Items" in str(caught.value)
+    assert "tables_left_out" in caught.value.hint
+    # The remedy.
+    alone = place.config(database=name, tables_left_out="shop_Items")
+    assert check(alone)[0].endswith("watches shop.Items")
+    place.create_topic("bank_shop.Items")
+    with pytest.raises(ConfigError, match=r"bank\.shop\.Items for bank_shop\.Items") as caught:
+        check(alone)
+    assert "Use another prefix" in caught.value.hint
+    place.create_topic("bank.shop.Items")  # by hand, before the other one
+    assert check(alone)[0].endswith("watches shop.Items")
+
+    place.record(started(config.stream_path))
+    text = "cannot publish shop_Items: Kafka takes its topic bank.shop_Items for bank_shop.Items"
+    assert check(config)[0].endswith(text)

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from tidegate.producer.core.query_failure import Consequence, consequence_of
+from tidegate.producer.errors import TopicRefused
 from tidegate.producer.kafka import topics as kafka_topics
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN
 from tidegate.producer.kafka.topics import (
@@ -305,15 +307,57 @@ def test_a_topic_that_appears_later_is_created_and_its_limit_read(broker, topics
     ]
 
 
-def test_a_later_topic_that_may_not_be_created_is_named(broker, topics):
-    broker.refusals["p.new"] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+COLLIDES = "Topic 'p.new' collides with existing topics: p_new"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "hint"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "no ACL", "allow this principal to create topics"),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no ACL", "Create it by hand"),
+        (KafkaError.TOPIC_EXCEPTION, COLLIDES, "under another prefix"),
+        (KafkaError.POLICY_VIOLATION, "at most 2 partitions", "as the policy demands"),
+        (KafkaError.INVALID_PARTITIONS, "too many", "Create it by hand"),
+        (KafkaError.UNKNOWN, "?", "Create it by hand"),
+    ],
+)
+def test_a_topic_that_is_refused_for_good_concerns_what_it_is_for(broker, topics, code, text, hint):
+    broker.refusals["p.new"] = KafkaError(code, text)
     found = []
     later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
     later.on_found = found.append
 
-    with pytest.raises(ConfigError, match=r"p\.new"):
+    with pytest.raises(TopicRefused, match=r"cannot create topic p\.new") as caught:
         later.ensure("p.new", key_schema_id=7)
     assert found == []
+    assert text in str(caught.value)
+    assert hint in caught.value.hint
+    assert caught.value.fields == {"topic": "p.new"}
+    assert consequence_of(caught.value, token="t") is Consequence.STOP_STREAM_PARTITION
+
+
+def test_a_later_topic_that_may_not_be_described_concerns_what_it_is_for(broker, topics):
+    broker.silence = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no ACL")
+    later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
+    with pytest.raises(TopicRefused, match=r"p\.new"):
+        later.ensure("p.new", key_schema_id=7)
+    broker.silence = KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "no such user")
+    with pytest.raises(ConfigError) as caught:
+        later.ensure("p.new", key_schema_id=7)
+    assert consequence_of(caught.value, token="t") is Consequence.STOP_WORKER
+
+
+@pytest.mark.parametrize(
+    "code",
+    [KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER,
+     KafkaError.THROTTLING_QUOTA_EXCEEDED],
+)  # fmt: skip
+def test_a_creation_that_may_succeed_later_is_repeated(broker, topics, code):
+    broker.refusals["p.new"] = KafkaError(code)
+    later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
+    with pytest.raises(UnreachableError) as caught:
+        later.ensure("p.new", key_schema_id=7)
+    assert consequence_of(caught.value, token="t") is Consequence.RETRY
 
 
 def test_a_later_topic_that_no_worker_would_record_is_a_bug(broker, topics):

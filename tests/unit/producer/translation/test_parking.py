@@ -11,7 +11,12 @@ from tests.unit.producer.translation.test_fresh_answers import Clock
 from tests.unit.producer.translation.test_refreshing import INT64, STRING, Catalogue, Topics
 from tests.unit.producer.translation.test_refreshing import RECORD as WITH_UNKNOWN_COLUMN
 from tidegate.producer.commands.parts import registered
-from tidegate.producer.errors import IncompatibleChange, MessageTooLarge, QueryInterrupted
+from tidegate.producer.errors import (
+    IncompatibleChange,
+    MessageTooLarge,
+    QueryInterrupted,
+    TopicRefused,
+)
 from tidegate.producer.messages import FORM_RECORD
 from tidegate.producer.records import Mod, RecordColumn, UnreadableValues
 from tidegate.producer.translation.fresh_answers import ANSWER_HOLDS_US
@@ -101,8 +106,9 @@ class Bench:
         self.limits = limits or Limits()
         self.clock = Clock()
         self.reports = []
+        self.topics = Topics()
         refreshing = RefreshingTranslator(
-            self.plain, self.catalogue, registrar, Topics(), clock_us=self.clock
+            self.plain, self.catalogue, registrar, self.topics, clock_us=self.clock
         )
         self.limited = LimitedTranslator(refreshing, self.limits, clock_us=self.clock)
         self.parking = ParkingTranslator(
@@ -272,6 +278,13 @@ def test_an_unknown_table_whose_key_is_refused_stops_as_without_parking():
     with pytest.raises(SchemaError, match=r"cannot be parked either.*unknown") as caught:
         bench.translate(record_of("good"))
     assert caught.value.fields["subject"] == "p.t-key"
+
+
+def test_a_later_table_whose_topic_is_refused_is_parked_until_there_is_one():
+    bench = Bench(known=None, catalogue=Catalogue(TABLE))
+    bench.topics.refusal = TopicRefused("cannot create topic p.t", topic="p.t")
+    (parked,) = bench.translate(record_of("good")).parked
+    assert (parked.topic, parked.reason) == ("p.t", "TopicRefused")
 
 
 def test_a_registry_that_does_not_answer_parks_nothing_of_an_unknown_table():

@@ -5,13 +5,13 @@ import threading
 import pytest
 
 from tests.unit.producer.translation.test_fresh_answers import Clock
-from tidegate.producer.errors import IncompatibleChange, QueryInterrupted
+from tidegate.producer.errors import IncompatibleChange, QueryInterrupted, TopicRefused
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation.fresh_answers import ANSWER_HOLDS_US
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
-from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
@@ -170,11 +170,16 @@ def test_a_table_that_was_created_later_is_picked_up_with_its_topic():
 
 def test_a_topic_that_cannot_be_created_leaves_the_table_unknown():
     bench = Bench(None, Catalogue(NEW))
-    bench.topics.refusal = ConfigError("cannot create topic p.t")
-    with pytest.raises(ConfigError, match=r"p\.t"):
-        bench.translate()
+    bench.topics.refusal = TopicRefused("cannot create topic p.t", topic="p.t")
+    for _ in range(50):
+        with pytest.raises(TopicRefused, match=r"p\.t"):
+            bench.translate()
+    assert bench.catalogue.asked == ["t"]
+    # Its changes can be parked.
+    assert bench.translator.place(RECORD).topic == "p.t"
 
     bench.topics.refusal = None
+    bench.clock.now_us += ANSWER_HOLDS_US
     assert bench.translate()
 
 

@@ -1,0 +1,21 @@
+"""Names that Kafka takes for one."""
+
+import pytest
+
+from tidegate.schemas.topic_collisions import topic_collisions
+
+
+@pytest.mark.parametrize(
+    ("wanted", "existing", "expected"),
+    [
+        (["p.a", "p.b"], ["p_c"], {}),
+        (["p.s.t", "p.s_t"], [], {"p.s_t": "p.s.t"}),
+        (["p.s_t", "p.s.t"], [], {"p.s.t": "p.s_t"}),
+        (["p.s_t"], ["p_s.t"], {"p.s_t": "p_s.t"}),
+        (["p.s_t"], ["p_s.t", "p.s_t"], {}),
+        (["p.s_t", "p.s.t", "p_s_t"], ["p.s_t"], {"p.s.t": "p.s_t", "p_s_t": "p.s_t"}),
+        (["p.s-t"], ["p.s_t", "P.s-t"], {}),
+    ],
+)
+def test_dots_and_underscores_are_one(wanted, existing, expected):
+    assert topic_collisions(wanted, existing) == expected
