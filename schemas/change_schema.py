@@ -44,6 +44,7 @@ __all__ = [
     "envelope_of",
     "excludes",
     "key_schema",
+    "lost_parts",
     "merged_row",
     "record_names",
     "row_fields",
@@ -272,6 +273,21 @@ def unwatched_columns(versions: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 def excludes(versions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the options by which changes were left out under one of a topic's value schemas."""
     return tuple(sorted({option for schema in versions for option in schema.get("excludes", ())}))
+
+
+def lost_parts(wanted: Any, found: Any) -> tuple[str, ...]:
+    """Return the names of properties that a schema has and its registered form has not."""
+    lost: set[str] = set()
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for name, value in wanted.items():
+            lost |= {name} if name not in found else {*lost_parts(value, found[name])}
+    elif isinstance(wanted, dict) and set(wanted) > {"type"} and wanted["type"] == found:
+        lost |= set(wanted) - {"type"}  # a type alone may be written without its object
+    # A field or branch that is missing says nothing of properties.
+    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for one, other in zip(wanted, found, strict=True):
+            lost |= {*lost_parts(one, other)}
+    return tuple(sorted(lost))
 
 
 def with_row(schema: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

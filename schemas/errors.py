@@ -4,6 +4,7 @@
     ├── ConfigError             a setting is wrong: the operator fixes it           exit 2
     ├── UnreachableError        a broker, registry or Spanner does not answer       exit 75
     ├── SchemaError             bytes or a schema do not match the contract         exit 1
+    │   ├── SchemaNotKept       the registry does not keep what readers need        exit 2
     │   ├── SchemaNotFound      the registry has no schema with an id               exit 1
     │   └── UnreadableProgress  a record of a progress topic cannot be read         exit 2
     ├── ProducerError           the producer's branch (producer/errors.py)          exit 1
@@ -27,6 +28,7 @@ __all__ = [
     "ProducerError",
     "SchemaError",
     "SchemaNotFound",
+    "SchemaNotKept",
     "TidegateError",
     "UnreachableError",
     "UnreadableProgress",
@@ -112,6 +114,12 @@ class SchemaError(TidegateError):
 
 class SchemaNotFound(SchemaError):  # noqa: N818 - named after what was found
     """The registry has answered that it has no schema with this id."""
+
+
+class SchemaNotKept(SchemaError):  # noqa: N818 - named after what was found
+    """The registry dropped a part of a schema that readers need."""
+
+    exit_code = ExitCode.USAGE
 
 
 class UnreadableProgress(SchemaError):  # noqa: N818 - named after what was found

@@ -1,8 +1,9 @@
 """The largest message that each topic takes, read from Kafka's configuration.
 
 A limit is the smallest of three: the topic's `max.message.bytes` (where it has none of its own, the
-brokers' `message.max.bytes`), its `segment.bytes`, and the brokers' `socket.request.max.bytes`.  A
-principal that may not describe a configuration gets Kafka's default for it, with a log line.
+brokers' `message.max.bytes`), its `segment.bytes`, and the brokers' `socket.request.max.bytes`.
+What a principal may not describe, or a Kafka service does not say, has Kafka's default, with a log
+line.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tidegate.program.kafka_clients import admin_config, make_client
-from tidegate.program.kafka_errors import is_denied, kafka_failure
+from tidegate.program.kafka_errors import is_denied, is_unsupported, kafka_failure
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class KafkaMessageLimits:
         self._config = admin_config(bootstrap_servers, options)
         self._lock = threading.Lock()
         self._limits: dict[str, int] = {}
-        self._is_denied = False
+        self._is_noted = False
 
     def bytes_max(self, topic: str) -> int:
         """Return a topic's limit; Kafka's default for a topic that is not known."""
@@ -103,7 +104,8 @@ class KafkaMessageLimits:
         found = self._describe(admin, topics, _TOPIC_DEFAULTS)
         nodes = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
         of_brokers = self._describe(admin, nodes, _BROKER_DEFAULTS)
-        request = min(value["socket.request.max.bytes"] for value in of_brokers.values())
+        limits = [value["socket.request.max.bytes"] for value in of_brokers.values()]
+        request = min(limits, default=_BROKER_DEFAULTS["socket.request.max.bytes"])
         return {
             topic: min(*values.values(), request - _REQUEST_OVERHEAD_BYTES)
             for topic, values in found.items()
@@ -123,18 +125,36 @@ class KafkaMessageLimits:
             except KafkaException as error:
                 self._accept_or_raise(error, str(resource.name))
             else:
-                known = {name: int(entries[name].value) for name in defaults if name in entries}
+                known = self._numbers(entries, defaults, str(resource.name))
             values[str(resource.name)] = {**defaults, **known}
         return values
+
+    def _numbers(
+        self, entries: Mapping[str, Any], defaults: Iterable[str], of: str
+    ) -> dict[str, int]:
+        """Return the named entries that are numbers; some services answer with null values."""
+        found: dict[str, int] = {}
+        for name in defaults:
+            value = entries[name].value if name in entries else None
+            try:
+                found[name] = int(value or "")
+            except ValueError:
+                self._note_unknown(of, cause=f"{name} is {value!r}")
+        return found
 
     def _accept_or_raise(self, error: KafkaException, name: str) -> None:
         """Accept that a configuration cannot be described: its defaults are used."""
         reason: KafkaError = error.args[0]
-        if not is_denied(reason) and reason.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+        is_missing = reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        if not (is_denied(reason) or is_unsupported(reason) or is_missing):
             raise self._failure(error) from error
-        if not self._is_denied:
-            self._is_denied = True
-            _log.warning("message limits unknown", of=name, cause=reason.str())
+        self._note_unknown(name, cause=reason.str())
+
+    def _note_unknown(self, of: str, *, cause: str) -> None:
+        """Log once that a default is used."""
+        if not self._is_noted:
+            self._is_noted = True
+            _log.warning("message limits unknown", of=of, cause=cause)
 
     def _failure(self, error: KafkaException) -> ConfigError | UnreachableError:
         return kafka_failure(

@@ -10,12 +10,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tidegate.producer.errors import TopicRefused
 from tidegate.program.kafka_clients import admin_config, make_client
-from tidegate.program.kafka_errors import kafka_failure
+from tidegate.program.kafka_errors import is_denied, is_unsupported, kafka_failure
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.schemas.progress import DataTopic
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaDataTopics", "KafkaTopics", "PlannedTopics", "TopicDescription"]
 
+_log = structlog.get_logger()
 _CALL_TIMEOUT_S = 15.0
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -129,14 +131,21 @@ class KafkaTopics:
         """Raise ConfigError if the broker deletes old records of an existing progress topic.
 
         Compaction keeps the newest record of each key; deletion by age or size would remove
-        snapshots and announcements that have no successor.
+        snapshots and announcements that have no successor.  A Kafka service that does not show the
+        policy is warned of: a slot that lost what its owner has to read stops that worker.
         """
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         answers = self._admin.describe_configs([resource], request_timeout=_CALL_TIMEOUT_S)
         try:
-            policy = answers[resource].result()[_POLICY].value
+            entry = answers[resource].result().get(_POLICY)
+            policy, cause = None if entry is None else entry.value, "it has no value"
         except KafkaException as error:
-            raise self._failure(error, f"cannot read the settings of topic {topic}") from error
+            policy, cause = None, error.args[0].str()
+            if not is_unsupported(error.args[0]):
+                raise self._failure(error, f"cannot read the settings of topic {topic}") from error
+        if policy is None:
+            _log.warning("cleanup policy unknown", topic=topic, cause=cause)
+            return
         if policy != _COMPACT:
             message = f"topic {topic}: {_POLICY} is {policy!r}, it must be {_COMPACT!r}"
             hint = (

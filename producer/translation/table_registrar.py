@@ -21,11 +21,12 @@ from tidegate.schemas.change_schema import (
     differ_in_timestamps,
     excludes,
     key_schema,
+    lost_parts,
     row_fields,
     value_schema,
     without,
 )
-from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
+from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotKept, UnreachableError
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 __all__ = ["TableRegistrar"]
 
 _ROUNDS_MAX = 10
+_NOT_KEPT_HINT = (
+    "Readers learn from them what is left out: use a registry that keeps properties which Avro "
+    "does not define (Confluent's, Karapace, Apicurio), or leave nothing out"
+)
 
 
 class TableRegistrar:
@@ -105,7 +110,8 @@ class TableRegistrar:
         `shown`, the columns that records have shown, another one that cannot have a field (a type
         or a name that the contract does not carry) is left out until a record shows it.
         Raises IncompatibleChange for another primary key or another type of a column, SchemaError
-        if the registry rejects a version or the table cannot have a topic, ConfigError if the
+        if the registry rejects a version or the table cannot have a topic, SchemaNotKept if the
+        registry drops a part of one, ConfigError if the
         registry does not let this user register one, and UnreachableError if it does not answer.
         """
         topic = self._topic(table.name)
@@ -217,6 +223,11 @@ class TableRegistrar:
                 require_backward(self._registry, subject)
                 return version
             self._registry.register(subject, schema)
+        for one in self._registry.versions(subject)[-1:]:
+            if dropped := lost_parts(schema, one.schema):
+                parts = ", ".join(dropped)
+                message = f"the schema registry does not keep parts of a schema: {parts}"
+                raise SchemaNotKept(message, hint=_NOT_KEPT_HINT, subject=subject)
         message = "the schema registry does not show what was registered"
         raise UnreachableError(message, hint="Check the registry and its log", subject=subject)
 

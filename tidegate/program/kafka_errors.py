@@ -18,6 +18,7 @@ __all__ = [
     "OUT_OF_RANGE",
     "is_decisive",
     "is_denied",
+    "is_unsupported",
     "kafka_failure",
 ]
 
@@ -50,6 +51,12 @@ _DENIED = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional ids",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
 }
+_UNSUPPORTED = (
+    KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001 - librdkafka's own codes; the constants are public
+    KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - the client's name
+    KafkaError.INVALID_REQUEST,
+    KafkaError.UNSUPPORTED_VERSION,
+)
 _NO_SUCH_HOST = (KafkaError._RESOLVE,)  # noqa: SLF001 - the client's name
 _INTERRUPTED = "handshake failed: Local: "
 """In the text about a login that the end of the connection has interrupted: the cause is local."""
@@ -88,6 +95,14 @@ def kafka_failure(
     if code in _NO_SUCH_HOST:
         message = f"{head}the name of a Kafka broker cannot be resolved: {cause.str()}"
         return UnreachableError(message, hint="Check bootstrap_servers and DNS", **fields)
+    if is_unsupported(cause):
+        message = f"{head}the Kafka service does not support this request: {cause.str()}"
+        hint = 'docs/operations.md lists under "Kafka services" what a service has to support'
+        return ConfigError(message, hint=hint, cause=cause.name(), **fields)
+    if code > 0:  # a broker's own code: one has answered
+        message = f"{head}Kafka answered with an error: {cause.str()}"
+        hint = "See the broker's log; starting again may help"
+        return UnreachableError(message, hint=hint, cause=cause.name(), **fields)
     place = f" at {bootstrap_servers}" if bootstrap_servers else ""
     hint = "Check bootstrap_servers, and that the broker is running"
     return UnreachableError(f"{head}no Kafka broker answers{place}", hint=hint, cause=cause.name())
@@ -105,6 +120,11 @@ def is_decisive(error: KafkaError) -> bool:
 def is_denied(error: KafkaError) -> bool:
     """Whether an ACL is missing, which no retry can change."""
     return error.code() in _DENIED
+
+
+def is_unsupported(error: KafkaError) -> bool:
+    """Whether a service that is not Apache's broker lacks a request, which no retry can change."""
+    return error.code() in _UNSUPPORTED
 
 
 def _is_login(error: KafkaError) -> bool:

@@ -29,6 +29,8 @@ _POLICY, _BYTES_MAX = "cleanup.policy", "max.message.bytes"
 _OUTPUT_BYTES = (100 << 20, 20 << 20, 8 << 20, None)
 """The largest message that the output topic takes, in the order in which they are tried: a record
 has longer headers here than in its data topic, where it may have had just the size that fits."""
+_BYTES_MAX_DEFAULT = 1_048_588
+"""Kafka's own, where the service does not show it."""
 _REFUSED_SETTINGS = (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION)
 _BROKER_DEFAULT = -1
 
@@ -93,8 +95,18 @@ class TopicSetup:
         except KafkaException as error:
             attempt = f"cannot read the settings of topic {topic}"
             raise kafka_failure(error.args[0], attempt=attempt) from error
-        policies = {one.strip() for one in str(found[_POLICY].value).split(",")}
-        return frozenset(policies - {""}), int(str(found[_BYTES_MAX].value))
+        policies, bytes_max = (
+            "" if name not in found or found[name].value is None else str(found[name].value)
+            for name in (_POLICY, _BYTES_MAX)
+        )
+        if not policies:
+            message = f"topic {topic}: the Kafka service does not show its {_POLICY}"
+            hint = "Use a service that answers DescribeConfigs: nothing else shows what is deleted"
+            raise ConfigError(message, hint=hint)
+        return (
+            frozenset(one.strip() for one in policies.split(",")),
+            int(bytes_max) if bytes_max.isdecimal() else _BYTES_MAX_DEFAULT,
+        )
 
     def _create(
         self, topic: str, *, topic_partitions: int, settings: Sequence[Mapping[str, str]]

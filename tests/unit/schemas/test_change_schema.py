@@ -9,6 +9,7 @@ from tidegate.schemas.change_schema import (
     avro_type,
     differ_in_timestamps,
     key_schema,
+    lost_parts,
     row_fields,
     value_schema,
 )
@@ -146,3 +147,20 @@ def test_an_added_column_can_be_read_from_older_records():
     read = fastavro.schemaless_reader(buffer, old, new)
     assert read["new_values"]["a"] == "x"
     assert read["new_values"]["c_INT64"] is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "lost"),
+    [
+        ({"type": "record", "excludes": ["a"]}, {"type": "record"}, ("excludes",)),
+        ({"type": "record"}, {"type": "record", "doc": "more"}, ()),
+        ({"fields": [{"name": "a", "watched": False}]}, {"fields": [{"name": "a"}]}, ("watched",)),
+        ({"fields": [{"name": "a", "watched": False}]}, {"fields": []}, ()),
+        ({"type": "long", "logicalType": "date"}, "long", ("logicalType",)),
+        ({"type": "long"}, "long", ()),
+        (["null", {"type": "string", "a": 1, "b": 2}], ["null", {"type": "string"}], ("a", "b")),
+        ("long", {"type": "long"}, ()),
+    ],
+)
+def test_what_a_registry_dropped_of_a_schema(wanted, found, lost):
+    assert lost_parts(wanted, found) == lost

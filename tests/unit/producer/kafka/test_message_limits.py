@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ResourceType
+from structlog.testing import capture_logs
 
 from tests.unit.producer.kafka.test_topics import promise
 from tidegate.producer.kafka import message_limits
@@ -21,10 +22,12 @@ class Cluster:
     """Configurations by resource name; an error stands for a refusal."""
 
     def __init__(self):
-        self.configs = {name: {"max.message.bytes": DEFAULT} for name in TOPICS}
+        whole = {"max.message.bytes": DEFAULT, "segment.bytes": 1 << 30}
+        self.configs = {name: dict(whole) for name in TOPICS}
         self.configs["1"] = {"socket.request.max.bytes": 100 << 20}
         self.configs["2"] = {"socket.request.max.bytes": 100 << 20}
         self.is_silent = False
+        self.brokers = {1: None, 2: None}
 
     def connect(self, _config):
         return self
@@ -32,7 +35,7 @@ class Cluster:
     def list_topics(self, timeout):
         if self.is_silent:
             raise KafkaException(SILENT)
-        return SimpleNamespace(brokers={1: None, 2: None})
+        return SimpleNamespace(brokers=self.brokers)
 
     def describe_configs(self, resources, request_timeout):
         assert {one.restype for one in resources} <= {ResourceType.TOPIC, ResourceType.BROKER}
@@ -41,7 +44,10 @@ class Cluster:
     def _entries(self, config):
         if isinstance(config, KafkaError):
             return config
-        return {name: SimpleNamespace(value=str(value)) for name, value in config.items()}
+        return {
+            name: SimpleNamespace(value=None if value is None else str(value))
+            for name, value in config.items()
+        }
 
 
 @pytest.fixture
@@ -89,6 +95,40 @@ def test_what_may_not_be_described_has_kafkas_default(cluster, limits, hidden, c
 
     assert limits.bytes_max("p.a") == DEFAULT
     assert limits.bytes_max("p.b") == 5_000_000
+
+
+UNSUPPORTED = KafkaError(KafkaError._UNSUPPORTED_FEATURE, "DescribeConfigs")
+NO_SUCH_REQUEST = KafkaError(KafkaError.INVALID_REQUEST)
+NULLS = {"max.message.bytes": None, "segment.bytes": None, "socket.request.max.bytes": None}
+
+
+@pytest.mark.parametrize("hidden", ["p.a", "1"])
+@pytest.mark.parametrize(
+    "config", [UNSUPPORTED, NO_SUCH_REQUEST, NULLS, {}, {"max.message.bytes": "many"}]
+)
+def test_what_a_service_does_not_say_has_kafkas_default(cluster, limits, hidden, config):
+    cluster.configs["p.b"]["max.message.bytes"] = 5_000_000
+    cluster.configs[hidden] = config
+    with capture_logs() as lines:
+        limits.refresh()
+        limits.refresh()
+
+    assert limits.bytes_max("p.a") == DEFAULT
+    assert limits.bytes_max("p.b") == 5_000_000
+    assert [one["of"] for one in lines] == [hidden]
+
+
+def test_a_service_that_names_no_broker(cluster, limits):
+    cluster.brokers = {}
+    cluster.configs["p.b"]["max.message.bytes"] = 5_000_000
+    limits.refresh()
+    assert limits.bytes_max("p.b") == 5_000_000
+
+
+def test_an_answer_that_may_pass_is_not_replaced_by_a_default(cluster, limits):
+    cluster.configs["p.a"] = KafkaError(KafkaError.NOT_CONTROLLER, "moving")
+    with pytest.raises(UnreachableError, match="Kafka answered with an error: moving"):
+        limits.refresh()
 
 
 def test_a_broker_that_does_not_answer_leaves_what_was_known(cluster, limits):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from structlog.testing import capture_logs
 
 from tidegate.producer.core.query_failure import Consequence, consequence_of
 from tidegate.producer.errors import TopicRefused
@@ -74,7 +75,8 @@ class Broker:
         policy = self.policies[resource.name]
         if isinstance(policy, KafkaError):
             return {resource: promise(policy)}
-        return {resource: promise({"cleanup.policy": SimpleNamespace(value=policy)})}
+        entries = {} if policy is ... else {"cleanup.policy": SimpleNamespace(value=policy)}
+        return {resource: promise(entries)}
 
     def create_topics(self, wanted, request_timeout, validate_only=False):
         answers = {}
@@ -186,6 +188,16 @@ def test_a_progress_topic_whose_records_expire_is_refused_with_the_command(broke
         "kafka-configs.sh --bootstrap-server broker:9092 --alter --entity-type topics "
         "--entity-name p --add-config cleanup.policy=compact"
     ) in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "policy", [None, ..., KafkaError(KafkaError._UNSUPPORTED_FEATURE, "DescribeConfigs")]
+)
+def test_a_policy_that_a_service_does_not_show_is_warned_of(broker, topics, policy):
+    broker.policies["p"] = policy
+    with capture_logs() as lines:
+        topics.require_compacted("p")
+    assert [(one["event"], one["topic"]) for one in lines] == [("cleanup policy unknown", "p")]
 
 
 def test_settings_that_may_not_be_read_are_a_missing_acl(broker, topics):

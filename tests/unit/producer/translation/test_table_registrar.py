@@ -10,7 +10,7 @@ from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.translation.table_evolution import OTHER_ENVELOPE_HINT
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas.change_schema import envelope_of, row_fields, unwatched_columns
-from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotKept
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -46,6 +46,37 @@ def test_a_wider_table_is_a_new_version_of_the_value_only(registry, registrar):
 
     assert len(registry.subjects["bank.t-key"]) == 1
     assert len(registry.subjects["bank.t-value"]) == 2
+
+
+class DroppingRegistry(InMemorySchemaRegistry):
+    """Keeps of a schema what Avro defines, as some services do."""
+
+    def register(self, subject, schema):
+        return super().register(subject, self.kept(schema))
+
+    def kept(self, schema):
+        if isinstance(schema, list):
+            return [self.kept(one) for one in schema]
+        if not isinstance(schema, dict):
+            return schema
+        own = ("excludes", "watched")
+        return {name: self.kept(one) for name, one in schema.items() if name not in own}
+
+
+def test_a_registry_that_drops_properties_is_named_where_they_are_needed():
+    registrar = TableRegistrar(TopicNames("bank"), DroppingRegistry())
+    encoding = registrar.register(TABLE)
+    assert encoding.table == TABLE  # without them nothing is lost
+    unwatched = replace(TABLE.columns[1], is_watched=False)
+    for table, lost in (
+        (replace(TABLE, excludes=("exclude_insert",)), "excludes"),
+        (replace(TABLE, columns=(TABLE.columns[0], unwatched)), "watched"),
+    ):
+        with pytest.raises(SchemaNotKept, match=f"keep parts of a schema: {lost}") as caught:
+            registrar.register(table)
+        assert caught.value.exit_code == 2
+        assert not caught.value.retriable
+        assert "bank.t-value" in str(caught.value)
 
 
 def test_another_key_is_refused(registrar):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from tidegate.program.kafka_errors import is_decisive, is_denied, kafka_failure
+from tidegate.program.kafka_errors import is_decisive, is_denied, is_unsupported, kafka_failure
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
@@ -69,6 +69,24 @@ def test_without_a_cause_no_broker_answers():
     assert isinstance(failure, UnreachableError)
     assert "no Kafka broker answers (cause='_TIMED_OUT')" in str(failure)
     assert not is_decisive(TIMED_OUT)
+
+
+def test_what_a_service_answers_is_not_called_no_answer():
+    for code in (
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError._NOT_IMPLEMENTED,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError.INVALID_REQUEST,
+    ):
+        failure = kafka_failure(KafkaError(code, "not here"), attempt="cannot do it")
+        assert isinstance(failure, ConfigError)
+        assert "cannot do it: the Kafka service does not support this request: not" in str(failure)
+        assert is_unsupported(KafkaError(code))
+    for code in (KafkaError.NOT_CONTROLLER, KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG):
+        failure = kafka_failure(KafkaError(code, "why"), bootstrap_servers="b:1")
+        assert isinstance(failure, UnreachableError)
+        assert "Kafka answered with an error: why" in str(failure)
+        assert not is_unsupported(KafkaError(code))
 
 
 def test_only_a_missing_acl_ends_a_program_that_runs():

@@ -35,6 +35,7 @@ class ScriptedAdmin:
         self.wanted = []
         self.appears_after = 0
         self.description = None
+        self.bytes_max = "1234"
 
     def describe_topics(self, topics, *, request_timeout):
         (name,) = (one for one in ("all", "all-releases") if one in self.asked(topics))
@@ -60,7 +61,7 @@ class ScriptedAdmin:
     def describe_configs(self, resources, *, request_timeout):
         if isinstance(self.policy, KafkaError):
             return {resources[0]: Answer(self.policy)}
-        entries = {"cleanup.policy": self.policy, "max.message.bytes": "1234"}
+        entries = {"cleanup.policy": self.policy, "max.message.bytes": self.bytes_max}
         return {
             resources[0]: Answer(
                 {name: SimpleNamespace(value=value) for name, value in entries.items()}
@@ -153,3 +154,16 @@ def test_settings_that_may_not_be_read_are_reported(setup_on):
     admin = ScriptedAdmin(policy=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(ConfigError, match="cannot read the settings of topic all"):
         setup_on(admin).ensure_output("all", topic_partitions=1)
+
+
+def test_a_service_that_does_not_show_settings_is_named(setup_on):
+    """The policy decides what is deleted, so that nothing is assumed; the size has a default."""
+    for policy, text in (
+        (None, "does not show its cleanup.policy"),
+        (KafkaError(KafkaError._UNSUPPORTED_FEATURE, "DescribeConfigs"), "does not support"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            setup_on(ScriptedAdmin(policy=policy)).ensure_output("all", topic_partitions=1)
+    admin = ScriptedAdmin()
+    admin.bytes_max = None
+    assert setup_on(admin).ensure_output("all", topic_partitions=1)[1] == 1_048_588
