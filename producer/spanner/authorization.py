@@ -19,6 +19,8 @@ __all__ = ["Authorization"]
 
 _RENEW_EVERY_S = 10.0
 """Many calls may be rejected for one token."""
+_OF_CONTENT = (AttributeError, LookupError, OSError, TypeError, ValueError)
+"""What the library raises for a file that is JSON and holds something else."""
 _SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
 
 
@@ -92,7 +94,7 @@ class Authorization:
                         )
                     else:
                         credentials, _ = google.auth.default(scopes=_SCOPES)
-                except (google.auth.exceptions.GoogleAuthError, ValueError, OSError) as error:
+                except (google.auth.exceptions.GoogleAuthError, *_OF_CONTENT) as error:
                     raise self._missing(error) from error
                 request = google.auth.transport.requests.Request()
                 self._found = credentials, request
@@ -105,5 +107,6 @@ class Authorization:
             return ConfigError(message, hint=hint, file=self._file, cause=type(error).__name__)
         return ConfigError(
             "no credentials for Spanner were found",
+            cause=type(error).__name__,
             hint="Set credentials_file, GOOGLE_APPLICATION_CREDENTIALS, or SPANNER_EMULATOR_HOST",
         )

@@ -12,6 +12,7 @@ import platform
 import threading
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import grpc
 
@@ -32,7 +33,7 @@ from tidegate.producer.spanner.stream_channels import StreamChannels
 from tidegate.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tidegate.producer.spanner.stream_channels import ResponseStream
 
@@ -241,15 +242,15 @@ class SpannerChannels:
         return not self._rejections.reject()
 
     def _metadata_of_the_database(self) -> tuple[tuple[str, str], ...]:
-        return self._metadata_for(f"database={self.database}")
+        return self._metadata_for({"database": self.database})
 
     def _metadata(self, session: str) -> tuple[tuple[str, str], ...]:
-        return self._metadata_for(f"session={session}")
+        return self._metadata_for({"session": session})
 
-    def _metadata_for(self, routed_by: str) -> tuple[tuple[str, str], ...]:
+    def _metadata_for(self, routed_by: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         return (
             ("google-cloud-resource-prefix", self.database),
-            ("x-goog-request-params", routed_by),
+            ("x-goog-request-params", urlencode(routed_by, safe="/")),
             ("x-goog-api-client", _API_CLIENT),
         )
 

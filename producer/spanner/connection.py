@@ -51,12 +51,15 @@ _CONNECT_TIMEOUT_S = 20.0
 _KEEPALIVE_S = 120.0
 """As the client libraries: servers end connections that ping much more often."""
 _KEEPALIVE_TIMEOUT_S = 20.0
+_CLOSE_PATIENCE_S = 5.0
+"""For what is not sent when the connection ends: a peer that does not read never takes it."""
 _SILENT_S = 5.0
 """As long as the shortest silence after which a query counts as stalled."""
 _WINDOW_BYTES = 16 << 20
 _FIRST_WINDOW_BYTES = 65_535
 """Of a connection, until its first update."""
 _HEADER_BYTES_MAX = 64 << 10
+_SAID_BYTES_MAX = 500
 _USER_AGENT = f"grpc-python-h2/{h2.__version__} (tidegate-producer)"
 
 
@@ -81,6 +84,8 @@ class Connection(asyncio.Protocol):
         self._error: CallError | None = None
         self._is_draining = False
         self._is_suspect = False
+        self._goaway = ""
+        """What the server said when it left, as the end of an error's text."""
         self._unacknowledged = 0
         self._is_flushing = False
         self._keepalive: asyncio.TimerHandle | None = None
@@ -259,7 +264,7 @@ class Connection(asyncio.Protocol):
 
         def give_up() -> None:
             if self._received_at == heard_at:
-                self._fail(_unavailable("the server did not answer a ping"))
+                self._fail(_unavailable(f"the server did not answer a ping{self._goaway}"))
             else:
                 self._keep_alive()
 
@@ -293,7 +298,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End all calls."""
         reason = f": {exc}" if exc else ""
-        self._fail(_unavailable(f"the connection to {self._endpoint.address} was lost{reason}"))
+        lost = f"the connection to {self._endpoint.address} was lost{reason}"
+        self._fail(_unavailable(lost + self._goaway))
 
     def _take_data(self, event: DataReceived) -> None:
         size = event.flow_controlled_length or 0
@@ -317,7 +323,8 @@ class Connection(asyncio.Protocol):
                 call = self._forget(event.stream_id)
                 if call is not None:
                     by = "the server" if event.remote_reset else "a breach of HTTP/2's rules"
-                    call.stop(of_error_code(int(event.error_code or 0), f"{by} ended the call"))
+                    what = f"{by} ended the call{self._goaway}"
+                    call.stop(of_error_code(int(event.error_code or 0), what))
             case RemoteSettingsChanged():
                 self._wider.set()
                 if self._is_ready is not None and not self._is_ready.done():
@@ -351,8 +358,11 @@ class Connection(asyncio.Protocol):
     def _take_goaway(self, event: ConnectionTerminated) -> None:
         """Make no more calls; those that the server did not take fail."""
         self._is_draining = True
-        said = (event.additional_data or b"").decode(errors="replace")
-        details = f"the server takes no more calls ({event.error_code}) {said}".rstrip()
+        code = event.error_code
+        said = (event.additional_data or b"")[:_SAID_BYTES_MAX].decode(errors="replace")
+        name = code.name if isinstance(code, ErrorCodes) else code
+        details = f"the server takes no more calls ({name}) {said}".rstrip()
+        self._goaway = f", after {details}"
         last = event.last_stream_id or 0
         for stream in [one for one in self._calls if one > last]:
             call = self._forget(stream)
@@ -379,6 +389,8 @@ class Connection(asyncio.Protocol):
             with suppress(RuntimeError):  # the loop is closed
                 self._flush()
                 self._transport.close()
+                loop = asyncio.get_running_loop()
+                loop.call_later(_CLOSE_PATIENCE_S, self._transport.abort)
 
 
 def _new_state() -> DrainingConnection:

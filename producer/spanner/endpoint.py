@@ -80,7 +80,8 @@ class Endpoint:
         if parts.scheme != "http":
             raise ConnectionError(f"the proxy {parts.hostname} is reached by http:// only")
         loop = asyncio.get_running_loop()
-        target = f"{self._host}:{self._port}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        target = f"{host}:{self._port}"
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
         if parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()

@@ -85,7 +85,27 @@ def test_without_credentials_it_says_what_to_set(authorization, monkeypatch):
     assert "GOOGLE_APPLICATION_CREDENTIALS" in caught.value.hint
 
 
-@pytest.mark.parametrize("text", [None, "no JSON", "{}"], ids=["missing", "damaged", "empty"])
+NO_CREDENTIALS = {
+    "missing": None,
+    "damaged": "no JSON",
+    "empty": "{}",
+    "nothing": "",
+    "list": "[]",
+    "text": '"key"',
+    "number": "1",
+    "null": "null",
+    "list of keys": '[{"type": "service_account"}]',
+    "type is a list": '{"type": ["service_account"]}',
+    "fields are missing": '{"type": "service_account"}',
+    "fields are numbers": '{"type": "service_account", "client_email": 1, "token_uri": 2, '
+    '"private_key": 3}',
+    "a user's": '{"type": "authorized_user", "client_id": []}',
+    "of another host": '{"type": "external_account", "credential_source": 1}',
+    "impersonated": '{"type": "impersonated_service_account", "source_credentials": 1}',
+}
+
+
+@pytest.mark.parametrize("text", NO_CREDENTIALS.values(), ids=NO_CREDENTIALS)
 def test_a_file_without_credentials_is_named(tmp_path, text):
     file = tmp_path / "key.json"
     if text is not None:

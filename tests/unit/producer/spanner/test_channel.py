@@ -3,9 +3,11 @@
 import asyncio
 import threading
 from types import ModuleType
+from urllib.parse import parse_qsl
 
 import grpc
 import pytest
+from google.api_core.gapic_v1.routing_header import to_routing_header
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, ResultSet
 
 from tidegate.producer.errors import QueryInterrupted, QueryRefused
@@ -201,6 +203,18 @@ def test_only_the_service_gets_the_hosts_token(monkeypatch):
         channels = SpannerChannels(database="d", emulator_host=emulator_host)
         sent = asyncio.run(channels._signed((("a", "b"),)))
         assert list(sent) == [("a", "b"), *added]
+
+
+def test_what_calls_are_routed_by_is_encoded():
+    channels = SpannerChannels(database="projects/a.com:b c/instances/i/databases/d&e=1")
+    for metadata, expected in (
+        (channels._metadata_of_the_database(),
+         "database=projects/a.com%3Ab+c/instances/i/databases/d%26e%3D1"),
+        (channels._metadata("d/sessions/s=="), "session=d/sessions/s%3D%3D"),
+    ):  # fmt: skip
+        assert dict(metadata)["x-goog-request-params"] == expected
+        assert expected == to_routing_header(parse_qsl(expected))
+        assert dict(metadata)["google-cloud-resource-prefix"] == channels.database
 
 
 def test_queries_that_start_together_ask_for_one_session(spanner, channels, tasks):

@@ -363,6 +363,53 @@ def test_a_server_that_leaves_finishes_the_calls_it_took(against):
     assert against(script, use) == ("UNAVAILABLE", [bytes(10_000)])
 
 
+@pytest.mark.parametrize("ends_by", ["reset", "loss"])
+def test_what_a_server_said_when_it_left_is_in_the_errors_of_calls_that_went_on(against, ends_by):
+    async def script(peer):
+        await peer.next(DataFrame)
+        code = ErrorCodes.ENHANCE_YOUR_CALM
+        peer.send(goaway(1, code=code, said=b"too_many_pings" + b"!" * 10_000))
+        peer.send(peer.headers(1, BEGUN), data(1, framed(b"m")))
+        if ends_by == "reset":
+            peer.send(RstStreamFrame(1, int(ErrorCodes.INTERNAL_ERROR)))
+        else:
+            await peer.writer.drain()
+            peer.writer.close()
+
+    async def use(client):
+        with pytest.raises(CallError) as caught:
+            await all_of(client)
+        return caught.value.details()
+
+    details = against(script, use)
+    assert "after the server takes no more calls (ENHANCE_YOUR_CALM) too_many_pings" in details
+    assert len(details) < 1_000
+
+
+def test_a_socket_closes_whatever_the_peer_reads(against, monkeypatch):
+    monkeypatch.setattr(connections, "_CLOSE_PATIENCE_S", 0.0)
+    ended = asyncio.Event()
+
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN), data(1, framed(b"m")))
+        await ended.wait()  # and reads nothing
+
+    async def use(client):
+        assert await (await call(client)).next_size() == 1
+        client._transport.write(bytes(50_000_000))
+        assert client._transport.get_write_buffer_size()
+        client.close()
+        for _ in range(1_000):
+            if client._transport.get_extra_info("socket").fileno() < 0:
+                break
+            await asyncio.sleep(0.01)
+        assert client._transport.get_extra_info("socket").fileno() < 0
+        ended.set()
+
+    against(script, use)
+
+
 def test_a_server_that_announces_that_it_leaves_takes_the_calls_on_their_way(against):
     """First with the highest number of all, then, a round trip later, with the last it took."""
 

@@ -139,6 +139,21 @@ class Proxy:
         self.server.close()
 
 
+def test_a_tunnel_to_an_ipv6_address_has_brackets(monkeypatch):
+    proxy = Proxy(answers=b"HTTP/1.1 403 Forbidden\r\n\r\n")
+
+    async def run():
+        await proxy.start(0)
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        with pytest.raises(ConnectionError):
+            await Endpoint("[2001:db8::1]:8443", is_secure=True).connect(Opened)
+        await proxy.stop()
+
+    asyncio.run(run())
+    lines = proxy.asked.decode().splitlines()
+    assert lines[:2] == ["CONNECT [2001:db8::1]:8443 HTTP/1.1", "Host: [2001:db8::1]:8443"]
+
+
 def test_a_proxy_is_asked_for_a_tunnel(certificate, monkeypatch):
     proxy = Proxy()
     assert connect(certificate, proxy=proxy, monkeypatch=monkeypatch) == (b"hello", True)
