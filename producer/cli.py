@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidegate.producer.backfill_cli import add_backfill_command
-from tidegate.producer.config import ProducerConfig
+from tidegate.producer.config import FleetConfig, ProducerConfig
 from tidegate.producer.control_cli import add_control_commands
 from tidegate.producer.dead_letters_cli import add_dead_letters_command
 from tidegate.producer.discover_cli import add_discover_command
@@ -178,7 +178,7 @@ def accept_gap(
 
 
 @app.command()
-@with_flags(ProducerConfig)
+@with_flags(FleetConfig)
 def status(
     config: ConfigFile = None,
     slowest: Annotated[
@@ -205,7 +205,7 @@ def status(
     **flags: Any,
 ) -> None:
     """Print how far the fleet is, as its progress topic says; needs no Spanner, changes nothing."""
-    settings = ProducerConfig.load(config, **flags)
+    settings = FleetConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import status as command  # noqa: PLC0415 - loads gRPC, as above
     from tidegate.producer.commands.status_table import status_table  # noqa: PLC0415 - as above
@@ -229,7 +229,7 @@ def status(
 
 
 @app.command()
-@with_flags(ProducerConfig)
+@with_flags(FleetConfig)
 def lineage(
     config: ConfigFile = None,
     generations: Annotated[
@@ -246,7 +246,7 @@ def lineage(
     **flags: Any,
 ) -> None:
     """Print which stream partition came from which; needs no Spanner, changes nothing."""
-    settings = ProducerConfig.load(config, **flags)
+    settings = FleetConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import lineage as command  # noqa: PLC0415 - loads gRPC, see `main`
 
@@ -263,7 +263,7 @@ def lineage(
 
 
 @app.command()
-@with_flags(ProducerConfig)
+@with_flags(FleetConfig)
 def reset(
     config: ConfigFile = None,
     with_subjects: Annotated[
@@ -283,7 +283,7 @@ def reset(
 
     Exit code 1 if the question was answered with no.
     """
-    settings = ProducerConfig.load(config, **flags)
+    settings = FleetConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     _require_answer(is_given=yes or dry_run)
     from tidegate.producer.commands import reset as command  # noqa: PLC0415 - loads gRPC, see `main`

@@ -32,7 +32,7 @@ from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.schemas.topic_template import TopicTemplate
 from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
 
-__all__ = ["ProducerConfig", "listed"]
+__all__ = ["FleetConfig", "ProducerConfig", "listed"]
 
 _ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
 _PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
@@ -102,6 +102,8 @@ class ProducerConfig(StreamSettings):
         "mod_types": ",",
         "tags_left_out": ";",
     }
+    needs_source: ClassVar[bool] = True
+    """Whether the settings must name a change stream, or files."""
 
     source: dict[str, JsonValue] = Field(
         default={}, description=(
@@ -343,6 +345,8 @@ class ProducerConfig(StreamSettings):
     @classmethod
     def _check_name(cls, value: str, info: Any) -> str:
         patterns = {"change_stream": _STREAM, "worker": _WORKER, "project": _PROJECT}
+        if not value and not cls.needs_source:
+            return value
         # Database ids may hold underscores; instance ids may not.
         pattern = patterns.get(info.field_name, _ID)
         text = value.replace("_", "-") if info.field_name == "database" else value
@@ -441,6 +445,12 @@ class ProducerConfig(StreamSettings):
         return TopicNames(self.prefix, template.text)
 
     @property
+    def names_source(self) -> bool:
+        """Whether it is known what the stream is read from."""
+        names = (self.project, self.instance, self.database, self.change_stream)
+        return self.files is not None or all(names)
+
+    @property
     def files(self) -> FilesSource | None:
         """The files that are read; None for Spanner."""
         return files_source(self.source)
@@ -490,3 +500,21 @@ class ProducerConfig(StreamSettings):
         elapsed = (now or datetime.now(UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
         whole = elapsed.days * 86_400 + elapsed.seconds
         return whole * _NS_PER_SECOND + elapsed.microseconds * 1_000
+
+
+def _may_be_missing(name: str) -> Any:
+    return Field(default="", description=ProducerConfig.model_fields[name].description)
+
+
+class FleetConfig(ProducerConfig):
+    """Settings of a command that reads what a fleet has published: Kafka's and the registry's.
+
+    Where they name what the stream is read from too, that is compared with the recorded stream.
+    """
+
+    needs_source: ClassVar[bool] = False
+
+    project: str = _may_be_missing("project")
+    instance: str = _may_be_missing("instance")
+    database: str = _may_be_missing("database")
+    change_stream: str = _may_be_missing("change_stream")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tidegate.producer.config import ProducerConfig
+from tidegate.producer.config import FleetConfig
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ExitCode
@@ -35,7 +35,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def add_control_commands(app: typer.Typer) -> None:
     """Add the commands to a program."""
     for command in (pause, resume, drain):
-        app.command()(with_flags(ProducerConfig)(command))
+        app.command()(with_flags(FleetConfig)(command))
 
 
 def pause(
@@ -79,7 +79,7 @@ def drain(
 
     Exit code 1 if the time-out ends the wait.
     """
-    settings = ProducerConfig.load(config, **flags)
+    settings = FleetConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import control as command  # noqa: PLC0415 - loads Kafka's client
 
@@ -105,7 +105,7 @@ def _control(
     wait_s: float,
     as_json: bool,
 ) -> None:
-    settings = ProducerConfig.load(config, **flags)
+    settings = FleetConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import control as command  # noqa: PLC0415 - loads Kafka's client
 

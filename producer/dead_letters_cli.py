@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tidegate.producer.config import ProducerConfig
+from tidegate.producer.config import FleetConfig
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 
@@ -20,7 +20,7 @@ __all__ = ["add_dead_letters_command"]
 
 def add_dead_letters_command(app: typer.Typer) -> None:
     """Add the command to a program."""
-    app.command("dead-letters")(with_flags(ProducerConfig)(dead_letters))
+    app.command("dead-letters")(with_flags(FleetConfig)(dead_letters))
 
 
 def dead_letters(
@@ -32,7 +32,7 @@ def dead_letters(
     **flags: Any,
 ) -> None:
     """List what is in the dead-letter topic, by reason and by table or file; changes nothing."""
-    settings = ProducerConfig.load(config, **flags)
+    settings = FleetConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import dead_letters as command  # noqa: PLC0415 - loads gRPC
 

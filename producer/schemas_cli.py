@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tidegate.producer.config import ProducerConfig
+from tidegate.producer.config import FleetConfig, ProducerConfig
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ExitCode
@@ -28,14 +28,14 @@ schemas_app = typer.Typer(
 
 
 @schemas_app.command("list")
-@with_flags(ProducerConfig)
+@with_flags(FleetConfig)
 def list_schemas(
     config: ConfigFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     **flags: Any,
 ) -> None:
     """List the registry's subjects of the stream; needs no Spanner, changes nothing."""
-    settings = ProducerConfig.load(config, **flags)
+    settings = FleetConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
 
@@ -85,7 +85,7 @@ def register_schemas(config: ConfigFile = None, **flags: Any) -> None:
 
 
 @schemas_app.command("show")
-@with_flags(ProducerConfig)
+@with_flags(FleetConfig)
 def show_schema(
     table: Annotated[str, typer.Argument(help="As Spanner names it; with its schema, if named.")],
     config: ConfigFile = None,
@@ -93,7 +93,7 @@ def show_schema(
     **flags: Any,
 ) -> None:
     """Print the newest registered schema of a table; needs no Spanner, changes nothing."""
-    settings = ProducerConfig.load(config, **flags)
+    settings = FleetConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
 
@@ -103,10 +103,10 @@ def show_schema(
 
 
 @schemas_app.command("asyncapi")
-@with_flags(ProducerConfig)
+@with_flags(FleetConfig)
 def describe_topics(config: ConfigFile = None, **flags: Any) -> None:
     """Print the stream's topics as an AsyncAPI document; needs no Spanner, changes nothing."""
-    settings = ProducerConfig.load(config, **flags)
+    settings = FleetConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
     from tidegate.producer.commands.asyncapi import asyncapi  # noqa: PLC0415 - as above

@@ -54,14 +54,16 @@ _HEADERS = {
 
 def asyncapi(config: ProducerConfig, topics: Sequence[StreamTopic]) -> dict[str, Any]:
     """Return the document; an id is the topic's name with two dashes for each dot."""
+    name = config.change_stream if config.names_source else config.prefix
+    source = config.stream_path if config.names_source else f"the stream {config.prefix}"
     ids = {one.topic: one.topic.replace(".", "--") for one in topics}
     return {
         "asyncapi": "3.0.0",
         "info": {
-            "title": f"Changes of {config.change_stream}",
+            "title": f"Changes of {name}",
             "version": __version__,
             "description": (
-                f"Row changes of {config.stream_path}, published by Tidegate: of one key in commit "
+                f"Row changes of {source}, published by Tidegate: of one key in commit "
                 "order, each exactly once. Read with isolation.level=read_committed."
             ),
         },

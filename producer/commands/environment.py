@@ -212,14 +212,15 @@ def recorded_start(
 ) -> ProgressRecord | None:
     """Read the root's slot up to the record that opened the epoch; None before the first start.
 
+    Settings that do not name the stream's source are not compared with the topic.
     Raises ConfigError for a progress topic that the settings do not fit, StreamChangedError for
     another stream's, and UnreachableError if the topic cannot be read to its end.
     """
     existing = kafka.describe([names.progress])
     if not existing:
         return None
-    if existing[names.progress].topic_partitions != config.slots:
-        slots = existing[names.progress].topic_partitions
+    slots = existing[names.progress].topic_partitions
+    if config.names_source and slots != config.slots:
         message = f"slots: topic {names.progress} has {slots}, the setting says {config.slots}"
         raise ConfigError(message, hint="Set it to the topic's number; it can never change")
     kafka.require_compacted(names.progress)
@@ -234,7 +235,7 @@ def recorded_start(
             hint = "A transaction may be open in it; the broker ends it after its time-out"
             raise UnreachableError(message, hint=hint, topic=names.progress)
         record, at_end = root_slot.poll(_POLL_S)
-    if record is not None and isinstance(record.body, StreamStarted):
+    if config.names_source and record is not None and isinstance(record.body, StreamStarted):
         require_settings(
             record.body,
             stream=config.stream_path,

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tidegate.producer.errors import TopicRefused
 from tidegate.program.kafka_clients import admin_config, make_client
-from tidegate.program.kafka_errors import is_denied, is_unsupported, kafka_failure
+from tidegate.program.kafka_errors import is_unsupported, kafka_failure
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.schemas.progress import DataTopic
 

@@ -330,3 +330,17 @@ def test_the_lineage_is_printed_in_the_form_that_was_asked_for(
     code, _, output = run("lineage", *flags(), *arguments)
     assert (code, asked) == (0, [generations])
     assert output.startswith(text)
+
+
+def test_commands_that_read_the_fleet_ask_for_no_setting_of_spanner(run):
+    """Each fault is reported, so one wrong setting shows that nothing else is missing."""
+    kafka = flags(prefix="-x", project=None, instance=None, database=None, change_stream=None)
+    for command in (
+        *("status", "lineage", "dead-letters", "pause", "resume", "drain worker-1", "reset --yes"),
+        *("schemas list", "schemas show t", "schemas asyncapi"),
+    ):
+        code, err, _ = run(*command.split(), *kafka)
+        assert (code, "prefix: " in err, "is not set" in err) == (2, True, False), command
+    for command in ("run", "check", "redrive", "accept-gap --all --yes", "schemas check"):
+        code, err, _ = run(*command.split(), *kafka)
+        assert (code, "project: is not set" in err) == (2, True), command

@@ -10,6 +10,8 @@ from tests.unit.producer.commands.conftest import SLOTS
 from tests.unit.producer.commands.test_environment import started
 from tidegate.producer.commands import fleet_reader
 from tidegate.producer.commands.fleet_reader import FleetReader, read_fleet
+from tidegate.producer.config import FleetConfig
+from tidegate.producer.errors import StreamChangedError
 from tidegate.schemas.errors import ConfigError, ConsumerError, UnreachableError
 from tidegate.schemas.progress import (
     PartitionFinished,
@@ -40,6 +42,20 @@ def test_it_reads_what_every_slot_holds(place, config):
 
     assert (found.started.stream, found.epoch) == (config.stream_path, "epoch-1")
     assert [list(slot.tokens) for slot in found.view.slots] == [["t0"], ["t1"], ["t2"], ["t3"]]
+
+
+def test_it_needs_no_setting_of_spanner_and_no_number_of_slots(place, config):
+    place.record(beat(1), slot=1)
+    names = ("bootstrap_servers", "registry_url", "prefix")
+    settings = FleetConfig.load(None, **{name: place.settings[name] for name in names})
+    assert settings.slots != SLOTS
+    found = read_fleet(settings)
+    assert found.started.stream == config.stream_path
+    assert [len(slot.tokens or ()) for slot in found.view.slots] == [0, 1, 0, 0]
+    # With them the stream is compared.
+    other = {**place.settings, "change_stream": "Other"}
+    with pytest.raises(StreamChangedError):
+        read_fleet(FleetConfig.load(None, **other))
 
 
 def test_it_reads_on_to_what_came_since(place, config):
