@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -55,6 +56,9 @@ class Sample:
     control_address: str
     database: DatabaseName
     output: Path
+    producer_file: Path
+    consumer_file: Path
+    """Settings files of the two programs."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables that point Spanner's clients and other programs at it."""
@@ -78,6 +82,23 @@ class Sample:
             "",
             "# In another terminal: write one row, and see it arrive.",
             *sample_snippet(names, output=self.output),
+            "",
+            "# More to type there; the settings are in the files.",
+            *(f"# {line}" for line in self.commands()),
+        ]
+
+    def commands(self) -> list[str]:
+        """Return commands that look at the running programs, with all that they need."""
+        producer, consumer = (
+            f"{shlex.quote(sys.executable)} -m tidegate.{program}"
+            for program in ("producer", "spark_consumer")
+        )
+        files = [shlex.quote(str(file)) for file in (self.producer_file, self.consumer_file)]
+        return [
+            f"{producer} status --config {files[0]}",
+            f"{producer} lineage --config {files[0]}",
+            f"{producer} dead-letters --config {files[0]}",
+            f"{consumer} audit --config {files[1]}",
         ]
 
 
@@ -173,15 +194,19 @@ def keep_up(
         stack = cleanup.enter_context(
             LocalStack(own, report=view.detail, keeps_databases=True, is_lasting=True)
         )
+        programs = _programs(stack, folder.path)
+        programs.write_settings_files()
         sample = Sample(
             bootstrap_servers=stack.bootstrap_servers,
             registry_url=stack.registry_url,
             spanner_address=stack.spanner_address,
             control_address=stack.control_address,
-            database=DatabaseName(address=stack.spanner_address),
-            output=folder.path / "output",
+            database=programs.database,
+            output=programs.output,
+            producer_file=programs.producer_file,
+            consumer_file=programs.consumer_file,
         )
-        pipeline = _pipeline(sample, folder.path)
+        pipeline = Pipeline(programs)
         cleanup.callback(pipeline.stop)
         if continues:
             view.stage(f"continuing with the data in {folder.path}: starting workers and consumer")
@@ -198,18 +223,16 @@ def keep_up(
             time.sleep(_CHECK_EVERY_S)
 
 
-def _pipeline(sample: Sample, folder: Path) -> Pipeline:
-    return Pipeline(
-        Programs(
-            folder=folder,
-            bootstrap_servers=sample.bootstrap_servers,
-            registry_url=sample.registry_url,
-            spanner_address=sample.spanner_address,
-            database=sample.database,
-            stream=STREAM,
-            prefix=PREFIX,
-            log_level="info",
-        )
+def _programs(stack: LocalStack, folder: Path) -> Programs:
+    return Programs(
+        folder=folder,
+        bootstrap_servers=stack.bootstrap_servers,
+        registry_url=stack.registry_url,
+        spanner_address=stack.spanner_address,
+        database=DatabaseName(address=stack.spanner_address),
+        stream=STREAM,
+        prefix=PREFIX,
+        log_level="info",
     )
 
 

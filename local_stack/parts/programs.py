@@ -17,6 +17,7 @@ from tidegate.local_stack.parts.class_archives import SPARK, class_archives
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
+from tidegate.local_stack.parts.settings_file import write_settings_file
 from tidegate.local_stack.parts.steps import NO_STEP, last_step
 from tidegate.program.java import QUICK_START
 
@@ -33,6 +34,8 @@ __all__ = ["Program", "Programs", "quick_start"]
 _PRODUCER = "TIDEGATE_PRODUCER_"
 _CONSUMER = "TIDEGATE_CONSUMER_"
 _GRACE_MS = 30_000
+_TABLES = frozenset({"KAFKA_OPTIONS", "SOURCE"})
+"""Settings that the environment has as JSON, and a file as tables."""
 
 
 def quick_start(classes: ClassOptions | None = None) -> str:
@@ -116,13 +119,41 @@ class Programs:
         """The consumer's checkpoint folder."""
         return self.folder / "checkpoint"
 
-    def worker(self, name: str, *, start: str) -> Program:
-        """Return a producer worker that begins at `start` (RFC 3339) if the stream is new."""
-        settings = {
+    @property
+    def producer_file(self) -> Path:
+        """The settings file of the producer's commands."""
+        return self.folder / "producer.toml"
+
+    @property
+    def consumer_file(self) -> Path:
+        """The settings file of the consumer's commands."""
+        return self.folder / "consumer.toml"
+
+    def write_settings_files(self) -> None:
+        """Write the files, for commands that are typed while the programs run."""
+        emulator = {} if self.source else {"SPANNER_EMULATOR_HOST": self.spanner_address}
+        for file, settings in (
+            (self.producer_file, {**self._producer_settings(), **emulator}),
+            (self.consumer_file, self._consumer_settings()),
+        ):
+            tables = {name: json.loads(settings[name]) for name in _TABLES & settings.keys()}
+            write_settings_file(
+                file, {name.lower(): one for name, one in {**settings, **tables}.items()}
+            )
+
+    def _producer_settings(self) -> dict[str, str]:
+        """Return the settings that all commands of the producer share."""
+        return {
             **self._kafka(),
             "REGISTRY_URL": self.registry_url,
             **self._source(),
             "PREFIX": self.prefix,
+        }
+
+    def worker(self, name: str, *, start: str) -> Program:
+        """Return a producer worker that begins at `start` (RFC 3339) if the stream is new."""
+        settings = {
+            **self._producer_settings(),
             "WORKER": name,
             "START": start,
             "LOG_LEVEL": self.log_level,
@@ -133,23 +164,26 @@ class Programs:
             settings={_PRODUCER + key: value for key, value in settings.items()},
         )
 
-    def consumer(self, name: str = "consumer") -> Program:
-        """Return the consumer; needs a Java and the fetched JVM parts."""
-        java = find_java()
+    def _consumer_settings(self) -> dict[str, str]:
+        """Return the settings that all commands of the consumer share."""
         parts = fetched_jvm_parts()
         jars = () if parts is None else parts.spark_jars
         if parts is not None and self.has_iceberg:
             jars += parts.iceberg_jars
-        settings = {
+        return {
             **self._kafka(),
             "REGISTRY_URL": self.registry_url,
             "PREFIX": self.prefix,
             "OUTPUT": str(self.output),
             "CHECKPOINT": str(self.checkpoint),
-            "LOG_LEVEL": self.log_level,
             "JARS": ",".join(map(str, jars)),
             "JAVA_OPTIONS": quick_start(),
         }
+
+    def consumer(self, name: str = "consumer") -> Program:
+        """Return the consumer; needs a Java and the fetched JVM parts."""
+        java = find_java()
+        settings = {**self._consumer_settings(), "LOG_LEVEL": self.log_level}
         return self._program(
             name,
             module="tidegate.spark_consumer",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,7 +33,7 @@ def running(folder: Path) -> Iterator[str]:
         process = subprocess.Popen(UP, cwd=folder, stdout=out, stderr=log)
     try:
         end = time.monotonic() + PATIENCE_S
-        while "--key my-account" not in printed.read_text():
+        while "consumer.toml" not in printed.read_text():
             assert process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < end, (folder / "log").read_text()
             time.sleep(0.5)
@@ -64,6 +66,13 @@ def test_a_row_written_by_the_printed_snippet_arrives_and_is_kept(tmp_path: Path
         assert done.returncode == 0, done.stderr
         assert "my-account" in done.stdout
         assert "11 rows" in shown(tmp_path)
+        typed = [line.removeprefix("# ") for line in printed.splitlines() if "toml" in line]
+        (status,) = [shlex.split(line) for line in typed if " status " in line]
+        done = subprocess.run(
+            [*status, "--json"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["members"] == ["w1", "w2"]
 
     log = (tmp_path / "log").read_text()
     assert f"the data is kept in {tmp_path}/.tidegate/up" in log

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +14,14 @@ import pytest
 
 from tidegate.local_stack import up as module
 from tidegate.local_stack.config import load_config
+from tidegate.local_stack.demo.bank import STREAM
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.up import Sample, UpFolder, keep_up, sample_snippet
+from tidegate.producer.config import ProducerConfig
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.config import ConsumerConfig
 
 SAMPLE = Sample(
     bootstrap_servers="k:1",
@@ -25,6 +30,8 @@ SAMPLE = Sample(
     control_address="c:4",
     database=DatabaseName(address="s:3"),
     output=Path("/somewhere/output"),
+    producer_file=Path("/some where/producer.toml"),
+    consumer_file=Path("/some where/consumer.toml"),
 )
 
 
@@ -42,6 +49,19 @@ def test_all_that_is_printed_can_be_pasted_into_a_shell():
     done = subprocess.run(["sh", "-n"], input=script, text=True, check=False, timeout=30)
 
     assert done.returncode == 0
+
+
+def test_commands_that_are_printed_need_no_further_flag():
+    lines = [line.removeprefix("# ") for line in SAMPLE.lines() if " --config " in line]
+    assert lines == SAMPLE.commands()
+    for line in lines:
+        python, *rest, file = shlex.split(line)
+        assert python == sys.executable
+        assert rest[0] == "-m"
+        assert rest[1] in {"tidegate.producer", "tidegate.spark_consumer"}
+        assert rest[-1] == "--config"
+        name = "producer" if rest[1] == "tidegate.producer" else "consumer"
+        assert file == f"/some where/{name}.toml"
 
 
 def test_the_snippet_is_python_that_writes_one_row():
@@ -78,7 +98,8 @@ def test_two_at_once_is_an_error_and_one_after_the_other_is_not(tmp_path: Path):
 
 
 class Stack:
-    bootstrap_servers = registry_url = spanner_address = control_address = "here:1"
+    bootstrap_servers = spanner_address = control_address = "here:1"
+    registry_url = "http://here:1"
     keeps_databases: ClassVar[list[bool]] = []
 
     def __init__(
@@ -145,6 +166,15 @@ def test_data_is_kept_and_the_next_run_continues(story: list[str], tmp_path: Pat
     assert first == second
     assert f"# output {UpFolder(tmp_path).output}" in first
     assert data(tmp_path) == "xx"
+    folder = tmp_path / "up"
+    producer = ProducerConfig.load(folder / "producer.toml")
+    assert producer.bootstrap_servers == "here:1"
+    assert producer.emulator_host == "here:1"
+    assert producer.change_stream == STREAM
+    consumer = ConsumerConfig.load(folder / "consumer.toml")
+    assert consumer.output == str(UpFolder(tmp_path).output)
+    assert consumer.checkpoint == str(folder / "checkpoint")
+    assert (producer.prefix, consumer.prefix) == ("bank", "bank")
     assert Stack.keeps_databases == [True, True]
 
 
