@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import make_registrar, require_topics
+from tidegate.producer.errors import DeliveryDenied
 from tidegate.producer.kafka.write_access import denied_topics
 from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.subjects import is_registered
 from tidegate.program.kafka_clients import list_topics
+from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 from tidegate.schemas.topic_collisions import topic_collisions
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
     from tidegate.producer.commands.environment import Environment
     from tidegate.producer.config import ProducerConfig
@@ -44,6 +46,7 @@ def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     epoch = "no epoch yet" if found.recorded is None else f"epoch {found.recorded.epoch}"
     missing, refused = missing_subjects(config, found)
     require_topics(config, found.planned(config))
+    _require_right_to_write(config, found)
     schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
     dead_letter = _dead_letter(config, found)
     kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
@@ -59,6 +62,16 @@ def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     ]
 
 
+def _require_right_to_write(config: ProducerConfig, found: Environment) -> None:
+    """Raise ConfigError for a topic that exists and that this principal may not write to."""
+    names, described = found.topics, found.source.description
+    topics = [names.progress, *(names.data(table.name) for table in described.tables)]
+    existing = sorted(found.kafka.describe(topics))
+    if existing and (denied := _denied("WRITE", existing, config, found)):
+        message = f"this principal may not write to {', '.join(denied)}"
+        raise ConfigError(message, hint=DeliveryDenied.fix)
+
+
 def _dead_letter(config: ProducerConfig, found: Environment) -> str:
     """Return what there is to say of the dead-letter topic; empty if nothing is parked."""
     topic = found.topics.dead_letter
@@ -68,18 +81,22 @@ def _dead_letter(config: ProducerConfig, found: Environment) -> str:
         planned = found.planned(config).kafka
         planned.ensure_dead_letter(topic, replication=config.replication_factor)
         return f", would create dead-letter topic {topic}"
-    lacks = "".join(text for right, text in _DEAD_LETTER_RIGHTS if _is_denied(right, config, found))
+    lacks = "".join(
+        text for right, text in _DEAD_LETTER_RIGHTS if _denied(right, [topic], config, found)
+    )
     return f", dead-letter topic {topic}{lacks}"
 
 
-def _is_denied(right: Right, config: ProducerConfig, found: Environment) -> bool:
-    denied = denied_topics(
-        [found.topics.dead_letter],
+def _denied(
+    right: Right, topics: Sequence[str], config: ProducerConfig, found: Environment
+) -> list[str]:
+    """Return the topics on which this principal lacks a right, as far as Kafka says so."""
+    return denied_topics(
+        topics,
         bootstrap_servers=config.bootstrap_servers,
         options=found.kafka_options,
         right=right,
     )
-    return bool(denied)
 
 
 def missing_subjects(

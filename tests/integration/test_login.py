@@ -283,32 +283,41 @@ def test_the_listed_rights_are_enough(settings, admin, stack, bank, tmp_path):
 
 
 @pytest.mark.usefixtures("topics_exist")
-def test_check_names_each_missing_right_on_the_dead_letter_topic(settings, admin, stack):
-    """Create where the topic is missing, Write and Read where it exists; the check creates none."""
+def test_check_names_each_missing_right(settings, admin, stack):
+    """What `run` would refuse is refused; what a redrive or a later change needs is named."""
     topic = f"{PREFIX}-dead-letter"
     environment = {**settings(), "TIDEGATE_PRODUCER_POISON": "park"}
     client = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     create, write = (TOPIC, AclOperation.CREATE), (TOPIC, AclOperation.WRITE)
     read = ((ResourceType.TOPIC, topic, ResourcePatternType.LITERAL), AclOperation.READ)
+    others = sorted(one for one in client.list_topics(timeout=30).topics if one.startswith(PREFIX))
 
-    def said(*missing):
-        """Return what a check with all rights but these says."""
-        given = [right for right in (*RIGHTS, read) if right not in missing]
+    def said(*missing, more=()):
+        """Return what a check with all rights but these says, after its exit code."""
+        given = [*(right for right in (*RIGHTS, read) if right not in missing), *more]
         admin(given, give=True)
         try:
             code, stdout, stderr = checked(environment)
         finally:
             admin(given, give=False)
-        assert code == 0, stderr
-        return stdout
+        return f"{code} {stdout}{stderr}"
 
     assert f"would create dead-letter topic {topic}" in said()
-    assert "may not create: add the ACL Create" in said(create)
+    refused = said(create)
+    assert refused.startswith("2 ")
+    assert f"cannot create topic {topic}" in refused
     assert topic not in client.list_topics(timeout=30).topics
+    refused = said(write)
+    assert refused.startswith("2 ")
+    assert f"may not write to {', '.join(others)}" in refused
     client.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     try:
         assert f"dead-letter topic {topic}\n" in said(create)
-        assert "may not write: add the ACL Write" in said(write)
+        to_others = [
+            ((ResourceType.TOPIC, one, ResourcePatternType.LITERAL), AclOperation.WRITE)
+            for one in others
+        ]
+        assert "may not write: add the ACL Write" in said(write, more=to_others)
         assert "may not read, as a redrive has to: add the ACL Read" in said(read)
     finally:
         client.delete_topics([topic])[topic].result(30)

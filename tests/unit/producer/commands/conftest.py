@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from spanner_simulator import Simulator
-from tidegate.producer.commands import environment
+from tidegate.producer.commands import check, environment
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.topics import KafkaTopics, TopicDescription
@@ -150,6 +150,7 @@ def place(simulator, registry, request, monkeypatch):
     monkeypatch.setattr(environment, "_POLL_S", 0.05)
     monkeypatch.setattr(KafkaTopics, "describe", describe)
     monkeypatch.setattr(KafkaTopics, "require_compacted", lambda _topics, _topic: None)
+    monkeypatch.setattr(check, "denied_topics", lambda _topics, **_: [])
     # The broker does not say either whether it would create a topic.
     monkeypatch.setattr(KafkaTopics, "_create", lambda _topics, _wanted, *, is_last: True)
     monkeypatch.setattr(KafkaMessageLimits, "refresh", lambda _limits: None)

@@ -50,8 +50,6 @@ def test_the_epoch_of_a_stream_that_has_begun_is_named(place):
 
 
 def test_the_dead_letter_topic_is_named_with_the_missing_right(place, monkeypatch):
-    # The broker of these tests does not say who may do what, and would be waited for.
-    monkeypatch.setattr(check_command, "denied_topics", lambda _topics, **_: [])
     line = check(place.config(poison="park"))[1]
     assert line.endswith("no epoch yet, would create dead-letter topic bank-dead-letter")
 
@@ -67,7 +65,9 @@ def test_the_dead_letter_topic_is_named_with_the_missing_right(place, monkeypatc
         monkeypatch.setattr(
             check_command,
             "denied_topics",
-            lambda topics, *, right, denied=denied, **_: topics if right == denied else [],
+            lambda topics, *, right, denied=denied, **_: (
+                topics if right == denied and topics == ["bank-dead-letter"] else []
+            ),
         )
         assert check(place.config())[1].endswith(f"bank-dead-letter, {text_before(denied)}{text}")
 
@@ -95,6 +95,22 @@ def test_what_the_brokers_would_not_create_is_refused(place, monkeypatch):
     check(place.config())
     assert place.topics() == set()
     assert {method for method, _ in place.registry.asked} == {"GET"}
+
+
+def test_a_topic_that_may_not_be_written_to_is_refused(place, monkeypatch):
+    """`run` would end at its first transaction."""
+    place.create_topic("bank.Users")
+    place.record(started_here(place))
+    for denied in ("bank-progress", "bank.Users"):
+        monkeypatch.setattr(
+            check_command,
+            "denied_topics",
+            lambda topics, *, right, denied=denied, **_: (
+                [one for one in topics if one == denied and right == "WRITE"]
+            ),
+        )
+        with pytest.raises(ConfigError, match=f"may not write to {denied}.*ACLs"):
+            check(place.config())
 
 
 def test_a_stream_whose_topics_are_others_is_refused(place):
