@@ -10,11 +10,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
+from tidegate.spark_consumer.spark.java_lines import held_back
 from tidegate.spark_consumer.spark.requirements import is_submitted
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ def session_of(config: ConsumerConfig) -> SparkSession:
     app_name = f"tidegate-{config.prefix}"
     if is_submitted():
         return submitted_session(app_name=app_name)
+    log = structlog.get_logger("tidegate.spark_consumer")
+    log.info("Spark starts", packages="" if config.jars else config.session_packages)
     return local_session(
         master=config.master,
         packages=config.session_packages,
@@ -102,7 +106,8 @@ def local_session(
     for name, value in {**found, **(settings or {})}.items():
         builder = builder.config(name, value)
     try:
-        spark = builder.getOrCreate()
+        with held_back():
+            spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         message = "Spark does not start; its own lines above say why"
         hint = "If it cannot fetch packages, set jars to jar files of the same names"

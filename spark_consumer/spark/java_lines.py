@@ -1,0 +1,84 @@
+"""The lines that Spark's JVM writes to standard error, where ours are logs in JSON.
+
+While Spark starts they are those of Apache Ivy, hundreds at the first start, and warnings about the
+machine.  They are shown if it does not start.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["held_back"]
+
+_STANDARD_ERROR = 2
+_LINES_MAX = 300
+_OF_LOGS = b"{"
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Hold back what a JVM that starts within the block writes until the block has ended.
+
+    If the block raises, the last lines are shown.  What the JVM writes later is passed on.  Our own
+    lines in JSON, of other threads, are passed on at once.
+    """
+    try:
+        own = os.dup(_STANDARD_ERROR)
+    except OSError:  # closed
+        yield
+        return
+    read, write = os.pipe()
+    os.dup2(write, _STANDARD_ERROR)
+    os.close(write)
+    lines = _Lines(own)
+    threading.Thread(target=lines.copy, args=(read,), name="java-lines", daemon=True).start()
+    try:
+        yield
+    except BaseException:
+        os.dup2(own, _STANDARD_ERROR)
+        lines.show()
+        raise
+    os.dup2(own, _STANDARD_ERROR)
+    lines.drop()
+
+
+class _Lines:
+    """Lines on the way to a file descriptor."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._lock = threading.Lock()
+        self._held: deque[bytes] | None = deque(maxlen=_LINES_MAX)
+
+    def copy(self, source: int) -> None:
+        """Read lines to the end of a file descriptor, and pass them on or hold them."""
+        with os.fdopen(source, "rb") as lines:
+            for line in lines:
+                with self._lock:
+                    if self._held is None or line.startswith(_OF_LOGS):
+                        self._write(line)
+                    else:
+                        self._held.append(line)
+
+    def show(self) -> None:
+        """Pass on the held lines, and all later ones."""
+        with self._lock:
+            for line in self._held or ():
+                self._write(line)
+            self._held = None
+
+    def drop(self) -> None:
+        """Forget the held lines, and pass on all later ones."""
+        with self._lock:
+            self._held = None
+
+    def _write(self, line: bytes) -> None:
+        while line:
+            line = line[os.write(self._target, line) :]
