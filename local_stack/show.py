@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["changelog_rows", "mirror_rows", "rows_table", "wait_for_key"]
 
 _POLL_S = 0.3
+_SAY_AFTER_S = 2.0
+_KEYS_SHOWN = 5
 
 
 def mirror_rows(output: Path, table: str) -> list[dict[str, Any]]:
@@ -37,20 +39,36 @@ def changelog_rows(output: Path, table: str) -> list[dict[str, Any]]:
 
 
 def wait_for_key(
-    read: Callable[[], list[dict[str, Any]]], key: str, *, deadline_s: float
+    read: Callable[[], list[dict[str, Any]]],
+    key: str,
+    *,
+    deadline_s: float,
+    say: Callable[[str], None] = lambda _: None,
+    say_after_s: float = _SAY_AFTER_S,
 ) -> list[dict[str, Any]]:
     """Return the rows with `key` in their key or first column, as soon as one exists.
 
-    Raises PartFailedError after `deadline_s` seconds.
+    After `say_after_s` seconds, `say` is called once with what is waited for.  Raises
+    PartFailedError after `deadline_s` seconds.
     """
-    end = time.monotonic() + deadline_s
+    begin, is_said = time.monotonic(), False
     while True:
-        found = [row for row in read() if key in _keys(row)]
+        rows = read()
+        found = [row for row in rows if key in _keys(row)]
         if found:
             return found
-        if time.monotonic() > end:
+        seconds = time.monotonic() - begin
+        if seconds > deadline_s:
             message = f"no row with key {key!r} arrived within {deadline_s:.0f} s"
-            raise PartFailedError(message)
+            keys = [", ".join(_keys(row)) for row in rows[-_KEYS_SHOWN:]]
+            hint = (
+                f"There are {len(rows)} rows, the last ones with the keys {keys}. Check the key, "
+                "and whether `tidegate-local up` still runs"
+            )
+            raise PartFailedError(message, hint=hint)
+        if seconds >= say_after_s and not is_said:
+            is_said = True
+            say(f"waiting for key {key!r}, for {deadline_s:.0f} s at most: {len(rows)} rows so far")
         time.sleep(_POLL_S)
 
 

@@ -42,6 +42,8 @@ __all__ = ["Sample", "UpFolder", "keep_up", "sample_snippet"]
 PREFIX = "bank"
 _WORKERS = 2
 _ACCOUNTS = 10
+_TRIGGER_MS = 1_000
+_MIRROR_MS = 2_000
 _CHECK_EVERY_S = 0.5
 _ARRIVAL_DEADLINE_S = 300.0
 
@@ -79,6 +81,7 @@ class Sample:
             f"# change stream {STREAM}",
             f"# topics {PREFIX}.accounts, {PREFIX}.ledger, {PREFIX}-progress",
             f"# output {self.output}",
+            f"# mirrors get new releases every {_MIRROR_MS // 1_000} s (mirror_interval_ms)",
             "",
             "# In another terminal: write one row, and see it arrive.",
             *sample_snippet(names, output=self.output),
@@ -215,8 +218,9 @@ def keep_up(
             view.stage("creating a small bank, starting workers and consumer")
             _create(pipeline, sample.database, seed=config.seed, view=view)
             folder.mark_created()
-        for line in sample.lines():
-            show(line)
+        with view.hidden():
+            for line in sample.lines():
+                show(line)
         view.stage(f"up; Ctrl-C stops it and keeps the data in {folder.path}")
         while not stopping.is_set():
             pipeline.check()
@@ -233,6 +237,12 @@ def _programs(stack: LocalStack, folder: Path) -> Programs:
         stream=STREAM,
         prefix=PREFIX,
         log_level="info",
+        more={
+            # A batch is due with each heartbeat of the fleet; without a pause between them an
+            # idle stack takes most of a core.
+            "TIDEGATE_CONSUMER_TRIGGER_INTERVAL_MS": str(_TRIGGER_MS),
+            "TIDEGATE_CONSUMER_MIRROR_INTERVAL_MS": str(_MIRROR_MS),
+        },
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -13,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
 __all__ = ["RunView"]
@@ -47,6 +50,17 @@ class RunView:
         """End drawing; printed lines stay."""
         if self._live:
             self._live.stop()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Draw nothing within the block, which writes to standard output on the same terminal."""
+        if self._live:
+            self._live.stop()
+        try:
+            yield
+        finally:
+            if self._live:
+                self._live.start()
 
     @property
     def seconds(self) -> float:

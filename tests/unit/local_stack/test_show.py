@@ -70,9 +70,20 @@ def test_changes_are_found_by_their_key_too(output: Path):
     assert [row["release"] for row in found] == [1]
 
 
-def test_a_row_that_does_not_come_is_an_error():
+def test_a_row_that_does_not_come_is_an_error(output: Path):
     with pytest.raises(PartFailedError, match="'a'"):
         wait_for_key(list, "a", deadline_s=0)
+    with pytest.raises(PartFailedError, match=r"2 rows, .*\['[ab]', '[ab]'\]. Check the key"):
+        wait_for_key(lambda: mirror_rows(output, "accounts"), "c", deadline_s=0)
+
+
+def test_a_long_wait_is_said_once(output: Path):
+    answers: list[list[dict[str, Any]]] = [[], [], [], mirror_rows(output, "accounts")]
+    said: list[str] = []
+
+    wait_for_key(lambda: answers.pop(0), "a", deadline_s=30, say=said.append, say_after_s=0)
+
+    assert said == ["waiting for key 'a', for 30 s at most: 0 rows so far"]
 
 
 def test_the_newest_rows_are_printed(output: Path):

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
@@ -42,6 +43,13 @@ def test_addresses_are_lines_for_a_shell():
     assert "export TIDEGATE_REGISTRY=http://r:2" in lines
     assert "export SPANNER_EMULATOR_HOST=s:3" in lines
     assert "export TIDEGATE_SIMULATOR_CONTROL=c:4" in lines
+
+
+def test_a_mirror_follows_within_seconds_and_an_idle_consumer_rests(tmp_path: Path):
+    assert "# mirrors get new releases every 2 s (mirror_interval_ms)" in SAMPLE.lines()
+    more = module._pipeline(SAMPLE, tmp_path).programs.more
+    assert more["TIDEGATE_CONSUMER_MIRROR_INTERVAL_MS"] == "2000"
+    assert more["TIDEGATE_CONSUMER_TRIGGER_INTERVAL_MS"] == "1000"
 
 
 def test_all_that_is_printed_can_be_pasted_into_a_shell():
@@ -145,7 +153,7 @@ def once(folder: Path, *, fresh: bool = False) -> list[str]:
     stopping = threading.Event()
     stopping.set()
     lines: list[str] = []
-    view = SimpleNamespace(stage=lambda _: None, detail=lambda _: None)
+    view = SimpleNamespace(hidden=nullcontext, stage=lambda _: None, detail=lambda _: None)
     config = load_config(data_dir=folder, seed=1)
     keep_up(config, view=view, show=lines.append, stopping=stopping, fresh=fresh)
     return lines

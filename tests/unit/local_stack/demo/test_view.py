@@ -60,3 +60,25 @@ def test_a_terminal_sees_stage_and_figures_while_it_runs():
 
     assert "working hard" in text.getvalue()
     assert "releases" in text.getvalue()
+
+
+def test_what_is_printed_while_it_is_hidden_begins_a_line_of_its_own():
+    text = io.StringIO()
+    view = RunView(Console(file=text, width=200, force_terminal=True))
+    with view:
+        view.stage("starting")
+        before = text.getvalue()
+        with view.hidden():
+            text.write("export A=1\n")
+            text.write("export B=2\n")
+        view.stage("up")
+
+    written = text.getvalue()[len(before) :]
+    head, _, rest = written.partition("export A=1\nexport B=2\n")
+    # The drawn line is erased, and the cursor is where it began.
+    assert head.endswith("\x1b[2K")
+    assert "up" in rest
+    plainly, text = plain()
+    with plainly, plainly.hidden():
+        text.write("export A=1\n")
+    assert text.getvalue() == "export A=1\n"
