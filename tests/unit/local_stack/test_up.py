@@ -47,7 +47,7 @@ def test_addresses_are_lines_for_a_shell():
 
 def test_a_mirror_follows_within_seconds_and_an_idle_consumer_rests(tmp_path: Path):
     assert "# mirrors get new releases every 2 s (mirror_interval_ms)" in SAMPLE.lines()
-    more = module._pipeline(SAMPLE, tmp_path).programs.more
+    more = module._programs(SAMPLE, tmp_path).more
     assert more["TIDEGATE_CONSUMER_MIRROR_INTERVAL_MS"] == "2000"
     assert more["TIDEGATE_CONSUMER_TRIGGER_INTERVAL_MS"] == "1000"
 

@@ -192,6 +192,6 @@ def test_topics_that_kafka_takes_for_one_are_named_before_anything_is_created(pl
     place.create_topic("bank.shop.Items")  # by hand, before the other one
     assert check(alone)[0].endswith("watches shop.Items")
 
-    place.record(started(config.stream_path))
+    place.record(started_here(place, config))
     text = "cannot publish shop_Items: Kafka takes its topic bank.shop_Items for bank_shop.Items"
     assert check(config)[0].endswith(text)
