@@ -1,4 +1,4 @@
-"""Parts that are broken on purpose: which rows of a table a small release finds."""
+"""Parts that are broken on purpose: which rows a small release finds, bounds, partitions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from deltalake import WriterProperties
 from pyarrow import dataset
 
 from tests.mutants.mutant import UnitMutant
-from tidegate.spark_consumer.sinks.delta import direct_table, file_bounds
+from tidegate.spark_consumer.sinks.delta import direct_table, file_bounds, layout
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 
 __all__ = ["BROKEN_LOOKUPS"]
 
 _FOLDER = "tests/unit/spark_consumer/sinks/delta"
 _TABLE = f"{_FOLDER}/test_direct_table.py"
+_CONTRACT = "tests/spark/test_type_contract.py"
 _OF_ANY_TYPE = "test_rows_are_found_by_keys_of_any_type_in_files_of_either_command"
 _UNKNOWN = "test_updates_of_unknown_rows_are_found_by_first_keys_of_any_type"
 _VERSIONS = "test_versions_are_found_by_first_keys_of_any_type"
@@ -48,6 +49,14 @@ def _own_bounds(_schema: Any) -> WriterProperties:
     return WriterProperties(compression="SNAPPY", statistics_truncate_length=64)
 
 
+def _is_never(_path: str) -> bool:
+    return False
+
+
+def _no_columns(_schema: Any, _names: Any) -> list[str]:
+    return []
+
+
 BROKEN_LOOKUPS = (
     UnitMutant(
         "rows looked up by a comparison in the types of each file",
@@ -73,6 +82,16 @@ BROKEN_LOOKUPS = (
         "files left out of a look-up by times that are cut to milliseconds",
         (f"{_FOLDER}/test_file_bounds.py::{_LEFT_OUT}",),
         ((file_bounds, "_CUT_US", 0),),
+    ),
+    UnitMutant(
+        "partitions whose names are not ASCII merged by delta-rs",
+        (f"{_CONTRACT}::test_partitions_are_equal_for_both_engines_in_turns",),
+        ((direct_table, "is_other_path", _is_never),),
+    ),
+    UnitMutant(
+        "partitions of types that engines write in different forms",
+        (f"{_FOLDER}/test_layout.py::test_partitions_are_of_types_that_both_engines_write_alike",),
+        ((layout, "unequal_columns", _no_columns),),
     ),
     UnitMutant(
         "bounds that delta-rs rounds, in a table's log",

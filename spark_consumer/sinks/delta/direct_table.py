@@ -17,6 +17,7 @@ from pyarrow import compute, dataset, parquet
 from pyarrow.fs import PyFileSystem
 
 from tidegate.spark_consumer.sinks.delta.file_bounds import paths_without, writer_properties
+from tidegate.spark_consumer.sinks.delta.partitions import is_other_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -80,6 +81,17 @@ class DirectTable:
             protocol.min_reader_version <= _READER_VERSION_MAX
             and protocol.min_writer_version <= _WRITER_VERSION_MAX
         )
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The columns that the table is partitioned by."""
+        return list(self._table.metadata().partition_columns)
+
+    @property
+    def has_other_paths(self) -> bool:
+        """Whether delta-rs may list a file under another path than the log has (`partitions`)."""
+        actions: Any = pyarrow.table(self._table.get_add_actions())
+        return any(map(is_other_path, actions["path"].to_pylist()))
 
     def files(self, part: Mapping[str, Any] | None = None) -> list[tuple[str, int]]:
         """Return the version's data files and their sizes, all or those of one partition."""

@@ -13,6 +13,7 @@ import structlog
 
 from tidegate.program.extras import is_installed
 from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_place
+from tidegate.spark_consumer.sinks.delta.partitions import unequal_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -158,6 +159,12 @@ class DirectWay:
             return None
         table = self.table(path, schema=schema, version=version)
         if table is None:
+            return None
+        if unequal_columns(schema, table.partition_columns):
+            self._refuse(path, "the table is partitioned by a type that delta-rs writes otherwise")
+            return None
+        if table.partition_columns and table.has_other_paths:
+            self._refuse(path, "a partition has a name that is not ASCII")
             return None
         files = table.files(part)
         if sum(size for _, size in files) > _MIRROR_BYTES_MAX:

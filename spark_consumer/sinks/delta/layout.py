@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.sinks.delta.partitions import unequal_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,8 +48,22 @@ class TableLayout:
         )
 
     def partition_columns(self, table: str, schema: StructType) -> tuple[str, ...]:
-        """Return the columns that a table is partitioned by; raises ConfigError if it lacks one."""
-        return self._columns("mirror_partition_by", self.partition_by, table, schema)
+        """Return the columns that a table is partitioned by.
+
+        Raises ConfigError if it lacks one, or for a type that Spark and delta-rs would write as
+        different partitions.
+        """
+        setting = "mirror_partition_by"
+        wanted = self._columns(setting, self.partition_by, table, schema)
+        for name in unequal_columns(schema, wanted):
+            message = f"{setting}: a table cannot be partitioned by a column of this type"
+            hint = (
+                "Name columns of the types INT64, BOOL, DATE or STRING; `mirror_cluster_by` takes "
+                "others"
+            )
+            kind = schema[name].dataType.simpleString()
+            raise ConfigError(message, hint=hint, table=table, column=name, type=kind)
+        return wanted
 
     def cluster_columns(self, table: str, schema: StructType) -> tuple[str, ...]:
         """Return the columns that a table is clustered by; raises ConfigError if it lacks one."""

@@ -19,12 +19,17 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded, unmatched_updates
-from tidegate.spark_consumer.sinks.delta.fold import DELETE, fold
+from tidegate.spark_consumer.sinks.delta.fold import DELETE, fold, folded_value
 from tidegate.spark_consumer.sinks.delta.incomplete import free, lost_updates
 from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
 from tidegate.spark_consumer.sinks.delta.merging import DeltaMergingSink, key_names, key_struct
 from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_columns, mirror_schema
 from tidegate.spark_consumer.sinks.delta.newest import newest_changes, newest_rows
+from tidegate.spark_consumer.sinks.delta.partitions import (
+    refuse_lost_texts,
+    refuse_lost_values,
+    text_columns,
+)
 from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow, fold_rows
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
@@ -81,10 +86,13 @@ class DeltaMirrorSink(DeltaMergingSink):
         columns, keys = mirror_columns(one.schemas), key_names(one.schemas)
         log = self._tables.log(one.spark, one.schemas.table)
         folded = fold_rows(newest_rows(one.changes, columns), columns)
+        kept = [row for row in folded if row.action != DELETE]
         if log.written(commit) is None:
+            names = mirror.partition_columns
+            values = {name: [row.values.get(name) for row in kept] for name in names}
+            refuse_lost_values(one.schemas.table, values)
             merge_folded(mirror, folded, columns=columns, keys=keys, commit=commit)
             log.follow()
-        kept = [row for row in folded if row.action != DELETE]
         lost = any(row.action == DELETE and row.updated_after_base for row in folded)
         return folded if lost or _merged_rows(log, commit) < len(kept) else []
 
@@ -141,6 +149,10 @@ class DeltaMirrorSink(DeltaMergingSink):
             .localCheckpoint(eager=True)
         )
         if log.written(commit) is None:
+            partitions = self._tables.partition_columns(spark, table)
+            texts = text_columns(self._schema(one), partitions)
+            values = {name: folded_value(columns.index(name)) for name in texts}
+            refuse_lost_texts(table, folded.where(F.col("action") != DELETE), values)
             mirror = DeltaTable.forPath(spark, self._tables.address(table))
             _merge(mirror, folded, columns=columns, keys=key_names(one.schemas))
             log.follow()

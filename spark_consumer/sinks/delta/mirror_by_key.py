@@ -17,13 +17,14 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.core.hand_over import MIRROR_BY_KEY
-from tidegate.spark_consumer.sinks.delta.fold import fold
+from tidegate.spark_consumer.sinks.delta.fold import fold, folded_value
 from tidegate.spark_consumer.sinks.delta.incomplete import free
 from tidegate.spark_consumer.sinks.delta.key_merge import ORDER_KEY, key_merge, keyed_schema
 from tidegate.spark_consumer.sinks.delta.keyed_tables import KeyedTables, commit_of
 from tidegate.spark_consumer.sinks.delta.merging import key_names
 from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope, mirror_columns
 from tidegate.spark_consumer.sinks.delta.newest import with_source_order
+from tidegate.spark_consumer.sinks.delta.partitions import refuse_lost_texts, text_columns
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
 from tidegate.spark_consumer.sinks.session_settings import session_settings
@@ -117,15 +118,20 @@ class DeltaMirrorByKeySink:
     def _merge(self, one: DecodedTable, *, commit: Commit) -> None:
         table = one.schemas.table
         log, columns = self._tables.log(one.spark, table), mirror_columns(one.schemas)
+        keys = key_names(one.schemas)
         seen = Observation()
         changes = with_source_order(one.frame, columns)
         changes = changes.withColumn("ordinal", F.col(ORDER_KEY))
         folded = fold(changes, columns, newest=[ORDER_KEY], with_places=True)
         folded = folded.observe(seen, F.count("*").alias("rows")).localCheckpoint(eager=True)
+        partitions = self._tables.partition_columns(one.spark, table)
+        texts = text_columns(keyed_schema(one), partitions)
+        # A row without values, of a DELETE, has its key too.
+        values = {name: folded_value(columns.index(name)) for name in texts if name not in keys}
+        values |= {name: f"key.`{name}`" for name in texts if name in keys}
+        refuse_lost_texts(table, folded, values)
         mirror = DeltaTable.forPath(one.spark, self._tables.address(table))
-        clauses = key_merge(
-            columns=columns, keys=key_names(one.schemas), existing=mirror.toDF().columns
-        )
+        clauses = key_merge(columns=columns, keys=keys, existing=mirror.toDF().columns)
         (
             mirror.alias("t")
             .merge(folded.alias("s"), clauses.same_key)

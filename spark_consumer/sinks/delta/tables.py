@@ -102,6 +102,7 @@ class SinkTables:
         self._query_id = ""
         self._logs: dict[str, CommitLog] = {}
         self._schemas: dict[str, StructType] = {}
+        self._partitions: dict[str, tuple[str, ...]] = {}
 
     def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
         """Check every existing table; raises ConfigError for one of another query.
@@ -111,6 +112,7 @@ class SinkTables:
         self._query_id = query_id
         self._logs = {}
         self._schemas = {}
+        self._partitions = {}
         files = Storage(spark, self._output)
         for name in self.names(files):
             self.log(spark, name).refuse_beyond(release_max)
@@ -149,6 +151,14 @@ class SinkTables:
         if not self.log(spark, table).exists:
             return ()
         return tuple(DeltaTable.forPath(spark, self.address(table)).toDF().columns)
+
+    def partition_columns(self, spark: SparkSession, table: str) -> tuple[str, ...]:
+        """Return the columns that a table is partitioned by; it exists, and they never change."""
+        if table not in self._partitions:
+            detail = DeltaTable.forPath(spark, self.address(table)).detail()
+            (row,) = detail.select("partitionColumns").collect()
+            self._partitions[table] = tuple(row["partitionColumns"])
+        return self._partitions[table]
 
     def log(self, spark: SparkSession, table: str) -> CommitLog:
         """Return a table's commit log, loaded; the table may not exist."""

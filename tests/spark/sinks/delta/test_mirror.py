@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from tests.spark.sinks.plain_mirror import HISTORIES, PlainMirror
 from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 
 pytestmark = pytest.mark.spark
@@ -233,3 +236,26 @@ def test_the_mirror_is_what_a_plain_model_says(kit, histories, number):
         aside = kit.read(f"incomplete/{table}").to_pylist()
         found_aside = sorted(row["key"]["id"] for row in aside)
         assert found_aside == sorted(model.incomplete)
+
+
+def test_a_text_that_would_be_null_as_a_partition_is_refused_by_both_ways(kit):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    layout = TableLayout(partition_by={"t": ("a",)})
+    direct = DirectWay(DirectPlace(kit.output))
+    sink = DeltaMirrorSink(kit.spark, kit.output, direct=direct, layout=layout)
+    sink.open(query_id="query-1", release_max=100)
+    values = [{"a": "x", "b": 1}, {"a": None, "b": 2}, {"a": "é/ ", "b": 3}]
+    inserts = [("INSERT", {"id": n}, new) for n, new in enumerate(values)]
+    sink.write(release(kit, 0, topic, inserts, small=True))
+    expected = [{"id": n, **new} for n, new in enumerate(values)]
+    assert rows(kit) == expected
+    # Where the row is gone afterwards, its text is in no partition.
+    gone = [("INSERT", {"id": 9}, {"a": "", "b": 0}), ("DELETE", {"id": 9}, None)]
+    for small in (True, False):
+        for text in ("", "\x00", "__HIVE_DEFAULT_PARTITION__"):
+            update = [("UPDATE", {"id": 0}, {"a": text}), *gone]
+            with pytest.raises(ConfigError, match=r"mirror_partition_by: an empty.*column='a'"):
+                sink.write(release(kit, 1, topic, update, small=small))
+    assert rows(kit) == expected
+    sink.write(release(kit, 1, topic, [*gone, ("UPDATE", {"id": 0}, {"a": "z"})]))
+    assert rows(kit) == [{"id": 0, "a": "z", "b": 1}, *expected[1:]]

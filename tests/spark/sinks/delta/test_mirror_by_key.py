@@ -18,6 +18,7 @@ from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.errors import FilteredMirror
 from tidegate.spark_consumer.sinks.delta import mirror_by_key
 from tidegate.spark_consumer.sinks.delta.key_merge import COLUMN_UPDATES, key_merge, keyed_schema
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.mirror_by_key import DeltaMirrorByKeySink
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
@@ -253,3 +254,16 @@ def test_a_table_of_another_query_is_refused(kit):
     taker(kit)(opened(kit), 0, ("INSERT", 1, {"a": "x", "b": 1}, 10))
     with pytest.raises(ConfigError, match="another writer"):
         opened(kit, query_id="query-2")
+
+
+def test_a_text_that_would_be_null_as_a_partition_is_refused(kit):
+    """A DELETE too keeps its row, with the key."""
+    layout = TableLayout(partition_by={"t": ("a", "k")})
+    sink = DeltaMirrorByKeySink(kit.spark, kit.output, layout=layout)
+    sink.open(query_id="query-1", release_max=99)
+    topic = kit.Topic("t", {1: {"k": "STRING(MAX)", "a": "STRING(MAX)"}}, ["k"])
+    for column, mod, key, new in (("a", "INSERT", "x", {"a": ""}), ("k", "DELETE", "", None)):
+        change = kit.Change(mod, {"k": key}, new, us=1)
+        with pytest.raises(ConfigError, match=rf"mirror_partition_by: an empty.*column='{column}'"):
+            sink.take(kit.handed(0, [(topic, change)], topics=[topic]))
+    assert kit.read("mirror_by_key/t").num_rows == 0

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
@@ -32,6 +45,20 @@ def test_a_column_that_cannot_be_is_named_with_the_setting(column):
         layout.partition_columns("a", SCHEMA)
     with pytest.raises(ConfigError, match=r"^mirror_cluster_by: "):
         layout.cluster_columns("a", SCHEMA)
+
+
+def test_partitions_are_of_types_that_both_engines_write_alike():
+    others = (DecimalType(38, 9), DoubleType(), FloatType(), BinaryType(), TimestampType())
+    equal = (LongType(), BooleanType(), DateType(), StringType())
+    schema = StructType([StructField(one.typeName(), one) for one in (*equal, *others)])
+    names = tuple(one.typeName() for one in equal)
+    assert TableLayout(partition_by={"a": names}).partition_columns("a", schema) == names
+    for one in others:
+        columns = {"a": ("long", one.typeName())}
+        layout = TableLayout(partition_by=columns, cluster_by=columns)
+        with pytest.raises(ConfigError, match=rf"^mirror_partition_by: .*a.*{one.typeName()}"):
+            layout.partition_columns("a", schema)
+        assert layout.cluster_columns("a", schema) == columns["a"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""Types, texts and names of partitions; with Spark they are in the tests of the mirrors."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType, TimestampType
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.sinks.delta.partitions import (
+    is_other_path,
+    refuse_lost_values,
+    text_columns,
+    unequal_columns,
+)
+
+SCHEMA = StructType(
+    [
+        StructField("id", LongType()),
+        StructField("region", StringType()),
+        StructField("day", DateType()),
+        StructField("at", TimestampType()),
+    ]
+)
+
+
+def test_columns_are_chosen_by_their_types():
+    assert unequal_columns(SCHEMA, ["region", "at", "day"]) == ["at"]
+    assert text_columns(SCHEMA, ["id", "region", "dropped"]) == ["region"]
+
+
+def test_a_text_that_would_be_null_is_refused_with_its_column():
+    refuse_lost_values("t", {"region": [None, "x", " ", "null"], "id": [0, None, b""]})
+    for text in ("", "\x00", "a\x00", "__HIVE_DEFAULT_PARTITION__"):
+        with pytest.raises(ConfigError, match=r"^mirror_partition_by: .*column='region', rows=2"):
+            refuse_lost_values("t", {"id": [1], "region": ["x", text, None, text]})
+
+
+@pytest.mark.parametrize("text", ["é", "日本", "\U0001f600", "a é"])
+def test_a_path_that_delta_rs_may_list_in_another_form_is_seen(text):
+    # As Spark has it in the log, as delta-rs lists that, and as delta-rs writes it.
+    assert is_other_path(f"region={text}/part-0.parquet")
+    assert is_other_path(f"region={quote(text)}/part-0.parquet")
+    assert not is_other_path(f"region={quote(quote(text))}/part-0.parquet")
+
+
+@pytest.mark.parametrize("text", ["a", "a b", "a/b", "100%", "~=:?#+&'\"", "\x7f", "__HIVE"])
+def test_a_path_of_ascii_is_one_path(text):
+    for path in (text, quote(text), quote(quote(text))):
+        assert not is_other_path(f"region={path}/part-0.parquet")
