@@ -27,6 +27,7 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.flat_schema import FLAT_FIELDS, FLAT_NAME, is_flat, reserved_names
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
+from tidegate.schemas.tables import folded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -47,6 +48,7 @@ __all__ = [
     "lost_parts",
     "merged_row",
     "record_names",
+    "require_distinct_names",
     "row_fields",
     "unwatched_columns",
     "value_schema",
@@ -76,8 +78,8 @@ RESERVED_HINT = (
 )
 
 UNCARRIED_HINT = (
-    "Use a version of Tidegate that carries the type, or leave the column out: a new stream with "
-    "columns_left_out"
+    "Leave the column out: a new stream with columns_left_out; or use a version of Tidegate that "
+    "carries it"
 )
 
 UNWATCHED_COLUMNS = "unwatched_columns"
@@ -156,6 +158,7 @@ def value_schema(
 
     Raises SchemaError for a column that the envelope cannot have.
     """
+    require_distinct_names(table)
     columns = [
         {
             "name": _field(c.name, table),
@@ -182,6 +185,17 @@ def value_schema(
         **({"excludes": sorted(table.excludes)} if table.excludes else {}),
         "fields": fields(columns, table.name),
     }
+
+
+def require_distinct_names(table: TableSchema) -> None:
+    """Raise SchemaError for two columns whose names differ in case only: they are one field."""
+    known: dict[str, str] = {}
+    for column in table.columns:
+        other = known.setdefault(folded(column.name), column.name)
+        if other != column.name:
+            message = "a table has two columns whose names differ in case only"
+            columns = [other, column.name]
+            raise SchemaError(message, hint=UNCARRIED_HINT, table=table.name, columns=columns)
 
 
 def _change_fields(columns: list[dict[str, Any]], _table: str) -> list[dict[str, Any]]:

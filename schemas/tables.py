@@ -18,7 +18,7 @@ from typing import Any
 
 from tidegate.schemas.errors import SchemaError
 
-__all__ = ["Column", "ColumnType", "TableSchema"]
+__all__ = ["Column", "ColumnType", "TableSchema", "folded"]
 
 # Words and the spaces between them are separate, so that matching takes linear time.  What follows
 # in parentheses (a length, `MAX`, a precision, `vector_length=>128`) never changes the type's code.
@@ -60,6 +60,11 @@ _POSTGRESQL_CODES: Mapping[str, tuple[str, str]] = {
 }
 """Type code and annotation of each type that Spanner's PostgreSQL has, by its names."""
 _SHOWN_MAX = 80
+
+
+def folded(name: str) -> str:
+    """Return a table's or column's name as Spanner compares it: without case."""
+    return name.lower()
 
 
 @dataclass(frozen=True, slots=True)

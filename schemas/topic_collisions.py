@@ -1,6 +1,8 @@
-"""Topics whose names Kafka takes for one: its metrics write `.` as `_`.
+"""Topics whose names cannot stand beside each other.
 
-A broker refuses to create `p.shop_Items` beside `p.shop.Items`, whoever asks for it.
+Kafka's metrics write `.` as `_`: a broker refuses to create `p.shop_Items` beside `p.shop.Items`,
+whoever asks for it.  Names of one stream that differ in case only would be those of one table,
+since Spanner compares names without case, and one folder or table of many an output.
 """
 
 from __future__ import annotations
@@ -8,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["topic_collisions"]
+__all__ = ["topic_collisions", "topics_of_one_name"]
 
 
 def topic_collisions(wanted: Iterable[str], existing: Iterable[str]) -> dict[str, str]:
@@ -18,11 +20,22 @@ def topic_collisions(wanted: Iterable[str], existing: Iterable[str]) -> dict[str
 
     That may be another wanted one that comes before it.  What exists is not created.
     """
+    return _in_the_way(wanted, existing, _in_metrics)
+
+
+def topics_of_one_name(wanted: Iterable[str], existing: Iterable[str]) -> dict[str, str]:
+    """Return likewise those that differ in case only from another one of the stream."""
+    return _in_the_way(wanted, existing, str.lower)
+
+
+def _in_the_way(
+    wanted: Iterable[str], existing: Iterable[str], as_one: Callable[[str], str]
+) -> dict[str, str]:
     known = frozenset(existing)
-    taken = {_in_metrics(topic): topic for topic in sorted(known)}
+    taken = {as_one(topic): topic for topic in sorted(known)}
     found: dict[str, str] = {}
     for topic in wanted:
-        other = topic if topic in known else taken.setdefault(_in_metrics(topic), topic)
+        other = topic if topic in known else taken.setdefault(as_one(topic), topic)
         if other != topic:
             found[topic] = other
     return found

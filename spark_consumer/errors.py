@@ -23,6 +23,7 @@ ConsumerError
 
 ConfigError
 ├── FilteredMirror          the change stream leaves out what a mirror needs
+├── AmbiguousNames          columns of a table, or tables, have names that differ in case only
 ├── ForeignChange           others have changed the rows of a table
 ├── RecordTooLarge          the ordered topic does not take a record of this size
 ├── ReleasesMissing         the ordered topic lacks releases that were written to it
@@ -42,6 +43,7 @@ from tidegate.schemas.errors import ConfigError, ConsumerError, ExitCode, Schema
 
 __all__ = [
     "BAD_RECORD_HINT",
+    "AmbiguousNames",
     "ChangesExpired",
     "ChangesNotConserved",
     "CheckpointConflict",
@@ -185,6 +187,23 @@ class RunStopped(ConsumerError):  # noqa: N818 - named after what happened
 
 class FilteredMirror(ConfigError):  # noqa: N818 - named after what was found
     """The change stream leaves out changes or columns: a mirror would not equal its table."""
+
+
+class AmbiguousNames(ConfigError):  # noqa: N818 - named after what was found
+    """Columns of a table, or tables, have names that differ in case only.
+
+    Spark, Delta and many stores and catalogs take them for one, as Spanner does.
+    """
+
+    def __init__(self, message: str, **fields: object) -> None:
+        super().__init__(
+            message,
+            hint=(
+                "Producers of this version publish such columns as one and refuse such tables: "
+                "begin a new stream under another prefix, with an output of its own"
+            ),
+            **fields,
+        )
 
 
 class ForeignChange(ConfigError):  # noqa: N818 - named after what was found

@@ -15,7 +15,7 @@ from tidegate.producer.translation.subjects import is_registered
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
-from tidegate.schemas.topic_collisions import topic_collisions
+from tidegate.schemas.topic_collisions import topic_collisions, topics_of_one_name
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -134,11 +134,15 @@ def missing_subjects(
 def _colliding(
     config: ProducerConfig, found: Environment, refused: Container[str]
 ) -> dict[str, str]:
-    """Return later tables whose topics Kafka takes for others, with the reasons."""
+    """Return later tables whose topics cannot stand beside others, with the reasons."""
     tables = (table.name for table in found.source.description.tables)
     topics = {found.topics.data(table): table for table in tables if table not in refused}
     visible = list_topics(config.bootstrap_servers, found.kafka_options)
+    own = filter(found.topics.is_data, visible)
     return {
+        topics[topic]: f"its topic {topic} differs from {other} in case only"
+        for topic, other in topics_of_one_name(topics, own).items()
+    } | {
         topics[topic]: f"Kafka takes its topic {topic} for {other}"
         for topic, other in topic_collisions(topics, visible).items()
     }

@@ -27,7 +27,7 @@ from tidegate.program.stream_start import recorded_filters
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
-from tidegate.schemas.topic_collisions import topic_collisions
+from tidegate.schemas.topic_collisions import topic_collisions, topics_of_one_name
 from tidegate.schemas.topics import TopicNames
 
 if TYPE_CHECKING:
@@ -170,10 +170,18 @@ def require_unclaimed(
 def require_creatable(
     config: ProducerConfig, tables: Iterable[TableSchema], visible: Iterable[str]
 ) -> None:
-    """Raise ConfigError if Kafka would refuse a topic of a new stream for another topic's name."""
+    """Raise ConfigError if a topic of a new stream cannot stand beside another one.
+
+    Kafka would refuse it, or it differs in case only from that of another table.
+    """
     names = config.topic_names
     own = (names.progress, names.dead_letter, names.backfills)
-    wanted = [*own, *(names.data(table.name) for table in tables)]
+    data = [names.data(table.name) for table in tables]
+    for topic, other in topics_of_one_name(data, filter(names.is_data, visible)).items():
+        message = f"table {names.table(topic)}: its topic {topic} differs from {other} in case only"
+        hint = "Leave the table out (tables_left_out), or rename it"
+        raise ConfigError(message, hint=hint, topic=topic)
+    wanted = [*own, *data]
     for topic, other in topic_collisions(wanted, visible).items():
         table = names.table(topic)
         subject = "prefix" if table is None else f"table {table}"

@@ -217,6 +217,7 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
         counts,
         topic_partitions=config.topic_partitions,
         replication=config.replication_factor,
+        names=found.topics,
     )
     catalogue = BesideCatalogue(found.source.catalogue)
     refreshing = RefreshingTranslator(plain, catalogue, registrar, topics)
@@ -353,6 +354,7 @@ def _ensure_data(
         topics,
         topic_partitions=config.topic_partitions,
         replication=config.replication_factor,
+        names=found.topics,
     )
 
 

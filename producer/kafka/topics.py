@@ -19,11 +19,13 @@ from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import is_unsupported, kafka_failure
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.schemas.progress import DataTopic
+from tidegate.schemas.topic_collisions import topics_of_one_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
     from tidegate.producer.ports import MessageLimits
+    from tidegate.schemas.topics import TopicNames
 
 __all__ = ["KafkaDataTopics", "KafkaTopics", "PlannedTopics", "TopicDescription"]
 
@@ -70,6 +72,11 @@ _CREATION_HINTS = {
         "topic_partitions and replication_factor to what it allows"
     ),
 }
+_OTHER_CASE_HINT = (
+    "Spanner compares names without case, and so do many stores of outputs: give the table its "
+    "former name (ALTER TABLE RENAME TO), or publish it in a stream of its own, under another "
+    'prefix; this stream goes on without it with poison = "park"'
+)
 _REFUSED_SETTINGS = (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION)
 
 
@@ -177,12 +184,35 @@ class KafkaTopics:
         return self._ensure({topic: wanted})[topic]
 
     def ensure_data(
-        self, topics: Iterable[str], *, topic_partitions: int, replication: int
+        self,
+        topics: Iterable[str],
+        *,
+        topic_partitions: int,
+        replication: int,
+        names: TopicNames | None = None,
     ) -> dict[str, TopicDescription]:
-        """Return the data topics; create missing ones with `topic_partitions` each."""
+        """Return the data topics; create missing ones with `topic_partitions` each.
+
+        With the stream's `names`, raises TopicRefused before it creates a topic whose name differs
+        in case only from that of another table.
+        """
+        topics = list(topics)
+        if names is not None:
+            self._require_other_names(topics, names)
         return self._ensure(
             {topic: NewTopic(topic, topic_partitions, replication) for topic in topics}
         )
+
+    def _require_other_names(self, topics: Iterable[str], names: TopicNames) -> None:
+        try:
+            visible = self._admin.list_topics(timeout=_CALL_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise self._failure(error, "cannot list the topics") from error
+        for topic, other in topics_of_one_name(topics, filter(names.is_data, visible)).items():
+            message = (
+                f"table {names.table(topic)}: its topic {topic} differs from {other} in case only"
+            )
+            raise TopicRefused(message, hint=_OTHER_CASE_HINT, topic=topic)
 
     def _ensure(self, wanted: dict[str, NewTopic]) -> dict[str, TopicDescription]:
         found = self._create_missing(wanted)
@@ -269,11 +299,13 @@ class KafkaDataTopics:
         *,
         topic_partitions: int,
         replication: int,
+        names: TopicNames | None = None,
     ) -> None:
-        """Take the settings of new topics.
+        """Take the settings of new topics, and the stream's names as `ensure_data` does.
 
         `limits` gets each topic's limit, `counts` the number of its topic partitions.
         """
+        self._names = names
         self._topics = topics
         self._limits = limits
         self._counts = counts
@@ -291,7 +323,10 @@ class KafkaDataTopics:
         """
         try:
             found = self._topics.ensure_data(
-                [topic], topic_partitions=self._topic_partitions, replication=self._replication
+                [topic],
+                topic_partitions=self._topic_partitions,
+                replication=self._replication,
+                names=self._names,
             )[topic]
         except ConfigError as error:
             code = _code_behind(error)

@@ -17,10 +17,11 @@ from tidegate.schemas.change_schema import (
     envelope_of,
     excludes,
     merged_row,
+    require_distinct_names,
     row_fields,
     with_row,
 )
-from tidegate.schemas.tables import Column, TableSchema
+from tidegate.schemas.tables import Column, TableSchema, folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,28 +53,30 @@ def evolve(
     """Return the table with every column of the three sources, in ordinal order.
 
     `current` is the catalogue's and None after a DROP TABLE; `shown` are a record's columns.  Where
-    several have a column, the catalogue's type is used, then the known one; one that has no Avro
-    type, as of a notation that is not known, comes last.  A table that was dropped before the
-    process knew it is what the record shows, with a primary key in the order of `key_names`.
-    Raises IncompatibleChange for another primary key, a record's included.
+    several have a column, under names that may differ in case, the catalogue's type is used, then
+    the known one; one that has no Avro type, as of a notation that is not known, comes last.  A
+    table that was dropped before the process knew it is what the record shows, with a primary key
+    in the order of `key_names`.  Raises IncompatibleChange for another primary key, a record's
+    included, and SchemaError for two columns of one name.
     """
     shown = tuple(shown)
     base = current or known or _dropped(table, shown, key_names)
+    require_distinct_names(base)
     base = _with_known_types(base, [*(known.columns if known is not None else ()), *shown])
-    keyed = {column.name for column in base.key_columns}
+    keyed = {folded(column.name) for column in base.key_columns}
     if (known is not None and _key(known) != _key(base)) or any(
-        column.is_primary_key and column.name not in keyed for column in shown
+        column.is_primary_key and folded(column.name) not in keyed for column in shown
     ):
         raise IncompatibleChange(
             "a table's primary key changed",
             hint="Start a new stream under another prefix",
             table=table,
         )
-    columns = {column.name: (column, False) for column in base.columns}
+    columns = {folded(column.name): (column, False) for column in base.columns}
     for column in known.columns if known is not None else ():
-        columns.setdefault(column.name, (column, True))
+        columns.setdefault(folded(column.name), (column, True))
     for seen in shown:
-        columns.setdefault(seen.name, (Column(seen.name, seen.type, seen.ordinal), True))
+        columns.setdefault(folded(seen.name), (Column(seen.name, seen.type, seen.ordinal), True))
     # A new column may have a dropped one's ordinal: the existing one comes first.
     ordered = sorted(columns.values(), key=lambda entry: (entry[0].ordinal, entry[1]))
     left_out = {*base.excludes, *(known.excludes if known is not None else ())}
@@ -86,9 +89,10 @@ def _with_known_types(base: TableSchema, others: Iterable[Column | RecordColumn]
     """Return a table whose columns have the first Avro type that any source has for them."""
     types: dict[str, ColumnType] = {}
     for column in (*base.columns, *others):
-        if column.name not in types or not is_carried(types[column.name]):
-            types[column.name] = column.type
-    columns = tuple(replace(column, type=types[column.name]) for column in base.columns)
+        name = folded(column.name)
+        if name not in types or not is_carried(types[name]):
+            types[name] = column.type
+    columns = tuple(replace(column, type=types[folded(column.name)]) for column in base.columns)
     return replace(base, columns=columns)
 
 
@@ -134,14 +138,15 @@ def _dropped(name: str, shown: Iterable[RecordColumn], key_names: Sequence[str])
     is the order of the ordinals, which is the same for every worker.
     """
     shown = sorted(shown, key=lambda column: column.ordinal)
-    keys = [column.name for column in shown if column.is_primary_key]
-    if set(keys) == set(key_names):
-        keys = list(key_names)
+    keys = [folded(column.name) for column in shown if column.is_primary_key]
+    known = [folded(key) for key in key_names]
+    if set(keys) == set(known):
+        keys = known
     positions = {key: place for place, key in enumerate(keys, start=1)}
     return TableSchema(
-        name, tuple(Column(c.name, c.type, c.ordinal, positions.get(c.name)) for c in shown)
+        name, tuple(Column(c.name, c.type, c.ordinal, positions.get(folded(c.name))) for c in shown)
     )
 
 
 def _key(table: TableSchema) -> tuple[tuple[str, object], ...]:
-    return tuple((column.name, column.type) for column in table.key_columns)
+    return tuple((folded(column.name), column.type) for column in table.key_columns)

@@ -9,6 +9,7 @@ topic partitions.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,11 @@ from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotKept, Unr
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
-from tidegate.schemas.tables import TableSchema
+from tidegate.schemas.tables import TableSchema, folded
+from tidegate.schemas.topics import beside, table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tidegate.producer.translation.event_writer import EventForm
     from tidegate.schemas.registry import SchemaRegistry
@@ -118,6 +120,7 @@ class TableRegistrar:
         table = self._with_fields(topic, table, shown)
         key = self._register_key(topic, table)
         value = self._register_value(topic, table)
+        table = self._spelled(table, row_fields(value.schema))
         places = {name: place for place, name in enumerate(row_fields(value.schema))}
         ordered = sorted(table.columns, key=lambda column: places[column.name])
         return TableEncoding(
@@ -146,11 +149,12 @@ class TableRegistrar:
 
         Without `shown` any column may come that the change stream watches.
         """
+        names = None if shown is None else {folded(name) for name in shown}
         needed = {
             column.name
             for column in table.columns
             if column.key_position is not None
-            or (column.is_watched if shown is None else column.name in shown)
+            or (column.is_watched if names is None else folded(column.name) in names)
         }
         columns = tuple(
             column
@@ -194,9 +198,10 @@ class TableRegistrar:
     def _find_key(self, topic: str, table: TableSchema) -> RegisteredSchema | None:
         """Return the registered key; None if there is none; raises IncompatibleChange."""
         subject = self._topics.key_subject(topic)
-        fields = key_schema(topic, table, self._timestamps)["fields"]
+        fields = _folded_fields(key_schema(topic, table, self._timestamps))
         for key in self._registry.versions(subject)[-1:]:
-            if differ_in_timestamps(key.schema["fields"], fields):
+            registered = _folded_fields(key.schema)
+            if differ_in_timestamps(registered, fields):
                 raise IncompatibleChange(
                     "timestamps: the registered key schema has the other form",
                     hint=OTHER_TIMESTAMPS_HINT,
@@ -204,7 +209,7 @@ class TableRegistrar:
                     subject=subject,
                     timestamps=self._timestamps.lower(),
                 )
-            if key.schema["fields"] != fields:
+            if registered != fields:
                 raise _other_key(table, subject)
             return key
         return None
@@ -237,7 +242,7 @@ class TableRegistrar:
         """Return the newest version that has it all, or None, and the schema that has it all."""
         versions = self._registry.versions(self._topics.value_subject(topic))
         all_excludes = tuple(sorted({*table.excludes, *self._filter.excludes}))
-        known = replace(table, excludes=all_excludes)
+        known = self._spelled(replace(table, excludes=all_excludes), self._names(table, versions))
         own = value_schema(topic, known, self._timestamps, self._envelope)
         schema = grown(own, [one.schema for one in versions], table=table.name)
         # A former stream of this prefix may have registered what this one leaves out.
@@ -247,6 +252,41 @@ class TableRegistrar:
             one for one in versions if (row_fields(one.schema), excludes((one.schema,))) == wanted
         ]
         return (found[-1] if found else None), schema
+
+    def _names(self, table: TableSchema, versions: Sequence[RegisteredSchema]) -> list[str]:
+        """Return the names of the fields that a table has in its topic, then in the one beside it.
+
+        A reader reads both with one schema.  The other is not asked for where the first has all.
+        """
+        names = [name for one in versions for name in row_fields(one.schema)]
+        if table.column_names <= set(names):
+            return names
+        own = table_of(table.name)
+        other = own if table.name != own else beside(own)
+        with suppress(SchemaError):  # a name that is too long for a topic
+            subject = self._topics.value_subject(self._topic(other))
+            versions = self._registry.versions(subject)
+            names += [name for one in versions for name in row_fields(one.schema)]
+        return names
+
+    @staticmethod
+    def _spelled(table: TableSchema, names: Iterable[str]) -> TableSchema:
+        """Return a table whose columns are named as the fields: the first one, in any case."""
+        exact = set(names)
+        known: dict[str, str] = {}
+        for name in names:
+            known.setdefault(folded(name), name)
+        columns = tuple(
+            column
+            if column.name in exact
+            else replace(column, name=known.get(folded(column.name), column.name))
+            for column in table.columns
+        )
+        return replace(table, columns=columns)
+
+
+def _folded_fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{**field, "name": folded(field["name"])} for field in schema["fields"]]
 
 
 def _other_key(table: TableSchema, subject: str) -> IncompatibleChange:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.records import Mod, UnreadableValues
 from tidegate.producer.translation.avro_fields import write_long
 from tidegate.producer.translation.change_writer import ChangeWriter
 from tidegate.producer.translation.datastream_writer import DatastreamWriter
@@ -23,6 +24,7 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
+from tidegate.schemas.tables import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from tidegate.producer.records import DataChangeRecord, RecordColumn
     from tidegate.producer.translation.event_writer import EventForm, EventWriter
     from tidegate.schemas.registry import RegisteredSchema
-    from tidegate.schemas.tables import ColumnType, TableSchema
+    from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 __all__ = ["ChangePlace", "TableEncoding", "Translator"]
 
@@ -105,6 +107,8 @@ class _Plan:
 
     columns: tuple[RecordColumn, ...]
     encoding: TableEncoding
+    renames: Mapping[str, str]
+    """Names that records have in another case than the field, and the field's."""
 
 
 class Translator:
@@ -144,6 +148,8 @@ class Translator:
         record's coordinates, for a value that its topic's schema cannot represent.
         """
         plan = self._plan(record)
+        if plan.renames:
+            record = _renamed(record, plan.renames)
         commit_timestamp_us = record.commit_timestamp_ns // NS_PER_US
         try:
             return PublishableRecord(
@@ -172,11 +178,11 @@ class Translator:
         encoding = self._encodings.get(name) or self._keys_only.get(name)
         if encoding is None:
             raise TableChanged("the table is unknown", table=record.table_name)
-        types = {column.name: column.type for column in encoding.table.key_columns}
-        _require_carried(
-            encoding.table, types, [column for column in record.columns if column.name in types]
-        )
-        (mod,) = record.mods
+        keys = encoding.table.key_columns
+        known = {folded(column.name) for column in keys}
+        shown = [column for column in record.columns if folded(column.name) in known]
+        renames = _require_carried(encoding.table, keys, shown)
+        (mod,) = (_renamed(record, renames) if renames else record).mods
         order_key = OrderKey(
             record.commit_timestamp_ns // NS_PER_US,
             record.server_transaction_id,
@@ -243,29 +249,55 @@ class Translator:
 
 
 def _make_plan(encoding: TableEncoding, columns: tuple[RecordColumn, ...]) -> _Plan:
-    types = {column.name: column.type for column in encoding.table.columns}
-    _require_carried(encoding.table, types, columns)
-    return _Plan(columns, encoding)
+    table = encoding.table
+    return _Plan(columns, encoding, _require_carried(table, table.columns, columns))
 
 
 def _require_carried(
-    table: TableSchema, types: Mapping[str, ColumnType], columns: Iterable[RecordColumn]
-) -> None:
-    """Raise TableChanged unless each column is of these types, and shown as that type."""
-    for column in columns:
-        known = types.get(column.name)
-        if known is None:
+    table: TableSchema, known: Iterable[Column], columns: Iterable[RecordColumn]
+) -> dict[str, str]:
+    """Return the names that differ from those of the known columns in case, with the known ones.
+
+    Raises TableChanged unless each column is one of the known ones and shown as that type, and
+    SchemaError for two that differ in case only.
+    """
+    exact = {column.name: column for column in known}
+    others = {folded(name): column for name, column in exact.items()}
+    renames: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for shown in columns:
+        column = exact.get(shown.name) or others.get(folded(shown.name))
+        if column is None:
             raise TableChanged(
-                "a record shows an unknown column", table=table.name, column=column.name
+                "a record shows an unknown column", table=table.name, column=shown.name
             )
-        if not _carries(known, column.type):
+        other = taken.setdefault(column.name, shown.name)
+        if other != shown.name:
+            message = "a record has two columns whose names differ in case only"
+            raise SchemaError(message, table=table.name, columns=[other, shown.name])
+        if column.name != shown.name:
+            renames[shown.name] = column.name
+        if not _carries(column.type, shown.type):
             raise TableChanged(
                 "a record shows a column with another type than the known one",
                 table=table.name,
-                column=column.name,
-                known=known.text,
-                type=column.type.text,
+                column=shown.name,
+                known=column.type.text,
+                type=shown.type.text,
             )
+    return renames
+
+
+def _renamed(record: DataChangeRecord, renames: Mapping[str, str]) -> DataChangeRecord:
+    """Return a record whose values have other names; columns stay, since plans know them by."""
+
+    def named(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        if isinstance(values, UnreadableValues):
+            return values
+        return {renames.get(name, name): value for name, value in values.items()}
+
+    mods = tuple(Mod(named(keys), named(new), named(old)) for keys, new, old in record.mods)
+    return record._replace(mods=mods)
 
 
 def _carries(known: ColumnType, shown: ColumnType) -> bool:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tidegate.schemas.avro_types import namespace_of
 from tidegate.schemas.change_schema import excludes, unwatched_columns
 from tidegate.spark_consumer.core.files import schema_file
-from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, reader_schema
+from tidegate.spark_consumer.core.topic_schemas import (
+    TopicSchemas,
+    names_of_one,
+    reader_schema,
+)
+from tidegate.spark_consumer.errors import AmbiguousNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,7 +59,8 @@ class SchemaStore:
 
         A table's rows that were read on demand stand in a topic beside its data topic.  Both are
         read with the same schemas then, those of the table; and so is a data topic that has had no
-        value yet.
+        value yet.  Raises AmbiguousNames for tables, or columns of one, whose names differ in case
+        only.
         """
         found = {ids.topic: ids for ids in known if ids.value_ids}
         schemas: dict[str, TopicSchemas] = {}
@@ -69,6 +75,9 @@ class SchemaStore:
                 if both not in self._of_tables:
                     self._of_tables[both] = self._joined(*both, own, subscription)
                 schemas[own] = schemas[other] = self._of_tables[both]
+        if alike := names_of_one(one.table for one in schemas.values()):
+            message = "the stream has tables whose names differ in case only"
+            raise AmbiguousNames(message, tables=alike)
         return schemas
 
     def _joined(

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.tables import folded
+from tidegate.spark_consumer.errors import AmbiguousNames
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["TopicSchemas", "by_table", "full_name", "reader_schema", "row_columns"]
+__all__ = [
+    "TopicSchemas",
+    "by_table",
+    "full_name",
+    "names_of_one",
+    "reader_schema",
+    "row_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,8 @@ def reader_schema(versions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the last of a topic's value schemas, with the columns that only earlier ones have.
 
     A version may leave columns out (`docs/protocol.md`, 3.4), while records that were written with
-    them are still to be released.  They stand behind the others, the newest type of each.
+    them are still to be released.  They stand behind the others, the newest type of each.  Raises
+    AmbiguousNames for columns whose names differ in case only.
     """
     *earlier, newest = versions
     reader = copy.deepcopy(newest)
@@ -58,7 +68,18 @@ def reader_schema(versions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     for schema in reversed(earlier):
         known = {field["name"] for field in fields}
         fields += [field for field in _row(schema)["fields"] if field["name"] not in known]
+    if alike := names_of_one(field["name"] for field in fields):
+        message = "a table has columns whose names differ in case only"
+        raise AmbiguousNames(message, schema=full_name(newest), columns=alike)
     return reader
+
+
+def names_of_one(names: Iterable[str]) -> list[str]:
+    """Return the names that differ in case only from another one."""
+    alike: dict[str, set[str]] = {}
+    for name in names:
+        alike.setdefault(folded(name), set()).add(name)
+    return sorted(name for some in alike.values() if len(some) > 1 for name in some)
 
 
 def row_columns(change_schema: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.schemas.topic_collisions import topic_collisions
+from tidegate.schemas.topic_collisions import topic_collisions, topics_of_one_name
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,17 @@ from tidegate.schemas.topic_collisions import topic_collisions
 )
 def test_dots_and_underscores_are_one(wanted, existing, expected):
     assert topic_collisions(wanted, existing) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "existing", "expected"),
+    [
+        (["p.Orders", "p.Items"], ["p.s_t"], {}),
+        (["p.Orders", "p.orders"], [], {"p.orders": "p.Orders"}),
+        (["p.orders"], ["p.Orders"], {"p.orders": "p.Orders"}),
+        (["p.orders"], ["p.Orders", "p.orders"], {}),
+        (["p.s.T"], ["p.S.t", "p.S_t"], {"p.s.T": "p.S.t"}),
+    ],
+)
+def test_upper_and_lower_case_are_one(wanted, existing, expected):
+    assert topics_of_one_name(wanted, existing) == expected

@@ -20,6 +20,7 @@ from tidegate.producer.kafka.topics import (
     TopicDescription,
 )
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
+from tidegate.schemas.topics import TopicNames
 
 GONE = KafkaError(KafkaError._TRANSPORT)
 FENCED = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced.")
@@ -51,6 +52,11 @@ class Broker:
         """How many topics are refused because the broker has not started yet."""
         self.hidden_for = 0
         """How many descriptions a new topic is missing from."""
+
+    def list_topics(self, timeout):
+        if self.silence is not None:
+            raise KafkaException(self.silence)
+        return SimpleNamespace(topics=dict.fromkeys(self.topics))
 
     def describe_topics(self, collection, request_timeout):
         answers = {}
@@ -317,6 +323,26 @@ def test_a_topic_that_appears_later_is_created_and_its_limit_read(broker, topics
     assert [one.topic_id for one in found] == [
         topics.describe([topic])[topic].topic_id for topic in ("p.new", "p.old")
     ]
+
+
+def test_a_topic_that_differs_in_case_only_is_not_created(broker, topics):
+    broker.topics = {"p.Orders": 3, "P.items": 3, "p.items-x": 3}
+    later = KafkaDataTopics(
+        topics, SimpleNamespace(add=str), {}, topic_partitions=3, replication=1,
+        names=TopicNames("p"),
+    )  # fmt: skip
+    later.on_found = str
+    text, both = r"table orders: .* differs from p\.Orders in case only", ["p.Items", "p.orders"]
+    with pytest.raises(TopicRefused, match=text):
+        later.ensure("p.orders", key_schema_id=7)
+    with pytest.raises(TopicRefused, match=text):
+        topics.ensure_data(both, topic_partitions=3, replication=1, names=TopicNames("p"))
+    assert broker.created == []
+    later.ensure("p.Items", key_schema_id=7)
+    later.ensure("p.Orders", key_schema_id=7)
+    broker.silence = GONE
+    with pytest.raises(UnreachableError, match="cannot list the topics"):
+        later.ensure("p.Items", key_schema_id=7)
 
 
 COLLIDES = "Topic 'p.new' collides with existing topics: p_new"

@@ -1,7 +1,9 @@
 """A translator that reads a changed table's schema again, once per change."""
 
+import io
 import threading
 
+import fastavro
 import pytest
 
 from tests.unit.producer.translation.test_fresh_answers import Clock
@@ -291,6 +293,70 @@ def test_a_refresh_for_another_change_is_not_taken_for_this_one():
 
     assert bench.translate()
     assert bench.columns == {"id", "added", "other"}
+
+
+def values_of(bench, message):
+    """The row after the change, and the captured columns, read with the newest schema."""
+    schema_id, body = unframe(message.value)
+    schema = fastavro.parse_schema(bench.registry.schema(schema_id))
+    found = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+    return found["new_values"], found["new_columns"]
+
+
+def renamed(record, columns, **values):
+    """The record with other columns behind `id`."""
+    shown = (RECORD.columns[0], *(RecordColumn(name, kind, False, 2) for name, kind in columns))
+    return record._replace(columns=shown, mods=(Mod({"id": "1"}, values, {}),))
+
+
+OF_ANOTHER_CASE = TableSchema("t", (*OLD.columns, Column("ADDED", INT64, 2)))
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["running", "started later"])
+def test_a_column_that_comes_back_in_another_case_is_the_same_column(is_known):
+    bench = Bench(NEW, Catalogue(OF_ANOTHER_CASE))
+    if not is_known:  # a worker that starts after the column has changed
+        other = Bench(None, Catalogue(OF_ANOTHER_CASE))
+        other.registrar._registry = other.registry = bench.registry
+        bench = other
+    for name in ("ADDED", "added", "Added"):  # late records of the dropped one among them
+        record = renamed(RECORD, [(name, INT64)], **{name: "7"})
+        (message,) = bench.translate(record)
+        assert values_of(bench, message) == ({"id": 1, "added": 7}, ["id", "added"])
+        assert bench.translator.place(record).key == message.key
+    assert len(bench.registry.subjects["p.t-value"]) == 1
+    bench.catalogue.current = TableSchema("t", (*OLD.columns, Column("ADDED", STRING, 2)))
+    with pytest.raises(IncompatibleChange, match="another type"):
+        bench.translate(renamed(RECORD, [("ADDED", STRING)], ADDED="x"))
+
+
+def test_a_key_that_comes_back_in_another_case_is_the_same_key():
+    bench = Bench(None, Catalogue(TableSchema("t", (Column("ID", INT64, 1, key_position=1),))))
+    before = bench.registrar.register(OLD)
+    shown = (RecordColumn("ID", INT64, True, 1),)
+    record = RECORD._replace(columns=shown, mods=(Mod({"ID": "1"}, {}, {}),))
+    (message,) = bench.translate(record)
+    assert unframe(message.key) == (before.key.schema_id, b"\x02\x02")
+    assert bench.translator.place(record).key == message.key
+    assert values_of(bench, message) == ({"id": 1}, ["id"])
+
+
+def test_the_rows_beside_a_table_have_its_columns_names():
+    bench = Bench(NEW, Catalogue(OF_ANOTHER_CASE))
+    record = renamed(RECORD, [("ADDED", INT64)], ADDED="7")._replace(table_name="t__backfill")
+    bench.catalogue.current = TableSchema("t__backfill", OF_ANOTHER_CASE.columns)
+    (message,) = bench.translate(record)
+    assert message.topic == "p.t__backfill"
+    assert values_of(bench, message) == ({"id": 1, "added": 7}, ["id", "added"])
+
+
+@pytest.mark.parametrize("known", [OLD, None], ids=["known", "unknown"])
+def test_two_columns_of_one_name_are_refused_by_name(known):
+    both = TableSchema("t", (*NEW.columns, Column("ADDED", INT64, 3)))
+    bench = Bench(known, Catalogue(both))
+    record = renamed(RECORD, [("added", INT64), ("ADDED", INT64)], added="1", ADDED="2")
+    with pytest.raises(SchemaError, match=r"differ in case.*ADDED"):
+        bench.translate(record)
 
 
 ODD = ColumnType("RANGE<DATE>")

@@ -12,6 +12,7 @@ from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.topic_schemas import by_table, full_name, row_columns
+from tidegate.spark_consumer.errors import AmbiguousNames
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 
@@ -60,6 +61,19 @@ def test_what_one_version_leaves_out_is_left_out_of_the_topic():
     assert found.excludes == ("exclude_delete",)
     latest = store.topics([TopicIds("bank.a", (key,), ids[2:])], SUBSCRIPTION)["bank.a"]
     assert (latest.unwatched, latest.excludes) == (frozenset(), ())
+
+
+def test_tables_whose_names_differ_in_case_only_are_refused_by_name():
+    storage = StoreClient(ObjectStore(), "gate", None)
+    storage.take()
+    registry = InMemorySchemaRegistry()
+    ids = [registry.register("k", {"type": "string"}), registry.register("v", schema("id"))]
+    topics = ("bank.Orders", "bank.orders", "bank.orders2")
+    known = [TopicIds(topic, (ids[0],), (ids[1],)) for topic in topics]
+    store = SchemaStore(storage, registry)
+    assert set(store.topics(known[1:], SUBSCRIPTION)) == set(topics[1:])
+    with pytest.raises(AmbiguousNames, match=r"\['Orders', 'orders'\].*under another prefix"):
+        store.topics(known, SUBSCRIPTION)
 
 
 def beside_schema(*columns):

@@ -8,6 +8,7 @@ from tidegate.schemas.change_schema import value_schema
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.spark_consumer.core.topic_schemas import full_name, reader_schema, row_columns
+from tidegate.spark_consumer.errors import AmbiguousNames
 
 NUMBER = ColumnType.from_spanner_type("INT64")
 TEXT = ColumnType.from_spanner_type("STRING(MAX)")
@@ -39,6 +40,24 @@ def test_a_reader_schema_has_the_columns_that_only_earlier_versions_have():
     ]
     assert full_name(reader) == full_name(versions[-1])
     assert versions == before
+
+
+@pytest.mark.parametrize(
+    "versions", [[("Name",), ("Name", "x", "name")], [("Name",), ("name",)], [("a", "ID")]]
+)
+def test_columns_that_differ_in_case_only_are_refused_by_name(versions):
+    """Earlier producers made two fields of a column that came back in another case."""
+    schemas = [
+        value_schema("bank.t", TableSchema("t", (Column("id", TEXT, 1, 1),))) for _ in versions
+    ]
+    for one, names in zip(schemas, versions, strict=True):
+        row = one["fields"][1]["type"][1]
+        row["fields"] += [{**row["fields"][0], "name": name} for name in names]
+    with pytest.raises(AmbiguousNames, match="differ in case only") as caught:
+        reader_schema(schemas)
+    names = {name for some in versions for name in some if name.lower() in {"name", "id"}}
+    assert set(caught.value.fields["columns"]) == names | ({"id"} if "ID" in names else set())
+    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(
