@@ -78,8 +78,8 @@ RESERVED_HINT = (
 )
 
 UNCARRIED_HINT = (
-    "Leave the column out: a new stream with columns_left_out; or use a version of Tidegate that "
-    "carries it"
+    "Begin a new stream without the column (columns_left_out) or, for one of the primary key, "
+    "without the table (tables_left_out); or use a version of Tidegate that carries it"
 )
 
 UNWATCHED_COLUMNS = "unwatched_columns"

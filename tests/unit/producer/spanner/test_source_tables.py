@@ -37,3 +37,13 @@ def test_each_column_names_the_streams_that_capture_it():
         SourceField("c", "PG_NUMERIC", nullable=False),
     )
     assert [one.nullable for one in found[1].fields] == [False, False, True]
+
+
+def test_a_notation_that_is_not_known_is_shown_as_it_is():
+    notations = ("MAP<STRING(MAX), INT64>", "ARRAY<VECTOR<3>>", "ARRAY<FLOAT32>(vector_length=>3)")
+    columns = tuple(
+        Column(f"c{n}", ColumnType.from_spanner_type(text), n, key_position=1 if n == 1 else None)
+        for n, text in enumerate(notations, 1)
+    )
+    (found,) = source_tables([TableSchema("t", columns)], set(), [])
+    assert [one.type for one in found.fields] == [*notations[:2], "ARRAY<FLOAT32>"]

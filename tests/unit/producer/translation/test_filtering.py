@@ -8,9 +8,11 @@ import pytest
 
 from tests.unit.producer.test_description import GOOD
 from tests.unit.producer.test_record_filter import TABLE, record
+from tidegate.producer.description import check_stream
 from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.translation.filtering import FilteredCatalogue, FilteringTranslator
 from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.tables import ColumnType
 
 
 class Inner:
@@ -100,3 +102,23 @@ def test_a_later_table_whose_key_is_left_out_concerns_only_itself():
             getattr(FilteringTranslator(Inner(), chosen), method)(
                 record(table_name="later"), token="t"
             )
+
+
+def test_a_column_that_cannot_be_published_is_left_out_as_the_error_says():
+    odd = replace(TABLE.columns[1], name="odd", type=ColumnType("RANGE<DATE>"), ordinal=9)
+    umlaut = replace(odd, name="größe", type=TABLE.columns[1].type, ordinal=10)
+    twin = replace(umlaut, name="A", ordinal=11)
+    tables = Catalogue("a", "other")
+    for wrong in (odd, umlaut, twin):
+        table = replace(TABLE, name="a", columns=(*TABLE.columns, wrong))
+        tables.described = replace(tables.described, tables=(table,))
+        with pytest.raises(ConfigError, match=wrong.name) as caught:
+            check_stream(tables.describe("s"))
+        assert "columns_left_out" in str(caught.value) or wrong is umlaut
+        remedy = RecordFilter(columns_left_out=(f"a.{wrong.name}",))
+        if wrong is not twin:  # names in settings have no case: both are left out
+            check_stream(FilteredCatalogue(tables, remedy, is_new=True).describe("s"))
+    for remedy in (RecordFilter(tables_left_out=("a",)), RecordFilter(tables=("other",))):
+        both = (*tables.described.tables, replace(TABLE, name="other"))
+        tables.described = replace(tables.described, tables=both)
+        check_stream(FilteredCatalogue(tables, remedy, is_new=True).describe("s"))
