@@ -6,6 +6,7 @@ gcsfs has an `HttpError` of its own, and a plain OSError for what is forbidden.
 
 from __future__ import annotations
 
+import re
 from typing import NoReturn
 
 from tidegate.producer.datastream.position import printable
@@ -14,6 +15,11 @@ from tidegate.schemas.errors import ConfigError, UnreachableError
 __all__ = ["LocationGone", "PathMissing", "refuse"]
 
 _LOGINS = ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "PartialCredentials")
+_REFUSED_BY_ENDPOINT = re.compile(
+    "invalid_(client|grant|request|scope)|unauthorized_client|access_denied|reauth", re.IGNORECASE
+)
+"""In the text of a token endpoint that answered about the credentials; any other text, such as that
+of a status 503, is about the endpoint."""
 _LOGIN_HINTS = {
     "gs": "Give it credentials (GOOGLE_APPLICATION_CREDENTIALS, or the host's own account)",
     "s3": "Give it credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)",
@@ -43,6 +49,7 @@ def refuse(error: Exception, path: str, *, scheme: str, setting: str) -> NoRetur
     `scheme` is empty for a path of this machine; `setting` names what the path comes from.
     """
     kind, text, path = type(error).__name__, _shortened(error), printable(path)
+    may_pass = kind == "RefreshError" and _REFUSED_BY_ENDPOINT.search(text) is None
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         message = f"{setting}: {path} does not exist"
         raise PathMissing(message, hint="Check the location") from error
@@ -57,7 +64,7 @@ def refuse(error: Exception, path: str, *, scheme: str, setting: str) -> NoRetur
         message = f"{setting}: {path} may not be read: {text}"
         hint = _RIGHT_HINTS.get(scheme, "Grant this principal read access to it")
         raise ConfigError(message, hint=hint) from error
-    if any(kind.startswith(one) for one in _LOGINS) or _is_anonymous(error):
+    if (any(kind.startswith(one) for one in _LOGINS) or _is_anonymous(error)) and not may_pass:
         message = f"{setting}: no credentials for {path} ({kind})"
         raise ConfigError(message, hint=_LOGIN_HINTS.get(scheme, "")) from error
     message = f"{path} cannot be read: {kind}: {text}"

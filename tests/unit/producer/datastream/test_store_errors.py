@@ -6,6 +6,7 @@ from tidegate.producer.datastream.store_errors import LocationGone, PathMissing,
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 NoCredentialsError = type("NoCredentialsError", (Exception,), {})
+RefreshError = type("RefreshError", (Exception,), {})
 HttpError = type("HttpError", (Exception,), {"code": 401})
 
 
@@ -20,6 +21,10 @@ HttpError = type("HttpError", (Exception,), {"code": 401})
         (OSError("Forbidding"), "gs", UnreachableError, "OSError: Forbidding. Run it again"),
         (NoCredentialsError("x"), "s3", ConfigError, "no credentials.*AWS_ACCESS_KEY_ID"),
         (HttpError("anonymous"), "gs", ConfigError, "no credentials.*GOOGLE_APPLICATION"),
+        (RefreshError("invalid_grant: revoked"), "gs", ConfigError, "no credentials"),
+        (RefreshError("Reauthentication is needed"), "gs", ConfigError, "no credentials"),
+        (RefreshError("Unable to acquire: 503", "<html>"), "gs", UnreachableError, "RefreshError"),
+        (RefreshError("429: slow down"), "gs", UnreachableError, "429: slow down. Run it again"),
         (ValueError("it is requester pays"), "gs", ConfigError, "requesters pay"),
         (ValueError("\0"), "", ConfigError, "is not a path"),
         (ValueError("x"), "gs", UnreachableError, "ValueError: x"),
