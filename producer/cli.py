@@ -18,10 +18,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidegate.producer.backfill_cli import add_backfill_command
-from tidegate.producer.config import FleetConfig, ProducerConfig
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.control_cli import add_control_commands
 from tidegate.producer.dead_letters_cli import add_dead_letters_command
 from tidegate.producer.discover_cli import add_discover_command
+from tidegate.producer.fleet_config import FleetConfig
 from tidegate.producer.schemas_cli import schemas_app
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from tidegate.producer.owned_options import OWNED_KAFKA_OPTIONS
 from tidegate.producer.source_config import (
     NOT_OF_FILES,
     FilesSource,
@@ -32,7 +33,7 @@ from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.schemas.topic_template import TopicTemplate
 from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
 
-__all__ = ["FleetConfig", "ProducerConfig", "listed"]
+__all__ = ["ProducerConfig", "listed"]
 
 _ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
 _PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
@@ -43,42 +44,6 @@ _REPLICA = re.compile(r"[a-z][a-z0-9-]{0,62}(?::(?:READ_ONLY|READ_WRITE))?")
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NS_PER_SECOND = 1_000_000_000
 _INSTANTS_END_NS = 1 << 63
-_OWNED_KAFKA_OPTIONS = frozenset(
-    {
-        "acks",
-        "allow.auto.create.topics",
-        "auto.commit.*",
-        "auto.offset.reset",
-        "bootstrap.servers",
-        "delivery.report.only.error",
-        "delivery.timeout.ms",
-        "dr_cb",
-        "dr_msg_cb",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.gapless.guarantee",
-        "enable.idempotence",
-        "enable.partition.eof",
-        "error_cb",
-        "group.*",
-        "heartbeat.interval.ms",
-        "isolation.level",
-        "message.max.bytes",
-        "message.timeout.ms",
-        "metadata.broker.list",
-        "on_delivery",
-        "partition.assignment.strategy",
-        "partitioner",
-        "produce.offset.report",
-        "queuing.strategy",
-        "request.required.acks",
-        "session.timeout.ms",
-        "test.mock.*",
-        "topic.blacklist",
-        "transaction.timeout.ms",
-        "transactional.id",
-    }
-)
 
 
 def listed(text: str, *, separator: str = ",") -> tuple[str, ...]:
@@ -91,7 +56,7 @@ class ProducerConfig(StreamSettings):
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_PRODUCER_")
     help_command: ClassVar[str] = "tidegate-producer run --help"
-    owned_kafka_options: ClassVar[frozenset[str]] = _OWNED_KAFKA_OPTIONS
+    owned_kafka_options: ClassVar[frozenset[str]] = OWNED_KAFKA_OPTIONS
     list_separators: ClassVar[Mapping[str, str]] = {
         **StreamSettings.list_separators,
         "directed_reads": ",",
@@ -500,21 +465,3 @@ class ProducerConfig(StreamSettings):
         elapsed = (now or datetime.now(UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
         whole = elapsed.days * 86_400 + elapsed.seconds
         return whole * _NS_PER_SECOND + elapsed.microseconds * 1_000
-
-
-def _may_be_missing(name: str) -> Any:
-    return Field(default="", description=ProducerConfig.model_fields[name].description)
-
-
-class FleetConfig(ProducerConfig):
-    """Settings of a command that reads what a fleet has published: Kafka's and the registry's.
-
-    Where they name what the stream is read from too, that is compared with the recorded stream.
-    """
-
-    needs_source: ClassVar[bool] = False
-
-    project: str = _may_be_missing("project")
-    instance: str = _may_be_missing("instance")
-    database: str = _may_be_missing("database")
-    change_stream: str = _may_be_missing("change_stream")

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tidegate.producer.config import FleetConfig, ProducerConfig
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.fleet_config import FleetConfig
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ExitCode

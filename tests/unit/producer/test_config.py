@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from tidegate.producer.config import FleetConfig, ProducerConfig
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import TimestampForm
@@ -49,28 +49,6 @@ def test_defaults():
     assert config.database_path == "projects/p/instances/inst/databases/my_db"
     assert config.stream_path == config.database_path + "/changeStreams/Everything"
     assert config.registry_client_options() == {}
-
-
-NAMES = ("project", "instance", "database", "change_stream")
-
-
-def test_a_command_that_reads_the_fleet_needs_no_source():
-    kafka = {name: value for name, value in REQUIRED.items() if name not in NAMES}
-    with pytest.raises(ConfigError) as caught:
-        ProducerConfig.load(None, **kafka)
-    assert [name for name in NAMES if f"{name}: is not set" not in str(caught.value)] == []
-    assert not FleetConfig.load(None, **kafka).names_source
-    assert not FleetConfig.load(None, **kafka, database="my_db").names_source
-    whole = FleetConfig.load(None, **REQUIRED)
-    assert whole.names_source
-    assert whole.stream_path == load().stream_path
-    source = {"kind": "datastream", "location": "gs://a/b"}
-    assert FleetConfig.load(None, **kafka, source=source).names_source
-    for name in NAMES:
-        with pytest.raises(ConfigError, match="not a valid name"):
-            FleetConfig.load(None, **{**REQUIRED, name: "!"})
-        with pytest.raises(ConfigError, match="not a valid name"):
-            load(**{name: ""})
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path, monkeypatch):

@@ -10,8 +10,8 @@ from tests.unit.producer.commands.conftest import SLOTS
 from tests.unit.producer.commands.test_environment import started
 from tidegate.producer.commands import fleet_reader
 from tidegate.producer.commands.fleet_reader import FleetReader, read_fleet
-from tidegate.producer.config import FleetConfig
 from tidegate.producer.errors import StreamChangedError
+from tidegate.producer.fleet_config import FleetConfig
 from tidegate.schemas.errors import ConfigError, ConsumerError, UnreachableError
 from tidegate.schemas.progress import (
     PartitionFinished,
