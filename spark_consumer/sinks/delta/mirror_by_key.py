@@ -28,6 +28,7 @@ from tidegate.spark_consumer.sinks.delta.partitions import refuse_lost_texts, te
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
 from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -128,7 +129,7 @@ class DeltaMirrorByKeySink:
         texts = text_columns(keyed_schema(one), partitions)
         # A row without values, of a DELETE, has its key too.
         values = {name: folded_value(columns.index(name)) for name in texts if name not in keys}
-        values |= {name: f"key.`{name}`" for name in texts if name in keys}
+        values |= {name: f"key.{quoted(name)}" for name in texts if name in keys}
         refuse_lost_texts(table, folded, values)
         mirror = DeltaTable.forPath(one.spark, self._tables.address(table))
         clauses = key_merge(columns=columns, keys=keys, existing=mirror.toDF().columns)
