@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.lineage.stop_reason import stop_text
 from tidegate.producer.core.file_position import position_of
+from tidegate.producer.core.initial_query import names_partitions
 from tidegate.producer.core.item_times import Item, lies_past, waits_for_move_ins
 from tidegate.producer.core.key_moves import MoveIns
 from tidegate.producer.core.lifecycle import (
@@ -28,7 +29,7 @@ from tidegate.producer.core.lifecycle import (
 from tidegate.producer.core.parked_keys import ParkedKeys
 from tidegate.producer.core.position import Position
 from tidegate.producer.core.totals import counted
-from tidegate.producer.errors import InitialQueryChange, SourceOrderBroken
+from tidegate.producer.errors import SourceOrderBroken
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import (
     ChildPartitionsRecord,
@@ -228,17 +229,15 @@ class StreamPartition:
         What lies past `end_ns` is not added: it is the proof that all before it was returned. A
         query's end is no proof, since a query may end early, and neither is a clock. Children that
         came before it start within the stream: they are announced when the query ends. Raises
-        SourceOrderBroken, TooManyParkedKeys and, for the initial query, InitialQueryChange; what
-        came before in `items` was added.
+        SourceOrderBroken, TooManyParkedKeys, InitialQueryChange; what came before was added.
         """
         query = self._query
         if query is None:
-            message = "records arrived, but no query is running"
-            raise InvariantViolation(message, token=self.child.token)
+            raise InvariantViolation("records without a running query", token=self.child.token)
         self.pending_bytes += size_bytes
         self._report_change()
         for item in items:
-            if self.child.token == ROOT_TOKEN and not _names_partitions(item):
+            if self.child.token == ROOT_TOKEN and not names_partitions(item):
                 continue
             if self.move_ins.waits_for and waits_for_move_ins(item, self.move_ins.at_us):
                 self._move(PartitionChange.HELD)
@@ -499,25 +498,3 @@ class StreamPartition:
         invariant(is_known, "a started stream partition is never announced", token=token)
         times = [record.commit_timestamp_us for record in self.pending]
         invariant(times == sorted(times), "pending records out of order", token=token)
-
-
-def _names_partitions(item: Item) -> bool:
-    """Whether an item of the initial query names stream partitions; any other moves nothing.
-
-    A heartbeat would move the start of the next attempt, whose stream partitions begin there.
-    Raises InitialQueryChange for a change that is to be published, and for a move of keys.
-    """
-    if isinstance(item, PublishableRecord) and (item.messages or item.parked):
-        topics = {one.topic for one in item.messages} | {one.topic for one in item.parked}
-        raise InitialQueryChange(
-            commit_timestamp_us=item.commit_timestamp_us,
-            server_transaction_id=item.server_transaction_id,
-            record_sequence=item.record_sequence,
-            topics=sorted(topics),
-        )
-    if isinstance(item, PartitionEventRecord):
-        raise InitialQueryChange(
-            commit_timestamp_us=item.commit_timestamp_ns // NS_PER_US,
-            record_sequence=item.record_sequence,
-        )
-    return isinstance(item, ChildPartitionsRecord | PartitionStartRecord)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidegate.producer.datastream.file_store import FileStore
     from tidegate.producer.datastream_source.found_file import FoundFile
     from tidegate.producer.datastream_source.object_reading import Item, ObjectReading
-    from tidegate.producer.ports import Clock, Tasks
+    from tidegate.producer.runtime_ports import Clock, Tasks
 
 __all__ = ["ObjectQuery"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tidegate.producer.datastream.file_store import FileStore
-    from tidegate.producer.ports import Clock, Tasks
+    from tidegate.producer.runtime_ports import Clock, Tasks
 
 __all__ = ["ObjectsQuery"]
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidegate.producer.datastream.file_store import FileStore
-    from tidegate.producer.ports import Clock, RunningQuery, Tasks
+    from tidegate.producer.ports import RunningQuery
+    from tidegate.producer.runtime_ports import Clock, Tasks
 
 __all__ = ["DatastreamFiles"]
 

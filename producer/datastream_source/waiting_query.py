@@ -12,8 +12,8 @@ from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidegate.producer.ports import Clock, Tasks
     from tidegate.producer.records import StreamRecord
+    from tidegate.producer.runtime_ports import Clock, Tasks
     from tidegate.schemas.errors import TidegateError
 
 __all__ = ["RecordsResponse", "WaitingQuery", "record_bytes"]
@@ -21,7 +21,7 @@ __all__ = ["RecordsResponse", "WaitingQuery", "record_bytes"]
 _RECORD_BYTES = 600
 """Of a record beside its texts: the columns that are added, and Python's objects."""
 _VALUE_BYTES = 64
-"""Of a value beside its text, or of one that is none."""
+"""Size of a value without its text, or of a value that is not a text."""
 
 
 class RecordsResponse:

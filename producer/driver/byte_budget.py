@@ -19,7 +19,7 @@ from tidegate.producer.core.budget_line import BudgetLine, Request
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tidegate.producer.ports import Signal, Tasks
+    from tidegate.producer.runtime_ports import Signal, Tasks
 
 __all__ = ["ByteBudget"]
 

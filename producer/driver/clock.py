@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tidegate.producer.core.now import Now
 
 if TYPE_CHECKING:
-    from tidegate.producer.ports import Clock
+    from tidegate.producer.runtime_ports import Clock
 
 __all__ = ["SystemClock", "now_on"]
 

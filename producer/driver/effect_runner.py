@@ -22,14 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tidegate.producer.core.worker import Worker
-    from tidegate.producer.ports import (
-        Clock,
-        Membership,
-        OpenReader,
-        Publisher,
-        Reader,
-        StreamStartFinder,
-    )
+    from tidegate.producer.ports import Membership, OpenReader, Publisher, Reader, StreamStartFinder
+    from tidegate.producer.runtime_ports import Clock
     from tidegate.schemas.errors import TidegateError
 
 __all__ = ["EffectRunner"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tidegate.producer.core.events import ReaderOutput, TableFound
-    from tidegate.producer.ports import Threads
+    from tidegate.producer.runtime_ports import Threads
 
     _Output: TypeAlias = ReaderOutput | TableFound
 

@@ -21,14 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tidegate.producer.core.worker import Worker
-    from tidegate.producer.ports import (
-        Clock,
-        Membership,
-        OpenReader,
-        Publisher,
-        StreamStartFinder,
-        Threads,
-    )
+    from tidegate.producer.ports import Membership, OpenReader, Publisher, StreamStartFinder
+    from tidegate.producer.runtime_ports import Clock, Threads
     from tidegate.schemas.errors import TidegateError
     from tidegate.schemas.progress import DataTopic
 

@@ -13,7 +13,7 @@ from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 
 if TYPE_CHECKING:
     from tidegate.producer.messages import ParkedChange
-    from tidegate.producer.ports import Clock
+    from tidegate.producer.runtime_ports import Clock
 
 __all__ = ["ParkedLog"]
 

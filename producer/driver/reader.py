@@ -39,13 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate.producer.driver.byte_budget import ByteBudget
-    from tidegate.producer.ports import (
-        ChangeStream,
-        RecordTranslator,
-        Response,
-        RunningQuery,
-        Tasks,
-    )
+    from tidegate.producer.ports import ChangeStream, RecordTranslator, Response, RunningQuery
+    from tidegate.producer.runtime_ports import Tasks
 
 __all__ = ["PartitionReader", "size_bytes"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidegate.producer.core import events as on
     from tidegate.producer.core.sole_worker import SoleWorker
     from tidegate.producer.driver.loop import FleetWorker
-    from tidegate.producer.ports import Clock
+    from tidegate.producer.runtime_ports import Clock
     from tidegate.schemas.errors import ProducerError
 
 __all__ = ["SoleRun"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from tidegate.producer.ports import Signal
+    from tidegate.producer.runtime_ports import Signal
 
 __all__ = ["TaskThread"]
 

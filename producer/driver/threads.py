@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidegate.producer.ports import Condition
+    from tidegate.producer.runtime_ports import Condition
 
 __all__ = ["SystemThreads"]
 

@@ -22,8 +22,8 @@ from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 
 if TYPE_CHECKING:
-    from tidegate.producer.ports import Clock, Tasks
     from tidegate.producer.records import StreamRecord
+    from tidegate.producer.runtime_ports import Clock, Tasks
 
 __all__ = ["MemoryChangeStream", "MemoryResponse"]
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from tidegate.producer.memory.broker import MemoryBroker
     from tidegate.producer.memory.group_client import Callback
     from tidegate.producer.memory.log import Log
-    from tidegate.producer.ports import Clock, GroupListener
+    from tidegate.producer.ports import GroupListener
+    from tidegate.producer.runtime_ports import Clock
 
 __all__ = ["MemoryMembership", "MemoryStreamStartFinder"]
 

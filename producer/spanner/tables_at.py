@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidegate.producer.ports import Catalogue, Tasks
+    from tidegate.producer.ports import Catalogue
+    from tidegate.producer.runtime_ports import Tasks
     from tidegate.schemas.tables import TableSchema
 
 __all__ = ["TablesAt"]

@@ -2,7 +2,7 @@
 
 SIGTERM to spark-submit, or to a whole process group, reaches the JVM, whose hooks stop Spark's
 context, and with it the batch.  The hook here runs before these, and returns when the run has
-stopped in order.  How long that may take is up to whoever sent the signal: SIGKILL ends it.
+stopped in order.  How long that may take is decided by the sender of the signal: SIGKILL ends it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tidegate.producer.driver.inbox import Inbox
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader, size_bytes
 from tidegate.producer.memory.group import MemberMetadata
-from tidegate.producer.ports import Clock
+from tidegate.producer.runtime_ports import Clock
 
 __all__ = ["BROKEN_DRIVERS"]
 

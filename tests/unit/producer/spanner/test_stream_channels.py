@@ -269,7 +269,7 @@ def test_more_calls_than_the_server_takes_on_one_connection():
 
 
 class Relay:
-    """Passes bytes on between a client and a server until it is told to drop them silently."""
+    """Passes bytes on between a client and a server; drops them silently if `is_dropping`."""
 
     def __init__(self, port):
         self.port, self.is_dropping, self.tasks = port, False, []

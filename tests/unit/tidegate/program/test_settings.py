@@ -174,7 +174,7 @@ def test_a_list_may_be_an_array_in_the_file(file):
     assert Kettle.load(file("cups = []\n"), **NEEDED).cups == ""
 
 
-def test_what_is_no_text_is_told_the_form_that_is_wanted(file):
+def test_what_is_no_text_is_refused_with_the_form_that_is_wanted(file):
     lines = 'owner = ["hush"]\ncups = ["a,hush"]\nspices = ["a", 1]\n[shelves]\nlow = 3\n'
     assert faults(file(lines), code="hush").splitlines()[1:-1] == [
         "  owner: must be text, in quotes",
