@@ -11,7 +11,11 @@ __all__ = [
     "SOURCE_CHANGE_TYPE",
     "SOURCE_ORDER",
     "SOURCE_READ_METHOD",
+    "SOURCE_ROW_ID",
+    "SOURCE_SCHEMA_KEY",
+    "SOURCE_SCN",
     "SOURCE_TIMESTAMP",
+    "SOURCE_TRANSACTION",
     "SOURCE_UUID",
 ]
 
@@ -33,3 +37,15 @@ SOURCE_CHANGE_TYPE = "_datastream_change_type"
 
 SOURCE_READ_METHOD = "_datastream_read_method"
 """How the event was read; `backfill` is in that of a row that was found."""
+
+SOURCE_SCHEMA_KEY = "_datastream_schema_key"
+"""What names the schema of the row, the same in each file with it; null in old files."""
+
+SOURCE_TRANSACTION = "_datastream_tx_id"
+"""The source's transaction; MySQL's global identifier, where the source has one."""
+
+SOURCE_SCN = "_datastream_scn"
+"""Oracle's system change number."""
+
+SOURCE_ROW_ID = "_datastream_row_id"
+"""Oracle's row id, which changes where a row moves."""

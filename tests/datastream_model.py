@@ -80,7 +80,9 @@ class ObjectModel:
             limits=limits or SourceLimits(), poll_ms=poll_ms, parks=parks,
             tables=tables or TableSettings(),
         )  # fmt: skip
-        self.translator = EventTranslator(PlainTranslator(), parks=parks)
+        self.translator = EventTranslator(
+            PlainTranslator(), parks=parks, columns_of=lambda _table: ()
+        )
         child = ChildPartition(object_token(start_us // 60_000_000, name), (), start_us * 1_000)
         self.partition = StreamPartition(child)
         self.committed = self.partition.snapshot()

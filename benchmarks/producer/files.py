@@ -144,7 +144,9 @@ def _translator(
     )
     plain = Translator({}, change_stream="files")
     return EventTranslator(
-        RefreshingTranslator(plain, FilesCatalogue(), registrar, topics), parks=True
+        RefreshingTranslator(plain, FilesCatalogue(), registrar, topics),
+        parks=True,
+        columns_of=plain.registered_columns,
     )
 
 

@@ -137,7 +137,11 @@ def _translator(parts: Parts) -> RecordTranslator:
     if parts.config.files is not None:
         if not record_filter.is_empty:
             translator = FilteringTranslator(translator, record_filter)
-        return EventTranslator(translator, parks=parts.config.poison == "park")
+        return EventTranslator(
+            translator,
+            parks=parts.config.poison == "park",
+            columns_of=parts.plain.registered_columns,
+        )
     if parts.config.poison == "park":
         translator = ParkingTranslator(
             parts.translator,

@@ -7,6 +7,7 @@ of the payload, which stay what the file has (a timestamp is a number in Avro, a
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS, parse_rfc3339_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from tidegate.producer.datastream.metadata import SourceMetadata
     from tidegate.producer.datastream.position import Position
@@ -51,6 +52,7 @@ NEEDED_FIELDS = (
 )
 """Fields of every event; `schema_key` and `sort_keys` are absent in old files."""
 
+_MILLISECONDS = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _ZONE = re.compile(r"(?:[Zz]|[+-]\d\d:\d\d)\Z", re.ASCII)
 _MS_MAX = (1 << 63) // US_PER_MS
 
@@ -111,7 +113,7 @@ def parse_event(
     Raises one of the errors in `errors`, with the position in it.
     """
     of = RecordFields(record, position)
-    method = _method(of, position)
+    method = _method(of, record.get("source_metadata"), position)
     source_timestamp_us = _instant_us(record, "source_timestamp", position)
     sort_keys = _sort_keys(record, position)
     given = metadata_of(method.source, of.record("source_metadata"), position)
@@ -141,9 +143,9 @@ def parse_event(
     )
 
 
-def _method(of: RecordFields, position: Position) -> ReadMethod:
+def _method(of: RecordFields, metadata: Any, position: Position) -> ReadMethod:
     text = of.needed_text("read_method")
-    method = read_method_of(text)
+    method = read_method_of(text, metadata if isinstance(metadata, Mapping) else ())
     if method is None:
         message = f"read_method is not one of {', '.join(KNOWN_METHODS)}"
         raise UnknownReadMethod.at(position, message, read_method=text[:80])
@@ -193,9 +195,12 @@ def _sort_keys(record: Mapping[str, Any], position: Position) -> SortKeys | None
 def _instant_us(record: Mapping[str, Any], name: str, position: Position) -> int:
     """Return a timestamp in microseconds: milliseconds in Avro, text in UTC in JSON.
 
-    Texts have a zone or none, and a `T` or a space before the time; all of them are in UTC.
+    Texts have a zone or none, and a `T` or a space before the time; all of them are in UTC.  They
+    may be the digits of milliseconds too, as the page describes the field.
     """
     value = record.get(name)
+    if isinstance(value, str) and _MILLISECONDS.fullmatch(value):
+        value = int(value)
     if type(value) is int:
         if not -_MS_MAX <= value < _MS_MAX:
             raise InvalidEvent.at(position, f"{name} is out of range", found=value)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.datastream.errors import MixedSources
-from tidegate.producer.datastream.log_positions import log_file_number
+from tidegate.producer.datastream.log_positions import log_of_mysql
 from tidegate.producer.datastream.metadata import MySqlMetadata
 from tidegate.producer.datastream.read_methods import ReadKind
 from tidegate.producer.source_objects import SourceField, SourceObject
@@ -121,8 +121,7 @@ def _log_of(event: Event) -> str:
     metadata = event.metadata
     if event.read_method.kind is not ReadKind.CDC or not isinstance(metadata, MySqlMetadata):
         return ""
-    found = log_file_number(metadata.log_file or "")
-    return "" if found is None else found[0]
+    return log_of_mysql(metadata.log_file, metadata.gtid)
 
 
 def _json_type(value: Any) -> str | None:

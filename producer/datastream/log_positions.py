@@ -13,7 +13,9 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import sequence_pair
 
 __all__ = [
+    "gtid_of_log",
     "log_file_number",
+    "log_of_mysql",
     "oracle_record_set",
     "postgresql_lsn",
     "spanner_sequence",
@@ -22,6 +24,12 @@ __all__ = [
 
 # Bounded digits, so that every part fits 64 bits.
 _LOG_FILE = re.compile(r"(.+)\.([0-9]{1,18})", re.ASCII | re.DOTALL)
+_GTID = re.compile(
+    r"([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?::[A-Za-z_][A-Za-z0-9_]{0,31})?)"
+    r":([0-9]{1,18})",
+    re.ASCII,
+)
+_MARIADB_GTID = re.compile(r"([0-9]{1,10})-[0-9]{1,10}-([0-9]{1,18})", re.ASCII)
 _POSTGRESQL_LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})", re.ASCII)
 _SQL_SERVER_LSN = re.compile(r"([0-9A-Fa-f]{1,8}):([0-9A-Fa-f]{1,8}):([0-9A-Fa-f]{1,4})", re.ASCII)
 _SQL_SERVER_BINARY = re.compile(r"0x([0-9A-Fa-f]{8})([0-9A-Fa-f]{8})([0-9A-Fa-f]{4})", re.ASCII)
@@ -39,6 +47,33 @@ def log_file_number(log_file: str) -> tuple[str, int] | None:
     """
     match = _LOG_FILE.fullmatch(log_file)
     return None if match is None else (match[1], int(match[2]))
+
+
+@lru_cache(64)
+def gtid_of_log(gtid: str) -> tuple[str, int] | None:
+    """Return whose transactions a global identifier counts, and its number among them.
+
+    MySQL counts those of a server (`3e11fa47-71ca-11e1-9e33-c80aa9429562:23`) and of a tag on it,
+    MariaDB those of a domain (`0-1-270`).  Numbers of two of them have no common order.
+    """
+    match = _GTID.fullmatch(gtid)
+    if match is not None:
+        return match[1].lower(), int(match[2])
+    match = _MARIADB_GTID.fullmatch(gtid)
+    return None if match is None else (f"domain {match[1]}", int(match[2]))
+
+
+def log_of_mysql(log_file: str | None, gtid: str | None) -> str:
+    """Return what numbers a change of MySQL has its place in, or an empty text.
+
+    That is `gtid` and a server for changes that are ordered by global identifiers, else the base
+    name of the binary log.
+    """
+    if gtid is not None:
+        found = gtid_of_log(gtid)
+        return "" if found is None else f"gtid {found[0]}"
+    found = log_file_number(log_file or "")
+    return "" if found is None else found[0]
 
 
 def postgresql_lsn(lsn: str) -> int | None:

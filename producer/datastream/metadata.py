@@ -50,10 +50,16 @@ class _Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MySqlMetadata(_Metadata):
-    """Of MySQL."""
+    """Of MySQL.
+
+    Streams that follow global transaction identifiers have `binlog_file` and `binlog_position` in
+    place of the first two.
+    """
 
     log_file: str | None
     log_position: int | None
+    gtid: str | None
+    """The global identifier of the transaction; None where the stream follows the binary log."""
     database: str | None
     table: str
 
@@ -198,11 +204,12 @@ def metadata_of(
     match source:
         case SourceKind.MYSQL:
             return MySqlMetadata(
-                log_file=of.text("log_file"),
-                log_position=of.number("log_position"),
+                log_file=of.text("log_file") or of.text("binlog_file"),
+                log_position=_first(of.number("log_position"), of.number("binlog_position")),
+                gtid=of.text("gtid") or None,
                 database=of.text("database"),
                 table=of.needed_text("table"),
-                further=of.rest(_known(MySqlMetadata)),
+                further=of.rest(_known(MySqlMetadata) | _GTID_MODE),
                 **shared,
             )
         case SourceKind.ORACLE:
@@ -270,6 +277,13 @@ def metadata_of(
                 further=of.rest(_known(SpannerMetadata)),
                 **shared,
             )
+
+
+_GTID_MODE = frozenset(("binlog_file", "binlog_position"))
+
+
+def _first(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one
 
 
 @cache

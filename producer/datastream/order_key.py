@@ -2,6 +2,7 @@
 
     kind of read       1 byte    0: row of a backfill, nothing follows; 1: change
     MySQL              8 + 8 + 1 number of the binary log, position in it; 0: UPDATE-DELETE, 1: any
+    MySQL with GTIDs   8 + 8 + 1 number of the transaction, position in its log; as above
     Oracle             3 x 8 + 8 parts of `rs_id`, `ssn`
     PostgreSQL         8 + 8     `source_timestamp` in microseconds, LSN
     SQL Server         8 + 10    `source_timestamp` in microseconds, LSN (4, 4 and 2 bytes)
@@ -18,6 +19,9 @@ One UPDATE of MySQL may move rows to keys that others of them leave, all at one 
 events may be in several files.  So the half that removes a row of the old key is before every other
 change at its position: a row that came to a key by an UPDATE does not leave it by the same one.
 
+Streams of MySQL that follow global identifiers may go on with another server, whose logs have other
+names and positions.  A transaction keeps its number, and is in one log of each server.
+
 Oracle's rows that are read after a rollback (`oracle-supplementation`) sort as changes, by the same
 two fields.  A row of a backfill of Spanner has a place among the changes.  So has one of a backfill
 that repairs a table, if the settings say after which changes it was read: it is before the first
@@ -32,6 +36,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tidegate.producer.datastream.errors import InvalidEvent, MissingSortKey
 from tidegate.producer.datastream.log_positions import (
+    gtid_of_log,
     log_file_number,
     oracle_record_set,
     postgresql_lsn,
@@ -94,9 +99,12 @@ def order_key(
 def order_after_log(source: SourceKind, log: str) -> bytes | None:
     """Return the order key before every change of a log of MySQL or Oracle.
 
-    `log` is the name of a binary log, or the sequence number of a redo log; None for another text,
+    `log` is the name of a binary log, or the sequence number of a redo log.  It may be the global
+    identifier of MySQL's last transaction before: the key is behind that.  None for another text,
     and for another source.
     """
+    if source is SourceKind.MYSQL and (last := gtid_of_log(log)) is not None:
+        return _CHANGE + _MYSQL.pack(last[1] + 1, 0, 0)
     if source is SourceKind.MYSQL:
         found = log_file_number(log)
         return None if found is None else _CHANGE + _MYSQL.pack(found[1], 0, 0)
@@ -119,6 +127,10 @@ def order_after_time(source: SourceKind, time_us: int) -> bytes:
 
 def _encoded(metadata: SourceMetadata, at: int, position: Position) -> bytes:
     match metadata:
+        case MySqlMetadata(gtid=str() as gtid, log_position=log_position):
+            _, number = _parsed("gtid", gtid, gtid_of_log, position)
+            at_place = _present("binlog_position", log_position, position)
+            return _MYSQL.pack(number, at_place, metadata.change_type != _REMOVES_OLD_KEY)
         case MySqlMetadata(log_file=log_file, log_position=log_position):
             _, number = _parsed("log_file", log_file, log_file_number, position)
             at_place = _present("log_position", log_position, position)

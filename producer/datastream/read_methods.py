@@ -3,6 +3,9 @@
 Documented and seen values differ: PostgreSQL's changes are documented as `postgres-cdc-wal`, and
 files hold `postgresql-cdc`.  Both are read.  Backfills are documented by their beginning.
 Those of Spanner are of the files that Tidegate writes itself.
+
+`cdc` and `backfill` name no source.  MySQL has them, where the stream follows global transaction
+identifiers; its metadata say that it is MySQL.  MongoDB has them too, and is not read.
 """
 
 from __future__ import annotations
@@ -10,6 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = ["KNOWN_METHODS", "ReadKind", "ReadMethod", "SourceKind", "read_method_of"]
 
@@ -47,9 +54,16 @@ _EXACT = {
     "salesforce-cdc": (SourceKind.SALESFORCE, ReadKind.CDC),
     "spanner-cdc": (SourceKind.SPANNER, ReadKind.CDC),
 }
+_OF_ANY_SOURCE = {"cdc": ReadKind.CDC, "backfill": ReadKind.BACKFILL}
+_OF_MYSQL = frozenset(("binlog_file", "binlog_position", "gtid", "log_position"))
+"""Fields of metadata that no other source has."""
 _BACKFILLS = {f"{kind.value}-backfill": kind for kind in SourceKind}
 
-KNOWN_METHODS = (*_EXACT, *(f"{start}…" for start in _BACKFILLS))
+KNOWN_METHODS = (
+    *_EXACT,
+    *(f"{start}…" for start in _BACKFILLS),
+    *(f"{one} (of MySQL)" for one in _OF_ANY_SOURCE),
+)
 """What `read_method_of` knows, for messages; `…` stands for any text."""
 
 
@@ -62,9 +76,21 @@ class ReadMethod:
     kind: ReadKind
 
 
+def read_method_of(text: str, metadata: Collection[str] = ()) -> ReadMethod | None:
+    """Return what a `read_method` says; None if it is not known.
+
+    `metadata` are the names in `source_metadata`, which name the source where the text does not.
+    """
+    if text not in _OF_ANY_SOURCE:
+        return _method_of(text)
+    is_table = "table" in metadata and "database" in metadata and "schema" not in metadata
+    if is_table or not _OF_MYSQL.isdisjoint(metadata):
+        return ReadMethod(text, SourceKind.MYSQL, _OF_ANY_SOURCE[text])
+    return None
+
+
 @lru_cache(64)
-def read_method_of(text: str) -> ReadMethod | None:
-    """Return what a `read_method` says; None if it is not known."""
+def _method_of(text: str) -> ReadMethod | None:
     if text in _EXACT:
         return ReadMethod(text, *_EXACT[text])
     for start, source in _BACKFILLS.items():

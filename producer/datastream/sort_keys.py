@@ -12,10 +12,11 @@ the metadata lacks is taken from them, and one that differs is an error.
     Salesforce   [ms]
     Spanner      [ms, commit timestamp in microseconds, tx_id, record_sequence, mod_number]
 
-Files of before 2021 have none.  Those of a backfill hold zeros and empty texts, and are not
-compared; those of a row that was read after a rollback are, since it sorts as a change.  If they
-name no record set, their zeros and empty texts say nothing: zero may be the number of a statement
-in a record set, and is one only beside it.
+Streams of MySQL that follow global identifiers have keys of a form that is not documented; they are
+not compared.  Files of before 2021 have none.  Those of a backfill hold zeros and empty texts, and
+are not compared; those of a row that was read after a rollback are, since it sorts as a change.  If
+they name no record set, their zeros and empty texts say nothing: zero may be the number of a
+statement in a record set, and is one only beside it.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ def completed(
     timestamp or the metadata.
     """
     if sort_keys is None or method.kind is ReadKind.BACKFILL:
+        return metadata
+    if isinstance(metadata, MySqlMetadata) and metadata.gtid is not None:
         return metadata
     form = _FORMS[type(metadata)]
     first, rest = sort_keys[:1], sort_keys[1:]

@@ -17,10 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
 from tidegate.producer.datastream.file_limits import DEPTH_MAX, DIGITS_MAX
-from tidegate.producer.datastream.metadata import SalesforceMetadata, SpannerMetadata
+from tidegate.producer.datastream.metadata import (
+    MySqlMetadata,
+    OracleMetadata,
+    SalesforceMetadata,
+    SpannerMetadata,
+)
 from tidegate.producer.datastream.position import printable
+from tidegate.producer.datastream.read_methods import SourceKind
 from tidegate.producer.datastream_source.known_decimals import TEXT_DECIMAL
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.schemas.avro_types import AVRO_NAME
 from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS, US_PER_SECOND, format_rfc3339
@@ -29,7 +36,11 @@ from tidegate.schemas.source_order import (
     SOURCE_CHANGE_TYPE,
     SOURCE_ORDER,
     SOURCE_READ_METHOD,
+    SOURCE_ROW_ID,
+    SOURCE_SCHEMA_KEY,
+    SOURCE_SCN,
     SOURCE_TIMESTAMP,
+    SOURCE_TRANSACTION,
     SOURCE_UUID,
 )
 from tidegate.schemas.tables import ColumnType
@@ -49,13 +60,25 @@ __all__ = [
 ]
 
 _STRING, _TIMESTAMP, _JSON = ColumnType("STRING"), ColumnType("TIMESTAMP"), ColumnType("JSON")
+_INTEGER = ColumnType("INT64")
 _ADDED = (
     (SOURCE_ORDER, _STRING),
     (SOURCE_UUID, _STRING),
     (SOURCE_CHANGE_TYPE, _STRING),
     (SOURCE_READ_METHOD, _STRING),
     (SOURCE_TIMESTAMP, _TIMESTAMP),
+    (SOURCE_SCHEMA_KEY, _STRING),
 )
+_TRANSACTION = (SOURCE_TRANSACTION, _STRING)
+_ADDED_OF: dict[SourceKind, tuple[tuple[str, ColumnType], ...]] = {
+    SourceKind.MYSQL: (_TRANSACTION,),
+    SourceKind.ORACLE: (_TRANSACTION, (SOURCE_SCN, _INTEGER), (SOURCE_ROW_ID, _STRING)),
+    SourceKind.POSTGRESQL: (_TRANSACTION,),
+    SourceKind.SQL_SERVER: (_TRANSACTION,),
+    SourceKind.SALESFORCE: (),
+    SourceKind.SPANNER: (_TRANSACTION,),
+}
+"""What else the events of a source say; a table has one source for good."""
 _FIRST_ADDED_ORDINAL = 1_000_000
 _MILLIS = "TIMESTAMP of milliseconds"
 _TYPES = {
@@ -95,8 +118,8 @@ class _Form:
     """The columns of a file's rows, and what turns their values into those of records."""
 
     columns: tuple[RecordColumn, ...]
-    convert: tuple[tuple[str, Callable[[Any], Any]], ...]
-    """Of the columns of the source."""
+    convert: tuple[tuple[str, str, Callable[[Any], Any]], ...]
+    """Of the columns of the source: its name, the one that is published, the value's form."""
     keys: tuple[str, ...]
     """In the order of the columns."""
 
@@ -166,12 +189,15 @@ class EventRecords:
         name, payload = SOURCE_TIMESTAMP, event.payload
         try:
             row[name] = _instant(event.source_timestamp_us)
-            for name, convert in form.convert:
+            for name, column, convert in form.convert:
                 found = payload.get(name)
-                row[name] = None if found is None else convert(found)
+                row[column] = None if found is None else convert(found)
         except (SchemaError, ValueError, TypeError, ArithmeticError, KeyError) as error:
             message = f"the column {name} has a value that its type does not have"
             raise InvalidEvent.at(event.position, message, cause=str(error)[:200]) from error
+        row.update(_metadata(event))
+        if fields is None:  # a null of JSON has no type, so that no column shows it
+            row.update({_column(name): None for name, found in payload.items() if found is None})
         keyed = {name: row.pop(name) for name in form.keys}
         # A deletion of a row without a key is an event of its own, as every other one of it.
         is_deletion = event.is_deleted and bool(keys)
@@ -229,25 +255,63 @@ def _require_whole_row(event: Event) -> None:
 
 
 def _form_of(event: Event, shown: Sequence[tuple[str, str]], keys: Sequence[str]) -> _Form:
-    added = [name for name, _ in _ADDED]
-    for name, _ in shown:
-        if name in added:
+    added = (*_ADDED, *_ADDED_OF[event.read_method.source])
+    names = {name for name, _ in added}
+    columns, convert, keyed = [], [], []
+    for ordinal, (name, unified) in enumerate(shown, 1):
+        column, (kind, converter) = _column(name), _type_of(unified)
+        if column in names:
             message = f"the row has a column {name}, which Tidegate adds to every row"
+            if column != name:
+                message = f"the row has columns {column} and {name}, which is published under it"
             raise InvalidEvent.at(event.position, message)
-    typed = [(name, *_type_of(kind)) for name, kind in shown]
-    columns = [
-        RecordColumn(name, kind, name in keys, ordinal)
-        for ordinal, (name, kind, _) in enumerate(typed, 1)
-    ]
+        names.add(column)
+        columns.append(RecordColumn(column, kind, name in keys, ordinal))
+        convert.append((name, column, converter))
+        if name in keys:
+            keyed.append(column)
     columns += [
         RecordColumn(name, kind, name in keys, _FIRST_ADDED_ORDINAL + number)
-        for number, (name, kind) in enumerate(_ADDED)
+        for number, (name, kind) in enumerate(added)
     ]
-    return _Form(
-        tuple(columns),
-        tuple((name, convert) for name, _, convert in typed),
-        tuple(column.name for column in columns if column.is_primary_key),
-    )
+    keyed += [name for name, _ in added if name in keys]
+    if len(keyed) < len(keys):
+        missing = sorted({*keys} - {name for name, _ in shown})
+        message = f"{', '.join(missing)} of the key is null, and JSON does not say of which type"
+        raise InvalidEvent.at(event.position, message)
+    return _Form(tuple(columns), tuple(convert), tuple(keyed))
+
+
+def _metadata(event: Event) -> dict[str, Any]:
+    """Return the columns of the metadata that sources differ in."""
+    metadata = event.metadata
+    found: dict[str, Any] = {SOURCE_SCHEMA_KEY: event.schema_key or None}
+    match metadata:
+        case OracleMetadata():
+            found |= {
+                SOURCE_TRANSACTION: metadata.tx_id,
+                SOURCE_SCN: metadata.scn,
+                SOURCE_ROW_ID: metadata.row_id,
+            }
+        case MySqlMetadata():
+            found[SOURCE_TRANSACTION] = metadata.gtid
+        case SalesforceMetadata():
+            pass
+        case _:
+            found[SOURCE_TRANSACTION] = metadata.tx_id
+    return found
+
+
+@lru_cache(_REMEMBERED)
+def _column(name: str) -> str:
+    """Return the name under which a column is published: Avro has fewer characters than sources.
+
+    Others become `_`, with a hash of the name behind them, as in names of tables.
+    """
+    if AVRO_NAME.fullmatch(name):
+        return name
+    found = _name_part(name) if not _NAME_PART.fullmatch(name) else name
+    return found if AVRO_NAME.fullmatch(found) else f"_{found}"
 
 
 def _declared(fields: Sequence[PayloadField]) -> list[tuple[str, str]]:

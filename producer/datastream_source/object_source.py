@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.producer.datastream.errors import MixedSources
-from tidegate.producer.datastream.log_positions import log_file_number
+from tidegate.producer.datastream.log_positions import log_of_mysql
 from tidegate.producer.datastream.metadata import MySqlMetadata
 from tidegate.producer.datastream.read_methods import ReadKind
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tidegate.producer.datastream.position import Position
 
 __all__ = ["ObjectSource"]
+
+_LOGS = "binary logs of MySQL"
 
 
 class ObjectSource:
@@ -52,7 +54,8 @@ class ObjectSource:
     def require_log(self, log: str, position: Position) -> None:
         """Raise MixedSources for the base name of another binary log than the known one."""
         if log and self._log and log != self._log:
-            message = "the object has events of two binary logs of MySQL"
+            of_what = "servers of MySQL, by their GTIDs" if "gtid " in self._log + log else _LOGS
+            message = f"the object has events of two {of_what}"
             raise MixedSources.at(position, message, logs=[self._log, log])
 
 
@@ -60,6 +63,5 @@ def _source_of(event: Event) -> tuple[str, str]:
     metadata = event.metadata
     log = ""
     if event.read_method.kind is ReadKind.CDC and isinstance(metadata, MySqlMetadata):
-        found = log_file_number(metadata.log_file or "")
-        log = "" if found is None else found[0]
+        log = log_of_mysql(metadata.log_file, metadata.gtid)
     return event.read_method.source.value, log

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tidegate.producer.datastream.errors import MissingKeyColumn, MissingSortKey
-from tidegate.producer.datastream.log_positions import log_file_number
+from tidegate.producer.datastream.log_positions import log_of_mysql
 from tidegate.producer.datastream.order_key import order_after_log, order_after_time
 from tidegate.producer.datastream.read_methods import ReadKind, SourceKind
 from tidegate.producer.datastream_source.event_records import table_name
@@ -71,8 +71,9 @@ class TableSettings:
         later = self.backfills.get(table_name(event)) if self.backfills else None
         if later is None or event.read_method.source is not SourceKind.MYSQL:
             return ""
-        found = log_file_number(later.log)
-        return found[0] if found is not None and _is_of(event, later) else ""
+        if not _is_of(event, later):
+            return ""
+        return log_of_mysql(None, later.log) or log_of_mysql(later.log, None)
 
 
 def _is_of(event: Event, later: LaterBackfill) -> bool:
@@ -95,7 +96,7 @@ def _order_key(event: Event, table: str, later: LaterBackfill) -> bytes:
     found = order_after_log(source, later.log)
     if found is None:
         expected = {
-            SourceKind.MYSQL: "the name of a binary log such as mysql-bin.000124",
+            SourceKind.MYSQL: "the name of a binary log such as mysql-bin.000124, or a GTID",
             SourceKind.ORACLE: "the sequence number of a redo log",
         }.get(source, "left out: its source has no log that orders changes")
         message = f"source.backfills: log of {table} must be {expected}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.producer.datastream_source.aside import dead_letter, set_aside
 from tidegate.producer.datastream_source.event_records import file_and_record, time_and_turn
+from tidegate.producer.datastream_source.json_nulls import with_known_nulls
 from tidegate.producer.datastream_source.known_decimals import KnownDecimals, exchanged
 from tidegate.producer.errors import IncompatibleChange, MessageTooLarge
 from tidegate.producer.messages import PublishableRecord
@@ -16,6 +17,8 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from tidegate.producer.ports import RecordTranslator
     from tidegate.producer.records import DataChangeRecord
 
@@ -27,10 +30,20 @@ _REFUSALS = (SchemaError, IncompatibleChange, MessageTooLarge)
 class EventTranslator:
     """Gives published records the place that a position knows: the file and its record."""
 
-    def __init__(self, translator: RecordTranslator, *, parks: bool) -> None:
-        """`parks`: an event that cannot be published becomes a dead letter."""
+    def __init__(
+        self,
+        translator: RecordTranslator,
+        *,
+        parks: bool,
+        columns_of: Callable[[str], Collection[str] | None],
+    ) -> None:
+        """`parks`: an event that cannot be published becomes a dead letter.
+
+        `columns_of` returns the columns that the topic of a table has; None if it is not known yet.
+        """
         self._translator = translator
         self._parks = parks
+        self._columns_of = columns_of
         self._decimals = KnownDecimals()
 
     def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
@@ -38,7 +51,7 @@ class EventTranslator:
         if not record.mods:
             return _aside(record, token)
         try:
-            published = self._decimals.published(record)
+            published = self._decimals.published(self._named(record))
             translated = self._translator.translate_now(published, token=token)
         except _REFUSALS:
             return None
@@ -49,13 +62,23 @@ class EventTranslator:
         if not record.mods:
             return _aside(record, token)
         try:
-            return _placed(self._translated(record, token=token), record)
+            named = self._named(record)
+            translated = self._translated(named, token=token)
+            if named is not record:  # the first event of a table makes its columns known
+                again = self._named(record)
+                if again.mods != named.mods:
+                    translated = self._translated(again, token=token)
+            return _placed(translated, record)
         except _REFUSALS as error:
             if not self._parks:
                 raise
             file, number = file_and_record(record.server_transaction_id)
             change = dead_letter(error, record, file=file, number=number, token=token)
             return _placed(PublishableRecord(0, "", "", (), (change,)), record)
+
+    def _named(self, record: DataChangeRecord) -> DataChangeRecord:
+        """Return a record with the nulls of JSON that its topic can name."""
+        return with_known_nulls(record, self._columns_of(record.table_name) or ())
 
     def _translated(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
         """Return the message of an event, with decimals of the types that its topic has."""

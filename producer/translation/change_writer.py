@@ -177,7 +177,7 @@ class ChangeWriter:
     def _row_pieces(self, document: str, captured: Mapping[str, Any]) -> tuple[Pieces, bytes]:
         """Return a row with the captured columns and the key's, and the list of their names."""
         for name in captured:
-            if name not in self._fields:
+            if name not in self._fields and name not in self._row:
                 raise self._unknown(name)
         pieces: Pieces = [PRESENT]
         names = []
@@ -197,10 +197,25 @@ class ChangeWriter:
         return _Piece("keys", column, self._key_fields[column], self._forms[column])
 
     def _row_piece(self, document: str, column: str) -> _Piece:
-        """Return a column's value in a row."""
+        """Return a column's value in a row; one whose type is not known here can only be null."""
+        if column not in self._fields:
+            return _Piece(document, column, self._only_null(column), "")
         if self._values is self._fields:
             return self._piece(document, column)
         return _Piece(document, column, self._values[column], "")
+
+    def _only_null(self, column: str) -> FieldWriter:
+        def write(value: Any) -> bytes:
+            if value is not None:
+                raise self._unknown(column)
+            return NULL
+
+        return write
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The columns of the registered value schema, whose nulls can be written."""
+        return self._row
 
     def _unknown(self, column: str) -> TableChanged:
         message = "a change holds an unknown column"

@@ -27,7 +27,7 @@ from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import folded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tidegate.producer.records import DataChangeRecord, RecordColumn
     from tidegate.producer.translation.event_writer import EventForm, EventWriter
@@ -128,6 +128,14 @@ class Translator:
     def encoding(self, table: str) -> TableEncoding | None:
         """Return the encoding of a table; None if the table is unknown."""
         return self._encodings.get(table)
+
+    def registered_columns(self, table: str) -> Sequence[str] | None:
+        """Return the columns of a table's registered value schema; None for an unknown table.
+
+        Those of other workers and earlier ones are among them, whose types are not known here.
+        """
+        encoding = self._encodings.get(table)
+        return None if encoding is None else encoding.writer.columns
 
     def replace(self, encoding: TableEncoding) -> None:
         """Use a table's new encoding for all records translated from now on."""

@@ -21,6 +21,7 @@ from tidegate.producer.datastream_source import (
     event_records,
     object_query,
     object_reading,
+    object_source,
     published_parts,
     table_settings,
     translator,
@@ -61,6 +62,13 @@ def _no(*_: Any, **__: Any) -> bool:
 
 def _yes(*_: Any, **__: Any) -> bool:
     return True
+
+
+_with_known_nulls = translator.with_known_nulls
+
+
+def _no_null(record: Any, _known: Any) -> Any:
+    return _with_known_nulls(record, ())
 
 
 def _any_backfill(event: Any, _later: Any) -> bool:
@@ -368,6 +376,16 @@ BROKEN_FILE_SOURCE = (
         "an event that cannot be published parks a key",
         (f"{_FOLDER}/test_aside.py::test_it_parks_no_key",),
         ((ParkedKeys, "divert", _event_parks_a_key),),
+    ),
+    UnitMutant(
+        "transactions of two servers are put in one order",
+        (f"{_READING}::test_transactions_of_another_server_cannot_be_compared_and_are_refused_by_name",),
+        ((object_source, "log_of_mysql", lambda *_: ""),),
+    ),
+    UnitMutant(
+        "a null of JSON is never named",
+        (f"{_FOLDER}/test_json_nulls.py::test_a_null_is_named_once_its_column_has_had_a_value",),
+        ((translator, "with_known_nulls", _no_null),),
     ),
     UnitMutant(
         "a row of any backfill takes the place of the one that repairs its table",

@@ -74,7 +74,9 @@ def test_every_documented_field_is_read(source):
             assert read == (value[0] if isinstance(value, list) else str(value))
         else:
             assert read == value
-    assert {one.name for one in fields(kind)} - set(values) <= {"further", "primary_keys"}
+    assert {one.name for one in fields(kind)} - set(values) <= {
+        "further", "primary_keys", "gtid",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("source", SourceKind)
@@ -134,3 +136,18 @@ def test_an_update_of_spanner_is_a_whole_row_where_the_stream_captures_it(
 ):
     values = {"table": "t", "change_type": change_type, "value_capture_type": capture}
     assert metadata_of(SourceKind.SPANNER, values, HERE).is_whole_row is is_whole
+
+
+def test_mysql_with_global_identifiers_has_other_names_for_its_place():
+    values = {
+        "table": "orders", "database": "shop", "gtid": f"{SERVER}:23",
+        "binlog_file": "mysql-bin.000014", "binlog_position": 0,
+    }  # fmt: skip
+    found = metadata_of(SourceKind.MYSQL, values, HERE)
+    assert (found.gtid, found.log_file, found.log_position) == (
+        f"{SERVER}:23", "mysql-bin.000014", 0,
+    )  # fmt: skip
+    assert found.further == {}
+
+
+SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

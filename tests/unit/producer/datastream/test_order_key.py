@@ -29,7 +29,7 @@ def key(source, method="", at=0, **fields):
         "mysql": "mysql-cdc-binlog", "oracle": "oracle-cdc-logminer",
         "sqlserver": "sqlserver-cdc", "salesforce": "salesforce-cdc",
         "spanner": "spanner-cdc",
-    }[source])  # fmt: skip
+    }[source], fields)  # fmt: skip
     return order_key(found, metadata, source_timestamp_us=at, position=HERE)
 
 
@@ -60,6 +60,31 @@ def test_mysql_at_one_position_first_what_leaves_a_key(number, position):
     assert {key("mysql", change_type=one, **place) for one in ("INSERT", "DELETE")} == {comes}
     before = key("mysql", **{**place, "log_position": position - 1}) if position else b""
     assert before < leaves
+
+
+NUMBERS = st.integers(0, 10**18 - 1)
+SERVER = "3E11FA47-71CA-11E1-9E33-C80AA9429562"
+
+
+@given(st.tuples(NUMBERS, UINT64), st.tuples(NUMBERS, UINT64), FILES, FILES)
+def test_mysql_with_global_identifiers_by_transaction_whatever_the_log(left, right, log, other):
+    for form in (f"{SERVER}:{{}}", f"{SERVER.lower()}:nightly:{{}}", "0-17-{}"):
+        keys = [
+            key(
+                "mysql", method="cdc", gtid=form.format(number), binlog_position=position,
+                binlog_file=f"binlog.{file:06d}",
+            )
+            for (number, position), file in ((left, log), (right, other))
+        ]  # fmt: skip
+        assert_same_order(left, right, keys)
+
+
+@pytest.mark.parametrize("gtid", [f"{SERVER}:1-23", f"{SERVER}:", "17", f"{SERVER}:{10**18}"])
+def test_a_global_identifier_in_another_notation_is_refused(gtid):
+    with pytest.raises(InvalidEvent, match="gtid has an unknown notation"):
+        key("mysql", gtid=gtid, binlog_position=4)
+    with pytest.raises(MissingSortKey, match="binlog_position"):
+        key("mysql", gtid=f"{SERVER}:1")
 
 
 @given(st.tuples(UINT64, UINT64, UINT64, UINT64), st.tuples(UINT64, UINT64, UINT64, UINT64), TIMES)

@@ -48,6 +48,22 @@ def test_others_are_not(text):
     assert read_method_of(text) is None
 
 
+@pytest.mark.parametrize("metadata", [
+    {"gtid"}, {"binlog_file", "table"}, {"log_file", "log_position"},
+    {"database", "table", "primary_keys"},
+])  # fmt: skip
+def test_a_method_that_names_no_source_is_mysqls_by_its_metadata(metadata):
+    cdc, backfill = read_method_of("cdc", metadata), read_method_of("backfill", metadata)
+    assert (cdc.source, cdc.kind) == (SourceKind.MYSQL, ReadKind.CDC)
+    assert (backfill.source, backfill.kind) == (SourceKind.MYSQL, ReadKind.BACKFILL)
+
+
+@pytest.mark.parametrize("metadata", [(), {"collection", "database"}, {"schema", "table", "lsn"}])
+def test_one_of_a_source_that_is_not_known_is_not(metadata):
+    assert read_method_of("cdc", metadata) is None
+    assert read_method_of("backfill", metadata) is None
+
+
 def test_messages_can_name_them():
     assert "mysql-cdc-binlog" in KNOWN_METHODS
     assert "sqlserver-backfill…" in KNOWN_METHODS

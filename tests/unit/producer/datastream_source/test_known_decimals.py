@@ -59,7 +59,9 @@ class Worker:
         refreshing = RefreshingTranslator(
             plain, FilesCatalogue(), TableRegistrar(names, registry), Topics()
         )
-        self.translator = EventTranslator(refreshing, parks=parks)
+        self.translator = EventTranslator(
+            refreshing, parks=parks, columns_of=plain.registered_columns
+        )
 
     def publish(self, record):
         """Return the row that is published of a record."""

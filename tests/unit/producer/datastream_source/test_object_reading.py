@@ -642,3 +642,44 @@ def test_uuids_are_bounded_and_the_oldest_files_are_forgotten():
     one.run()
     assert len(uuids(one)) == 10  # the first one again: its file's were forgotten
     assert one.query._reading._uuids.forgotten == 4
+
+
+SERVERS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "8f6a1c52-71ca-11e1-9e33-c80aa9429562")
+
+
+def with_gtids(some, *, server=SERVERS[0], log="binlog.{:06d}", first=1):
+    """Return MySQL's events as a stream has them that follows global identifiers."""
+    for number, event in enumerate(some, first):
+        metadata = event["source_metadata"]
+        del metadata["log_file"], metadata["log_position"], event["sort_keys"]
+        event["read_method"] = "cdc"
+        metadata.update(
+            gtid=f"{server}:{number}", binlog_file=log.format(900 - number), binlog_position=4
+        )
+    return some
+
+
+def test_transactions_of_mysql_are_in_order_whatever_the_logs_of_the_server_are():
+    one, some = model(), with_gtids(events(12))
+    put(one, 1, [], data=json_bytes(some[6:]))
+    put(one, 2, [], data=json_bytes(some[:6]), minute=FIRST + 1)
+    one.run()
+    assert one.dead_letters == []
+    found = sorted(one.published, key=lambda pair: pair[0].value.server_transaction_id)
+    rows = [{**message.value.mods[0].new_values, **message.value.mods[0].old_values}
+            for message, _ in found]  # fmt: skip
+    assert [row["_datastream_uuid"] for row in rows] == [event["uuid"] for event in some]
+    assert [row["_datastream_tx_id"] for row in rows] == [
+        event["source_metadata"]["gtid"] for event in some
+    ]
+
+
+def test_transactions_of_another_server_cannot_be_compared_and_are_refused_by_name():
+    one, some = model(), events(12)
+    with_gtids(some[:6])
+    with_gtids(some[6:], server=SERVERS[1])
+    put(one, 1, [], data=json_bytes(some))
+    one.run()
+    assert len(one.published) == 6
+    assert {letter.reason for letter in one.dead_letters} == {MixedSources.__name__}
+    assert "two servers of MySQL, by their GTIDs" in one.dead_letters[0].error

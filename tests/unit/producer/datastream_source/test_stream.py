@@ -77,8 +77,9 @@ class Fleet:
         plain = Translator({}, change_stream="files")
         topics = Topics(holder)
         translator = EventTranslator(
-            RefreshingTranslator(plain, FilesCatalogue(), registrar, topics), parks=True
-        )
+            RefreshingTranslator(plain, FilesCatalogue(), registrar, topics), parks=True,
+            columns_of=plain.registered_columns,
+        )  # fmt: skip
         files = DatastreamFiles(
             LocalStore(), str(self.folder), tasks, SystemClock(),
             limits=SourceLimits(open_minutes=10), poll_ms=100, parks=True,

@@ -4,7 +4,14 @@ import random
 
 import pytest
 
-from tests.datastream_files import SOURCES, START_MS, TABLES, avro_bytes, plain_row
+from tests.datastream_files import (
+    SOURCES,
+    START_MS,
+    TABLES,
+    avro_bytes,
+    json_bytes,
+    plain_row,
+)
 from tests.datastream_folder import minute_folder
 from tests.datastream_model import ObjectModel
 from tidegate.local_stack.demo.files.event_forms import backfill_event, change_event
@@ -176,6 +183,36 @@ def test_a_place_that_is_not_one_of_the_source_is_refused_by_name(source, log, e
     assert len(found) == len(backfill)
     assert text in found[0].error
     assert "backfill" not in repr([mod for one_, _ in one.published for mod in one_.value.mods])
+
+
+def test_a_place_may_be_the_last_transaction_before():
+    server = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    changes, backfill, _ = events_of("mysql", 1)
+    for number, event in enumerate(changes):
+        metadata = event["source_metadata"]
+        del metadata["log_file"], event["sort_keys"]
+        event["read_method"] = "cdc"
+        metadata.update(gtid=f"{server}:{number}", binlog_position=metadata.pop("log_position"))
+    for event in backfill:
+        event["read_method"] = "backfill"
+        del event["sort_keys"]
+    one = ObjectModel(
+        now_us=(FIRST + 9) * US_PER_MINUTE, start_us=(FIRST - 1) * US_PER_MINUTE,
+        tables=settings("mysql", log=f"{server}:{ROTATED - 1}"),
+    )  # fmt: skip
+    put(one, FIRST, json_bytes([*backfill, *changes]))
+    one.run()
+    assert one.dead_letters == []
+    found = sorted(message.value.server_transaction_id for message, _ in one.published)
+    methods = {
+        message.value.server_transaction_id: {
+            **message.value.mods[0].new_values, **message.value.mods[0].old_values,
+        }["_datastream_read_method"]
+        for message, _ in one.published
+    }  # fmt: skip
+    placed = [methods[order] for order in found]
+    assert placed[:ROTATED] == ["cdc"] * ROTATED
+    assert placed[ROTATED : ROTATED + len(backfill)] == ["backfill"] * len(backfill)
 
 
 def test_a_table_whose_events_name_no_key_has_the_settings_one():

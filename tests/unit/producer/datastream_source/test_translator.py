@@ -35,17 +35,21 @@ class Inner:
         return PublishableRecord(1, record.server_transaction_id, "0", (MESSAGE,))
 
 
+def translator(inner, *, parks):
+    return EventTranslator(inner, parks=parks, columns_of=lambda _table: None)
+
+
 def test_the_place_is_the_file_and_its_record():
-    for translate in (EventTranslator(Inner(), parks=False).translate,
-                      EventTranslator(Inner(), parks=False).translate_now):  # fmt: skip
+    for translate in (translator(Inner(), parks=False).translate,
+                      translator(Inner(), parks=False).translate_now):  # fmt: skip
         found = translate(RECORD, token="t")
         assert found == PublishableRecord(7, FILE, "5/2", (MESSAGE,))
-    assert EventTranslator(Inner(now=False), parks=True).translate_now(RECORD, token="t") is None
+    assert translator(Inner(now=False), parks=True).translate_now(RECORD, token="t") is None
 
 
 def test_one_that_is_late_by_its_place_stands_at_its_release_time():
     record = RECORD._replace(record_sequence=place_of(5_000, 2))
-    found = EventTranslator(Inner(), parks=False).translate(record, token="t")
+    found = translator(Inner(), parks=False).translate(record, token="t")
     assert found == PublishableRecord(9, FILE, "5/2", (MESSAGE,))
 
 
@@ -54,8 +58,8 @@ def test_one_that_is_late_by_its_place_stands_at_its_release_time():
 )
 def test_a_refused_event_stops_or_is_a_dead_letter(error):
     with pytest.raises(type(error)):
-        EventTranslator(Inner(error), parks=False).translate(RECORD, token="t")
-    parking = EventTranslator(Inner(error), parks=True)
+        translator(Inner(error), parks=False).translate(RECORD, token="t")
+    parking = translator(Inner(error), parks=True)
     assert parking.translate_now(RECORD, token="t") is None
     found = parking.translate(RECORD, token="t")
     (letter,) = found.parked
@@ -67,11 +71,11 @@ def test_a_refused_event_stops_or_is_a_dead_letter(error):
 def test_what_may_pass_is_raised():
     error = QueryInterrupted("later", code="UNAVAILABLE")
     with pytest.raises(QueryInterrupted):
-        EventTranslator(Inner(error), parks=True).translate(RECORD, token="t")
+        translator(Inner(error), parks=True).translate(RECORD, token="t")
 
 
 def test_a_copy_is_never_translated():
     file = found_file("o/2024/02/29/23/59/a.avro", within="o", modified_us=0)
     copy = copied_event(file, 5, earliest_us=7, turn=2)
-    found = EventTranslator(Inner(SchemaError("x")), parks=False).translate_now(copy, token="t")
+    found = translator(Inner(SchemaError("x")), parks=False).translate_now(copy, token="t")
     assert (found.server_transaction_id, found.filtered) == (file.name, 1)
