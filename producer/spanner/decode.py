@@ -31,6 +31,7 @@ from tidegate.producer.spanner.values import (
     items,
     json_object,
     json_values,
+    sequence_of,
     struct_fields,
     text_of,
     text_or_empty,
@@ -226,7 +227,7 @@ class ResponseDecoder:
             repeated = self._keep_repeated(copied, fields, layout)
         return DataChangeRecord(
             commit_timestamp_ns=self._instant(fields[at[0]], "commit_timestamp"),
-            record_sequence=text_of(fields[at[1]], "record_sequence"),
+            record_sequence=sequence_of(fields[at[1]], "record_sequence"),
             server_transaction_id=text_of(fields[at[2]], "server_transaction_id"),
             is_last_record_in_transaction_in_partition=repeated.is_last_record,
             table_name=repeated.table_name,
@@ -284,7 +285,7 @@ class ResponseDecoder:
                 if not is_null(parent)
             )
             children.append(ChildPartition(token, parents, start_ns))
-        sequence = text_of(fields[layout.children[1]], "record_sequence")
+        sequence = sequence_of(fields[layout.children[1]], "record_sequence")
         return ChildPartitionsRecord(start_ns, sequence, tuple(children))
 
     def _instant(self, value: Serialised, name: str) -> int:

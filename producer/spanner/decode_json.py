@@ -97,7 +97,7 @@ class JsonResponseDecoder:
             raise SchemaError("a record with an unknown mod type", mod_type=mod_type)
         return DataChangeRecord(
             commit_timestamp_ns=self._instant(record, "commit_timestamp"),
-            record_sequence=_text(record, "record_sequence"),
+            record_sequence=_sequence(record),
             server_transaction_id=_text(record, "server_transaction_id"),
             is_last_record_in_transaction_in_partition=_flag(
                 record, "is_last_record_in_transaction_in_partition"
@@ -135,7 +135,7 @@ class JsonResponseDecoder:
                 if parent is not None
             )
             children.append(ChildPartition(_text(described, "token"), parents, start_ns))
-        return ChildPartitionsRecord(start_ns, _text(record, "record_sequence"), tuple(children))
+        return ChildPartitionsRecord(start_ns, _sequence(record), tuple(children))
 
     def _instant(self, fields: Mapping[str, Any], name: str) -> int:
         """Return nanoseconds since 1970; the records of one transaction share their text."""
@@ -225,6 +225,14 @@ def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
     return _as(str, _field(fields, name), name)
+
+
+def _sequence(fields: Mapping[str, Any]) -> str:
+    """Return a record sequence: text, or a number as in one version of the documentation."""
+    name = "record_sequence"
+    found = _field(fields, name)
+    is_number = isinstance(found, int) and not isinstance(found, bool)
+    return str(found) if is_number else _as(str, found, name)
 
 
 def _text_or_empty(fields: Mapping[str, Any], name: str) -> str:

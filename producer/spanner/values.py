@@ -36,6 +36,7 @@ __all__ = [
     "json_object",
     "json_values",
     "merge",
+    "sequence_of",
     "struct_fields",
     "text_of",
     "text_or_empty",
@@ -109,6 +110,13 @@ def text_of(value: Serialised, name: str) -> str:
 def text_or_empty(value: Serialised, name: str) -> str:
     """Read a STRING; NULL counts as empty."""
     return "" if is_null(value) else text_of(value, name)
+
+
+def sequence_of(value: Serialised, name: str) -> str:
+    """Read a record sequence: text, or a number as in one version of the documentation."""
+    if content_of(value, TEXT) is None and not is_null(value):
+        return str(integer(value, name))
+    return text_of(value, name)
 
 
 def flag(value: Serialised, name: str) -> bool:

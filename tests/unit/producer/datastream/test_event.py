@@ -6,6 +6,7 @@ import random
 import pytest
 
 from tests.datastream_files import SOURCES, history, json_bytes
+from tests.examples_of_pages import ORACLE, example
 from tidegate.producer.datastream.errors import (
     InvalidEvent,
     MissingKeyColumn,
@@ -152,3 +153,27 @@ def test_timestamps_of_another_type_are_refused(value):
 def test_sort_keys_of_another_type_are_refused(value):
     with pytest.raises(WrongSchema, match="sort_keys"):
         parsed(sort_keys=value)
+
+
+def test_the_documentations_flow_of_events_is_read_and_sorts_by_record_set():
+    """They are one row's INSERT, UPDATE and DELETE, and their places in the log are not so.
+
+    By `rs_id` and `ssn`, which the page gives as Oracle's order, the INSERT is the last of them;
+    their SCNs and times grow as the flow does.  The order is the page's rule, not its example.
+    """
+    events = [parse_event(example(name), Position("a.jsonl", 1)) for name in ORACLE]
+    kinds = ["INSERT", "UPDATE", "DELETE"]
+    assert [event.change_type.value for event in events] == kinds
+    assert [event.is_deleted for event in events] == [False, False, True]
+    by_order = sorted(events, key=lambda event: event.order_key)
+    assert [event.change_type.value for event in by_order] == ["UPDATE", "DELETE", "INSERT"]
+    for growing in ("scn", "source_timestamp_us"):
+        values = [getattr(event.metadata, growing, getattr(event, growing, 0)) for event in events]
+        assert values == sorted(values)
+    assert {event.key for event in events} == {None}  # no example has `primary_keys`
+    assert [event.payload["FIELD1"] for event in events] == ["foo", None, None]
+    assert len({event.metadata.row_id for event in events}) == 3  # of one row, as the page says
+    assert [event.metadata.path[-2:] for event in events] == [("ROOT", "SAMPLE")] * 3
+    assert [event.read_timestamp_us for event in events] == [
+        1_573_112_236_808_000, 1_573_112_238_808_000, 1_573_112_240_808_000,
+    ]  # fmt: skip

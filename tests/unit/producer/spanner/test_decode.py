@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.damage import places
+from tests.examples_of_pages import DATA_CHANGES, MERGED, example
 from tidegate.producer.accelerator import accelerator
 from tidegate.producer.records import (
     ChildPartitionsRecord,
@@ -19,6 +20,7 @@ from tidegate.producer.records import (
 )
 from tidegate.producer.spanner import raw_values
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.producer.spanner.decode_json import JsonResponseDecoder
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.tables import ColumnType
@@ -437,3 +439,79 @@ def test_what_is_kept_for_later_records_keeps_no_message_alive(wire):
     assert kept
     assert {type(field) for field in kept} == {bytes}
     assert all(type(value) is bytes for _, value in decoder._column_lists._lists)
+
+
+_DATA = (
+    "commit_timestamp", "record_sequence", "server_transaction_id",
+    "is_last_record_in_transaction_in_partition", "table_name", "column_types", "mods", "mod_type",
+    "value_capture_type", "number_of_records_in_transaction",
+    "number_of_partitions_in_transaction", "transaction_tag", "is_system_transaction",
+)  # fmt: skip
+
+
+def googlesql_row(found):
+    """Return an example of the documentation as a row of GoogleSQL has it."""
+    ((kind, record),) = found.items()
+    if kind == "heartbeat_record":
+        return [[[], [[record["timestamp"]]], []]]
+    if kind == "child_partitions_record":
+        children = [[one["token"], one["parent_partition_tokens"]]
+                    for one in record["child_partitions"]]  # fmt: skip
+        return [[[], [], [[record["start_timestamp"], record["record_sequence"], children]]]]
+    columns = [
+        [one["name"], json.dumps(one["type"]), one["is_primary_key"], one["ordinal_position"]]
+        for one in record["column_types"]
+    ]
+    mods = [[json.dumps(values) for values in one.values()] for one in record["mods"]]
+    values = {**record, "column_types": columns, "mods": mods}
+    return [[[[values[name] for name in _DATA]], [], []]]
+
+
+@pytest.mark.parametrize("name", [
+    "heartbeat", "child_partitions", *DATA_CHANGES, *MERGED,
+    *(f"{one}_with_numbers" for one in MERGED),
+])  # fmt: skip
+def test_examples_of_the_documentation_say_the_same_in_both_dialects(wire, name):
+    found = example(name)
+    (record,) = decode(wire.message(googlesql_row(found), metadata=wire.row_type()))
+    of_json = JsonResponseDecoder(ColumnTypesCache()).decode(
+        wire.message(json.dumps(found), metadata=wire.JSONB_TYPE).SerializeToString()
+    )
+    assert [record] == of_json
+    if name.endswith("_with_numbers"):
+        assert type(record.record_sequence) is str
+        plain = example(name.removesuffix("_with_numbers"))
+        assert [record] == decode(wire.message(googlesql_row(plain), metadata=wire.row_type()))
+
+
+def test_examples_of_the_documentation_are_read_as_it_describes_them(wire):
+    def read(name):
+        (record,) = decode(wire.message(googlesql_row(example(name)), metadata=wire.row_type()))
+        return record
+
+    one, other = (read(name) for name in DATA_CHANGES[:2])
+    assert one.server_transaction_id == other.server_transaction_id == "6329047911"
+    assert (one.record_sequence, other.record_sequence) == ("00000000", "00000001")
+    assert one.commit_timestamp_ns == other.commit_timestamp_ns == 1_664_281_800_123_456_000
+    assert one.mods[0].new_values["Balance"] - one.mods[0].old_values["Balance"] == -500
+    assert other.mods[0].new_values["Balance"] - other.mods[0].old_values["Balance"] == 500
+    assert [read(name).value_capture_type for name in DATA_CHANGES[2:]] == [
+        "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES",
+    ]  # fmt: skip
+    first, second, merged = (read(f"{name}_with_numbers") for name in MERGED)
+    assert [one.record_sequence for one in (first, second)] == ["1000012389", "1000012390"]
+    assert first.start_ns == second.start_ns  # those of one query always share it
+    assert {child.parents for child in (*first.children, *second.children)} == {()}
+    assert merged.children[0].parents == ("child_token_2", "child_token_3")
+
+
+@pytest.mark.parametrize("value", [7, "7", 1_000_012_389])
+def test_a_record_sequence_may_be_a_number(wire, value):
+    (record,) = decode(wire.message(wire.data_row(record_sequence=value), metadata=wire.row_type()))
+    assert record.record_sequence == str(value)
+
+
+@pytest.mark.parametrize("value", [1.5, True, None, ["7"]])
+def test_a_record_sequence_of_another_kind_is_refused(wire, value):
+    with pytest.raises(SchemaError, match="record's field"):
+        decode(wire.message(wire.data_row(record_sequence=value), metadata=wire.row_type()))

@@ -8,6 +8,7 @@ from google.cloud.spanner_v1.types import TypeAnnotationCode, TypeCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples_of_pages import example
 from tidegate.producer.records import UnreadableValues
 from tidegate.producer.spanner.decode import ColumnTypesCache
 from tidegate.producer.spanner.decode_json import JsonResponseDecoder
@@ -162,4 +163,22 @@ def test_any_value_in_any_place_gives_records_or_a_schema_error(wire, data, junk
         target = inner
     target[place] = junk
     with suppress(SchemaError):
+        decode_row(wire, json.dumps(row))
+
+
+@pytest.mark.parametrize("kind", ["data", "children"])
+@pytest.mark.parametrize(("value", "expected"), [(1_000_012_389, "1000012389"), ("7", "7")])
+def test_a_record_sequence_may_be_a_number(wire, kind, value, expected):
+    row = json.loads(wire.json_data_row())
+    if kind == "children":
+        row = example("first_children")
+    next(iter(row.values()))["record_sequence"] = value
+    assert decode_row(wire, json.dumps(row)).record_sequence == expected
+
+
+@pytest.mark.parametrize("value", [1.5, True, None, ["7"]])
+def test_a_record_sequence_of_another_kind_is_refused(wire, value):
+    row = json.loads(wire.json_data_row())
+    row["data_change_record"]["record_sequence"] = value
+    with pytest.raises(SchemaError, match="not text"):
         decode_row(wire, json.dumps(row))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples_of_pages import DATA_CHANGES, example
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation import translator
@@ -15,6 +16,7 @@ from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -264,3 +266,51 @@ def test_each_change_names_its_own_stream_partition(tokens, kept):
             translated = reader.translator.translate(RECORD._replace(mods=mods), token=token)
             assert [one.origin for one in translated.messages] == [origin_of(token)] * 2
             assert len(reader.translator._origins) <= kept
+
+
+ACCOUNT_BALANCE = TableSchema(
+    "AccountBalance",
+    (
+        Column("AccountId", STRING, 1, key_position=1),
+        Column("LastUpdate", ColumnType("TIMESTAMP"), 2),
+        Column("Balance", INT64, 3),
+    ),
+)
+
+
+def test_the_documentations_examples_are_published(reader):
+    """Their types have the code `INT`, which the API does not: the catalogue's type is taken."""
+    reader.translator.replace(reader.registrar.register(ACCOUNT_BALANCE))
+    found = {}
+    for name in DATA_CHANGES:
+        (value,) = example(name).values()
+        record = DataChangeRecord(
+            commit_timestamp_ns=parse_rfc3339_ns(value["commit_timestamp"]),
+            columns=tuple(
+                RecordColumn(
+                    one["name"], ColumnType.from_type_json(one["type"]), one["is_primary_key"],
+                    one["ordinal_position"],
+                )
+                for one in value["column_types"]
+            ),
+            mods=tuple(
+                Mod(one["keys"], one["new_values"], one["old_values"]) for one in value["mods"]
+            ),
+            **{name: value[name] for name in DataChangeRecord._fields if name in value
+               and name not in ("commit_timestamp", "columns", "mods")},
+        )  # fmt: skip
+        (message,) = reader.translator.translate(record, token="child_token_1").messages
+        found[name] = reader.read(message.value)
+    one, other, values, row, both = found.values()
+    assert (one["new_values"]["Balance"], one["old_values"]["Balance"]) == (1000, 1500)
+    assert (other["new_values"]["Balance"], other["old_values"]["Balance"]) == (2000, 1500)
+    assert [change["new_columns"] for change in (values, row, both)] == [
+        ["AccountId", "LastUpdate"],
+        ["AccountId", "LastUpdate", "Balance"],
+        ["AccountId", "LastUpdate", "Balance"],
+    ]
+    assert [change["old_columns"] for change in (values, row, both)] == [
+        None, None, ["AccountId", "LastUpdate"],
+    ]  # fmt: skip
+    assert one["source"]["record_sequence"] == "00000000"
+    assert one["source"]["transaction_tag"] == "app=banking,env=prod,action=update"
