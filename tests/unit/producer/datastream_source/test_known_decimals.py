@@ -19,6 +19,7 @@ from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
@@ -215,3 +216,28 @@ def test_a_key_whose_type_changed_is_refused():
     for one in (worker, Worker(registry)):
         with pytest.raises(IncompatibleChange):
             one.publish(record("string", "a", key=(WIDE, unscaled(7 * 10**30))))
+
+
+def test_the_columns_of_metadata_are_added_to_the_topics_of_earlier_versions():
+    """They are nullable: an earlier schema is followed by one that reads its values too."""
+    registry = Registry()
+    new = record("string", "a")
+    earlier = [column for column in new.columns if column.name not in _LATER]
+    (mod,) = new.mods
+    values = {name: value for name, value in mod.new_values.items() if name not in _LATER}
+    old = new._replace(columns=tuple(earlier), mods=(mod._replace(new_values=values),))
+    before, after = Worker(registry), Worker(registry)
+    for worker, one in ((before, old), (after, new), (before, old), (after, new)):
+        assert worker.publish(one)["note"] == "a"
+    first, second = (one.schema for one in registry.versions("shop.shop.orders-value"))
+    fields = [[one["name"] for one in row_fields(schema).values()] for schema in (first, second)]
+    assert fields[1][: len(fields[0])] == fields[0]
+    assert fields[1][len(fields[0]) :] == ["_datastream_schema_key", "_datastream_tx_id"]
+    message = before.translator.translate(old, token="t").messages[0]
+    _, body = unframe(message.value)
+    reader, writer = fastavro.parse_schema(second), fastavro.parse_schema(first)
+    row = fastavro.schemaless_reader(io.BytesIO(bytes(body)), writer, reader)["new_values"]
+    assert row["_datastream_schema_key"] is None
+
+
+_LATER = ("_datastream_schema_key", "_datastream_tx_id")
