@@ -10,6 +10,7 @@ from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import make_registrar, require_topics
 from tidegate.producer.errors import DeliveryDenied
 from tidegate.producer.kafka.write_access import denied_topics
+from tidegate.producer.translation.beside_tables import require_other_name
 from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.subjects import is_registered
 from tidegate.program.kafka_clients import list_topics
@@ -112,7 +113,11 @@ def missing_subjects(
     refused: dict[str, str] = {}
     for table in found.source.description.tables:
         try:
-            missing += registrar.missing(table, shown=None if found.recorded is None else ())
+            if found.recorded is None:
+                missing += registrar.missing(table)
+            else:
+                require_other_name(table.name)
+                missing += registrar.missing(table, shown=())
         except POISON as error:
             if found.recorded is None:
                 raise
@@ -143,6 +148,6 @@ def _colliding(
         topics[topic]: f"its topic {topic} differs from {other} in case only"
         for topic, other in topics_of_one_name(topics, own).items()
     } | {
-        topics[topic]: f"Kafka takes its topic {topic} for {other}"
+        topics[topic]: f"Kafka does not create topic {topic} beside {other}"
         for topic, other in topic_collisions(topics, visible).items()
     }

@@ -191,7 +191,10 @@ def require_creatable(
                 "Leave one of the two tables out (tables_left_out), and publish it in a stream of "
                 "its own, under another prefix"
             )
-        message = f"{subject}: Kafka takes its topic {topic} for {other}: '.' and '_' are the same"
+        message = (
+            f"{subject}: Kafka does not create topic {topic} beside {other}: it treats '.' and "
+            "'_' as the same"
+        )
         raise ConfigError(message, hint=hint, topic=topic)
 
 

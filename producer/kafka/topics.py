@@ -63,7 +63,7 @@ _TEMPORARY = (
 _CREATION_HINT = "Create it by hand, or allow this principal to create topics"
 _CREATION_HINTS = {
     KafkaError.TOPIC_EXCEPTION: (
-        "Kafka takes '.' and '_' in names for the same: publish one of the two tables in a stream "
+        "Kafka treats '.' and '_' in names as the same: publish one of the two tables in a stream "
         "of its own, under another prefix (tables_left_out here, tables there). A stream that has "
         'begun goes on without the later table with poison = "park"'
     ),

@@ -119,7 +119,7 @@ def test_a_table_comes_and_goes(running: Running):
 
 
 def test_a_later_table_whose_topic_kafka_refuses_concerns_only_its_changes(running: Running):
-    """Kafka takes `.` and `_` for the same; parking lets the others go on."""
+    """Kafka treats `.` and `_` as the same; parking lets the others go on."""
     stack, pipeline = running.stack, running.pipeline
     running.alter(
         "CREATE SCHEMA shop",

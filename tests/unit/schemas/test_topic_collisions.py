@@ -1,4 +1,4 @@
-"""Names that Kafka takes for one."""
+"""Names that cannot stand beside each other."""
 
 import pytest
 
