@@ -294,8 +294,7 @@ class Response(Protocol):
     def decode(self) -> tuple[list[StreamRecord], int]:
         """Return the records that it completes, and the bytes kept for one that it does not.
 
-        Called once.  Raises SchemaError for a record that cannot be decoded.  The part of a message
-        completes none, and keeps all that was taken for the message.
+        Called once.  Raises SchemaError for a record that cannot be decoded.
         """
         ...
 
@@ -307,19 +306,14 @@ class RunningQuery(Protocol):
         """Wait for the next response message to begin; return the bytes that it takes.
 
         That is its size and its copies until it is translated, beyond an unfinished value of the
-        message before; 0 where the message that has begun is not complete.  The first call sends
-        the query.  Little of a large message comes before `receive`.  Returns None only when the
-        service ended the query with OK, or after `cancel`.
+        message before; 0 while it is not complete.  The first call sends the query.  Little of a
+        large message comes before `receive`.  Returns None only after an OK end or `cancel`.
         Raises `QueryError`, or SchemaError for an end within a value.  Only `cancel` may follow.
         """
         ...
 
     async def receive(self) -> Response:
-        """Return the message that has begun, once for each size; raises as `next_size` does.
-
-        A message that takes long comes as responses without records, about one a second while
-        bytes come, before the one that has them.
-        """
+        """Return the message that began, or each second a part without records; raises likewise."""
         ...
 
     def cancel(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import grpc
 
-from tidegate.producer.spanner.call import ReadAhead
+from tidegate.producer.spanner.call import WAITING, ReadAhead
 from tidegate.producer.spanner.connection import Connection
 from tidegate.producer.spanner.endpoint import Endpoint
 from tidegate.producer.spanner.stream_channels import StreamChannels
@@ -64,8 +64,9 @@ class Server:
 
 async def read(stream, count=None):
     found = []
-    while len(found) != count and await stream.next_size() is not None:
-        found.append(await stream.read())
+    while len(found) != count and (size := await stream.next_size()) is not None:
+        if size != WAITING:
+            found.append(await stream.read())
     return found
 
 

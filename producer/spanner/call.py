@@ -21,7 +21,16 @@ from h2.errors import ErrorCodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["AHEAD_BYTES", "Call", "CallError", "ReadAhead", "cancelled", "framed", "of_error_code"]
+__all__ = [
+    "AHEAD_BYTES",
+    "WAITING",
+    "Call",
+    "CallError",
+    "ReadAhead",
+    "cancelled",
+    "framed",
+    "of_error_code",
+]
 
 AHEAD_BYTES = 4 << 10
 """What the server may send on a stream that nobody reads, and on one that is silent."""
@@ -31,6 +40,11 @@ _BUSY_AHEAD_BYTES = 64 << 10
 _WINDOW_BYTES_MAX = (1 << 31) - 1
 """HTTP/2's limit."""
 
+WAITING = -1
+"""Instead of a size: nothing came yet, and the connection brought bytes of other calls."""
+_BEHIND_OTHERS_S = (2.0, 120.0)
+"""How long a call has nothing of its own while others have: from when on it says so, until when.  A
+slow link brings one large message after the other; a call that hangs must end some time."""
 _SHOWN_MAX = 200
 _PREFIX = struct.Struct(">BI")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -165,12 +179,16 @@ class Call:
         self._is_over = False
         self._error: CallError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._waits_since: float | None = None
+        """Since when nothing of this call came that it waits for; time of the loop."""
+        self._is_behind = False
 
     # ------------------------------------------------------------ the reader's side
 
     async def next_size(self) -> int | None:
         """Wait for the next message to begin; return its size, None after the last.
 
+        Returns WAITING after some seconds in which the connection is busy with other calls.
         Raises CallError if the call failed; complete messages come before that.
         """
         while len(self._received) < _PREFIX.size:
@@ -178,6 +196,8 @@ class Call:
                 self._end()
                 return None
             await self._change()
+            if self._was_behind():
+                return WAITING
         is_compressed, size = _PREFIX.unpack_from(self._received)
         if is_compressed:
             error = CallError(grpc.StatusCode.INTERNAL, "a compressed message, not asked for")
@@ -190,7 +210,7 @@ class Call:
         """Let the message come whose size was returned, and return it; raises CallError.
 
         Returns None where bytes came and the message still lacks others `pause_s` seconds after
-        the call: the next call goes on.
+        the call, and where the connection is busy with other calls: the next call goes on.
         """
         last = self._next
         loop = asyncio.get_running_loop()
@@ -201,7 +221,8 @@ class Call:
             if missing > self._window:
                 self._grant(missing - self._window)
             await self._change()
-            if loop.time() >= pause_at and len(self._received) < last and not self._is_over:
+            is_part = self._was_behind() or loop.time() >= pause_at
+            if is_part and len(self._received) < last and not self._is_over:
                 return None
         with memoryview(self._received) as view:
             message = bytes(view[_PREFIX.size : last])
@@ -232,6 +253,7 @@ class Call:
 
     def add(self, content: bytes, size: int) -> None:
         """Take received bytes, which were `size` with their padding."""
+        self._waits_since = None
         if self._page is not None:
             self.fail(self._page.error(content))
             return
@@ -240,6 +262,14 @@ class Call:
         if size > len(content):  # padding is nothing that a reader could ask for
             self._grant(size - len(content))
         self._wake()
+
+    def yield_to_others(self, now: float) -> None:
+        """Take note that the connection is busy with other calls, at a time of the loop."""
+        if self._waits_since is not None:
+            first, last = _BEHIND_OTHERS_S
+            if first <= now - self._waits_since <= last:
+                self._is_behind = True
+                self._wake()
 
     def end(self, trailers: dict[str, str]) -> None:
         """Take the status."""
@@ -309,8 +339,15 @@ class Call:
             self._window += size
             self._widen(size)
 
+    def _was_behind(self) -> bool:
+        was_behind, self._is_behind = self._is_behind, False
+        return was_behind
+
     async def _change(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        if self._waits_since is None:
+            self._waits_since = loop.time()
+        self._waiter = loop.create_future()
         await self._waiter
 
     def _wake(self) -> None:

@@ -59,6 +59,9 @@ _WINDOW_BYTES = 16 << 20
 _FIRST_WINDOW_BYTES = 65_535
 """Of a connection, until its first update."""
 _HEADER_BYTES_MAX = 64 << 10
+_BUSY_BYTES_PER_S = 64 << 10
+"""More than the heartbeats of all calls of a connection."""
+_LOOK_EVERY_S = 1.0
 _SAID_BYTES_MAX = 500
 _USER_AGENT = f"grpc-python-h2/{h2.__version__} (tidegate-producer)"
 
@@ -90,6 +93,9 @@ class Connection(asyncio.Protocol):
         self._is_flushing = False
         self._keepalive: asyncio.TimerHandle | None = None
         self._received_at = 0.0
+        self._looked_at = 0.0
+        self._received_bytes = 0
+        """Since `_looked_at`."""
         self._wider = asyncio.Event()
         """Set when the server may have opened a window for a request."""
 
@@ -282,8 +288,11 @@ class Connection(asyncio.Protocol):
         """Take what came."""
         if self._error is not None:
             return
-        self._received_at = asyncio.get_running_loop().time()
+        self._received_at = now = asyncio.get_running_loop().time()
         self._is_suspect = False
+        self._received_bytes += len(data)
+        if now - self._looked_at >= _LOOK_EVERY_S:
+            self._look(now)
         try:
             for event in self._http2.receive_data(data):
                 if type(event) is DataReceived:
@@ -294,6 +303,13 @@ class Connection(asyncio.Protocol):
             self._break(f"HTTP/2: {error}")
         else:
             self._send()
+
+    def _look(self, now: float) -> None:
+        """Tell the calls that wait if others keep the connection busy."""
+        if self._received_bytes >= _BUSY_BYTES_PER_S * (now - self._looked_at):
+            for call in self._calls.values():
+                call.yield_to_others(now)
+        self._looked_at, self._received_bytes = now, 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all calls."""

@@ -20,6 +20,7 @@ from tidegate.producer.errors import (
     TokenRefused,
 )
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
+from tidegate.producer.spanner.call import WAITING
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
 
@@ -157,6 +158,7 @@ class SpannerQuery:
         self._session = ""
         self._is_cancelled = False
         self._is_accepted = False
+        self._is_waiting = False
         self._held_bytes = 0
         """What a message takes that has begun and is not complete."""
 
@@ -164,7 +166,8 @@ class SpannerQuery:
         """Return what the next response message takes, None at the end; raises QueryError.
 
         In bytes, until it is decoded, beyond the value that the message before left unfinished.
-        0 while a part of the message is still missing.
+        0 while a part of the message is still missing, or nothing of it came and the connection is
+        busy with other queries.
         """
         if self._held_bytes:
             return 0
@@ -175,6 +178,9 @@ class SpannerQuery:
                     return None
                 self._responses = self._channels.stream(self.method, self._request, self._session)
         size = await self._attempt(self._responses.next_size())
+        self._is_waiting = size == WAITING
+        if size == WAITING:
+            return 0
         if not self._is_accepted:
             self._is_accepted = True
             self._channels.accept()
@@ -193,6 +199,8 @@ class SpannerQuery:
         takes long on a slow link is no silence.
         """
         assert self._responses is not None, "`next_size` comes first"  # noqa: S101 - see the port
+        if self._is_waiting:
+            return _PartOfMessage(self._decoder.unfinished_bytes)
         message = await self._attempt(self._responses.read(pause_s=_PART_EVERY_S))
         if message is None:
             return _PartOfMessage(self._held_bytes)
@@ -240,7 +248,8 @@ class SpannerQuery:
                 return expired
             self._probe = query
         try:
-            await query.next_size()
+            while await query.next_size() == 0:
+                await query.receive()  # nothing came yet
         except TokenRefused as refused:
             fields: dict[str, Any] = {**self._interval, "code": refused.code}
             fields["details"] = refused.fields["details"]

@@ -84,6 +84,7 @@ class ResponseStream:
     async def next_size(self) -> int | None:
         """Wait for the next message to begin; return its size in bytes, None at the end.
 
+        Returns `call.WAITING` while the connection is busy with other streams.
         Raises `grpc.RpcError` if the call fails, CANCELLED after `cancel`.
         """
         if self._call is None:
@@ -97,7 +98,8 @@ class ResponseStream:
     async def read(self, *, pause_s: float = math.inf) -> bytes | None:
         """Let the message come that has begun; return it.  Raises `grpc.RpcError`.
 
-        Returns None where a part of it came within `pause_s` seconds: the next call goes on.
+        Returns None where a part of it came within `pause_s` seconds, and while the connection is
+        busy with other streams: the next call goes on.
         """
         assert self._call is not None, "`next_size` comes first"  # noqa: S101 - the port says so
         message = await self._call.read(pause_s=pause_s)

@@ -12,6 +12,7 @@ from tests.grpc_server import read, run, sizes
 from tidegate.producer.spanner import call as calls
 from tidegate.producer.spanner.call import (
     AHEAD_BYTES,
+    WAITING,
     Call,
     CallError,
     ReadAhead,
@@ -176,6 +177,39 @@ def test_a_message_that_takes_long_is_read_in_parts():
         assert await server.call.next_size() == 4
         assert await server.call.read(pause_s=0.0) == b"next"  # it came ahead
         await sending
+
+    asyncio.run(run())
+
+
+def test_a_call_waits_behind_others_for_a_time_and_says_so():
+    async def run():
+        server = Server([bytes(1_000_000)])
+        call, loop = server.call, asyncio.get_running_loop()
+        for wait, done in (
+            (call.next_size, lambda found: found == WAITING),
+            (call.read, lambda found: found is None),
+        ):
+            waiting = asyncio.create_task(wait())
+            await asyncio.sleep(0)
+            now = loop.time()
+            for age_s in (0, 1, 121, 3_600):
+                call.yield_to_others(now + age_s)
+                await asyncio.sleep(0)
+                assert not waiting.done(), age_s
+            for age_s in (3, 119):
+                call.yield_to_others(now + age_s)
+                assert done(await waiting)
+                waiting = asyncio.create_task(wait())
+                await asyncio.sleep(0)
+            if wait == call.next_size:
+                server.send()
+                assert await waiting == 1_000_000
+            else:
+                sending = asyncio.create_task(server.keep_sending())
+                assert len(await waiting) == 1_000_000
+                await sending
+        call.yield_to_others(loop.time() + 60)  # nothing waits
+        assert await call.next_size() is None
 
     asyncio.run(run())
 

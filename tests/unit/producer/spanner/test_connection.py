@@ -21,8 +21,9 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
+from tidegate.producer.spanner import call as calls
 from tidegate.producer.spanner import connection as connections
-from tidegate.producer.spanner.call import AHEAD_BYTES, CallError, ReadAhead, framed
+from tidegate.producer.spanner.call import AHEAD_BYTES, WAITING, CallError, ReadAhead, framed
 from tidegate.producer.spanner.connection import Connection, NotSentError
 from tidegate.producer.spanner.endpoint import Endpoint
 
@@ -142,8 +143,9 @@ async def call(client, message=b"request"):
 
 async def rest_of(one):
     found = []
-    while await one.next_size() is not None:
-        found.append(await one.read())
+    while (size := await one.next_size()) is not None:
+        if size != WAITING:
+            found.append(await one.read())
     return found
 
 
@@ -585,6 +587,36 @@ def test_a_server_that_sends_something_is_not_pinged(against, monkeypatch):
         await peer.next(DataFrame)
         peer.send(peer.headers(1, BEGUN), data(1, framed(b"m")))
 
+    against(script, use)
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_calls_that_wait_hear_that_others_keep_the_connection_busy(against, monkeypatch, is_busy):
+    monkeypatch.setattr(calls, "_BEHIND_OTHERS_S", (0.0, 120.0))
+    monkeypatch.setattr(connections, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(connections, "_BUSY_BYTES_PER_S", 0 if is_busy else 1 << 60)
+
+    async def script(peer):
+        for _ in range(2):
+            await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN), peer.headers(3, BEGUN), data(1, framed(b"m")))
+        peer.send(peer.headers(1, OK, is_last=True))
+        await waits.wait()
+        peer.send(data(3, framed(b"n")), peer.headers(3, OK, is_last=True))
+
+    async def use(client):
+        busy, waiting = await call(client), await call(client)
+        first = asyncio.create_task(waiting.next_size())
+        assert await rest_of(busy) == [b"m"]
+        if is_busy:
+            assert await first == WAITING
+            first = asyncio.create_task(waiting.next_size())
+        waits.set()
+        while (found := await first) == WAITING:
+            first = asyncio.create_task(waiting.next_size())
+        assert found == 1
+
+    waits = asyncio.Event()
     against(script, use)
 
 

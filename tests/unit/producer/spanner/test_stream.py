@@ -128,6 +128,33 @@ def test_a_message_that_takes_long_is_no_silence(stream, spanner, wire, tasks, m
     assert taken == 0
 
 
+def test_a_query_that_waits_behind_others_says_so(stream, spanner, wire, tasks):
+    going_on = threading.Event()
+    beat = wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+
+    def answer(*_):
+        yield beat
+        going_on.wait(60)
+        yield beat
+
+    spanner.on_stream = answer
+    query = stream.query(**ARGUMENTS)
+
+    async def wait_behind():
+        assert await query.next_size() > 0
+        assert (await query.receive()).decode()[0] == [HeartbeatRecord(SECOND_NS)]
+        waiting = asyncio.create_task(query.next_size())
+        await asyncio.sleep(0)
+        query._responses._call.yield_to_others(asyncio.get_running_loop().time() + 60)
+        assert await waiting == 0
+        part = await query.receive()
+        assert (part.size_bytes, part.decode()) == (0, ([], 0))
+
+    tasks.run(wait_behind)
+    going_on.set()
+    assert list(decoded(query, tasks)) == [[HeartbeatRecord(SECOND_NS)]]
+
+
 @pytest.mark.parametrize(
     "code",
     ["UNAVAILABLE", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "CANCELLED"],
