@@ -458,6 +458,13 @@ def lost_topics_are_noticed(stage):
     with pytest.raises(ReleasesMissing, match="re-created"):
         opened(fourth)
     fourth.close()
+    # With new topics and a new checkpoint, that is without a release, it begins again.
+    stage.recreate(releases=True)
+    stage.recreate(releases=False)
+    fifth = stage.process()
+    opened(fifth, release_max=-1, query_id="query-2").write(release(0))
+    fifth.close()
+    assert published(stage) == values(0)
 
 
 def each_key_is_in_order_where_java_would_place_it(stage):

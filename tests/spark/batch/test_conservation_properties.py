@@ -96,6 +96,18 @@ DAMAGES = (
 )  # fmt: skip
 
 
+def test_a_segment_that_is_restored_is_released_as_it_was(waiting):
+    world, folders = waiting()
+    kept = shutil.copytree(folders[1], world.folder / "kept")
+    delete(world, folders)
+    world.log.beat(220)
+    with pytest.raises(SegmentDamaged):
+        world.run(world.start())
+    kept.rename(folders[1])
+    world.ask(world.start(), 3)
+    assert world.order_us(0) == [*range(100, 140), *range(200, 221)]
+
+
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
 def test_a_damaged_segment_is_named_before_its_changes_are_published(waiting, damage):
     world, folders = waiting()

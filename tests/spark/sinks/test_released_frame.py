@@ -71,6 +71,8 @@ def test_a_transaction_that_no_row_can_hold_is_refused(kit, release, monkeypatch
         with pytest.raises(TransactionTooLarge, match="ordered_topic_order") as error:
             make(release, kit.spark)
         assert (error.value.fields["changes"], error.value.fields["bytes_max"]) == (1, 10)
+    # With a row for each change nothing is too large.
+    assert changes_of(release, kit.spark).count() == release.rows
 
 
 def test_the_session_is_as_before_when_wide_rows_are_made(kit):

@@ -122,6 +122,10 @@ def test_whatever_ends_it_before_the_commit_changes_nothing(stopped, outcome):
     one.give(on.GapsAccepted((GAP,)))
     assert isinstance(one.stopped[0].error, GapNotAccepted)
     assert records(stopped) == before
+    again = acceptor(stopped)
+    again.give(on.GapsAccepted((GAP,)))
+    assert records(stopped) != before
+    assert token_of(again).watermark_us >= UNTIL_US - 1
 
 
 def test_a_slot_that_is_taken_away_ends_it(stopped):

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from tests.datastream_files import avro_bytes, history, write_stream
 from tests.datastream_folder import MemoryFiles, minute_folder
 from tests.datastream_model import ObjectModel
+from tests.file_places import FolderPlace
 from tidegate.producer.core.query_failure import Consequence, consequence_of
 from tidegate.producer.datastream.errors import FileDenied, UnknownReadMethod
 from tidegate.producer.datastream.file_limits import LARGE_BYTES
@@ -378,3 +379,18 @@ def test_while_a_location_is_gone_no_file_of_it_is_taken_for_read(place, steps):
         reader.run()
     reader.model.commit()
     assert reader.model.partition.snapshot().watermark_us == before.watermark_us
+
+
+def test_a_location_that_comes_back_is_read_on(tmp_path):
+    (tmp_path / "files").mkdir()
+    reader = Reader(FolderPlace(tmp_path / "files"))
+    reader.put("a", reader.data())
+    assert reader.run() == reader.sent
+    kept = (tmp_path / "files").rename(tmp_path / "kept")
+    with pytest.raises(LocationGone):
+        reader.run(minutes=1)
+    reader.model.commit()
+    reader.model.die()
+    kept.rename(tmp_path / "files")
+    reader.put("b", reader.data(), minute=1)
+    assert sorted(reader.run(minutes=2)) == sorted(reader.sent)

@@ -608,12 +608,19 @@ def test_a_file_outside_of_a_minutes_folder_stops():
 
 
 def test_two_files_with_one_name_in_the_position(monkeypatch):
-    monkeypatch.setattr(found_files, "xxhash_64", lambda _: 7)
+    monkeypatch.setattr(found_files, "xxhash_64", lambda name: 3 if "3.avro" in str(name) else 7)
     one = model()
-    put(one, 1, events(1))
-    put(one, 2, events(1))
+    some = events(2)
+    put(one, 1, some[:1])
+    original = put(one, 2, some[1:])
     with pytest.raises(FileNamesCollide):
         one.run()
+    # Copied under another name, and the original removed, both are read.
+    one.die()
+    one.files.remove(original)
+    put(one, 3, some[1:])
+    one.run()
+    assert sorted(uuids(one)) == sorted(event["uuid"] for event in some)
 
 
 def test_a_file_that_is_gone_before_it_is_read():

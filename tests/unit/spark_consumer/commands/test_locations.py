@@ -76,6 +76,8 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
             assert text.startswith("output: the folder cannot be written to")
             assert bad in text
             assert "checkpoint: the folder" in refused(settings(good, address))
+    (tmp_path / "a file").unlink()
+    require_locations(settings(f"{tmp_path}/a file/out", good))
 
 
 def test_folders_that_are_missing_are_created_and_nothing_stays_in_them(tmp_path):
@@ -103,6 +105,7 @@ def test_an_output_of_another_query_is_refused(tmp_path):
     text = refused(settings(output, new))
     assert "releases of another query" in text
     assert "tidegate-consumer adopt" in text
+    require_locations(settings(tmp_path / "empty", new))
     begin(new, output=output, query_id="second")
     assert "found='first', expected='second'" in refused(settings(output, new))
 

@@ -1,0 +1,313 @@
+"""Which test carries out the remedy that a hint names, and looks at the result.
+
+Rows are classes of errors.  The hints of the general classes (`GENERAL`) differ by place: theirs
+are the modules that raise them.  Each row is in one table; `tests/tidy/test_remedies.py` fails for
+a hint without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["BY_VALUE", "DONE", "GENERAL", "RESET", "RESTARTED", "UNTESTED", "WITHOUT"]
+
+GENERAL = frozenset({"ConfigError", "InvalidSettings", "SchemaError", "UnreachableError"})
+
+_DELTA = "tests/spark/sinks/delta"
+_FILES = "tests/unit/producer/datastream_source"
+_ORDERED = "tests/topic_contract.py"
+_LOCATIONS = "tests/unit/spark_consumer/commands/test_locations.py"
+
+DONE: Mapping[str, tuple[str, ...]] = {
+    # ---- of the consumer
+    "CheckpointConflict": (
+        "tests/spark/spark/test_query.py::test_the_query_starts_again_and_nothing_is_lost_or_repeated",
+    ),
+    "CheckpointMismatch": (
+        "tests/spark/spark/test_adopting.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
+        "tests/unit/spark_consumer/sinks/delta/test_output_proof.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
+    ),
+    "CommitOvertaken": (
+        "tests/spark/sinks/iceberg/test_tables.py::test_a_write_that_is_overtaken_each_time_ends_with_an_error_by_name",
+    ),
+    "FilteredMirror": (
+        f"{_DELTA}/test_mirror_scope.py::test_a_stream_that_leaves_changes_out_has_no_mirror_unless_that_is_accepted",
+    ),
+    "ForeignChange": (
+        f"{_DELTA}/test_adoption.py::test_changes_of_rows_by_others_stop_the_output_until_they_are_adopted",
+        f"{_DELTA}/test_changelog_reader.py::test_rows_that_others_deleted_are_refused_and_after_adopt_taken_as_they_are",
+        f"{_DELTA}/test_history_sink.py::test_rows_that_others_deleted_are_refused_and_after_adopt_the_history_goes_on",
+        f"{_DELTA}/test_keyed_tables.py::test_rows_that_others_deleted_are_adopted_like_those_of_a_release",
+    ),
+    "RecordTooLarge": (
+        "tests/integration/test_ordered_topic.py::test_a_change_that_the_topic_does_not_take_is_named_and_nothing_is_published",
+    ),
+    "ReleaseUnconfirmed": (
+        f"{_ORDERED}::an_unanswered_commit_that_failed_is_done_again",
+        f"{_ORDERED}::an_unanswered_commit_that_succeeded_is_found",
+        f"{_ORDERED}::the_same_run_goes_on_after_an_error_within_a_release",
+    ),
+    "ReleaseVacuumed": (
+        f"{_DELTA}/test_maintenance.py::test_deleted_files_are_named_and_what_is_kept_is_read",
+    ),
+    "ReleasesMissing": (f"{_ORDERED}::lost_topics_are_noticed",),
+    "SegmentDamaged": (
+        "tests/spark/batch/test_conservation_properties.py::test_a_segment_that_is_restored_is_released_as_it_was",
+    ),
+    "StreamPartitionIncomplete": (
+        "tests/spark/batch/test_batch.py::test_a_transaction_that_is_lost_as_a_whole_stops_the_gate_where_its_marker_is_passed",
+    ),
+    "TableMissing": (
+        f"{_DELTA}/test_tables.py::test_a_table_whose_folder_was_deleted_is_named_and_not_created_again",
+    ),
+    "TopicWriterReplaced": (f"{_ORDERED}::a_replaced_run_does_not_fence_its_successor",),
+    "TransactionIncomplete": (
+        "tests/spark/batch/test_batch.py::test_a_transaction_without_its_other_table_stops_the_gate_or_is_recorded",
+        "tests/spark/batch/test_bad_records.py::test_a_transaction_that_lacks_a_dead_letter_ends_the_run_or_is_recorded",
+    ),
+    "TransactionTooLarge": (
+        "tests/spark/sinks/test_released_frame.py::test_a_transaction_that_no_row_can_hold_is_refused",
+    ),
+    "UndecodableRecord": (
+        "tests/spark/batch/test_bad_records.py::test_one_that_cannot_be_decoded_ends_the_run_and_is_set_aside_by_the_setting",
+    ),
+    "UnknownSchema": (
+        "tests/spark/batch/test_bad_records.py::test_a_topic_with_nothing_else_is_read_and_its_records_are_set_aside",
+    ),
+    "UnorderedChange": (
+        "tests/spark/batch/test_bad_records.py::test_foreign_records_end_the_run_and_are_set_aside_with_their_batch",
+    ),
+    "WriterReplaced": (
+        "tests/spark/library/test_query.py::test_a_second_query_is_refused_and_a_forced_one_ends_the_first_by_name",
+    ),
+    "spark_consumer/checkpoint/gate_files.py": (
+        f"{_LOCATIONS}::test_a_checkpoint_of_another_stream_or_output_is_refused",
+    ),
+    "spark_consumer/commands/locations.py": (
+        f"{_LOCATIONS}::test_a_folder_that_cannot_be_written_to_is_named",
+        f"{_LOCATIONS}::test_an_output_of_another_query_is_refused",
+        f"{_LOCATIONS}::test_what_is_audited_has_a_release",
+    ),
+    "spark_consumer/checkpoint/storage.py": (
+        f"{_LOCATIONS}::test_s3_without_its_jar_is_refused_with_what_to_add",
+    ),
+    "spark_consumer/sinks/delta/catalog_names.py": (
+        f"{_DELTA}/test_catalog_names.py::test_a_table_that_comes_later_is_refused_with_the_release_that_brings_it",
+    ),
+    "spark_consumer/sinks/delta/commit_log.py": (
+        "tests/unit/spark_consumer/sinks/delta/test_output_proof.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
+        "tests/spark/spark/test_adopting.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
+    ),
+    "spark_consumer/sinks/kafka/ordered_topic.py": (f"{_ORDERED}::lost_topics_are_noticed",),
+    # ---- of the producer
+    "DeliveryDenied": (
+        "tests/integration/test_undeliverable.py::test_a_permission_that_is_lost_is_named_and_nothing_is_lost",
+    ),
+    "FileCutShort": (
+        f"{_FILES}/test_object_reading.py::test_a_file_that_was_refused_and_is_copied_again_is_read_whole",
+    ),
+    "FileDenied": (
+        f"{_FILES}/test_object_query.py::test_a_file_that_may_not_be_read_stops_its_stream_partition_and_is_read_later",
+    ),
+    "FileNamesCollide": (
+        f"{_FILES}/test_object_reading.py::test_two_files_with_one_name_in_the_position",
+    ),
+    "GapNotAccepted": (
+        "tests/unit/producer/core/test_accepted_gaps.py::test_whatever_ends_it_before_the_commit_changes_nothing",
+    ),
+    "LocationGone": (f"{_FILES}/test_object_query.py::test_a_location_that_comes_back_is_read_on",),
+    "MessageTooLarge": (
+        "tests/integration/test_undeliverable.py::test_a_row_beyond_the_limit_is_named_and_comes_out_once_it_is_raised",
+    ),
+    "PositionExpired": (
+        "tests/integration/test_accept_gap.py::test_what_expired_unread_is_accepted_once_and_changes_go_on_behind_it",
+    ),
+    "RedriveFailed": ("tests/unit/producer/core/test_redrive.py::test_a_commit_that_fails",),
+    "TooManyParkedKeys": (
+        "tests/integration/test_parking.py::test_poison_changes_are_parked_with_their_keys_and_put_back_once",
+    ),
+}
+"""The tests, or cases of a contract, in which the remedy is done and the result is right."""
+
+RESET: Mapping[str, str] = dict.fromkeys(
+    (
+        "ChangesExpired",
+        "ConflictingCopies",
+        "DataTopicChanged",
+        "EndedInGap",
+        "MixedEpochs",
+        "ProgressLost",
+        "ProtocolError",
+        "TokenRefused",
+        "TopicsChangedError",
+        "UnreadableEnvelope",
+        "producer/commands/accept_gap.py",
+        "spark_consumer/commands/adopt.py",
+        "spark_consumer/sinks/delta/output_proof.py",
+        "spark_consumer/spark/adopting.py",
+    ),
+    "tests/integration/test_reset.py::test_it_begins_again",
+)
+"""The remedy is a reset, or a new output and checkpoint: the test of a reset."""
+
+RESTARTED: Mapping[str, str] = dict.fromkeys(
+    (
+        "ChangesNotConserved",
+        "CountsMissing",
+        "QueryInterrupted",
+        "RunStopped",
+        "producer/commands/fleet_reader.py",
+        "producer/kafka/backfill_topic.py",
+        "producer/kafka/publisher.py",
+        "spark_consumer/checkpoint/s3_access.py",
+        "spark_consumer/sinks/iceberg/java_table.py",
+        "spark_consumer/sinks/kafka/kafka_topic.py",
+        "spark_consumer/sinks/kafka/topic_reader.py",
+        "spark_consumer/spark/auditing.py",
+        "spark_consumer/spark/failures.py",
+        "spark_consumer/spark/session.py",
+        "tidegate/program/stream_start.py",
+    ),
+    "tests/spark/test_all_sinks_killed.py::test_killed_after_each_step_in_turn_the_batch_leaves_the_same",
+)
+"""The remedy is to start the program again: kills at each step do that, and compare the output."""
+
+BY_VALUE = frozenset(
+    {
+        "FetchError",
+        "JavaMissingError",
+        "JavaUnsupportedError",
+        "PathMissing",
+        "PortTakenError",
+        "ProducerError",
+        "ProducerFencedError",
+        "QueryRefused",
+        "StreamChangedError",
+        "StreamNotStarted",
+        "local_stack/cli.py",
+        "local_stack/show.py",
+        "local_stack/up.py",
+        "producer/backfill_cli.py",
+        "producer/cli.py",
+        "producer/commands/alone.py",
+        "producer/commands/backfill.py",
+        "producer/commands/control.py",
+        "producer/commands/discover.py",
+        "producer/commands/environment.py",
+        "producer/commands/redrive.py",
+        "producer/commands/schemas.py",
+        "producer/commands/stream_settings.py",
+        "producer/core/events.py",
+        "producer/core/sole_worker.py",
+        "producer/datastream/file_store.py",
+        "producer/datastream/store_errors.py",
+        "producer/description.py",
+        "producer/discover_cli.py",
+        "producer/driver/gap_acceptor.py",
+        "producer/kafka/message_limits.py",
+        "producer/kafka/topics.py",
+        "producer/record_filter.py",
+        "producer/spanner/authorization.py",
+        "producer/spanner/condition_check.py",
+        "producer/spanner/endpoint.py",
+        "producer/spanner/forms.py",
+        "producer/spanner/validate.py",
+        "producer/translation/beside_tables.py",
+        "producer/translation/filtering.py",
+        "producer/translation/subjects.py",
+        "schemas/topic_template.py",
+        "schemas/topics.py",
+        "spark_consumer/batch/batch.py",
+        "spark_consumer/checkpoint/s3_objects.py",
+        "spark_consumer/classic_session.py",
+        "spark_consumer/commands/status.py",
+        "spark_consumer/commands/stream_check.py",
+        "spark_consumer/commands/tail.py",
+        "spark_consumer/kafka/java_options.py",
+        "spark_consumer/library/builder.py",
+        "spark_consumer/library/own_sinks.py",
+        "spark_consumer/library/session.py",
+        "spark_consumer/library/settings.py",
+        "spark_consumer/notebook/release_figure.py",
+        "spark_consumer/notebook/releases.py",
+        "spark_consumer/sinks/batch_function.py",
+        "spark_consumer/sinks/datastream/event_encoder.py",
+        "spark_consumer/sinks/delta/as_of.py",
+        "spark_consumer/sinks/delta/catalog_place.py",
+        "spark_consumer/sinks/delta/layout.py",
+        "spark_consumer/sinks/function.py",
+        "spark_consumer/sinks/iceberg/place.py",
+        "spark_consumer/sinks/kafka/topic_setup.py",
+        "spark_consumer/spark/audit_markers.py",
+        "spark_consumer/spark/iceberg_requirements.py",
+        "spark_consumer/spark/requirements.py",
+        "spark_consumer/spark/sink_factory.py",
+        "spark_consumer/spark/standby.py",
+        "tidegate/program/extras.py",
+        "tidegate/program/java.py",
+        "tidegate/program/kafka_clients.py",
+        "tidegate/program/kafka_errors.py",
+        "tidegate/program/registry_http.py",
+        "tidegate/program/settings.py",
+        "tidegate/program/status_server.py",
+    }
+)
+"""Refused before anything is written; the remedy is another value of a setting or an argument, a
+right, or a program to install, with which the other tests of the same thing run."""
+
+WITHOUT: Mapping[str, str] = {
+    "CommandRefused": "says which command the state permits",
+    "ConditionRefused": "ends a backfill, which is not seen outside",
+    "ConsumerError": "a branch",
+    "DatastreamError": "a branch",
+    "InvalidEvent": "to be reported",
+    "InvariantViolation": "a bug, to be reported",
+    "LocalStackError": "a branch",
+    "NewerCheckpoint": "a newer version has to be installed",
+    "PartFailedError": "shows the log of a part of the local stack",
+    "QueryError": "a branch",
+    "SchemaNotFound": "is reported as an error of the consumer's, or of the topic",
+    "SortKeyMismatch": "to be reported",
+    "SourceFileError": "a branch",
+    "SourceOrderBroken": "to be reported",
+    "TableChanged": "is answered by a refresh, and not seen outside",
+    "UnknownReadMethod": "another source",
+    "UnreadableProgress": "a newer version has to be installed, or another writer to be found",
+    "WrongSchema": "the location of another stream",
+    "producer/kafka/dead_letters.py": "a newer version, or another writer",
+    "producer/spanner/decode.py": "a form that is not supported",
+    "producer/spanner/decode_json.py": "a form that is not supported",
+    "producer/spanner/decode_proto.py": "a form that is not supported",
+    "schemas/progress_codec.py": "a newer version",
+    "schemas/progress_decoder.py": "passes a hint on",
+    "producer/translation/event_writer.py": "passes a hint on",
+    "producer/translation/translator.py": "passes a hint on",
+}
+"""Hints that name nothing which an operator could carry out in a test."""
+
+UNTESTED: Mapping[str, str] = {
+    "CommandNotWritten": "run it again",
+    "DeliveryRefused": "change the topic's settings, and start the worker again",
+    "FileDamaged": "copy it again is done with FileCutShort; a backfill of the object is not",
+    "IncompatibleChange": "undo the change, or use another prefix",
+    "IncompleteRow": "use a change stream that captures whole rows",
+    "MisplacedFile": "move the file",
+    "MissingKeyColumn": "let the stream have the columns of the key",
+    "MissingSortKey": "backfill the object",
+    "MixedSources": "give each stream a path of its own",
+    "producer/spanner/table_reads.py": "reset, or leave the table out",
+    "producer/translation/change_writer.py": "use another prefix, or delete the subject",
+    "producer/translation/putting_back.py": "a table that was re-created",
+    "producer/translation/table_registrar.py": "reset, or delete the subject",
+    "schemas/change_schema.py": "leave the column out, or another envelope",
+    "spark_consumer/sinks/datastream/begun_releases.py": "restore checkpoint and output",
+    "spark_consumer/sinks/delta/history_columns.py": "leave the columns out",
+    "spark_consumer/sinks/delta/key_merge.py": "leave the columns out",
+    "spark_consumer/sinks/delta/keyed_tables.py": "restore the checkpoint",
+    "spark_consumer/sinks/delta/tables.py": "a new output",
+    "spark_consumer/sinks/iceberg/snapshot_log.py": "another namespace, or drop the table",
+    "spark_consumer/sinks/kafka/release_record.py": "a topic of its own",
+    "spark_consumer/sinks/manifest.py": "restore the folder _releases",
+    "spark_consumer/sinks/parquet.py": "restore the checkpoint's newest state",
+}
+"""Remedies that no test carries out yet."""
