@@ -12,7 +12,7 @@ from tests.datastream_model import ModelClock
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core.file_position import FilePosition
 from tidegate.producer.core.parked_keys import ParkedKeys
-from tidegate.producer.datastream import file_store, json_lines
+from tidegate.producer.datastream import file_limits, file_store, json_lines
 from tidegate.producer.datastream.file_store import FsspecStore, LocalStore
 from tidegate.producer.datastream.read_methods import ReadKind
 from tidegate.producer.datastream.store_errors import LocationGone
@@ -45,6 +45,7 @@ _LEDGER = f"{_FOLDER}/test_file_ledger.py"
 _TIMES = f"{_FOLDER}/test_event_times.py"
 _DECIMALS = f"{_FOLDER}/test_known_decimals.py"
 _QUERY = f"{_FOLDER}/test_object_query.py"
+_LIMITS = "tests/unit/producer/datastream/test_file_limits.py"
 _TABLES = f"{_FOLDER}/test_table_settings.py"
 _STORE = "tests/unit/producer/datastream/test_file_store.py"
 _LATE = "tests/unit/spark_consumer/sinks/delta/test_late_events.py"
@@ -376,6 +377,16 @@ BROKEN_FILE_SOURCE = (
         "an event that cannot be published parks a key",
         (f"{_FOLDER}/test_aside.py::test_it_parks_no_key",),
         ((ParkedKeys, "divert", _event_parks_a_key),),
+    ),
+    UnitMutant(
+        "a line of JSON has any number of values",
+        (f"{_LIMITS}::test_a_hostile_line_is_refused_by_name",),
+        ((json_lines, "_require_few_items", lambda _: None),),
+    ),
+    UnitMutant(
+        "compressed bytes become any number of bytes",
+        (f"{_LIMITS}::test_compressed_lines_that_become_far_more_are_refused_where_they_do",),
+        ((file_limits, "RATIO_MAX", 1 << 30),),
     ),
     UnitMutant(
         "transactions of two servers are put in one order",

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.datastream_files import SOURCES, history, json_bytes
-from tests.examples_of_pages import ORACLE, example
+from tests.page_examples import ORACLE, example
 from tidegate.producer.datastream.errors import (
     InvalidEvent,
     MissingKeyColumn,

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.damage import places
-from tests.examples_of_pages import DATA_CHANGES, MERGED, example
+from tests.page_examples import DATA_CHANGES, MERGED, example
 from tidegate.producer.accelerator import accelerator
 from tidegate.producer.records import (
     ChildPartitionsRecord,

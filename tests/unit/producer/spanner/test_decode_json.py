@@ -8,7 +8,7 @@ from google.cloud.spanner_v1.types import TypeAnnotationCode, TypeCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.examples_of_pages import example
+from tests.page_examples import example
 from tidegate.producer.records import UnreadableValues
 from tidegate.producer.spanner.decode import ColumnTypesCache
 from tidegate.producer.spanner.decode_json import JsonResponseDecoder

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.examples_of_pages import DATA_CHANGES, example
+from tests.page_examples import DATA_CHANGES, example
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation import translator

@@ -1,7 +1,8 @@
 """Examples of the public pages of Spanner's change streams and of Datastream, letter by letter.
 
 None of them is JSON as it is: they have comments, NULL, dots for what is left out, texts without
-quotes, commas that are missing or too many, and braces that are not closed.  `example` mends that.
+quotes, commas that are missing or too many, and braces that are not closed.  `example` corrects
+that.  The texts are in `examples_of_pages`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ DATA_CHANGES = (
 )
 MERGED = ("first_children", "second_children", "merged_child")
 """Each of them is there twice: with texts, and with numbers as record sequences."""
+_TEXTS = Path(__file__).parent / "examples_of_pages"
 ORACLE = ("oracle_insert", "oracle_update", "oracle_delete")
 
 
 def example(name: str) -> dict[str, Any]:
     """Return an example as an object; of a record of Spanner, its kind is the only name."""
-    text = (Path(__file__).parent / f"{name}.txt").read_text()
+    text = (_TEXTS / f"{name}.txt").read_text()
     text = re.sub(r"//.*", "", text)
     text = re.sub(r"^\s*\.\.\.\s*$", "", text, flags=re.MULTILINE)
     text = text.replace("NULL", "null")
