@@ -38,6 +38,7 @@ _REMEDIES = {
     "IncompatibleChange": "Undo the change of the table and redrive, or reset the stream",
     "KeyParked": "Remove the cause of the key's first parked change; redrive puts back all of them",
     "SchemaError": "Report it with the record: its value does not fit its column's type",
+    "TopicRefused": "Let Kafka create the table's topic, as the error says, and redrive",
 }
 _REMEDIES_OF_FILES = {kind.__name__: kind.fix for kind in DatastreamError.__subclasses__()}
 _OF_FILE = "Remove the cause and backfill the object in Datastream: redrive puts back no event"
