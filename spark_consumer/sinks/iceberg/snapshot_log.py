@@ -41,6 +41,15 @@ _ANOTHER_TABLE = (
     "Set iceberg_namespace to another one, drop the table, or restore the checkpoint of the query "
     "that wrote it"
 )
+_LOST_CHECKPOINT = (
+    "Restore the checkpoint of the query that wrote it; if it is lost, begin with an empty "
+    "--output, an empty --checkpoint and another iceberg_namespace"
+)
+_CHANGED = (
+    "Stop the run and set the table to its newest snapshot of this query "
+    "(system.set_current_snapshot); if that was removed, begin with an empty --output, an empty "
+    "--checkpoint and another iceberg_namespace"
+)
 _MISSING = (
     "Restore the table, as it was; if it is lost, begin with an empty --output and an empty "
     "--checkpoint"
@@ -169,7 +178,7 @@ class SnapshotLog:
             message = "a table holds a later release than this checkpoint knows"
             raise ConfigError(
                 message,
-                hint=_ANOTHER_TABLE,
+                hint=_LOST_CHECKPOINT,
                 table=self._name,
                 release_in_table=self.release,
                 release_in_checkpoint=release_max,
@@ -198,7 +207,7 @@ class SnapshotLog:
                 message = "a table holds this release with other bounds"
                 raise ConfigError(
                     message,
-                    hint=_ANOTHER_TABLE,
+                    hint=_LOST_CHECKPOINT,
                     table=self._name,
                     release=commit.release,
                     through_us_in_table=found,
@@ -256,7 +265,7 @@ class SnapshotLog:
         message = "others have changed the rows of a table"
         raise ForeignChange(
             message,
-            hint=_ANOTHER_TABLE,
+            hint=_CHANGED,
             table=self._name,
             version=None if snapshot is None else snapshot.number,
             operation=operation,

@@ -78,21 +78,32 @@ def test_a_table_that_somebody_else_made_is_refused(writer, lake):
 
 def test_rows_by_others_are_refused_by_the_next_write_and_the_next_run(writer, lake):
     writer.open().write(0)
+    own = lake.java("test", "t").current().number
+    named = {"t": {"iceberg_test": TableVersion("iceberg/bank_test/t", own)}}
+    write_manifest(lake.manifests, Manifest(0, "query-1", 0, 0, 10, 1, named))
     writer.frame(7).writeTo(writer.name).append()
     with pytest.raises(ForeignChange, match="operation='append'"):
         writer.write(1)
-    with pytest.raises(ForeignChange, match="bank_test"):
+    with pytest.raises(ForeignChange, match="bank_test") as caught:
         Writer.open(writer)
     assert numbers(lake) == [0, 7]
+    assert "set_current_snapshot" in caught.value.hint
+    lake.java("test", "t")._table.manageSnapshots().setCurrentSnapshot(own).commit()
+    Writer.open(writer).write(1)
+    assert numbers(lake) == [0, 1]
 
 
 def test_a_table_that_was_rolled_back_is_refused(writer, lake):
     writer.open().write(0)
     first = lake.java("test", "t").current().number
     writer.write(1)
+    newest = lake.java("test", "t").current().number
     lake.java("test", "t")._table.manageSnapshots().rollbackTo(first).commit()
     with pytest.raises(ForeignChange, match="rollback"):
         writer.open()
+    lake.java("test", "t")._table.manageSnapshots().setCurrentSnapshot(newest).commit()
+    Writer.open(writer).write(2)
+    assert numbers(lake) == [0, 1, 2]
 
 
 def test_a_table_that_a_manifest_names_and_that_is_gone_is_missing(writer, lake):
