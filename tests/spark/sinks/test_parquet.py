@@ -116,3 +116,7 @@ def test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused(kit, plac
         sink(kit, files, query_id="query-2")
     begun = json.loads(Path(kit.output, "parquet", "_begun.json").read_text())
     assert begun == {"query_id": "query-1", "release": 1}
+    # With the restored checkpoint it goes on.
+    sink(kit, files, release_max=1).write(released(kit, topics, 2, 3))
+    found = [rows(kit, files, f"parquet/a/{number:012d}") for number in range(3)]
+    assert found == [[(number, 0, number + 1, f"{number + 1}")] for number in range(3)]

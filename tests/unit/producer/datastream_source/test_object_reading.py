@@ -553,6 +553,10 @@ def test_two_sources_in_one_object():
     one.run()
     assert len(uuids(one)) == 3
     assert {letter.reason for letter in one.dead_letters} == {MixedSources.__name__}
+    other = model()  # a path of its own
+    put(other, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
+    other.run()
+    assert (len(uuids(other)), other.dead_letters) == (3, [])
 
 
 def test_which_source_an_object_is_of_outlives_its_files():
@@ -605,6 +609,11 @@ def test_a_file_outside_of_a_minutes_folder_stops():
     one.files.put(f"{ROOT}/a.avro", avro_bytes("mysql", events(1)))
     with pytest.raises(MisplacedFile, match="yyyy/mm/dd/hh/mm"):
         one.run()
+    one.die()
+    one.files.remove(f"{ROOT}/a.avro")
+    put(one, "a", events(1))
+    one.run()
+    assert uuids(one) == [event["uuid"] for event in events(1)]
 
 
 def test_two_files_with_one_name_in_the_position(monkeypatch):

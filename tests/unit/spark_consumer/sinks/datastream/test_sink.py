@@ -143,6 +143,9 @@ def test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused(topics):
         sink_of(output, release_max=3)
     with pytest.raises(ConfigError, match="belong to another query"):
         sink_of(output, query_id="query-2")
+    # With the restored checkpoint of its query it goes on.
+    sink_of(output, release_max=4).write(release_of(5, changes(topics, [4])))
+    assert events(output, "shop.a") == [[2], [4]]
 
 
 def test_a_stream_that_is_not_one_of_spanner_is_refused_before_anything_is_written(topics):
