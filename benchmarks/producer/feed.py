@@ -60,6 +60,9 @@ class LocalChannels:
         """Return the name of a session."""
         return _SESSION
 
+    def accept(self) -> None:
+        """Do nothing: no call is rejected here."""
+
     def stream(self, method: str, request: Any, session: str) -> _LocalResponses:  # noqa: ARG002 - its signature
         """Begin a query."""
         return _LocalResponses(self._feed, request)
@@ -80,7 +83,7 @@ class _LocalResponses:
         self._next = message
         return len(message)
 
-    async def read(self) -> bytes:
+    async def read(self, *, pause_s: float) -> bytes:  # noqa: ARG002 - its signature
         return self._next
 
     async def _following(self) -> bytes | None:

@@ -18,7 +18,8 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.checkpoint.file_systems import missing_file_system
 from tidegate.spark_consumer.checkpoint.json_files import decoded
 from tidegate.spark_consumer.checkpoint.s3_access import S3Access
 from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["S3A_CLASS", "Storage", "missing_file_system"]
+__all__ = ["Storage"]
 
 _Result = TypeVar("_Result")
 _OVERWRITE = _RECURSIVE = True
@@ -45,7 +46,6 @@ _EXISTS = frozenset(
 _MISSING = "java.io.FileNotFoundException"
 _NO_CLASS = "java.lang.ClassNotFoundException"
 _NO_FILE_SYSTEM = "org.apache.hadoop.fs.UnsupportedFileSystemException"
-S3A_CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 
 class Storage:
@@ -324,22 +324,6 @@ class Storage:
 
 class _FileExistsAlready(Exception):  # noqa: N818 - an answer, not an error
     """The file exists."""
-
-
-def missing_file_system(address: str) -> ConfigError:
-    """Return the error for an address whose file system Spark does not have."""
-    scheme = address.partition(":")[0]
-    if scheme in ("s3", "s3n"):
-        hint = f"Write s3a:// in place of {scheme}://"
-    elif scheme == "s3a":
-        hint = (
-            "Add org.apache.hadoop:hadoop-aws:3.4.1 to packages, or its jars to jars or to Spark's "
-            "folder jars; with spark-submit use --packages"
-        )
-    else:
-        hint = "Check the scheme of the address, or add the jar of its file system to packages"
-    message = "Spark has no file system for the scheme of a folder"
-    return ConfigError(message, hint=hint, folder=address, scheme=scheme)
 
 
 def _causes(thrown: Any) -> Iterator[Any]:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.checkpoint.file_systems import S3A_CLASS, missing_file_system
 from tidegate.spark_consumer.checkpoint.gate_files import require_identity
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
-from tidegate.spark_consumer.checkpoint.storage import S3A_CLASS, missing_file_system
 from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.spark.requirements import is_submitted

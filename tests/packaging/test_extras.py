@@ -115,7 +115,10 @@ def test_the_producer_runs_without_pyspark_and_the_consumer_without_spanner():
     # Spark writes what these modules would: nothing imports them before they are known to work.
     assert {line.split()[0] for line in found} == {
         f"tidegate.spark_consumer.sinks.{name}"
-        for name in ("delta.direct_files", "delta.direct_table", "delta.file_rows", "parquet_file")
+        for name in (
+            *("bounds", "parquet_file"),
+            *("delta.direct_files", "delta.direct_table", "delta.file_bounds", "delta.file_rows"),
+        )
     }
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ def refuse_lost_texts(table: str, rows: DataFrame, values: Mapping[str, str]) ->
         return
     nulls = ", ".join(f"'{text}'" for text in _NULL_TEXTS)
     lost = [f"{value} IN ({nulls}) OR contains({value}, char(0))" for value in values.values()]
-    (counts,) = rows.select(*(F.count_if(F.expr(sql)) for sql in lost)).collect()
+    (counts,) = rows.selectExpr(*(f"count_if({sql})" for sql in lost)).collect()
     for column, count in zip(values, counts, strict=True):
         _refuse(table, column, count)
 

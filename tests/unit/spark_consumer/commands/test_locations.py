@@ -9,7 +9,7 @@ from zipfile import ZipFile
 import pytest
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.checkpoint.storage import S3A_CLASS
+from tidegate.spark_consumer.checkpoint.file_systems import S3A_CLASS
 from tidegate.spark_consumer.commands import locations
 from tidegate.spark_consumer.commands.locations import require_locations, require_release
 from tidegate.spark_consumer.config import SPARK_PACKAGES, ConsumerConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -259,6 +260,7 @@ def runs(monkeypatch):
         bytes_per_batch_max=1,
     )
     monkeypatch.setattr(query, "session_of", lambda _: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(query, "stopped_before_java", lambda *_: nullcontext())
     monkeypatch.setattr(query, "_folders", lambda *_: (None, None))
     monkeypatch.setattr(query, "newest_state", lambda _: None)
     monkeypatch.setattr(query, "_POLL_SECONDS", 0)

@@ -1,0 +1,25 @@
+"""Hadoop's file systems by scheme: what is missing where Spark has none for an address."""
+
+from __future__ import annotations
+
+from tidegate.schemas.errors import ConfigError
+
+__all__ = ["S3A_CLASS", "missing_file_system"]
+
+S3A_CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+
+
+def missing_file_system(address: str) -> ConfigError:
+    """Return the error for an address whose file system Spark does not have."""
+    scheme = address.partition(":")[0]
+    if scheme in ("s3", "s3n"):
+        hint = f"Write s3a:// in place of {scheme}://"
+    elif scheme == "s3a":
+        hint = (
+            "Add org.apache.hadoop:hadoop-aws:3.4.1 to packages, or its jars to jars or to Spark's "
+            "folder jars; with spark-submit use --packages"
+        )
+    else:
+        hint = "Check the scheme of the address, or add the jar of its file system to packages"
+    message = "Spark has no file system for the scheme of a folder"
+    return ConfigError(message, hint=hint, folder=address, scheme=scheme)
