@@ -1,7 +1,7 @@
 """Topics whose names cannot stand beside each other.
 
-Kafka's metrics write `.` as `_`: a broker refuses to create `p.shop_Items` beside `p.shop.Items`,
-for every client.  Names of one stream that differ in case only would be those of one table,
+Kafka's metrics write `.` as `_`: a broker refuses to create `p.shop_Items` beside `p.shop.Items`.
+Names of one stream that differ in case only would be those of one table,
 since Spanner compares names without case, and one folder or table of many an output.
 """
 

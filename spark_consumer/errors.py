@@ -42,6 +42,7 @@ from __future__ import annotations
 from tidegate.schemas.errors import ConfigError, ConsumerError, ExitCode, SchemaError
 
 __all__ = [
+    "AMBIGUOUS_NAMES_HINT",
     "BAD_RECORD_HINT",
     "AmbiguousNames",
     "ChangesExpired",
@@ -189,21 +190,17 @@ class FilteredMirror(ConfigError):  # noqa: N818 - named after what was found
     """The change stream leaves out changes or columns: a mirror would not equal its table."""
 
 
+AMBIGUOUS_NAMES_HINT = (
+    "Producers of this version publish such columns as one and refuse such tables: begin a new "
+    "stream under another prefix, with an output of its own"
+)
+
+
 class AmbiguousNames(ConfigError):  # noqa: N818 - named after what was found
     """Columns of a table, or tables, have names that differ in case only.
 
     Spark, Delta and many stores and catalogs take them for one, as Spanner does.
     """
-
-    def __init__(self, message: str, **fields: object) -> None:
-        super().__init__(
-            message,
-            hint=(
-                "Producers of this version publish such columns as one and refuse such tables: "
-                "begin a new stream under another prefix, with an output of its own"
-            ),
-            **fields,
-        )
 
 
 class ForeignChange(ConfigError):  # noqa: N818 - named after what was found

@@ -1,4 +1,7 @@
-"""What the initial query of a change stream returns: stream partitions, and nothing else."""
+"""What counts in the answer to the initial query: the stream partitions that it names.
+
+The query runs in no slot and before there is an epoch, so nothing else of it can be published.
+"""
 
 from __future__ import annotations
 

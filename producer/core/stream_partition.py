@@ -229,16 +229,14 @@ class StreamPartition:
         What lies past `end_ns` is not added: it is the proof that all before it was returned. A
         query's end is no proof, since a query may end early, and neither is a clock. Children that
         came before it start within the stream: they are announced when the query ends. Raises
-        SourceOrderBroken, TooManyParkedKeys, InitialQueryChange; what came before was added.
+        InitialQueryChange, SourceOrderBroken and TooManyParkedKeys; what came before was added.
         """
         query = self._query
         if query is None:
             raise InvariantViolation("records without a running query", token=self.child.token)
         self.pending_bytes += size_bytes
         self._report_change()
-        for item in items:
-            if self.child.token == ROOT_TOKEN and not names_partitions(item):
-                continue
+        for item in filter(names_partitions, items) if self.child.token == ROOT_TOKEN else items:
             if self.move_ins.waits_for and waits_for_move_ins(item, self.move_ins.at_us):
                 self._move(PartitionChange.HELD)
                 return True

@@ -16,7 +16,7 @@ from tidegate.spark_consumer.core.topic_schemas import (
     names_of_one,
     reader_schema,
 )
-from tidegate.spark_consumer.errors import AmbiguousNames
+from tidegate.spark_consumer.errors import AMBIGUOUS_NAMES_HINT, AmbiguousNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -77,7 +77,7 @@ class SchemaStore:
                 schemas[own] = schemas[other] = self._of_tables[both]
         if alike := names_of_one(one.table for one in schemas.values()):
             message = "the stream has tables whose names differ in case only"
-            raise AmbiguousNames(message, tables=alike)
+            raise AmbiguousNames(message, hint=AMBIGUOUS_NAMES_HINT, tables=alike)
         return schemas
 
     def _joined(

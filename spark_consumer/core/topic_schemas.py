@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import folded
-from tidegate.spark_consumer.errors import AmbiguousNames
+from tidegate.spark_consumer.errors import AMBIGUOUS_NAMES_HINT, AmbiguousNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +70,8 @@ def reader_schema(versions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         fields += [field for field in _row(schema)["fields"] if field["name"] not in known]
     if alike := names_of_one(field["name"] for field in fields):
         message = "a table has columns whose names differ in case only"
-        raise AmbiguousNames(message, schema=full_name(newest), columns=alike)
+        where: dict[str, Any] = {"schema": full_name(newest), "columns": alike}
+        raise AmbiguousNames(message, hint=AMBIGUOUS_NAMES_HINT, **where)
     return reader
 
 

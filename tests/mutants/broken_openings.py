@@ -146,12 +146,12 @@ BROKEN_OPENINGS = (
     UnitMutant(
         "changes in the answer to the initial query left out",
         (f"{_OPENING}::test_what_no_stream_partition_would_return_again_is_an_error",),
-        ((stream_partition, "_names_partitions", _names_without_changes),),
+        ((stream_partition, "names_partitions", _names_without_changes),),
     ),
     UnitMutant(
         "an initial query that goes on behind a heartbeat",
         (f"{_OPENING}::test_what_moves_other_stream_partitions_does_not_move_the_start",),
-        ((stream_partition, "_names_partitions", _takes_all_items),),
+        ((stream_partition, "names_partitions", _takes_all_items),),
     ),
     UnitMutant(
         "a re-created topic that only slots notice which have written to it",

@@ -34,7 +34,6 @@ ELSEWHERE = {
     "*/__main__.py": "calls the command",
     "producer/core/effects.py": "only classes of fields: test_worker.py",
     "producer/core/events.py": "only classes of fields: test_worker.py",
-    "producer/core/initial_query.py": "test_stream_partition.py",
     "producer/core/now.py": "only a class of fields: test_clock.py",
     "producer/commands/parts.py": "test_first_run.py and the demo run it",
     "producer/commands/redrive.py": "integration/test_parking.py runs it, test_cli.py reports",
