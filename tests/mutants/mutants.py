@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.broken_answers import BROKEN_ANSWERS
 from tests.mutants.broken_backfills import BROKEN_BACKFILLS
 from tests.mutants.broken_bad_records import BROKEN_BAD_RECORDS
 from tests.mutants.broken_catalog import BROKEN_CATALOG
@@ -60,4 +61,5 @@ MUTANTS = (
     *BROKEN_ORDERS,
     *BROKEN_COMMANDS,
     *BROKEN_FRESHNESS,
+    *BROKEN_ANSWERS,
 )

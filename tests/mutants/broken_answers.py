@@ -1,0 +1,98 @@
+"""Parts that are broken on purpose: what an answer of Spanner or of a registry means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from tests.mutants.mutant import UnitMutant
+from tidegate.producer.driver.reader import PartitionReader
+from tidegate.producer.errors import PositionExpired, QueryError
+from tidegate.producer.spanner import channel
+from tidegate.producer.spanner.call import Call
+from tidegate.producer.spanner.connection import Connection
+from tidegate.producer.spanner.rejections import Rejections
+from tidegate.producer.spanner.stream import SpannerQuery
+from tidegate.program import registry_http
+
+__all__ = ["BROKEN_ANSWERS"]
+
+_SPANNER = "tests/unit/producer/spanner"
+_REGISTRY = "tests/unit/tidegate/program/test_registry_http.py"
+
+
+def _lost_in_one_wording(error: grpc.RpcError) -> bool:
+    return "Session not found" in str(error.details())
+
+
+def _any_rejection_is_final(_self: Rejections) -> bool:
+    return True
+
+
+async def _expired_whatever_the_token(
+    _self: SpannerQuery, expired: PositionExpired, _at: Any
+) -> QueryError:
+    return expired
+
+
+def _usable_until_it_fails(self: Connection) -> bool:
+    return self._error is None and not self._is_draining
+
+
+def _no_call_is_behind(_self: Call, _now: float) -> None:
+    pass
+
+
+async def _read_without_a_sign(self: PartitionReader, response: Any) -> None:
+    records, unfinished = response.decode()
+    await self._hand_over(list(records), unfinished=min(unfinished, self._held))
+
+
+def _only_servers_fail_for_a_time(error: Any) -> bool:
+    return bool(error.http_status_code >= 500)
+
+
+BROKEN_ANSWERS = (
+    UnitMutant(
+        "a lost session known by one wording",
+        (f"{_SPANNER}/test_stream.py::test_a_lost_session_is_created_again",),
+        ((channel, "is_lost_session", _lost_in_one_wording),),
+    ),
+    UnitMutant(
+        "a rejected call that is final at once",
+        (
+            f"{_SPANNER}/test_stream.py::test_a_rejection_after_accepted_calls_passes_for_some_minutes",
+        ),
+        ((Rejections, "reject", _any_rejection_is_final),),
+    ),
+    UnitMutant(
+        "a stream that was created again read as expired",
+        (f"{_SPANNER}/test_stream.py::test_a_stream_that_was_created_again_refuses_the_token",),
+        ((SpannerQuery, "_refusal_of_token", _expired_whatever_the_token),),
+    ),
+    UnitMutant(
+        "retries on a connection that is silent",
+        (
+            f"{_SPANNER}/test_connection.py::test_a_connection_that_was_silent_when_a_call_was_given_up_gets_no_new_ones",
+        ),
+        ((Connection, "is_usable", property(_usable_until_it_fails)),),
+    ),
+    UnitMutant(
+        "a message in parts that reads as silence",
+        (
+            "tests/unit/producer/driver/test_reader.py::test_parts_of_a_message_are_no_silence_and_hold_what_was_taken",
+        ),
+        ((PartitionReader, "_read", _read_without_a_sign),),
+    ),
+    UnitMutant(
+        "waiting behind others that reads as silence",
+        (f"{_SPANNER}/test_call.py::test_a_call_waits_behind_others_for_a_time_and_says_so",),
+        ((Call, "yield_to_others", _no_call_is_behind),),
+    ),
+    UnitMutant(
+        "a busy registry whose answer is final",
+        (f"{_REGISTRY}::test_an_answer_that_may_pass_is_unreachable_for_every_call",),
+        ((registry_http, "_may_pass", _only_servers_fail_for_a_time),),
+    ),
+)
