@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.any_schema.values import KINDS
 from tidegate.producer.accelerator import accelerator
 from tidegate.producer.translation.avro_fields import field_writer, usual_form
 from tidegate.schemas.errors import SchemaError
@@ -17,15 +18,7 @@ from tidegate.schemas.tables import ColumnType
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
-SCALARS = [
-    "INT64", "FLOAT64", "FLOAT32", "BOOL", "STRING", "JSON", "BYTES", "NUMERIC", "DATE", "UUID",
-    "TIMESTAMP", "ENUM", "PROTO", "INTERVAL",
-]  # fmt: skip
-TYPES = [
-    *map(ColumnType, SCALARS),
-    ColumnType("NUMERIC", annotation="PG_NUMERIC"),
-    *(ColumnType("ARRAY", ColumnType(code)) for code in ("INT64", "STRING", "TIMESTAMP")),
-]
+TYPES = list(dict.fromkeys(ColumnType.from_type_json(kind.type_json) for kind in KINDS))
 CASES = [(one, form) for one in TYPES for form in TimestampForm]
 
 DIGITS = st.integers(0, 40).flatmap(
@@ -44,6 +37,7 @@ SMALL_INTEGERS = st.integers(-300, 40_000).map(str)
 DATES = st.dates().map(lambda day: day.isoformat())
 TIMES = st.datetimes().map(lambda at: f"{at.isoformat()}Z")
 VALUES = st.one_of(
+    st.sampled_from([kind.as_json(value) for kind in KINDS for value in kind.extremes]),
     st.none(),
     st.booleans(),
     st.integers(-(2**65), 2**65),
