@@ -138,6 +138,8 @@ STEPS: dict[str, Selection | Program] = {
     "deep integration": Selection(("tests/integration",), "deep", "loadfile", is_named=True),
     "s3": Selection(("tests/s3",), is_named=True),
     "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),
+    "any schema": Program(("python", "-m", "tests.any_schema", "--seeds", "2000")),
+    "any schema, sinks": Program(("python", "-m", "tests.any_schema", "--sinks", "--seeds", "200")),
     "mutants": Selection(("tests/simulation", "tests/mutants"), "deep", "worksteal", limit_s=None),
     "small worlds": Program(("python", "-m", "tests.simulation.exhaustive", "--deep")),
     "fuzz": Program(("python", "-m", "tests.fuzz", "--minutes", "5")),
@@ -149,7 +151,10 @@ LANES: dict[str, tuple[str, ...]] = {
     "test": ("unit", "simulation", "spark", "smoke"),
     "test-real": ("integration", "spark", "slow spark"),
     "test-s3": ("s3",),
-    "test-deep": ("seeds", "mutants", "small worlds", "deep spark", "deep integration", "fuzz"),
+    "test-deep": (
+        *("seeds", "any schema", "any schema, sinks", "mutants", "small worlds", "deep spark"),
+        *("deep integration", "fuzz"),
+    ),
     "test-simulator": ("simulator",),
 }
 

@@ -27,6 +27,7 @@ from tests.mutants.broken_openings import BROKEN_OPENINGS
 from tests.mutants.broken_orders import BROKEN_ORDERS
 from tests.mutants.broken_positions import BROKEN_POSITIONS
 from tests.mutants.broken_publishing import BROKEN_PUBLISHING
+from tests.mutants.broken_schemas import BROKEN_SCHEMAS
 from tests.mutants.broken_sessions import BROKEN_SESSIONS
 from tests.mutants.broken_sinks import BROKEN_SINKS
 from tests.mutants.broken_topics import BROKEN_TOPICS
@@ -55,6 +56,7 @@ MUTANTS = (
     *BROKEN_NAMES,
     *BROKEN_CATALOG,
     *BROKEN_SESSIONS,
+    *BROKEN_SCHEMAS,
     *BROKEN_SINKS,
     *BROKEN_TOPICS,
     *BROKEN_BACKFILLS,
