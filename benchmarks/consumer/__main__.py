@@ -11,6 +11,7 @@
         [--sinks changelog,mirror topic ...] [--driver-memory 4g]
     python -m benchmarks.consumer one-release [--rows 1000000] [--sinks reader changelog,mirror ...]
     python -m benchmarks.consumer iceberg [--changes 500] [--rounds 10] [--keys 20000]
+        [--columns 9] [--sinks "mirror, Spark" ...]
 
 Each prints a line of JSON for what it measured.  All but `small`, `releases`,
 `one-release` and `iceberg` start a Kafka broker.
@@ -117,6 +118,9 @@ def _options(arguments: list[str]) -> Any:
     lake.add_argument("--changes", type=int, default=500, help="in each release, of one table")
     lake.add_argument("--rounds", type=int, default=10)
     lake.add_argument("--keys", type=int, default=20_000, help="rows that are there before")
+    lake.add_argument("--columns", type=int, default=9, help="besides the key")
+    lake.add_argument("--warm-up", type=int, default=3, help="rounds that are left out")
+    lake.add_argument("--sinks", nargs="*", default=[], help="all unless some are named")
     return parser.parse_args(arguments)
 
 

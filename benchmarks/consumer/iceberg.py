@@ -1,6 +1,7 @@
 """What a small release of one table costs in each Delta and Iceberg sink, in turns.
 
     python -m benchmarks.consumer iceberg [--changes 500] [--rounds 10] [--keys 20000]
+        [--columns 9] [--warm-up 3] [--sinks "mirror, Spark" ...]
 
 The first release inserts the keys; each round updates some of them, as a release in memory.  CPU
 seconds are those of this process and of its JVM, so that they say something on a busy machine too.
@@ -34,20 +35,20 @@ from tidegate.spark_consumer.spark.session import local_session
 if TYPE_CHECKING:
     import argparse
 
-_WARM_UP = 3
-_COLUMNS = {"id": "INT64", **{f"c{n}": "STRING(MAX)" for n in range(9)}}
-
 
 class Releases:
     """Releases of one table, each in memory and as a frame."""
 
-    def __init__(self, spark: Any) -> None:
+    def __init__(self, spark: Any, *, columns: int) -> None:
         self.spark = spark
-        self.topic = Topic("t", {1: _COLUMNS}, ["id"])
+        self.names = [f"c{n}" for n in range(columns)]
+        self.topic = Topic(
+            "t", {1: {"id": "INT64", **dict.fromkeys(self.names, "STRING(MAX)")}}, ["id"]
+        )
 
     def release(self, number: int, mod: str, keys: range) -> Release:
         """Return a release with one change of each key."""
-        values = {f"c{n}": f"value {n} of release {number}" for n in range(9)}
+        values = {name: f"{name} of release {number}" for name in self.names}
         changes = [
             Change(mod, {"id": key}, values, us=number * 1_000_000 + n)
             for n, key in enumerate(keys)
@@ -100,19 +101,20 @@ def _measured(spark: Any, folder: str, options: argparse.Namespace) -> list[dict
         "mirror, Spark": DeltaMirrorSink(spark, output("b")),
         "iceberg_mirror": IcebergMirrorSink(spark, output("iceberg"), place),
     }
-    made = Releases(spark)
+    sinks = {name: sinks[name] for name in options.sinks or sinks}
+    made = Releases(spark, columns=options.columns)
     spent: dict[str, list[float]] = {name: [] for name in sinks}
     took: dict[str, list[float]] = {name: [] for name in sinks}
     first = made.release(0, "INSERT", range(options.keys))
     for sink in sinks.values():
         sink.open(query_id="q", release_max=-1)
         sink.write(first)
-    for number in range(1, _WARM_UP + options.rounds + 1):
+    for number in range(1, options.warm_up + options.rounds + 1):
         release = made.release(number, "UPDATE", range(options.changes))
         for name, sink in sinks.items():
             cpu, began = _cpu_seconds(), time.perf_counter()
             sink.write(release)
-            if number > _WARM_UP:
+            if number > options.warm_up:
                 spent[name].append(_cpu_seconds() - cpu)
                 took[name].append(time.perf_counter() - began)
     return [
