@@ -27,7 +27,11 @@ class OtherColumns(Exception):  # noqa: N818 - an answer, not an error
 
 
 def plain_schema(schema: Any, *, without: Iterable[str] = ()) -> Any:
-    """Return a table's columns in the types that any reader of Parquet knows, all nullable."""
+    """Return a table's columns in types that Parquet has for every reader, all nullable.
+
+    Texts and bytes are those that may have more than 2 GiB in one column: a small file, whose
+    values compress well, may hold that.  Parquet does not distinguish them from others.
+    """
     left_out = set(without)
     return pyarrow.schema(
         [(field.name, _plain(field.type)) for field in schema if field.name not in left_out]
@@ -42,7 +46,10 @@ def aligned(rows: Any, schema: Any) -> Any:
     arrays = dict(zip(rows.column_names, rows.columns, strict=True))
     _refuse_others(arrays, schema)
     columns = [
-        _as_type(arrays[field.name].combine_chunks(), field.type)
+        # Chunk by chunk: together they may have more bytes than their type takes.
+        pyarrow.chunked_array(
+            [_as_type(chunk, field.type) for chunk in arrays[field.name].chunks], field.type
+        )
         if field.name in arrays
         else pyarrow.nulls(rows.num_rows, field.type)
         for field in schema
@@ -88,10 +95,10 @@ def _plain(kind: Any) -> Any:
         return pyarrow.struct([(field.name, _plain(field.type)) for field in kind])
     if types.is_list(kind) or types.is_large_list(kind):
         return pyarrow.list_(pyarrow.field(_ELEMENT, _plain(kind.value_type)))
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pyarrow.string()
-    if types.is_large_binary(kind) or types.is_binary_view(kind):
-        return pyarrow.binary()
+    if types.is_string(kind) or types.is_string_view(kind):
+        return pyarrow.large_string()
+    if types.is_binary(kind) or types.is_binary_view(kind):
+        return pyarrow.large_binary()
     return kind
 
 
@@ -134,6 +141,7 @@ def _has_bounds(kind: Any) -> bool:
     return bool(
         types.is_integer(kind)
         or types.is_string(kind)
+        or types.is_large_string(kind)
         or types.is_date32(kind)
         or (types.is_timestamp(kind) and kind.tz is not None)
     )

@@ -21,19 +21,33 @@ UTC_US = pyarrow.timestamp("us", "UTC")
 
 
 def test_types_become_those_of_parquet_and_partitions_are_left_out():
-    row = pyarrow.struct([("t", pyarrow.large_string()), ("l", pyarrow.large_list(UTC_US))])
+    row = pyarrow.struct([("t", pyarrow.string()), ("l", pyarrow.large_list(UTC_US))])
     schema = pyarrow.schema(
         [
             pyarrow.field("row", row, nullable=False),
-            pyarrow.field("raw", pyarrow.large_binary()),
+            pyarrow.field("raw", pyarrow.binary()),
+            pyarrow.field("view", pyarrow.binary_view()),
             pyarrow.field("text", pyarrow.string_view()),
             pyarrow.field("part", pyarrow.bool_()),
         ]
     )
     elements = pyarrow.list_(pyarrow.field("element", UTC_US))
-    plain = pyarrow.struct([("t", pyarrow.string()), ("l", elements)])
-    expected = [("row", plain), ("raw", pyarrow.binary()), ("text", pyarrow.string())]
+    text, raw = pyarrow.large_string(), pyarrow.large_binary()
+    plain = pyarrow.struct([("t", text), ("l", elements)])
+    expected = [("row", plain), ("raw", raw), ("view", raw), ("text", text)]
     assert plain_schema(schema, without=["part"]) == pyarrow.schema(expected)
+
+
+def test_more_than_two_gibibytes_of_text_are_rows_of_one_file():
+    once = pyarrow.array(["x" * (64 << 20)])
+    inner = pyarrow.StructArray.from_arrays([once], ["t"])
+    # The same memory 33 times.
+    columns = [pyarrow.chunked_array([one] * 33) for one in (once, inner)]
+    rows = pyarrow.table([pyarrow.array(range(33), pyarrow.int64()), *columns], ["n", "t", "r"])
+    schema = plain_schema(rows.schema)
+    found = aligned(rows, schema)
+    assert found.nbytes > 2 * 2 * (1 << 30)
+    assert (found.schema, found.num_rows) == (schema, 33)
 
 
 def test_a_column_that_came_later_is_null_also_within_a_row():
