@@ -244,7 +244,13 @@ def test_a_text_that_would_be_null_as_a_partition_is_refused_by_both_ways(kit):
     direct = DirectWay(DirectPlace(kit.output))
     sink = DeltaMirrorSink(kit.spark, kit.output, direct=direct, layout=layout)
     sink.open(query_id="query-1", release_max=100)
-    values = [{"a": "x", "b": 1}, {"a": None, "b": 2}, {"a": "é/ ", "b": 3}]
+    values = [
+        {"a": "x", "b": 1},
+        {"a": None, "b": 2},
+        {"a": "é/ ", "b": 3},
+        {"a": "x" * 253, "b": 4},
+        {"a": "é" * 42, "b": 5},
+    ]
     inserts = [("INSERT", {"id": n}, new) for n, new in enumerate(values)]
     sink.write(release(kit, 0, topic, inserts, small=True))
     expected = [{"id": n, **new} for n, new in enumerate(values)]
@@ -252,7 +258,7 @@ def test_a_text_that_would_be_null_as_a_partition_is_refused_by_both_ways(kit):
     # Where the row is gone afterwards, its text is in no partition.
     gone = [("INSERT", {"id": 9}, {"a": "", "b": 0}), ("DELETE", {"id": 9}, None)]
     for small in (True, False):
-        for text in ("", "\x00", "__HIVE_DEFAULT_PARTITION__"):
+        for text in ("", "\x00", "__HIVE_DEFAULT_PARTITION__", "x" * 254, "é" * 43, " " * 85):
             update = [("UPDATE", {"id": 0}, {"a": text}), *gone]
             with pytest.raises(ConfigError, match=r"mirror_partition_by: an empty.*column='a'"):
                 sink.write(release(kit, 1, topic, update, small=small))

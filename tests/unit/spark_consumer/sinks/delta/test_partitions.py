@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
+import pyarrow
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType, TimestampType
 
 from tidegate.schemas.errors import ConfigError
@@ -35,6 +37,28 @@ def test_a_text_that_would_be_null_is_refused_with_its_column():
     for text in ("", "\x00", "a\x00", "__HIVE_DEFAULT_PARTITION__"):
         with pytest.raises(ConfigError, match=r"^mirror_partition_by: .*column='region', rows=2"):
             refuse_lost_values("t", {"id": [1], "region": ["x", text, None, text]})
+
+
+def test_a_text_that_is_too_long_for_a_folders_name_is_refused():
+    # With "region=" 255 bytes, as delta-rs encodes them; of a whole path others count.
+    longest = ("x" * 248, "é" * 41 + "xx", " " * 82 + "xx", "_.-" * 82 + "xx", "*" * 82 + "xx")
+    refuse_lost_values("t", {"region": longest})
+    for text in longest:
+        with pytest.raises(ConfigError, match=r"255 encoded bytes.*column='region', rows=1"):
+            refuse_lost_values("t", {"region": [None, f"{text}x"]})
+    refuse_lost_values("t", {"r": ["x" * 253]})
+
+
+def test_no_name_of_a_folder_is_longer_than_it_is_counted(tmp_path):
+    texts = ["".join(map(chr, range(n, n + 20))) for n in range(1, 161, 20)]
+    rows = pyarrow.table({"a-é~": texts, "n": [1] * len(texts)})
+    write_deltalake(tmp_path, rows, partition_by=["a-é~"])
+    folders = [one.name for one in tmp_path.iterdir() if one.name != "_delta_log"]
+    assert len(folders) == len(texts)
+    room = {unquote(one).partition("=")[2]: 255 - len(one.encode()) for one in folders}
+    for text in texts:
+        with pytest.raises(ConfigError):
+            refuse_lost_values("t", {"a-é~": [text + "x" * (room[text] + 1)]})
 
 
 @pytest.mark.parametrize("text", ["é", "日本", "\U0001f600", "a é"])
