@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from tidegate.schemas.errors import ConfigError, ExitCode, ProducerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "CommandNotWritten",
@@ -296,13 +296,25 @@ class DeliveryRefused(ProducerError):  # noqa: N818 - named for what happened
 
     text: ClassVar[str] = "Kafka refuses a record"
     fix: ClassVar[str] = "Look at the settings of the topic and at the broker's log"
+    fixes: ClassVar[Mapping[str, str]] = {
+        "INVALID_TIMESTAMP": (
+            "Set the clock of the worker's machine: the topic refuses times that differ too much "
+            "from the broker's (message.timestamp.after.max.ms, message.timestamp.before.max.ms)"
+        ),
+        "UNSUPPORTED_COMPRESSION_TYPE": (
+            "Set compression.type in kafka_options to one that the Kafka service supports, such as "
+            "gzip or none"
+        ),
+    }
+    """By reason, where the reason says what to change."""
 
     @classmethod
-    def of(cls, topic: str, *, key: str, **fields: object) -> Self:
+    def of(cls, topic: str, *, key: str, reason: str = "", **fields: object) -> Self:
         """Return the error about one record; fields that are None are left out."""
         shown = key if len(key) <= _KEY_SHOWN_MAX else f"{key[:_KEY_SHOWN_MAX]}…"
         known = {name: value for name, value in fields.items() if value is not None}
-        return cls(cls.text, hint=cls.fix, topic=topic, key=shown, **known)
+        known |= {"reason": reason} if reason else {}
+        return cls(cls.text, hint=cls.fixes.get(reason, cls.fix), topic=topic, key=shown, **known)
 
 
 class MessageTooLarge(DeliveryRefused):

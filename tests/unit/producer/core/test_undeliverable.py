@@ -48,6 +48,22 @@ def test_a_lasting_fault_stops_after_three_attempts(records, fault, kind, exit_c
     }
 
 
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("INVALID_TIMESTAMP", "the clock of the worker's machine"),
+        ("UNSUPPORTED_COMPRESSION_TYPE", "compression.type in kafka_options"),
+        ("INVALID_RECORD", "the broker's log"),
+    ],
+)
+def test_a_reason_that_says_what_to_change_is_the_hint(records, reason, says):
+    failure = replace(FAILURE, fault=DeliveryFault.INVALID, reason=reason)
+    verdicts = [records.refused(failure) for _ in range(ATTEMPTS_MAX)]
+    (stop,) = verdicts[-1].stops
+    assert isinstance(stop, do.Stop)
+    assert says in stop.error.hint
+
+
 @pytest.mark.parametrize("failure", [None, replace(FAILURE, fault=DeliveryFault.TRANSIENT)])
 def test_what_may_pass_later_is_tried_without_end(records, failure):
     assert all(records.refused(failure) == Verdict() for _ in range(1_000))
