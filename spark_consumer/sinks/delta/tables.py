@@ -20,6 +20,7 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
+from tidegate.spark_consumer.sinks.delta.refused_writes import named_refusals
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.sinks.sql_names import quoted
@@ -290,17 +291,25 @@ class SinkTables:
 
 
 def for_each_table(
-    spark: SparkSession, tables: Sequence[str], write: Callable[[str], None]
+    spark: SparkSession, topics: Sequence[str], write: Callable[[str], None]
 ) -> None:
-    """Call `write` for every table, two at once; raises the first error when all have ended."""
-    if len(tables) < _TABLES_AT_ONCE:
-        for table in tables:
-            write(table)
+    """Call `write` for every table, two at once; raises the first error when all have ended.
+
+    Raises ConfigError for what a table's owner has set that refuses the write.
+    """
+
+    def write_table(topic: str) -> None:
+        with named_refusals(topic):
+            write(topic)
+
+    if len(topics) < _TABLES_AT_ONCE:
+        for topic in topics:
+            write_table(topic)
         return
     # The threads inherit Spark's job group, or stopping the query would not stop their jobs.
     target: Any = inheritable_thread_target(spark)
     with ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="tidegate-sink") as pool:
-        futures = [pool.submit(target(write), table) for table in tables]
+        futures = [pool.submit(target(write_table), topic) for topic in topics]
     for future in futures:
         future.result()
 

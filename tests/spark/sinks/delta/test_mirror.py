@@ -265,3 +265,32 @@ def test_a_text_that_would_be_null_as_a_partition_is_refused_by_both_ways(kit):
     assert rows(kit) == expected
     sink.write(release(kit, 1, topic, [*gone, ("UPDATE", {"id": 0}, {"a": "z"})]))
     assert rows(kit) == [{"id": 0, "a": "z", "b": 1}, *expected[1:]]
+
+
+def test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_it_is_gone(kit):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    direct = DirectWay(DirectPlace(kit.output))
+    sink = DeltaMirrorSink(kit.spark, kit.output, direct=direct)
+    sink.open(query_id="query-1", release_max=100)
+    first = [("INSERT", {"id": 0}, {"a": "x", "b": 0})]
+    sink.write(release(kit, 0, topic, first, small=True))
+    mirror = f"ALTER TABLE delta.`{kit.output}/mirror/t`"
+    cases = [
+        (
+            "SET TBLPROPERTIES ('delta.appendOnly' = 'true')",
+            "SET TBLPROPERTIES ('delta.appendOnly' = 'false')",
+            "for appends only",
+        ),
+        ("ADD CONSTRAINT few CHECK (b < 10)", "DROP CONSTRAINT few", r"'few \(.*b.* < 10\)'"),
+    ]
+    for number, (is_set, is_gone, text) in enumerate(cases, start=1):
+        update = [("UPDATE", {"id": 0}, {"a": None, "b": 98 + number})]
+        kit.spark.sql(f"{mirror} {is_set}")
+        for small in (True, False):
+            with pytest.raises(ConfigError, match=text):
+                sink.write(release(kit, 2 * number, topic, update, small=small))
+        kit.spark.sql(f"{mirror} {is_gone}")
+        sink.write(release(kit, 2 * number, topic, update, small=True))
+        assert rows(kit) == [{"id": 0, "a": None, "b": 98 + number}]
+        again = [("UPDATE", {"id": 0}, {"a": "x", "b": 0})]
+        sink.write(release(kit, 2 * number + 1, topic, again))
