@@ -86,7 +86,8 @@ def statistics(rows: Any, columns: Iterable[str]) -> str:
         "maxValues": most,
         "nullCount": nulls,
     }
-    return json.dumps(content)
+    # Unescaped: Arrow's reader in Rust decodes escapes of many characters beyond 16 bits wrongly.
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _plain(kind: Any) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 from pyarrow import parquet
 
@@ -170,6 +170,19 @@ def test_the_log_keeps_the_bounds_so_that_readers_skip_the_file(path):
     assert len(table.files_of("release", above=1, through=2)) == 1
     assert len(table.files_of("release", above=2, through=3)) == 1
     assert len(table.files_of("release", above=0, through=4)) == 3
+
+
+def test_a_reader_finds_each_text_by_the_bounds_of_a_rewritten_file(tmp_path):
+    # Of each plane of Unicode, at both ends of what 16 bits hold, and what JSON escapes.
+    texts = [f"{chr(0x10000 * plane + place)}x" for plane in range(17) for place in (0xBB7, 0xFFFD)]
+    for text in [*texts, "\ud7ff", "\U0010ffff", "\x00", '"\\', "\x7f\x85\u2028"]:
+        path = str(tmp_path / f"t{ord(text[0]):x}")
+        for one in (text, text):
+            write_deltalake(path, pyarrow.table({"a": [one]}), mode="append")
+        rewrite(path, order=())
+        query = QueryBuilder().register("t", DeltaTable(path))
+        found = pyarrow.table(query.execute(f"SELECT a FROM t WHERE a = '{text}'"))
+        assert found.to_pylist() == [{"a": text}] * 2
 
 
 def test_the_place_in_a_streams_first_batch_stays(path):
