@@ -267,7 +267,7 @@ class SpannerChannels:
 
     def _open(self) -> grpc.Channel:
         """Return the channel for unary calls."""
-        options: list[tuple[str, int]] = [
+        options: list[tuple[str, int | str]] = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
             # Another channel has another connection: see `_leave_silent_connection`.
@@ -276,6 +276,9 @@ class SpannerChannels:
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
             ("grpc.http2.max_pings_without_data", 0),
         ]
+        # As for streaming queries: gRPC itself reads lower-case variables only, in plaintext too.
+        proxy = self._endpoint().proxy
+        options.append(("grpc.http_proxy", proxy) if proxy else ("grpc.enable_http_proxy", 0))
         if self._emulator_host:
             return grpc.insecure_channel(self._emulator_host, options=options)
         return grpc.secure_channel(

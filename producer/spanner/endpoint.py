@@ -9,7 +9,11 @@ import ssl
 from base64 import b64encode
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import (  # type: ignore[attr-defined]  # the stubs lack the last
+    getproxies,
+    proxy_bypass,
+    proxy_bypass_environment,
+)
 
 import certifi
 
@@ -29,7 +33,8 @@ _ANSWER_BYTES_MAX = 64 << 10
 class Endpoint:
     """A host and a port, `host:port`, reached with TLS or in plaintext.
 
-    With TLS a proxy that `HTTPS_PROXY` names is asked for a tunnel, unless `NO_PROXY` has the host.
+    With TLS a proxy that `HTTPS_PROXY` names is asked for a tunnel, unless `NO_PROXY` has the host;
+    see `proxy`.
     Raises ConfigError if `GRPC_DEFAULT_SSL_ROOTS_FILE_PATH` names no certificates.
     """
 
@@ -44,7 +49,7 @@ class Endpoint:
     async def connect(self, protocol: Callable[[], asyncio.Protocol]) -> None:
         """Open a connection; raises OSError."""
         loop = asyncio.get_running_loop()
-        proxy = self._proxy()
+        proxy = self.proxy
         name = self._host if self._tls else None
         if proxy is None:
             await loop.create_connection(
@@ -69,14 +74,33 @@ class Endpoint:
         tls = transport.get_extra_info("ssl_object")
         return self._tls is None or (tls is not None and tls.selected_alpn_protocol() == "h2")
 
-    def _proxy(self) -> str | None:
-        if self._tls is None or proxy_bypass(self._host):
+    @property
+    def proxy(self) -> str | None:
+        """The URL of the proxy that the environment names for the host; None without one.
+
+        The first of gRPC's variables: `grpc_proxy`, `https_proxy`, `http_proxy`, and `HTTPS_PROXY`,
+        which gRPC itself does not read.
+        """
+        if self._tls is None or self._is_excepted:
             return None
-        return getproxies().get("https")
+        environment = os.environ.get
+        named = environment("grpc_proxy") or getproxies().get("https") or environment("http_proxy")
+        if not named:
+            return None
+        return named if "//" in named else f"http://{named}"
+
+    @property
+    def _is_excepted(self) -> bool:
+        """Whether `no_grpc_proxy`, or `NO_PROXY` without it, has the host."""
+        environment = os.environ.get
+        names = environment("no_grpc_proxy")
+        if names is None:
+            return bool(proxy_bypass(self._host))
+        return bool(proxy_bypass_environment(self._host, {"no": names}))
 
     async def _tunnel(self, proxy: str) -> socket.socket:
         """Return a socket that a proxy connected to the host; raises OSError."""
-        parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
+        parts = urlsplit(proxy)
         if parts.scheme != "http":
             raise ConnectionError(f"the proxy {parts.hostname} is reached by http:// only")
         loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
 """Channels: unary calls, errors by code, and credentials for the real service."""
 
 import asyncio
+import socket
 import threading
 from types import ModuleType
 from urllib.parse import parse_qsl
@@ -185,6 +186,46 @@ def test_where_streaming_queries_go(emulator_host, address, scheme):
     endpoint = channels._endpoint()
     assert (endpoint.address, endpoint.scheme) == (address, scheme)
     assert channels._endpoint() is endpoint
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "grpc_proxy", "http_proxy"])
+def test_unary_calls_go_through_the_proxy_of_streaming_queries(monkeypatch, name):
+    for proxies in ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy"):
+        monkeypatch.delenv(proxies, raising=False)
+        monkeypatch.delenv(proxies.upper(), raising=False)
+    monkeypatch.setattr(
+        Authorization, "channel_credentials", lambda _: grpc.ssl_channel_credentials()
+    )
+    host = "spanner.example.invalid:443"
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(20)
+        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        channel = SpannerChannels(database="d", endpoint=host)._open()
+        call = channel.unary_unary("/any").future(b"")
+        opened, _ = proxy.accept()
+        with opened:
+            assert opened.recv(1_000).startswith(f"CONNECT {host} ".encode())
+        call.cancel()
+        channel.close()
+    monkeypatch.setenv("NO_PROXY", "example.invalid")
+    assert SpannerChannels(database="d", endpoint=host)._endpoint().proxy is None
+
+
+@pytest.mark.parametrize("emulator_host", ["127.0.0.1:1", ""])
+def test_without_a_proxy_for_streaming_queries_unary_calls_have_none(monkeypatch, emulator_host):
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "" if emulator_host else "googleapis.com")
+    monkeypatch.delenv("no_proxy", raising=False)
+    opened = []
+
+    def note(*_target, options):
+        opened.append(dict(options))
+
+    monkeypatch.setattr(grpc, "insecure_channel", note)
+    monkeypatch.setattr(grpc, "secure_channel", note)
+    monkeypatch.setattr(Authorization, "channel_credentials", lambda _self: None)
+    SpannerChannels(database="d", emulator_host=emulator_host)._open()
+    assert opened[0]["grpc.enable_http_proxy"] == 0
 
 
 def test_another_endpoint_gets_the_credentials_of_the_service():

@@ -19,7 +19,8 @@ ROOTS_VARIABLE = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch):
-    for name in ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", ROOTS_VARIABLE):
+    proxies = ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy")
+    for name in (*proxies, *map(str.upper, proxies), ROOTS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -152,6 +153,28 @@ def test_a_tunnel_to_an_ipv6_address_has_brackets(monkeypatch):
     asyncio.run(run())
     lines = proxy.asked.decode().splitlines()
     assert lines[:2] == ["CONNECT [2001:db8::1]:8443 HTTP/1.1", "Host: [2001:db8::1]:8443"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({}, None),
+        ({"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
+        ({"https_proxy": "p:1"}, "http://p:1"),
+        ({"http_proxy": "http://p:1"}, "http://p:1"),
+        ({"HTTP_PROXY": "http://p:1"}, None),
+        ({"grpc_proxy": "http://g:1", "https_proxy": "http://p:1"}, "http://g:1"),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "x.org,.googleapis.com"}, None),
+        ({"HTTPS_PROXY": "http://p:1", "no_proxy": "x.org"}, "http://p:1"),
+        ({"HTTPS_PROXY": "http://p:1", "no_grpc_proxy": "googleapis.com"}, None),
+        ({"HTTPS_PROXY": "http://p:1", "no_grpc_proxy": "", "no_proxy": "*"}, "http://p:1"),
+    ],
+)
+def test_the_proxy_is_that_of_the_environment(monkeypatch, environment, found):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert Endpoint("spanner.googleapis.com:443", is_secure=True).proxy == found
+    assert Endpoint("spanner.googleapis.com:443", is_secure=False).proxy is None
 
 
 def test_a_proxy_is_asked_for_a_tunnel(certificate, monkeypatch):
