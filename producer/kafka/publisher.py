@@ -33,8 +33,8 @@ from tidegate.producer.kafka.write_access import denied_topics
 from tidegate.producer.messages import MOD_DELETE
 from tidegate.program.bounded_call import CallHangs, call_bounded
 from tidegate.program.kafka_clients import make_client
-from tidegate.program.kafka_errors import FENCED, is_denied, kafka_failure
-from tidegate.schemas.errors import TidegateError, UnreachableError
+from tidegate.program.kafka_errors import FENCED, is_denied, is_unsupported, kafka_failure
+from tidegate.schemas.errors import ConfigError, TidegateError, UnreachableError
 from tidegate.schemas.progress_codec import encode_key, encode_record
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN, HEADER_REDRIVEN
 from tidegate.schemas.wire_format import frame
@@ -132,7 +132,7 @@ class KafkaPublisher:
         """Create a producer of the transactional id, which ends what its predecessor left open.
 
         Raises UnreachableError if the broker does not answer within a minute, and ConfigError if it
-        denies access.
+        denies access, or knows no transactions or none of this time-out.
         """
         self._sizes = self._size_options()
         config = {**self._config, **self._sizes}
@@ -144,9 +144,15 @@ class KafkaPublisher:
         try:
             retry(self._initialise, is_retriable=_is_retriable)
         except KafkaException as error:
-            if is_denied(error.args[0]):
-                raise kafka_failure(error.args[0], attempt="init_transactions failed") from error
-            message = f"init_transactions failed: {error.args[0].str()}"
+            reason: KafkaError = error.args[0]
+            if reason.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                message = "transaction_timeout_ms: longer than the brokers allow"
+                hint = "Lower it, or raise transaction.max.timeout.ms of the brokers"
+                timeout_ms = self._config["transaction.timeout.ms"]
+                raise ConfigError(message, hint=hint, timeout_ms=timeout_ms) from error
+            if is_denied(reason) or is_unsupported(reason):
+                raise kafka_failure(reason, attempt="init_transactions failed") from error
+            message = f"init_transactions failed: {reason.str()}"
             raise UnreachableError(message, hint="Check the broker and its log") from error
 
     # ------------------------------------------------------------ one transaction
@@ -460,7 +466,7 @@ class KafkaPublisher:
 
 
 def _is_retriable(reason: KafkaError) -> bool:
-    return reason.retriable() and not is_denied(reason)
+    return reason.retriable() and not (is_denied(reason) or is_unsupported(reason))
 
 
 def _discard(producers: list[Producer]) -> None:

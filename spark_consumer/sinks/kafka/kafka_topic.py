@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tidegate.program.bounded_call import CallHangs, call_bounded
 from tidegate.program.kafka_clients import make_client
-from tidegate.program.kafka_errors import is_denied, kafka_failure
+from tidegate.program.kafka_errors import is_denied, is_unsupported, kafka_failure
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.spark_consumer.errors import RecordTooLarge, ReleaseUnconfirmed, TopicWriterReplaced
@@ -107,7 +107,8 @@ class KafkaOutputTopic:
                 self._bounded(self._open.init_transactions)
             except KafkaException as error:
                 reason: KafkaError = error.args[0]
-                if reason.retriable() and not is_denied(reason) and time.monotonic() < give_up_at:
+                is_final = is_denied(reason) or is_unsupported(reason)
+                if reason.retriable() and not is_final and time.monotonic() < give_up_at:
                     time.sleep(_PAUSE_S)
                     continue
                 raise self._start_failure(reason) from error
@@ -295,7 +296,7 @@ class KafkaOutputTopic:
             message = "ordered_topic_timeout_ms is longer than the brokers allow"
             hint = "Lower it, or raise transaction.max.timeout.ms of the brokers"
             return ConfigError(message, hint=hint, timeout_ms=self._timeout_ms)
-        if is_denied(reason):
+        if is_denied(reason) or is_unsupported(reason):
             return kafka_failure(reason, attempt="init_transactions failed")
         message = f"init_transactions failed: {reason.str()}"
         return UnreachableError(message, hint="Check the broker and its log")

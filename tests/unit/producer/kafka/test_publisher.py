@@ -18,7 +18,7 @@ from tidegate.producer.messages import (
     ParkedChange,
     PublishableRecord,
 )
-from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.partitioner import topic_partition_of
 from tidegate.schemas.progress import TopicOffset
 
@@ -423,6 +423,23 @@ def test_initialising_is_retried_until_the_broker_answers(publisher_on, monkeypa
     monkeypatch.setattr(retries, "PATIENCE_S", -1.0)
     with pytest.raises(UnreachableError, match="init_transactions failed"):
         publisher_on(ScriptedClient(init=[SILENT]))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION, KafkaError.INVALID_REQUEST],
+)
+def test_a_service_without_transactions_is_a_fault_of_the_settings(publisher_on, code):
+    client = ScriptedClient(init=[KafkaError(code, "no transactions", retriable=True)])
+    with pytest.raises(ConfigError, match=r"does not support this request.*Kafka services"):
+        publisher_on(client)
+    assert client.calls.count("init") == 1
+
+
+def test_a_time_out_that_brokers_do_not_allow_is_a_fault_of_the_settings(publisher_on):
+    client = ScriptedClient(init=[KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT)])
+    with pytest.raises(ConfigError, match=r"transaction_timeout_ms: .*transaction\.max"):
+        publisher_on(client)
 
 
 def test_without_a_membership_the_transaction_is_aborted(publisher_on):

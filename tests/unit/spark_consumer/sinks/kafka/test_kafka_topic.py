@@ -297,7 +297,16 @@ def test_a_start_is_repeated_until_the_coordinator_answers(started):
 
 @pytest.mark.parametrize(
     ("error", "raised"),
-    [(SILENT, UnreachableError), (BROKEN, UnreachableError), (DENIED, ConfigError)],
+    [
+        (SILENT, UnreachableError),
+        (BROKEN, UnreachableError),
+        (DENIED, ConfigError),
+        (KafkaError(KafkaError._UNSUPPORTED_FEATURE, "no transactions"), ConfigError),
+        (
+            KafkaError(KafkaError.UNSUPPORTED_VERSION, "no transactions", retriable=True),
+            ConfigError,
+        ),
+    ],
 )
 def test_a_start_that_fails_for_good_says_so(started, error, raised):
     with pytest.raises(raised, match="init_transactions failed"):
