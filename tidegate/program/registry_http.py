@@ -95,6 +95,9 @@ class HttpSchemaRegistry:
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Return the id of a schema under a subject, registering it if it is new."""
         registered = Schema(json.dumps(schema), "AVRO")
+        # The client does not ask again for what it has registered, though its subject may have been
+        # deleted since, or been made again with another version of the same number.
+        self._client.clear_caches()
         for _ in range(_ATTEMPTS_MAX):
             try:
                 return int(self._client.register_schema(subject, registered))
@@ -152,7 +155,7 @@ class HttpSchemaRegistry:
 
     def _version(self, subject: str, number: int) -> RegisteredSchema:
         try:
-            # The client keeps it: a version never changes.
+            # The client keeps it: a version never changes while its subject exists.
             found = self._client.get_version(subject, number)
             schema = json.loads(found.schema.schema_str or "")
             return RegisteredSchema(int(found.schema_id or 0), schema)

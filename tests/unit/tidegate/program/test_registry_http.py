@@ -141,6 +141,18 @@ def test_registering_gives_the_registrys_id(registry):
     assert registry.register("a-value", STRING) == 1
 
 
+def test_a_schema_whose_subject_was_deleted_is_registered_again(registry, server):
+    registry.register("a-value", STRING)
+    assert [one.schema for one in registry.versions("a-value")] == [STRING]
+    server.versions.clear()
+    assert registry.register("a-value", STRING) == 1
+    assert len(registry.versions("a-value")) == 1
+    server.versions.clear()
+    for schema in (LONG, STRING):
+        registry.register("a-value", schema)
+    assert [one.schema for one in registry.versions("a-value")] == [LONG, STRING]
+
+
 def test_a_schema_is_fetched_once(registry, server):
     schema_id = registry.register("a-value", STRING)
     other = HttpSchemaRegistry(server.url, options={"max.retries": 0})
