@@ -276,6 +276,7 @@ BY_VALUE = frozenset(
 right, or a program to install, with which the other tests of the same thing run."""
 
 WITHOUT: Mapping[str, str] = {
+    "Cancelled": "the stack is being stopped",
     "CommandRefused": "says which command the state permits",
     "ConditionRefused": "ends a backfill, which is not seen outside",
     "ConsumerError": "a branch",

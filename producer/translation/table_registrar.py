@@ -120,7 +120,7 @@ class TableRegistrar:
         table = self._with_fields(topic, table, shown)
         key = self._register_key(topic, table)
         value = self._register_value(topic, table)
-        table = self._spelled(table, row_fields(value.schema))
+        table = _spelled(table, row_fields(value.schema))
         places = {name: place for place, name in enumerate(row_fields(value.schema))}
         ordered = sorted(table.columns, key=lambda column: places[column.name])
         return TableEncoding(
@@ -242,7 +242,7 @@ class TableRegistrar:
         """Return the newest version that has it all, or None, and the schema that has it all."""
         versions = self._registry.versions(self._topics.value_subject(topic))
         all_excludes = tuple(sorted({*table.excludes, *self._filter.excludes}))
-        known = self._spelled(replace(table, excludes=all_excludes), self._names(table, versions))
+        known = _spelled(replace(table, excludes=all_excludes), self._names(table, versions))
         own = value_schema(topic, known, self._timestamps, self._envelope)
         schema = grown(own, [one.schema for one in versions], table=table.name)
         # A former stream of this prefix may have registered what this one leaves out.
@@ -269,21 +269,6 @@ class TableRegistrar:
             names += [name for one in versions for name in row_fields(one.schema)]
         return names
 
-    @staticmethod
-    def _spelled(table: TableSchema, names: Iterable[str]) -> TableSchema:
-        """Return a table whose columns are named as the fields: the first one, in any case."""
-        exact = set(names)
-        known: dict[str, str] = {}
-        for name in names:
-            known.setdefault(folded(name), name)
-        columns = tuple(
-            column
-            if column.name in exact
-            else replace(column, name=known.get(folded(column.name), column.name))
-            for column in table.columns
-        )
-        return replace(table, columns=columns)
-
 
 def _folded_fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**field, "name": folded(field["name"])} for field in schema["fields"]]
@@ -299,3 +284,18 @@ def _other_key(table: TableSchema, subject: str) -> IncompatibleChange:
         table=table.name,
         subject=subject,
     )
+
+
+def _spelled(table: TableSchema, names: Iterable[str]) -> TableSchema:
+    """Return a table whose columns are named as the fields: the first one, in any case."""
+    exact = set(names)
+    known: dict[str, str] = {}
+    for name in names:
+        known.setdefault(folded(name), name)
+    columns = tuple(
+        column
+        if column.name in exact
+        else replace(column, name=known.get(folded(column.name), column.name))
+        for column in table.columns
+    )
+    return replace(table, columns=columns)

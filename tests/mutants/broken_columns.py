@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.commands import parts
-from tidegate.producer.translation import table_evolution
+from tidegate.producer.translation import table_evolution, table_registrar
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas import topic_collisions
 from tidegate.schemas.change_schema import row_fields
@@ -68,7 +68,7 @@ BROKEN_COLUMNS = (
             f"{_REFRESHING}::test_a_column_that_comes_back_in_another_case_is_the_same_column",
             f"{_REFRESHING}::test_the_rows_beside_a_table_have_its_columns_names",
         ),
-        ((TableRegistrar, "_spelled", staticmethod(_spelled_as_they_are)),),
+        ((table_registrar, "_spelled", _spelled_as_they_are),),
     ),
     UnitMutant(
         "a topic beside a table has names of its own",

@@ -34,7 +34,7 @@ def sources():
 def classes():
     """The names of all errors but the general ones and the root."""
     for path, text in sources():
-        if path.name.endswith("errors.py") or "(ConfigError)" in text:
+        if path.name.endswith("errors.py") or "Error):  # noqa: N818" in text:
             name = ".".join(path.with_suffix("").parts)
             importlib.import_module(f"tidegate.{name.removeprefix('tidegate.')}")
     found, queue = set(), [TidegateError]

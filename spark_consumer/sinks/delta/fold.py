@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.spark_consumer.sinks.sql_names import quoted, text_literal
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -77,7 +79,7 @@ def fold(
     flat = _flat(changes, columns, *newest)
     places = [f"{_updated_at(n)} AS {updated_at(n)}" for n in range(len(columns))]
     results = [*_results(columns), *(places if with_places else ())]
-    return flat.groupBy("key").agg(*parts).selectExpr("key", *results, *map(_quoted, newest))
+    return flat.groupBy("key").agg(*parts).selectExpr("key", *results, *map(quoted, newest))
 
 
 def fold_each(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -114,9 +116,9 @@ def fold_each(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 def _flat(changes: DataFrame, columns: Sequence[str], *also: str) -> DataFrame:
     # Positional names: a table's own column may have the name of one of ours.
-    values = [f"new_values.{_quoted(column)} AS in_{n}" for n, column in enumerate(columns)]
+    values = [f"new_values.{quoted(column)} AS in_{n}" for n, column in enumerate(columns)]
     flags = [f"{_captured(column)} AS has_{n}" for n, column in enumerate(columns)]
-    ours = ("key", "ordinal", "commit_timestamp", "mod_type", *map(_quoted, also))
+    ours = ("key", "ordinal", "commit_timestamp", "mod_type", *map(quoted, also))
     return changes.selectExpr(*ours, *values, *flags)
 
 
@@ -169,14 +171,5 @@ def _updated_at(position: int) -> str:
 
 def _captured(column: str) -> str:
     """Whether a change captured a column; false for a change without new values."""
-    named = f"array_contains(new_columns, {_literal(column)})"
+    named = f"array_contains(new_columns, {text_literal(column)})"
     return f"new_values IS NOT NULL AND (new_columns IS NULL OR {named})"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
