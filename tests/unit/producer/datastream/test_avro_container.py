@@ -1,5 +1,6 @@
 """Container files, block by block; a file that was cut anywhere but between blocks is noticed."""
 
+import lzma
 import random
 from io import BytesIO
 
@@ -45,6 +46,12 @@ def container(schema, blocks, *, codec=b"null"):
 def test_records_have_numbers_from_one_and_values_without_logical_types(codec, per_block):
     data = avro_bytes("postgresql", EVENTS, codec=codec, per_block=per_block)
     assert read(data) == list(enumerate(EVENTS, 1))
+
+
+@pytest.mark.parametrize("preset", [0, 6, 9, 9 | lzma.PRESET_EXTREME])
+def test_every_preset_of_xz_is_read(preset):
+    data = container(b'"int"', [(1, lzma.compress(b"\x02", preset=preset))], codec=b"xz")
+    assert read(data) == [(1, 1)]
 
 
 def test_a_file_without_records_has_a_schema():
