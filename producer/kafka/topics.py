@@ -53,13 +53,15 @@ a request holds by default, then limits of managed Kafka; the last resort is the
 _BROKER_PAUSE_S = 0.5
 """Between two attempts to create topics while brokers are missing."""
 _TEMPORARY = (
-    KafkaError._TRANSPORT,  # noqa: SLF001 - librdkafka's own codes; the constants are public
-    KafkaError._TIMED_OUT,  # noqa: SLF001 - likewise
+    KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
     KafkaError.NOT_CONTROLLER,
     KafkaError.THROTTLING_QUOTA_EXCEEDED,
 )
-"""Answers to the creation of a topic after which the next attempt may succeed."""
+"""Answers to the creation of a topic after which the next attempt may succeed; `retriable` of an
+error says so of transactions only."""
 _CREATION_HINT = "Create it by hand, or allow this principal to create topics"
 _CREATION_HINTS = {
     KafkaError.TOPIC_EXCEPTION: (
@@ -250,7 +252,8 @@ class KafkaTopics:
                 reason: KafkaError = error.args[0]
                 if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue  # another worker created it first
-                if reason.retriable() or reason.code() in _TEMPORARY:
+                # A code below is the client's own: no broker has refused the topic.
+                if reason.code() < KafkaError.UNKNOWN or reason.code() in _TEMPORARY:
                     raise self._failure(error, f"cannot create topic {name}") from error
                 hint = _CREATION_HINTS.get(reason.code(), _CREATION_HINT)
                 if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:

@@ -387,8 +387,9 @@ def test_a_later_topic_that_may_not_be_described_concerns_what_it_is_for(broker,
 
 @pytest.mark.parametrize(
     "code",
-    [KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER,
-     KafkaError.THROTTLING_QUOTA_EXCEEDED],
+    [KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,
+     KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER, KafkaError.NETWORK_EXCEPTION,
+     KafkaError.BROKER_NOT_AVAILABLE, KafkaError.THROTTLING_QUOTA_EXCEEDED],
 )  # fmt: skip
 def test_a_creation_that_may_succeed_later_is_repeated(broker, topics, code):
     broker.refusals["p.new"] = KafkaError(code)
@@ -396,6 +397,14 @@ def test_a_creation_that_may_succeed_later_is_repeated(broker, topics, code):
     with pytest.raises(UnreachableError) as caught:
         later.ensure("p.new", key_schema_id=7)
     assert consequence_of(caught.value, token="t") is Consequence.RETRY
+
+
+def test_a_login_that_is_rejected_while_a_topic_is_created_concerns_the_worker(broker, topics):
+    broker.refusals["p.new"] = KafkaError(KafkaError._AUTHENTICATION, "rejected")
+    later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
+    with pytest.raises(ConfigError) as caught:
+        later.ensure("p.new", key_schema_id=7)
+    assert not isinstance(caught.value, TopicRefused)
 
 
 def test_a_later_topic_that_no_worker_would_record_is_a_bug(broker, topics):
