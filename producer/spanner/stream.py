@@ -22,6 +22,7 @@ from tidegate.producer.errors import (
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
 from tidegate.producer.spanner.call import WAITING
 from tidegate.producer.spanner.query_options import QueryOptions
+from tidegate.schemas.errors import SchemaError, TidegateError
 from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ _T = TypeVar("_T")
 _OF_THE_TOKEN = re.compile(
     "partition_token is invalid|does not belong to the (Change Stream|placement)", re.IGNORECASE
 )
-_UNKNOWN = "unknown"
 _LATER_NS = 1_000_000_000
 _TOO_OLD = re.compile("staleness|retention|expired", re.IGNORECASE)
 _EARLIEST = re.compile(r"earliest read timestamp: ([0-9T:.+-]+Z?)")
@@ -238,11 +238,12 @@ class SpannerQuery:
         token.  So a stream that was dropped and created again under its name first says that the
         start is too old; only a start that it can read shows that the token is not of it.
         """
-        earliest = str(expired.fields["lost_until"])
-        if earliest == _UNKNOWN:
-            return expired
+        try:
+            earliest_ns = parse_rfc3339_ns(str(expired.fields["lost_until"]))
+        except SchemaError:
+            return expired  # unknown, or of a form that only people read
         # Later than what it says: what is kept moves on, and texts may be rounded.
-        query = at(parse_rfc3339_ns(earliest) + _LATER_NS)
+        query = at(earliest_ns + _LATER_NS)
         with self._lock:
             if self._is_cancelled:
                 return expired
@@ -254,7 +255,7 @@ class SpannerQuery:
             fields: dict[str, Any] = {**self._interval, "code": refused.code}
             fields["details"] = refused.fields["details"]
             return TokenRefused(refused.message, hint=refused.hint, **fields)
-        except QueryError:
+        except TidegateError:
             return expired  # it says the same in other words, or does not answer now
         finally:
             query.cancel()
@@ -278,7 +279,7 @@ class SpannerQuery:
             hint = "Check the setting start, and this host's clock"
             return QueryRefused(translated.message, hint=hint, **translated.fields)
         earliest = _EARLIEST.search(details)
-        lost_until = earliest[1].rstrip(".") if earliest else _UNKNOWN
+        lost_until = earliest[1].rstrip(".") if earliest else "unknown"
         return PositionExpired(
             "the requested changes are outside the change stream's retention",
             hint=(

@@ -206,6 +206,17 @@ def test_an_expired_position_names_what_is_lost(stream, spanner, read):
     assert not caught.value.retriable
 
 
+@pytest.mark.parametrize(
+    "earliest", ["2025-01-01T00:00:00.5", "2025-01-01", "2025-13-01T00:00:00Z"]
+)
+def test_an_earliest_time_of_another_form_is_shown_as_it_is(stream, spanner, read, earliest):
+    text = f"too far in the past. Please specify within the earliest read timestamp: {earliest}."
+    spanner.on_stream = answer_with(grpc.StatusCode.OUT_OF_RANGE, text)
+    with pytest.raises(PositionExpired) as caught:
+        read(stream.query(**ARGUMENTS))
+    assert caught.value.fields["lost_until"] == earliest
+
+
 @pytest.mark.parametrize("later", ["refused", "expired", "away", "read"])
 def test_a_stream_that_was_created_again_refuses_the_token(stream, spanner, wire, read, later):
     """Spanner compares the start with the stream's creation before it looks at the token."""
