@@ -26,8 +26,12 @@ _TABLES = "tidegate.spark_consumer.sinks.delta."
 _CONNECTION = (ConnectionError, TimeoutError)
 """Of the JVM, not of storage."""
 _DELTA_RS = ("_internal", "deltalake._internal", "deltalake.exceptions")
-_SYSTEM_ERROR = re.compile(r"\bOs \{ code|\(os error \d+\)|\bGeneric \w+ error\b|local directory")
-"""The texts of Rust's standard library and of its client of object stores, in those of delta-rs."""
+_SYSTEM_ERROR = re.compile(
+    r"\bOs \{ code|\(os error \d+\)|\bGeneric (?!DeltaTable\b)\w+ error\b|local directory"
+)
+"""The texts of Rust's standard library and of its client of object stores, in those of delta-rs.
+
+Each error of delta-rs itself is a "Generic DeltaTable error"."""
 
 
 class GateFolder(Protocol):

@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.errors import (
@@ -111,6 +111,9 @@ def test_what_the_disk_refuses_is_named_with_its_cause(tmp_path):
 
 
 def test_other_errors_are_not_taken_for_the_disks():
+    # What delta-rs calls every error of its own.
+    plan = "Generic DeltaTable error: External error: Generic error: Schema error: No field named a"
+
     def lose(error):
         def fail():
             raise error
@@ -122,7 +125,16 @@ def test_other_errors_are_not_taken_for_the_disks():
         raised_in(f"{SINKS}delta.changelog", lose(TimeoutError("the JVM"))),
         raised_in(f"{SINKS}function", lose(OSError("a user's function"))),
         raised_in(f"{SINKS}delta.direct_table", lose(CommitFailedError("a conflict"))),
+        raised_in(f"{SINKS}delta.direct_table", lose(DeltaError(plan))),
         OSError("from nowhere"),
     ):
         require_storage(failure)
         assert named(failure) is failure
+
+
+def test_an_object_store_that_refuses_is_named_within_an_error_of_delta_rs():
+    def fail():
+        message = "Generic DeltaTable error: External error: Generic S3 error: 503 Slow Down"
+        raise DeltaError(message)
+
+    assert isinstance(named(raised_in(f"{SINKS}delta.direct_table", fail)), UnreachableError)
