@@ -82,7 +82,7 @@ class ChangelogReader:
         carriers = log.carriers(after=merge.after, through=merge.through)
         # Delta may have deleted a carrier: then what was appended is known from the rows alone.
         knows_all = log.knows_after(merge.after)
-        if knows_all and not carriers:
+        if not carriers and (knows_all or 0 <= log.newest_release <= merge.after):
             return DecodedTable(self._spark, lambda: self._frame(schemas, merge), 0, schemas)
         expected = None
         if knows_all and not log.has_adopted_since(carriers[0].version):
