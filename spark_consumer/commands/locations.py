@@ -28,8 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["local_folder", "require_folders", "require_locations", "require_release"]
 
-_CONFIGURED_ELSEWHERE = ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR")
-"""Where one of these is set, a file may name the default file system, and further jars."""
+_CONFIGURED_ELSEWHERE = (
+    "HADOOP_CONF_DIR",
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "SPARK_HOME",
+    "YARN_CONF_DIR",
+)
+"""What Spark's launcher reads: each may name the default file system, or further jars."""
 
 _OTHER_S3 = ("s3", "s3n")
 

@@ -17,6 +17,17 @@ from tidegate.spark_consumer.core.files import QUERY_FILE
 from tidegate.spark_consumer.sinks.manifest import Manifest, manifest_name
 
 S3 = "s3a://lake/orders"
+ELSEWHERE = {
+    "HADOOP_CONF_DIR": "/etc/hadoop",
+    "PYSPARK_GATEWAY_PORT": "1",
+    "PYSPARK_SUBMIT_ARGS": "--jars hadoop-aws-3.4.1.jar pyspark-shell",
+    "SPARK_CONF_DIR": "/etc/spark",
+    "SPARK_DIST_CLASSPATH": "/opt/hadoop/lib/*",
+    "SPARK_HOME": "/opt/spark",
+    "YARN_CONF_DIR": "/etc/hadoop",
+}
+"""What may name a default file system, or the jar of another one."""
+
 JAR = "hadoop-aws-3.4.1.jar"
 
 
@@ -43,7 +54,7 @@ def refused(config, check=require_locations):
 @pytest.fixture(autouse=True)
 def machine(monkeypatch, tmp_path):
     """A machine on which nothing but the settings says where folders and jars are."""
-    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+    for name in ELSEWHERE:
         monkeypatch.delenv(name, raising=False)
     pyspark = tmp_path / "pyspark"
     (pyspark / "jars").mkdir(parents=True)
@@ -114,9 +125,10 @@ def test_what_another_file_system_holds_is_left_to_spark(tmp_path, monkeypatch):
     begin(tmp_path / "check", output=tmp_path / "out")
     hdfs = "hdfs://name/out"
     require_locations(settings(hdfs, tmp_path / "check"))  # Spark says how it is written in full
-    for name in ("HADOOP_CONF_DIR", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT"):
+    for name, value in ELSEWHERE.items():
         with monkeypatch.context() as patch:
-            patch.setenv(name, "1")
+            patch.setenv(name, value)
+            require_locations(settings(S3, tmp_path / "check"))  # its jar may be named there
             require_locations(settings("/proc/out", "/proc/check"))  # may be HDFS's
             assert "cannot be written to" in refused(settings("file:/proc/out", "/proc/check"))
 
