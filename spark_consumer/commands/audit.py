@@ -62,7 +62,8 @@ def _for_its_size(config: ConsumerConfig) -> ConsumerConfig:
         return config
     size = 0
     for file in (output / CHANGELOG).rglob("*.parquet"):
-        size += file.stat().st_size
+        with suppress(OSError):  # a run may delete files of old versions in between
+            size += file.stat().st_size
         if size > _SMALL_BYTES:
             return config
     return config.model_copy(update={"java_options": shlex.join(QUICK_START)})

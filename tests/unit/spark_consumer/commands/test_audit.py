@@ -123,6 +123,8 @@ def test_a_small_output_gets_a_java_that_starts_fast(tmp_path):
     file = tmp_path / "changelog" / "a" / "part-0.parquet"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"small")
+    gone = file.with_name("part-1.parquet")  # as one that a vacuum deletes in between
+    gone.symlink_to(tmp_path / "nothing")
     assert options() == shlex.join(QUICK_START)
     assert options(java_options="-Xmx2g") == "-Xmx2g"
     assert options(output="s3a://lake/orders") == ""
