@@ -43,7 +43,7 @@ def json_lines(stream: BinaryIO, file: str) -> Iterator[tuple[int, Any] | LargeR
     while line := stream.readline(LARGE_BYTES + 1):
         number += 1
         position = Position(file, number)
-        if len(line) > LARGE_BYTES:
+        if len(line) > LARGE_BYTES and not line.endswith(b"\n"):
             yield LargeRead(LINE_BYTES_MAX)
             line += stream.readline(LINE_BYTES_MAX + 1 - len(line))
         if len(line) > LINE_BYTES_MAX:

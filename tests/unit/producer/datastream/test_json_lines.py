@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.producer.datastream import json_lines as module
 from tidegate.producer.datastream.errors import FileCutShort, FileDamaged, InvalidEvent
-from tidegate.producer.datastream.file_limits import LargeRead
+from tidegate.producer.datastream.file_limits import LARGE_BYTES, LargeRead
 from tidegate.producer.datastream.json_lines import json_lines
 
 
@@ -18,6 +18,15 @@ def read(data):
 def test_records_have_the_numbers_of_their_lines():
     assert read(b'{"a":1}\n\n{"a":2}\r\n{"a":3}') == [(1, {"a": 1}), (3, {"a": 2}), (4, {"a": 3})]
     assert read(b"") == []
+
+
+@pytest.mark.parametrize("size", range(LARGE_BYTES - 2, LARGE_BYTES + 4))
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_large_line_ends_where_it_ends(size, end):
+    line = b'{"a":"' + b"x" * (size - 8 - len(end)) + b'"}' + end
+    assert len(line) == size
+    found = [one for one in read(line * 2 + b"{}") if not isinstance(one, LargeRead)]
+    assert [number for number, _ in found] == [1, 2, 3]
 
 
 def test_numbers_keep_all_their_digits():
