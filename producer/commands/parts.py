@@ -40,6 +40,7 @@ from tidegate.producer.translation.table_evolution import (
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.change_schema import RESERVED_HINT
+from tidegate.schemas.errors import SchemaNotKept
 from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, StreamStarted
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 from tidegate.schemas.progress_decoder import ProgressDecoder
@@ -262,7 +263,7 @@ def registered(
 
     Such a table stays unknown, as one that is created later: its first record registers it, or is
     parked.  Raises as `TableRegistrar.register` does, for such a table too if its key is refused,
-    or if the reason is the setting `timestamps` or `envelope`.
+    or if the reason is the setting `timestamps` or `envelope`, or the registry itself.
 
     Of a stream that `has_begun` every table that is refused stays unknown: it has come or changed
     since, and the others go on.  A column that cannot have a field waits for a record that shows
@@ -273,7 +274,7 @@ def registered(
             yield _register(registrar, table, has_begun=has_begun)
         except POISON as error:
             if not has_begun:
-                if not parks or error.hint in _OF_SETTINGS:
+                if not parks or error.hint in _OF_SETTINGS or isinstance(error, SchemaNotKept):
                     raise
                 registrar.register_key(table)
             _log.warning("table not registered", table=table.name, error=str(error))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.producer.translation.test_fresh_answers import Clock
 from tests.unit.producer.translation.test_refreshing import INT64, STRING, Catalogue, Topics
 from tests.unit.producer.translation.test_refreshing import RECORD as WITH_UNKNOWN_COLUMN
+from tests.unit.producer.translation.test_table_registrar import DroppingRegistry
 from tidegate.producer.commands.parts import registered
 from tidegate.producer.errors import (
     IncompatibleChange,
@@ -26,7 +27,7 @@ from tidegate.producer.translation.parking import ERROR_CHARACTERS_MAX, ParkingT
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
-from tidegate.schemas.errors import SchemaError, UnreachableError
+from tidegate.schemas.errors import SchemaError, SchemaNotKept, UnreachableError
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
@@ -340,6 +341,13 @@ def test_a_start_with_the_other_form_of_timestamps_is_an_error_where_changes_are
     with pytest.raises(IncompatibleChange) as caught:
         list(registered(other, [TABLE], parks=True, has_begun=False))
     assert "timestamps" in caught.value.hint
+
+
+def test_a_start_with_a_registry_that_drops_what_readers_need_is_an_error_too():
+    registrar = TableRegistrar(TopicNames("p"), DroppingRegistry())
+    table = replace(TABLE, excludes=("exclude_insert",))
+    with pytest.raises(SchemaNotKept):
+        list(registered(registrar, [table], parks=True, has_begun=False))
 
 
 def test_a_column_type_that_tidegate_does_not_know_parks_the_changes():
