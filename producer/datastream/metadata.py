@@ -203,10 +203,12 @@ def metadata_of(
     }
     match source:
         case SourceKind.MYSQL:
+            log_file = of.text("log_file")
             return MySqlMetadata(
-                log_file=of.text("log_file") or of.text("binlog_file"),
+                log_file=log_file or of.text("binlog_file"),
                 log_position=_first(of.number("log_position"), of.number("binlog_position")),
-                gtid=of.text("gtid") or None,
+                # Beside a log it says nothing of the order, which may not change in a stream.
+                gtid=None if log_file else (of.text("gtid") or None),
                 database=of.text("database"),
                 table=of.needed_text("table"),
                 further=of.rest(_known(MySqlMetadata) | _GTID_MODE),

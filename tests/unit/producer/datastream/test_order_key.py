@@ -79,6 +79,13 @@ def test_mysql_with_global_identifiers_by_transaction_whatever_the_log(left, rig
         assert_same_order(left, right, keys)
 
 
+def test_mysql_with_a_log_is_in_the_order_of_the_log_whatever_else_is_said():
+    """Streams that follow the log, also those that have begun, keep their order."""
+    place = {"log_file": "mysql-bin.000014", "log_position": 5}
+    for gtid in (f"{SERVER}:23", "0-17-4", "17"):
+        assert key("mysql", gtid=gtid, **place) == key("mysql", **place)
+
+
 @pytest.mark.parametrize("gtid", [f"{SERVER}:1-23", f"{SERVER}:", "17", f"{SERVER}:{10**18}"])
 def test_a_global_identifier_in_another_notation_is_refused(gtid):
     with pytest.raises(InvalidEvent, match="gtid has an unknown notation"):
