@@ -11,8 +11,9 @@ from tidegate.producer.datastream_source.aside import dead_letter, set_aside
 from tidegate.producer.datastream_source.event_records import file_and_record, time_and_turn
 from tidegate.producer.datastream_source.json_nulls import with_known_nulls
 from tidegate.producer.datastream_source.known_decimals import KnownDecimals, exchanged
-from tidegate.producer.errors import IncompatibleChange, MessageTooLarge
+from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.translation.parking import POISON
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from tidegate.producer.records import DataChangeRecord
 
 __all__ = ["EventTranslator"]
-
-_REFUSALS = (SchemaError, IncompatibleChange, MessageTooLarge)
 
 
 class EventTranslator:
@@ -53,7 +52,7 @@ class EventTranslator:
         try:
             published = self._decimals.published(self._named(record))
             translated = self._translator.translate_now(published, token=token)
-        except _REFUSALS:
+        except POISON:
             return None
         return None if translated is None else _placed(translated, record)
 
@@ -69,7 +68,7 @@ class EventTranslator:
                 if again.mods != named.mods:
                     translated = self._translated(again, token=token)
             return _placed(translated, record)
-        except _REFUSALS as error:
+        except POISON as error:
             if not self._parks:
                 raise
             file, number = file_and_record(record.server_transaction_id)

@@ -6,7 +6,12 @@ from tidegate.producer.datastream_source.aside import copied_event
 from tidegate.producer.datastream_source.event_records import place_of
 from tidegate.producer.datastream_source.found_file import found_file
 from tidegate.producer.datastream_source.translator import EventTranslator
-from tidegate.producer.errors import IncompatibleChange, MessageTooLarge, QueryInterrupted
+from tidegate.producer.errors import (
+    IncompatibleChange,
+    MessageTooLarge,
+    QueryInterrupted,
+    TopicRefused,
+)
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.schemas.errors import SchemaError
@@ -54,8 +59,10 @@ def test_one_that_is_late_by_its_place_stands_at_its_release_time():
 
 
 @pytest.mark.parametrize(
-    "error", [SchemaError("x"), IncompatibleChange("x"), MessageTooLarge("x", reason="y")]
-)
+    "error",
+    [SchemaError("x"), IncompatibleChange("x"), MessageTooLarge("x", reason="y"),
+     TopicRefused("x")],
+)  # fmt: skip
 def test_a_refused_event_stops_or_is_a_dead_letter(error):
     with pytest.raises(type(error)):
         translator(Inner(error), parks=False).translate(RECORD, token="t")
