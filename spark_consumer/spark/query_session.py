@@ -82,6 +82,7 @@ class QuerySession:
         java: Any = spark._jsparkSession  # noqa: SLF001 - pyspark can make a session without settings only
         self.spark = SparkSession(spark.sparkContext, java.cloneSession())
         """The copy."""
+        _use_catalog_of(spark, self.spark)
         _set_stored_as(self.spark)
         self._programs = frozenset(programs)
         self._batches: SparkSession | None = None
@@ -101,6 +102,13 @@ class QuerySession:
             return
         with session_settings(self._batches, self._former):
             yield
+
+
+def _use_catalog_of(spark: SparkSession, copy: SparkSession) -> None:
+    """Let names of schemas mean the same: Spark copies the current schema, but not the catalog."""
+    name = spark.catalog.currentCatalog()
+    if copy.catalog.currentCatalog() != name:
+        copy.catalog.setCurrentCatalog(name)
 
 
 def _set_stored_as(spark: SparkSession) -> Mapping[str, str | None]:

@@ -23,10 +23,23 @@ class Conf(dict):
         return dict(self)
 
 
+class Catalog:
+    """As a copy of a session has it: with the default catalog, whatever was in use."""
+
+    def __init__(self):
+        self.name = "spark_catalog"
+
+    def currentCatalog(self):  # noqa: N802 - pyspark's name
+        return self.name
+
+    def setCurrentCatalog(self, name):  # noqa: N802 - it too
+        self.name = name
+
+
 def session(settings=PROGRAM):
     conf = Conf(settings)
     java = SimpleNamespace(conf=conf, cloneSession=lambda: SimpleNamespace(conf=Conf(conf)))
-    return SimpleNamespace(conf=conf, sparkContext=None, _jsparkSession=java)
+    return SimpleNamespace(conf=conf, sparkContext=None, _jsparkSession=java, catalog=Catalog())
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +58,13 @@ def test_what_changes_stored_values_is_set_in_copies_only():
     assert DEFAULTS not in found.spark.conf
     assert found.spark.conf["spark.kept"] == PROGRAM["spark.kept"]
     assert program.conf == PROGRAM
+
+
+def test_a_schema_without_a_catalog_is_one_of_the_programs_catalog():
+    program = session()
+    assert QuerySession(program).spark.catalog.name == "spark_catalog"
+    program.catalog.name = "lake"  # USE CATALOG lake
+    assert QuerySession(program).spark.catalog.name == "lake"
 
 
 @pytest.mark.parametrize("settings", [PROGRAM, {}], ids=["all set", "none set"])
