@@ -20,6 +20,8 @@ __all__ = ["held_back"]
 _STANDARD_ERROR = 2
 _LINES_MAX = 300
 _OF_LOGS = b"{"
+_LAST_LINES_S = 2.0
+"""How long the last lines of a JVM that dies are waited for; one that lives on writes no end."""
 
 
 @contextmanager
@@ -38,11 +40,13 @@ def held_back() -> Iterator[None]:
     os.dup2(write, _STANDARD_ERROR)
     os.close(write)
     lines = _Lines(own)
-    threading.Thread(target=lines.copy, args=(read,), name="java-lines", daemon=True).start()
+    copying = threading.Thread(target=lines.copy, args=(read,), name="java-lines", daemon=True)
+    copying.start()
     try:
         yield
     except BaseException:
         os.dup2(own, _STANDARD_ERROR)
+        copying.join(_LAST_LINES_S)
         lines.show()
         raise
     os.dup2(own, _STANDARD_ERROR)

@@ -28,6 +28,21 @@ finally:
         copying.join()
 """
 
+DYING = """
+import os, subprocess, sys
+from tidegate.spark_consumer.spark.java_lines import held_back
+
+try:
+    with held_back():
+        script = "import os, time; print(flush=True); time.sleep(0.3); os.write(2, b'why\\\\n')"
+        child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+        child.stdout.readline()
+        raise SystemExit
+finally:
+    os.write(2, b"does not start\\n")
+    os._exit(1)
+"""
+
 
 @contextmanager
 def written():
@@ -79,6 +94,13 @@ def test_a_process_writes_past_the_block_to_the_same_place(how, shown):
         [sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=False
     )
     assert set(shown) <= set(done.stderr.splitlines()), done.stderr
+
+
+def test_the_last_words_of_a_process_that_dies_come_before_the_error():
+    done = subprocess.run(
+        [sys.executable, "-c", DYING], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines() == ["why", "does not start"]
 
 
 def test_without_a_standard_error_nothing_happens():
