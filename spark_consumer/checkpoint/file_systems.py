@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from tidegate.schemas.errors import ConfigError
 
-__all__ = ["S3A_CLASS", "missing_file_system"]
+__all__ = ["S3A_CLASS", "is_missing_file_system", "missing_file_system"]
 
 S3A_CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+
+_NO_CLASS = "java.lang.ClassNotFoundException"
+_NO_SCHEME = "org.apache.hadoop.fs.UnsupportedFileSystemException"
+
+
+def is_missing_file_system(exception: str, text: str) -> bool:
+    """Whether an exception of Java, by its class and text, says that a file system is missing.
+
+    A class that is not found may also be one that the file system's settings name.
+    """
+    return exception == _NO_SCHEME or (exception == _NO_CLASS and "FileSystem" in text)
 
 
 def missing_file_system(address: str) -> ConfigError:

@@ -19,7 +19,10 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tidegate.schemas.errors import UnreachableError
-from tidegate.spark_consumer.checkpoint.file_systems import missing_file_system
+from tidegate.spark_consumer.checkpoint.file_systems import (
+    is_missing_file_system,
+    missing_file_system,
+)
 from tidegate.spark_consumer.checkpoint.json_files import decoded
 from tidegate.spark_consumer.checkpoint.s3_access import S3Access
 from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
@@ -44,8 +47,6 @@ _EXISTS = frozenset(
     }
 )
 _MISSING = "java.io.FileNotFoundException"
-_NO_CLASS = "java.lang.ClassNotFoundException"
-_NO_FILE_SYSTEM = "org.apache.hadoop.fs.UnsupportedFileSystemException"
 
 
 class Storage:
@@ -75,8 +76,10 @@ class Storage:
         try:
             return self._folder.getFileSystem(self._conf)
         except Py4JJavaError as error:
-            names = {str(one.getClass().getName()) for one in _causes(error.java_exception)}
-            if names & {_NO_CLASS, _NO_FILE_SYSTEM}:
+            if any(
+                is_missing_file_system(str(one.getClass().getName()), str(one.getMessage()))
+                for one in _causes(error.java_exception)
+            ):
                 raise missing_file_system(self.root) from error
             raise
 

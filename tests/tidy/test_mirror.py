@@ -45,7 +45,6 @@ ELSEWHERE = {
     "producer/records.py": "classes of fields; unreadable values: spanner/test_decode.py",
     "schemas/source_order.py": "a constant: sinks/delta/test_newest.py",
     "schemas/progress.py": "only classes of fields: test_progress_codec.py",
-    "spark_consumer/checkpoint/file_systems.py": "commands/test_locations.py",
     "spark_consumer/core/batch_effects.py": "only classes of fields: test_batch_run.py",
     "spark_consumer/core/batch_events.py": "only classes of fields: test_batch_run.py",
     "spark_consumer/batch/ports.py": "protocols without behaviour",
