@@ -222,9 +222,10 @@ def _prepare(
     )
     newest = newest_state(gate)
     session = QuerySession(spark, programs=[sink.name for sink in further])
+    schema = session.whole_schema(config.catalog_schema)
     sinks = make_sinks(
         session.spark,
-        config,
+        config.model_copy(update={"catalog_schema": schema}),
         output=output,
         direct=direct,
         state=newest,

@@ -82,11 +82,23 @@ class QuerySession:
         java: Any = spark._jsparkSession  # noqa: SLF001 - pyspark can make a session without settings only
         self.spark = SparkSession(spark.sparkContext, java.cloneSession())
         """The copy."""
-        _use_catalog_of(spark, self.spark)
         _set_stored_as(self.spark)
+        self._program = spark
         self._programs = frozenset(programs)
         self._batches: SparkSession | None = None
         self._former: Mapping[str, str | None] = {}
+
+    def whole_schema(self, schema: str) -> str:
+        """Return a schema's name in the program's session as the copy takes it; "" stays so.
+
+        Spark copies the current schema of a session, but not its catalog.  Nor does the copy use
+        that catalog: Delta creates a table at a path in the one that is in use.
+        """
+        if not schema or "." in schema:
+            return schema
+        catalog = self._program.catalog.currentCatalog()
+        is_same = catalog == self.spark.catalog.currentCatalog()
+        return schema if is_same else f"{catalog}.{schema}"
 
     def begin_batch(self, spark: SparkSession) -> None:
         """Set the settings in the session of a batch's frame, the same one for the whole query."""
@@ -102,13 +114,6 @@ class QuerySession:
             return
         with session_settings(self._batches, self._former):
             yield
-
-
-def _use_catalog_of(spark: SparkSession, copy: SparkSession) -> None:
-    """Let names of schemas mean the same: Spark copies the current schema, but not the catalog."""
-    name = spark.catalog.currentCatalog()
-    if copy.catalog.currentCatalog() != name:
-        copy.catalog.setCurrentCatalog(name)
 
 
 def _set_stored_as(spark: SparkSession) -> Mapping[str, str | None]:

@@ -32,9 +32,6 @@ class Catalog:
     def currentCatalog(self):  # noqa: N802 - pyspark's name
         return self.name
 
-    def setCurrentCatalog(self, name):  # noqa: N802 - it too
-        self.name = name
-
 
 def session(settings=PROGRAM):
     conf = Conf(settings)
@@ -62,9 +59,12 @@ def test_what_changes_stored_values_is_set_in_copies_only():
 
 def test_a_schema_without_a_catalog_is_one_of_the_programs_catalog():
     program = session()
-    assert QuerySession(program).spark.catalog.name == "spark_catalog"
+    schemas = ("", "bank", "other.bank")
+    assert tuple(map(QuerySession(program).whole_schema, schemas)) == schemas
     program.catalog.name = "lake"  # USE CATALOG lake
-    assert QuerySession(program).spark.catalog.name == "lake"
+    found = QuerySession(program)
+    assert list(map(found.whole_schema, schemas)) == ["", "lake.bank", "other.bank"]
+    assert found.spark.catalog.name == "spark_catalog"
 
 
 @pytest.mark.parametrize("settings", [PROGRAM, {}], ids=["all set", "none set"])
