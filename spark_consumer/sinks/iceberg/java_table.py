@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -10,7 +11,7 @@ from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import IcebergSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -49,12 +50,10 @@ class JavaCatalog:
         place.register(spark)
         self._jvm = cast("Any", spark._jvm)  # noqa: SLF001 - pyspark has no public way to Java's classes
         self._session: Any = spark._jsparkSession  # noqa: SLF001 - likewise
-        self._catalog: Any = _called(
-            lambda: self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
-                self._session, place.catalog
-            ),
-            place.catalog,
-        )
+        load = self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog
+        # Spark looks the catalog's settings up in the active session, whichever one is passed.
+        with _active(self._jvm.SparkSession, self._session):
+            self._catalog: Any = _called(lambda: load(self._session, place.catalog), place.catalog)
         levels = place.levels(kind)
         gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - likewise
         names = gateway.new_array(self._jvm.String, len(levels))
@@ -214,6 +213,20 @@ def _snapshot(found: Any) -> IcebergSnapshot | None:
 
 def _kind(error: Py4JJavaError) -> str:
     return str(error.java_exception.getClass().getSimpleName())
+
+
+@contextmanager
+def _active(sessions: Any, session: Any) -> Iterator[None]:
+    """Let a session be this thread's active one within the block."""
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _called(action: Callable[[], _Result], name: str) -> _Result:

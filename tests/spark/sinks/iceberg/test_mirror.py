@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.any_schema.release import release_of
 from tests.spark.sinks.plain_mirror import HISTORIES, PlainMirror
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.spark_consumer.sinks.delta.as_of import as_of
@@ -16,6 +17,8 @@ from tidegate.spark_consumer.sinks.iceberg.java_table import JavaTable
 from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 from tidegate.spark_consumer.sinks.port import Merge, MergingSink
+from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.spark.query_session import QuerySession
 
 pytestmark = pytest.mark.spark
 
@@ -236,6 +239,21 @@ def test_keys_of_several_columns_and_types_and_nulls(kit, lake):
         ({name: row[name] for name in columns} for row in expected), key=str
     )
     assert sink.incomplete_changes == 0
+
+
+@pytest.mark.slow
+def test_a_programs_rule_for_assignments_does_not_reach_the_merge(kit, lake, topic):
+    """Iceberg's MERGE refuses LEGACY."""
+    with session_settings(kit.spark, {"spark.sql.storeAssignmentPolicy": "LEGACY"}):
+        own = QuerySession(kit.spark).spark
+    sink = IcebergMirrorSink(own, lake.output, lake.place)
+    sink.open(query_id="query-1", release_max=100)
+    history = (("INSERT", {"a": "x", "b": 1}), ("UPDATE", {"b": 2}))
+    for number, (mod, new) in enumerate(history):
+        change = kit.Change(mod, {"id": 1}, new, us=number * 1_000)
+        one, schemas = topic.row(change, ordinal=0), {topic.topic: topic.topic_schemas()}
+        sink.write(release_of(own, [one], schemas, number=number, small=False))
+    assert rows(lake) == [{"id": 1, "a": "x", "b": 2}]
 
 
 @pytest.mark.slow
