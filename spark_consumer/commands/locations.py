@@ -49,17 +49,14 @@ _ANOTHER_QUERY = (
 def require_locations(config: ConsumerConfig) -> None:
     """Raise ConfigError for an output or checkpoint that the run cannot work with.
 
-    Creates the folders on this machine that are missing.  Blocks for a few small reads and writes.
+    Leaves nothing behind.  Blocks for a few small reads and writes.
     """
     require_folders(config)
     _require_own_query(config)
 
 
 def require_folders(config: ConsumerConfig) -> None:
-    """Raise ConfigError for an output or checkpoint that Spark cannot read and write.
-
-    Creates the folders on this machine that are missing.
-    """
+    """Raise ConfigError for an output or checkpoint that Spark cannot read and write."""
     _require_file_systems(config)
     for setting in ("output", "checkpoint"):
         folder = local_folder(getattr(config, setting))
@@ -126,8 +123,9 @@ def _is_configured_elsewhere() -> bool:
 
 def _require_writable(folder: Path, setting: str) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        # A run that is refused for another reason leaves nothing behind.
+        existing = next(one for one in (folder, *folder.parents) if one.exists())
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except (OSError, ValueError) as error:
         message = f"{setting}: the folder cannot be written to"

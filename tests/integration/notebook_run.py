@@ -48,6 +48,8 @@ def execute(folder: Path, *, last: str = "") -> tuple[Any, list[str]]:
             control_address=stack.control_address,
             database=name,
             output=folder,
+            producer_file=folder / "producer.toml",
+            consumer_file=folder / "consumer.toml",
         )
         programs = Programs(
             folder=folder,
