@@ -122,8 +122,8 @@ def others_are_refused(programs, resolved):
         "TIDEGATE_CONSUMER_OUTPUT": str(elsewhere / "output"),
         "TIDEGATE_CONSUMER_CHECKPOINT": str(elsewhere / "checkpoint"),
     }
-    for command in ("run", "audit"):
-        done = run_consumer(programs, command, **{CONSUMER: DEFAULT}, **paths)
+    for command, places in (("run", paths), ("audit", {})):
+        done = run_consumer(programs, command, **{CONSUMER: DEFAULT}, **places)
         assert done.returncode == 2, done.stderr
         assert hint in done.stderr
         assert not elsewhere.exists()
