@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,9 @@ JAVA_MARKERS = ("integration", "spark")
 
 # Linux lists a process's threads here; elsewhere open clients are not detected.
 THREADS = Path("/proc/self/task")
-CLIENT_END_S = 10.0
+# As long as the publisher and the membership wait for a client's call before they give it up; the
+# thread of such a call refers, by the client's callbacks, to all other clients of its worker.
+CLIENT_END_S = 60.0
 
 # Threads in which the publisher leaves a client behind that hangs (`KafkaPublisher._bounded`).
 # After its broker was down, librdkafka has been seen never to return.
@@ -55,6 +58,7 @@ def no_kafka_client_is_left_open(request: pytest.FixtureRequest) -> Iterator[Non
     each attempt.  Clients of fixtures with a wider scope exist before this fixture.
     """
     before, failed_before = open_kafka_clients(), request.session.testsfailed
+    threads_before = set(threading.enumerate())
     yield
     # The traceback of a failed test keeps its variables alive.
     if open_kafka_clients() <= before or request.session.testsfailed > failed_before:
@@ -66,11 +70,19 @@ def no_kafka_client_is_left_open(request: pytest.FixtureRequest) -> Iterator[Non
         if open_kafka_clients() - abandoned_kafka_clients() <= before:
             return
         if time.monotonic() > end:
+            started = [one for one in threading.enumerate() if one not in threads_before]
             pytest.fail(
                 "the test has left a Kafka client open: close it, or drop what refers to it; "
-                f"alive are {kafka_clients_alive()} and {[t.name for t in threading.enumerate()]}"
+                f"its threads: {[_where(one) for one in started]}; alive: {kafka_clients_alive()}"
             )
         time.sleep(0.1)
+
+
+def _where(thread: threading.Thread) -> str:
+    """Name a thread and the functions that it stands in, the innermost last."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    names = [one.name for one in traceback.extract_stack(frame)] if frame is not None else []
+    return f"{thread.name} in {' > '.join(names[-4:])}"
 
 
 def kafka_clients_alive() -> list[str]:

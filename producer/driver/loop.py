@@ -7,6 +7,7 @@ committed before the poll returns.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import structlog
@@ -150,11 +151,14 @@ class FleetWorker:
         Slots still held are given up uncommitted, and what was read for them is dropped.  The
         worker keeps its place in the group, unless `leaves_group` or its drain says otherwise.
         """
-        self._runner.close()
-        self._inbox.close()
-        self._runner.held.clear()
-        self._runner.membership.close(leaves_group=leaves_group or self._runner.leaves_group)
-        self._publisher.close()
+        leaves_group = leaves_group or self._runner.leaves_group
+        # One part that does not close must not keep the others open.
+        with ExitStack() as last_first:
+            last_first.callback(self._publisher.close)
+            last_first.callback(self._runner.membership.close, leaves_group=leaves_group)
+            last_first.callback(self._runner.held.clear)
+            last_first.callback(self._inbox.close)
+            last_first.callback(self._runner.close)
 
     def _discard(self, output: on.ReaderOutput | on.TableFound) -> None:
         """Return the bytes of what nobody will read; called on any thread."""

@@ -136,10 +136,8 @@ class KafkaPublisher:
         """
         self._sizes = self._size_options()
         config = {**self._config, **self._sizes}
-        former, self._producer = self._producer, make_client(Producer, config)
-        if former is not None:
-            _discard([former])
-            del former
+        former, self._producer = [self._producer], make_client(Producer, config)
+        _discard(former)
         self._must_replace = False
         try:
             retry(self._initialise, is_retriable=_is_retriable)
@@ -298,9 +296,8 @@ class KafkaPublisher:
 
     def close(self) -> None:
         """Release the client, on a thread of its own."""
-        former, self._producer = self._producer, None
-        if former is not None:
-            _discard([former])
+        former, self._producer = [self._producer], None
+        _discard(former)
 
     # ------------------------------------------------------------ inside
 
@@ -469,6 +466,6 @@ def _is_retriable(reason: KafkaError) -> bool:
     return reason.retriable() and not (is_denied(reason) or is_unsupported(reason))
 
 
-def _discard(producers: list[Producer]) -> None:
-    """End producers on a thread of their own: ending one that hangs may hang too."""
+def _discard(producers: list[Producer | None]) -> None:
+    """Drop the only references to producers on a thread of its own: ending one may hang."""
     threading.Thread(target=producers.clear, name="kafka-discard", daemon=True).start()

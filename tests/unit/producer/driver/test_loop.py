@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from unittest import mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -377,6 +378,16 @@ class TestEnding:
 
         with pytest.raises(InvariantViolation):
             loop(core).run()
+
+    def test_a_group_that_does_not_close_leaves_nothing_else_open(self):
+        slots, reader, publisher = FakeSlots(), FakeReader(), FakePublisher()
+        slots.close = mock.Mock(side_effect=RuntimeError("the client is broken"))
+        core = ScriptedCore(Ticked=[[do.StartQuery("t", 1, 0)], STOP])
+
+        with pytest.raises(RuntimeError, match="broken"):
+            loop(core, slots=slots, reader=reader, publisher=publisher).run()
+        assert reader.stopped
+        assert publisher.closed
 
     def test_a_drain_is_asked_of_the_core(self):
         core = ScriptedCore(DrainRequested=STOP)
