@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.spark.sinks.delta.test_direct_way import FOLDERS, assert_equal, history
+from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -70,3 +72,30 @@ def test_a_release_is_written_once_by_a_run_that_starts_again(kit, spark, server
         write(kit, sinks(spark, output), 0, history()[0], small=small)
     changelog = spark.read.format("delta").load(f"{output}/changelog/t")
     assert changelog.count() == len(history()[0][1])
+
+
+def test_the_key_of_a_partition_may_be_longer_than_a_folders_name(kit, spark, server):
+    """Both ways write it, and each reads what the other wrote."""
+    output = f"s3a://{server.bucket()}/out"
+    direct = find_direct_way(output, rows_max=100, s3=Storage(spark, output).s3_access())
+    layout = TableLayout(partition_by={"t": ("a",)})
+    sink = DeltaMirrorSink(spark, output, direct=direct, layout=layout)
+    sink.open(query_id="query-1", release_max=100)
+    topic = kit.Topic("t", {1: {"id": "INT64", "a": "STRING(MAX)", "b": "INT64"}}, ["id"])
+    rows = {}
+    for number, small in enumerate((True, False, True, False)):
+        new = {"a": "xyzé"[number] * (140 if number == 3 else 850), "b": number}
+        rows[number] = new
+        changes = [("INSERT", {"id": number}, new)]
+        if number:
+            rows[number - 1]["b"] = 9
+            changes.append(("UPDATE", {"id": number - 1}, {"b": 9}))
+        write(kit, [sink], number, (topic, [kit.Change(*one) for one in changes]), small=small)
+    mirror = spark.read.format("delta").load(f"{output}/mirror/t").orderBy("id")
+    assert [row.asDict() for row in mirror.collect()] == [
+        {"id": key, **row} for key, row in rows.items()
+    ]
+    too_long = [kit.Change("INSERT", {"id": 9}, {"a": "x" * 1_000, "b": 0})]
+    for small in (True, False):
+        with pytest.raises(ConfigError, match=r"1,024.*column='a', rows=1"):
+            write(kit, [sink], 4, (topic, too_long), small=small)

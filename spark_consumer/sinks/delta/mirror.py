@@ -90,7 +90,8 @@ class DeltaMirrorSink(DeltaMergingSink):
         if log.written(commit) is None:
             names = mirror.partition_columns
             values = {name: [row.values.get(name) for row in kept] for name in names}
-            refuse_lost_values(one.schemas.table, values)
+            address = self._tables.address(one.schemas.table)
+            refuse_lost_values(one.schemas.table, values, address=address)
             merge_folded(mirror, folded, columns=columns, keys=keys, commit=commit)
             log.follow()
         lost = any(row.action == DELETE and row.updated_after_base for row in folded)
@@ -152,8 +153,9 @@ class DeltaMirrorSink(DeltaMergingSink):
             partitions = self._tables.partition_columns(spark, table)
             texts = text_columns(self._schema(one), partitions)
             values = {name: folded_value(columns.index(name)) for name in texts}
-            refuse_lost_texts(table, folded.where(F.col("action") != DELETE), values)
-            mirror = DeltaTable.forPath(spark, self._tables.address(table))
+            address, kept = self._tables.address(table), folded.where(F.col("action") != DELETE)
+            refuse_lost_texts(table, kept, values, address=address, partitions=partitions)
+            mirror = DeltaTable.forPath(spark, address)
             _merge(mirror, folded, columns=columns, keys=key_names(one.schemas))
             log.follow()
         counted = observed(seen)

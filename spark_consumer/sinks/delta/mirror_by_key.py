@@ -130,8 +130,9 @@ class DeltaMirrorByKeySink:
         # A row without values, of a DELETE, has its key too.
         values = {name: folded_value(columns.index(name)) for name in texts if name not in keys}
         values |= {name: f"key.{quoted(name)}" for name in texts if name in keys}
-        refuse_lost_texts(table, folded, values)
-        mirror = DeltaTable.forPath(one.spark, self._tables.address(table))
+        address = self._tables.address(table)
+        refuse_lost_texts(table, folded, values, address=address, partitions=partitions)
+        mirror = DeltaTable.forPath(one.spark, address)
         clauses = key_merge(columns=columns, keys=keys, existing=mirror.toDF().columns)
         (
             mirror.alias("t")

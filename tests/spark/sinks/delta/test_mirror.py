@@ -15,6 +15,7 @@ from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.partitions import refuse_lost_texts, refuse_lost_values
 
 pytestmark = pytest.mark.spark
 
@@ -265,6 +266,34 @@ def test_a_text_that_would_be_null_as_a_partition_is_refused_by_both_ways(kit):
     assert rows(kit) == expected
     sink.write(release(kit, 1, topic, [*gone, ("UPDATE", {"id": 0}, {"a": "z"})]))
     assert rows(kit) == [{"id": 0, "a": "z", "b": 1}, *expected[1:]]
+
+
+def verdict(refuse, *arguments, **named):
+    try:
+        refuse("t", *arguments, **named)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def test_both_ways_refuse_the_same_texts_wherever_a_table_is(kit):
+    texts = ["", "x", "é" * 42, "é" * 43, " *~" * 28, "x" * 700, "x" * 870, "x" * 1_000, None]
+    addresses = ("/lake/t", "s3a://bucket/lake/t", "gs://bucket/lake/t", "hdfs://host/lake/t")
+    pairs = [*((text, None) for text in texts), ("x" * 400, "é" * 80), ("x" * 400, "y" * 300)]
+    verdicts = {address: [] for address in addresses}
+    for a, b in pairs:
+        rows = kit.spark.createDataFrame([(a, b, 1)], "a STRING, b STRING, n LONG")
+        for address in addresses:
+            where = {"address": address, "partitions": list("abn")}
+            of_spark = verdict(refuse_lost_texts, rows, {"a": "a", "b": "b"}, **where)
+            found = verdict(refuse_lost_values, {"a": [a], "b": [b], "n": [1]}, address=address)
+            assert found == of_spark, (a, b, address)
+            verdicts[address].append(not found)
+    taken = [text in {"x", "é" * 42, " *~" * 28, None} for text in texts]
+    assert verdicts["/lake/t"] == verdicts["hdfs://host/lake/t"] == [*taken, False, False]
+    short = [text in {"x", "é" * 42, "é" * 43, " *~" * 28, "x" * 700, None} for text in texts]
+    assert verdicts["s3a://bucket/lake/t"] == [*short, False, True]
+    assert verdicts["gs://bucket/lake/t"] == verdicts["s3a://bucket/lake/t"]
 
 
 def test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_it_is_gone(kit):

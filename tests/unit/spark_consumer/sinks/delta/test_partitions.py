@@ -27,26 +27,60 @@ SCHEMA = StructType(
 )
 
 
+def refuse(table, values, *, address="/lake/mirror/t"):
+    refuse_lost_values(table, values, address=address)
+
+
 def test_columns_are_chosen_by_their_types():
     assert unequal_columns(SCHEMA, ["region", "at", "day"]) == ["at"]
     assert text_columns(SCHEMA, ["id", "region", "dropped"]) == ["region"]
 
 
 def test_a_text_that_would_be_null_is_refused_with_its_column():
-    refuse_lost_values("t", {"region": [None, "x", " ", "null"], "id": [0, None, b""]})
+    refuse("t", {"region": [None, "x", " ", "null"], "id": [0, None, b""]})
     for text in ("", "\x00", "a\x00", "__HIVE_DEFAULT_PARTITION__"):
         with pytest.raises(ConfigError, match=r"^mirror_partition_by: .*column='region', rows=2"):
-            refuse_lost_values("t", {"id": [1], "region": ["x", text, None, text]})
+            refuse("t", {"id": [1], "region": ["x", text, None, text]})
 
 
 def test_a_text_that_is_too_long_for_a_folders_name_is_refused():
     # With "region=" 255 bytes, as delta-rs encodes them; of a whole path others count.
     longest = ("x" * 248, "é" * 41 + "xx", " " * 82 + "xx", "_.-" * 82 + "xx", "*" * 82 + "xx")
-    refuse_lost_values("t", {"region": longest})
+    refuse("t", {"region": longest})
     for text in longest:
-        with pytest.raises(ConfigError, match=r"255 encoded bytes.*column='region', rows=1"):
-            refuse_lost_values("t", {"region": [None, f"{text}x"]})
-    refuse_lost_values("t", {"r": ["x" * 253]})
+        with pytest.raises(ConfigError, match=r"255 encoded.*column='region', rows=1"):
+            refuse("t", {"region": [None, f"{text}x"]})
+    refuse("t", {"r": ["x" * 253]})
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3", "gs"])
+def test_in_a_store_without_folders_the_whole_key_counts(scheme):
+    address = f"{scheme}://bucket/lake/mirror/t"
+    key, file_name = "lake/mirror/t/region=/", "_change_data/cdc-00000-" + "0" * 36
+    room = 1_024 - len(key) - 128
+    assert room + len(key) + len(f"{file_name}.c000.snappy.parquet") <= 1_024
+    rest = room % 6
+    for text in ("x" * room, "é" * (room // 6) + "x" * rest):
+        refuse("t", {"region": [text]}, address=address)
+        for elsewhere in ("/lake/t", "hdfs://host/lake/t", "abfss://bucket@account/t", "file:/t"):
+            with pytest.raises(ConfigError, match=r"255 encoded.*column='region', rows=1"):
+                refuse("t", {"region": [text]}, address=elsewhere)
+        for longer in (f"{address}é", address.replace("lake", "lakes")):
+            with pytest.raises(ConfigError, match=r"1,024.*column='region', rows=1"):
+                refuse("t", {"region": [text]}, address=longer)
+        with pytest.raises(ConfigError, match=r"1,024.*column='region', rows=1"):
+            refuse("t", {"region": ["x", f"{text}x"]}, address=address)
+    # Two columns share the key: each fits, and together they do not.
+    for text, is_short in (("x" * (room // 2 - 20), True), ("x" * (room // 2 + 1), False)):
+        values = {"region": [text, "a", None], "city": [text, None, "b" * 400], "day": [None, 1, 2]}
+        if is_short:
+            refuse("t", values, address=address)
+            continue
+        with pytest.raises(ConfigError, match=r"1,024.*column='region, city, day', rows=1"):
+            refuse("t", values, address=address)
+    for text in ("", "\x00", "__HIVE_DEFAULT_PARTITION__"):
+        with pytest.raises(ConfigError):
+            refuse("t", {"region": [text]}, address=address)
 
 
 def test_no_name_of_a_folder_is_longer_than_it_is_counted(tmp_path):
@@ -58,7 +92,7 @@ def test_no_name_of_a_folder_is_longer_than_it_is_counted(tmp_path):
     room = {unquote(one).partition("=")[2]: 255 - len(one.encode()) for one in folders}
     for text in texts:
         with pytest.raises(ConfigError):
-            refuse_lost_values("t", {"a-é~": [text + "x" * (room[text] + 1)]})
+            refuse("t", {"a-é~": [text + "x" * (room[text] + 1)]})
 
 
 @pytest.mark.parametrize("text", ["é", "日本", "\U0001f600", "a é"])
