@@ -39,18 +39,27 @@ def held_back() -> Iterator[None]:
     read, write = os.pipe()
     os.dup2(write, _STANDARD_ERROR)
     os.close(write)
-    lines = _Lines(own)
-    copying = threading.Thread(target=lines.copy, args=(read,), name="java-lines", daemon=True)
+    lines, has_ended = _Lines(own), threading.Event()
+
+    def copy() -> None:
+        lines.copy(read)
+        has_ended.wait()
+        os.close(own)
+
+    copying = threading.Thread(target=copy, name="java-lines", daemon=True)
     copying.start()
     try:
         yield
     except BaseException:
         os.dup2(own, _STANDARD_ERROR)
-        copying.join(_LAST_LINES_S)
+        lines.wait(_LAST_LINES_S)
         lines.show()
         raise
-    os.dup2(own, _STANDARD_ERROR)
-    lines.drop()
+    else:
+        os.dup2(own, _STANDARD_ERROR)
+        lines.drop()
+    finally:
+        has_ended.set()
 
 
 class _Lines:
@@ -60,6 +69,7 @@ class _Lines:
         self._target = target
         self._lock = threading.Lock()
         self._held: deque[bytes] | None = deque(maxlen=_LINES_MAX)
+        self._has_all = threading.Event()
 
     def copy(self, source: int) -> None:
         """Read lines to the end of a file descriptor, and pass them on or hold them."""
@@ -70,6 +80,11 @@ class _Lines:
                         self._write(line)
                     else:
                         self._held.append(line)
+        self._has_all.set()
+
+    def wait(self, seconds: float) -> None:
+        """Block until the end has been read, for some seconds at most."""
+        self._has_all.wait(seconds)
 
     def show(self) -> None:
         """Pass on the held lines, and all later ones."""

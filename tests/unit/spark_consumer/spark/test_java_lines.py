@@ -44,6 +44,31 @@ finally:
 """
 
 
+IN_TURNS = """
+def opened():
+    for copying in [one for one in threading.enumerate() if one.name == "java-lines"]:
+        copying.join()
+    return len(os.listdir("/proc/self/fd"))
+
+before = opened()
+found = []
+for _ in range(3):
+    with held_back():
+        pass
+found.append(opened() - before)
+with held_back():  # a JVM that lives longer than the block
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+child.communicate(b"\\n")
+found.append(opened() - before)
+try:
+    with held_back():
+        raise ValueError
+except ValueError:
+    found.append(opened() - before)
+print(found)
+"""
+
+
 @contextmanager
 def written():
     """Yield lines that are passed on to a pipe, and a function that reads what came there."""
@@ -101,6 +126,15 @@ def test_the_last_words_of_a_process_that_dies_come_before_the_error():
         [sys.executable, "-c", DYING], capture_output=True, text=True, check=False
     )
     assert done.stderr.splitlines() == ["why", "does not start"]
+
+
+def test_no_file_stays_open_once_nothing_writes_any_more():
+    """Each session of a program passes here, also one that finds a JVM that runs."""
+    program = PROGRAM.split("\n\n", maxsplit=1)[0] + IN_TURNS
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[0, 0, 0]\n", done.stderr
 
 
 def test_without_a_standard_error_nothing_happens():
