@@ -1,4 +1,4 @@
-"""Settings of a session within a block."""
+"""Settings of a session, also within a block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["session_settings"]
+__all__ = ["session_settings", "set_all"]
 
 
 @contextmanager
@@ -21,13 +21,14 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str | None]) ->
     """
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
     try:
-        _set(spark, settings)
+        set_all(spark, settings)
         yield
     finally:
-        _set(spark, before)
+        set_all(spark, before)
 
 
-def _set(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
+def set_all(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
+    """Set settings of a session; None: not set."""
     for name, value in settings.items():
         if value is None:
             spark.conf.unset(name)

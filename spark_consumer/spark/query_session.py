@@ -4,6 +4,8 @@ The sinks write in a copy of the program's session, so nothing that they set for
 (`userMetadata`, `txnVersion`) reaches a statement of the program's, and no setting of the program's
 changes a stored value.  Batches run in a copy that Spark itself makes for each streaming query; it
 gets the same settings, and the program's functions and sinks get theirs back.
+
+Both copies follow what the program sets later, such as new credentials (`fs.…`), batch by batch.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.session_settings import session_settings, set_all
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -79,8 +81,9 @@ class QuerySession:
 
     def __init__(self, spark: SparkSession, *, programs: Collection[str] = ()) -> None:
         """Copy the program's session; `programs` are the names of its own sinks and functions."""
-        java: Any = spark._jsparkSession  # noqa: SLF001 - pyspark can make a session without settings only
-        self.spark = SparkSession(spark.sparkContext, java.cloneSession())
+        self._java: Any = spark._jsparkSession  # noqa: SLF001 - pyspark can make a session without settings only
+        self._java_settings, self._settings = self._java.conf().getAll(), spark.conf.getAll
+        self.spark = SparkSession(spark.sparkContext, self._java.cloneSession())
         """The copy."""
         _set_stored_as(self.spark)
         self._program = spark
@@ -101,10 +104,29 @@ class QuerySession:
         return schema if is_same else f"{catalog}.{schema}"
 
     def begin_batch(self, spark: SparkSession) -> None:
-        """Set the settings in the session of a batch's frame, the same one for the whole query."""
+        """Set the settings in the session of a batch's frame, the same one for the whole query.
+
+        What the program has changed since the last batch is set in both copies, unless it changes
+        what is stored, or Spark or a sink has set something else there.
+        """
         if self._batches is None:
             self._former = _set_stored_as(spark)
         self._batches = spark
+        self._follow(spark)
+
+    def _follow(self, batches: SparkSession) -> None:
+        java_settings = self._java.conf().getAll()
+        if java_settings.equals(self._java_settings):  # a hundred times faster than to fetch them
+            return
+        before, now = self._settings, self._program.conf.getAll
+        for name in before.keys() | now.keys():
+            former, value = before.get(name), now.get(name)
+            if former == value or name in STORED_AS or name.startswith(_DEFAULTS_OF_TABLES):
+                continue
+            for copy in (self.spark, batches):
+                if copy.conf.get(name, None) == former:
+                    set_all(copy, {name: value})
+        self._java_settings, self._settings = java_settings, now
 
     @contextmanager
     def settings_of(self, sink: Sink) -> Iterator[None]:
@@ -120,11 +142,7 @@ def _set_stored_as(spark: SparkSession) -> Mapping[str, str | None]:
     """Set `STORED_AS` in a session; return what was there before."""
     wanted = {**STORED_AS, **dict.fromkeys(_defaults_of_tables(spark))}
     former = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        if value is not None:
-            spark.conf.set(name, value)
-        elif former[name] is not None:
-            spark.conf.unset(name)
+    set_all(spark, wanted)
     return former
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, date, datetime
 
 import deltalake
@@ -89,7 +90,7 @@ def test_stored_values_do_not_depend_on_the_programs_settings(spark, tmp_path):
     with session_settings(spark, HOSTILE):
         session = QuerySession(spark, programs=["function"])
         batches = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-    session.begin_batch(batches)
+        session.begin_batch(batches)
     direct = find_direct_way(output, rows_max=100)
     sinks = [
         DeltaChangelogSink(session.spark, output, direct=direct),
@@ -137,3 +138,39 @@ def test_stored_values_do_not_depend_on_the_programs_settings(spark, tmp_path):
     assert all(spark.conf.get(name, None) != "the program's" for name in STORED_AS)
     session.spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", "ours")
     assert spark.conf.get("spark.databricks.delta.commitInfo.userMetadata", None) is None
+
+
+def test_credentials_that_the_program_changes_reach_the_running_query(spark, tmp_path):
+    """As Hadoop gets them, in the sessions of a query that Spark runs."""
+    key = "fs.s3a.secret.key"
+    secrets, zones, began = [], [], threading.Event()
+
+    def in_hadoop(copy):
+        conf = copy._jsparkSession.sessionState().newHadoopConf()
+        return conf.get(key)
+
+    def take(frame, _number):
+        session.begin_batch(frame.sparkSession)
+        secrets.append([in_hadoop(copy) for copy in (session.spark, frame.sparkSession)])
+        zones.append(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
+        began.set()
+
+    with session_settings(spark, {key: "first", "spark.sql.session.timeZone": "Asia/Tokyo"}):
+        session = QuerySession(spark)
+        rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        writing = rows.writeStream.foreachBatch(take)
+        running = writing.option("checkpointLocation", str(tmp_path / "check")).start()
+        try:
+            for secret in ("first", "second", None):
+                if secret is None:
+                    spark.conf.unset(key)
+                else:
+                    spark.conf.set(key, secret)
+                spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+                for _ in range(2):  # one that has begun before may be under way
+                    began.clear()
+                    assert began.wait(60), running.exception()
+                assert secrets[-1] == [secret, secret]
+        finally:
+            running.stop()
+    assert set(zones) == {"UTC"}

@@ -23,6 +23,21 @@ class Conf(dict):
         return dict(self)
 
 
+class JavaMap(dict):
+    equals = dict.__eq__
+
+
+class JavaSession:
+    def __init__(self, settings):
+        self.settings = settings
+
+    def conf(self):
+        return SimpleNamespace(getAll=lambda: JavaMap(self.settings))
+
+    def cloneSession(self):  # noqa: N802 - Spark's name
+        return JavaSession(Conf(self.settings))
+
+
 class Catalog:
     """As a copy of a session has it: with the default catalog, whatever was in use."""
 
@@ -35,13 +50,15 @@ class Catalog:
 
 def session(settings=PROGRAM):
     conf = Conf(settings)
-    java = SimpleNamespace(conf=conf, cloneSession=lambda: SimpleNamespace(conf=Conf(conf)))
+    java = JavaSession(conf)
     return SimpleNamespace(conf=conf, sparkContext=None, _jsparkSession=java, catalog=Catalog())
 
 
 @pytest.fixture(autouse=True)
 def copies(monkeypatch):
-    monkeypatch.setattr(query_session, "SparkSession", lambda _context, java: session(java.conf))
+    monkeypatch.setattr(
+        query_session, "SparkSession", lambda _context, java: session(java.settings)
+    )
 
 
 def stored_as(conf):
@@ -83,6 +100,45 @@ def test_batches_have_the_settings_and_the_programs_sinks_get_theirs_back(settin
             assert batches.conf == settings
         assert stored_as(batches.conf)
         assert DEFAULTS not in batches.conf
+
+
+def test_what_the_program_changes_after_the_start_reaches_both_copies_unless_it_is_pinned():
+    program = session()
+    found = QuerySession(program)
+    batches = session(program.conf)
+    batches.conf["spark.own"] = found.spark.conf["spark.own"] = "Spark's"
+    found.begin_batch(batches)
+    steps = [
+        ("fs.s3a.secret.key", "first"),
+        ("fs.s3a.secret.key", "second"),
+        ("fs.azure.account.key", "first"),
+        ("spark.kept", None),
+        ("fs.s3a.secret.key", None),
+    ]
+    for name, value in steps:
+        program.conf.pop(name) if value is None else program.conf.set(name, value)
+        for _ in range(2):
+            found.begin_batch(batches)
+            for copy in (found.spark, batches):
+                assert copy.conf.get(name) == value
+                assert stored_as(copy.conf)
+    later = [*STORED_AS, DEFAULTS, f"{DEFAULTS}2", "spark.own"]
+    before = dict(found.spark.conf), dict(batches.conf)
+    for name in later:
+        program.conf[name] = "later"
+    found.begin_batch(batches)
+    assert (found.spark.conf, batches.conf) == before
+
+
+def test_what_a_sink_sets_in_a_copy_stays_when_the_program_sets_it_later():
+    program = session({})
+    found, batches = QuerySession(program), session({})
+    found.begin_batch(batches)
+    found.spark.conf["spark.sql.shuffle.partitions"] = "1"
+    program.conf["spark.sql.shuffle.partitions"] = "9"
+    found.begin_batch(batches)
+    assert found.spark.conf["spark.sql.shuffle.partitions"] == "1"
+    assert batches.conf["spark.sql.shuffle.partitions"] == "9"
 
 
 def test_a_session_of_our_own_has_the_same_values():
