@@ -9,6 +9,7 @@ from delta.tables import DeltaTable
 
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit, is_stated
+from tidegate.spark_consumer.sinks.delta.log_transactions import newest_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +52,7 @@ class DeltaHistory:
 
     def transaction(self, application: str) -> int | None:
         """Return a writer's newest number in the table's newest version: one Spark job at most."""
-        spark: Any = self._spark
-        jvm, session = spark._jvm, spark._jsparkSession  # noqa: SLF001 - pyspark has no way of its own
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self._path)
-        found = log.unsafeVolatileSnapshot().transactions().get(application)
-        return int(found.get()) if found.isDefined() else None
+        return newest_number(self._spark, self._files, application)
 
 
 def parse_commit(version: int, text: bytes) -> TableCommit:

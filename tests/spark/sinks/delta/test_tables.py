@@ -7,6 +7,8 @@ from pathlib import Path
 
 import deltalake
 import pytest
+from py4j.java_gateway import JavaPackage
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,7 +27,9 @@ from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
+from tidegate.spark_consumer.sinks.delta.log_transactions import state_files
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.release_writer import write_release
@@ -207,3 +211,72 @@ def test_files_of_a_merge_are_counted_by_the_size_of_the_partition_that_it_rewri
         return tables.files_of_merge(kit.spark, "t", rows=1, part=part)
 
     assert (files(is_new=True), files(is_new=False) > 40, files() > 42) == (3, True, True)
+
+
+class OtherDistribution:
+    """Java's packages, without those of Delta."""
+
+    def __init__(self, package, path=""):
+        self._package, self._path = package, path
+
+    def __getattr__(self, name):
+        path = f"{self._path}.{name}"
+        assert not path.endswith(".sql.delta")
+        found = getattr(self._package, name)
+        return OtherDistribution(found, path) if isinstance(found, JavaPackage) else found
+
+
+def test_a_writers_number_is_read_without_a_class_of_deltas(kit, monkeypatch):
+    """From commits, and from checkpoints of each form, whichever engine wrote them."""
+    path = f"{kit.output}/a[1]{{b,c}}/t"
+    history = DeltaHistory(kit.spark, path)
+    assert history.transaction("app") is None
+    jvm = kit.spark._jvm
+    rows = kit.spark.range(1).withColumn("note", F.lit("txn app 9"))
+
+    def append(version, application="app"):
+        writer = rows.write.format("delta").mode("append").option("txnAppId", application)
+        writer.option("txnVersion", version).save(path)
+
+    def clean():
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        log = Path(path, "_delta_log")
+        for number in range(deltalake.DeltaTable(path).version()):
+            log.joinpath(f"{number:020d}.json").unlink(missing_ok=True)
+
+    def checkpoint():
+        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            kit.spark._jsparkSession, path
+        ).checkpoint()
+
+    def in_parts():
+        with session_settings(kit.spark, {"spark.databricks.delta.checkpoint.partSize": "2"}):
+            checkpoint()
+
+    def by_delta_rs():
+        deltalake.DeltaTable(path).create_checkpoint()
+
+    def in_form_2():
+        kit.spark.sql(
+            f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')"
+        )
+        checkpoint()
+
+    append(3)
+    append(8, "other")
+    forms = set()
+    for number, state in enumerate((checkpoint, in_parts, by_delta_rs, in_form_2)):
+        append(5 + number)
+        append(9 + number, "other")
+        rows.write.format("delta").mode("append").save(path)
+        for again in range(2):
+            with monkeypatch.context() as patch:
+                patch.setattr(kit.spark, "_jvm", OtherDistribution(jvm))
+                assert history.transaction("app") == 5 + number, state
+                assert history.transaction("other") == 9 + number
+                assert history.transaction("third") is None
+            if not again:
+                state()
+                clean()
+        forms |= {name.count(".") for name in state_files(history._files.names("_delta_log"))}
+    assert forms >= {2, 3, 4}
