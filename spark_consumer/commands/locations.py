@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
@@ -146,17 +147,12 @@ def _require_file_systems(config: ConsumerConfig) -> None:
 
 def _may_have_s3a(config: ConsumerConfig) -> bool:
     """Whether the session has the file system of S3, or may have it, as far as is known here."""
-    if config.jars:
-        jars = [jar for jar in config.jars.split(",") if jar]
-        return _is_installed() or any(map(_holds_s3a, jars))
-    # Any other package may load it.
     own = {*SPARK_PACKAGES.split(","), *ICEBERG_PACKAGES.split(",")}
-    return _is_installed() or not own.issuperset(config.session_packages.split(","))
-
-
-def _is_installed() -> bool:
-    """Whether the jars of pyspark have it: these are many, so their names decide."""
-    return any([*(folder / "jars").glob("*hadoop-aws*.jar")] for folder in _pyspark())
+    if not config.jars and not own.issuperset(config.session_packages.split(",")):
+        return True  # any other package may load it
+    jars = [jar for jar in config.jars.split(",") if jar]
+    installed = (str(jar) for folder in _pyspark() for jar in (folder / "jars").glob("*.jar"))
+    return any(map(_holds_s3a, chain(jars, installed)))
 
 
 def _pyspark() -> list[Path]:

@@ -29,6 +29,7 @@ ELSEWHERE = {
 """What may name a default file system, or the jar of another one."""
 
 JAR = "hadoop-aws-3.4.1.jar"
+S3A_ENTRY = f"{S3A_CLASS.replace('.', '/')}.class"
 
 
 def settings(output, checkpoint, **more):
@@ -146,7 +147,7 @@ def test_s3_without_its_jar_is_refused_with_what_to_add(tmp_path, machine, monke
             assert "org.apache.hadoop:hadoop-aws:3.4.1" in text
     assert "Write s3a:// in place of s3://" in refused(settings("s3://lake/x", tmp_path))
     with ZipFile(jar, "a") as content:
-        content.writestr(f"{S3A_CLASS.replace('.', '/')}.class", "")
+        content.writestr(S3A_ENTRY, "")
     having = (
         {"jars": str(jar)},
         {"jars": "https://host/any.jar"},
@@ -156,9 +157,19 @@ def test_s3_without_its_jar_is_refused_with_what_to_add(tmp_path, machine, monke
     )
     for more in having:
         require_locations(settings(S3, tmp_path, **more))
-    (machine / "jars" / JAR).touch()
-    require_locations(settings(S3, tmp_path))
-    (machine / "jars" / JAR).unlink()
+    for name, content in ((JAR, ""), ("cloud-all-1.0.jar", S3A_ENTRY), ("cut-off.jar", None)):
+        refused(settings(S3, tmp_path))
+        installed = machine / "jars" / name
+        if content is None:
+            installed.write_bytes(b"PK")  # what cannot be read may have it
+        else:
+            with ZipFile(installed, "w") as jar:
+                jar.writestr(content or "other", "")
+        if name == JAR:  # the class counts, not the name of its jar
+            refused(settings(S3, tmp_path))
+        else:
+            require_locations(settings(S3, tmp_path))
+        installed.unlink()
     (machine / "conf").mkdir()  # its spark-defaults.conf may name jars
     require_locations(settings(S3, tmp_path))
 
