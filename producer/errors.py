@@ -335,13 +335,20 @@ class DeliveryDenied(DeliveryRefused):
     fix = 'Add the ACLs that docs/operations.md lists under "Permissions"'
 
 
+_AGAIN = "Run it again: to say it twice changes nothing"
+
+
 class CommandNotWritten(ProducerError):  # noqa: N818 - named for what happened
     """What an operator wants of a fleet was not committed, or nothing says whether it was."""
 
-    def __init__(self, reason: str, *, place: str = "the progress topic") -> None:
-        """Take the reason, and where the command was to be written."""
+    def __init__(self, reason: str, *, place: str = "the progress topic", look: str = "") -> None:
+        """Take the reason, and where the command was to be written.
+
+        `look` is the flag that shows it, for a command that is not the same if it is run twice.
+        """
         message = f"the command is not known to be in {place}: {reason}"
-        super().__init__(message, hint="Run it again: to say it twice changes nothing")
+        hint = f"Look with {look} whether it is known; if it is not, run it again"
+        super().__init__(message, hint=hint if look else _AGAIN)
 
 
 class CommandRefused(ConfigError):  # noqa: N818 - named for what happened

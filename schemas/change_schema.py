@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ELSEWHERE",
     "EXCLUSIONS",
+    "FOREIGN_HINT",
     "RESERVED_HINT",
     "TRANSACTIONS_LEFT_OUT",
     "UNWATCHED_COLUMNS",
@@ -80,6 +81,11 @@ RESERVED_HINT = (
 UNCARRIED_HINT = (
     "Begin a new stream without the column (columns_left_out) or, for one of the primary key, "
     "without the table (tables_left_out); or use a version of Tidegate that carries it"
+)
+
+FOREIGN_HINT = (
+    "Another program has registered it: begin under another prefix, or delete the subject in the "
+    "registry"
 )
 
 UNWATCHED_COLUMNS = "unwatched_columns"
@@ -246,7 +252,7 @@ def row_fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     except (KeyError, IndexError, TypeError, StopIteration) as error:
         message = f"a value schema has no row in {place}"
         name = f"{schema.get('namespace', '')}.{schema.get('name', '')}"
-        raise SchemaError(message, schema=name) from error
+        raise SchemaError(message, hint=FOREIGN_HINT, schema=name) from error
 
 
 def merged_row(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

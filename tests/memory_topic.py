@@ -11,7 +11,7 @@ from tidegate.spark_consumer.errors import TopicWriterReplaced
 from tidegate.spark_consumer.sinks.kafka.port import TopicFacts
 from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
 
-__all__ = ["MemoryStage", "MemoryTopic"]
+__all__ = ["RELEASES", "MemoryStage", "MemoryTopic"]
 
 OUTPUT, RELEASES = "all-changes", "all-changes-releases"
 
@@ -121,10 +121,10 @@ class MemoryStage:
             for entry in self.broker.read(RELEASES)
         ]
 
-    def write_foreign(self):
+    def write_foreign(self, topic=OUTPUT):
         MemoryTopic(self).ensure()
         handle = self.broker.init_producer("foreign")
-        self.broker.produce(handle, (OUTPUT, 0), b"k", Sent(b"v", ()))
+        self.broker.produce(handle, (topic, 0), b"k", Sent(b"v", ()))
         self.broker.end(handle, commit=True)
 
     def recreate(self, *, releases):

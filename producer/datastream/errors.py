@@ -102,9 +102,9 @@ class MissingSortKey(DatastreamError):  # noqa: N818 - named for what was found
     """A change has neither the fields that order its source's changes nor `sort_keys` with them."""
 
     fix = (
-        "Changes without their place in the source's log cannot be ordered: set source.backfills "
-        "for the table, and backfill its object in Datastream: without the setting no changed row "
-        "is repaired"
+        "Changes without their place in the source's log cannot be ordered: set poison = "
+        '"park" or remove the file, set source.backfills for the table, and backfill its object '
+        "in Datastream: without the setting no changed row is repaired"
     )
 
 
@@ -135,10 +135,17 @@ class MixedSources(DatastreamError):  # noqa: N818 - named for what was found
 class IncompleteRow(DatastreamError):  # noqa: N818 - named for what was found
     """An UPDATE of Spanner has the changed columns alone, and events may come out of order."""
 
-    fix = "Use a change stream with value_capture_type NEW_ROW or NEW_ROW_AND_OLD_VALUES"
+    fix = (
+        "Use a change stream with value_capture_type NEW_ROW or NEW_ROW_AND_OLD_VALUES; for what "
+        'was written without, set poison = "park" or remove the file, and backfill the table'
+    )
 
 
 class MissingKeyColumn(DatastreamError):  # noqa: N818 - named for what was found
     """An event names a key column that its row does not have."""
 
-    fix = "Check that the stream does not leave out columns of the primary key"
+    fix = (
+        "Let the stream in Datastream have all columns of the primary key; for what was written "
+        'without, set poison = "park" or remove the file, set source.backfills for the table, '
+        "and backfill its object"
+    )

@@ -202,7 +202,7 @@ def write_request(
             ) from error
         fenced = cause.code() in FENCED
         reason = "another such command was started meanwhile" if fenced else cause.str()
-        raise CommandNotWritten(reason, place=f"topic {topic}") from error
+        raise CommandNotWritten(reason, place=f"topic {topic}", look="--show") from error
     return request
 
 

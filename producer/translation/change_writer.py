@@ -38,7 +38,7 @@ from tidegate.producer.translation.avro_fields import (
 )
 from tidegate.producer.translation.keys import key_field_writer
 from tidegate.producer.translation.source_writer import SOURCE_FIELDS
-from tidegate.schemas.change_schema import row_fields
+from tidegate.schemas.change_schema import FOREIGN_HINT, row_fields
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.wire_format import frame_prefix
@@ -334,6 +334,6 @@ def other_form(schema: Mapping[str, Any]) -> SchemaError:
     """Return the error about a registered value schema that was not made by this contract."""
     return SchemaError(
         "a registered value schema is not that of a change (docs/protocol.md, 3.2 and 3.8)",
-        hint="Was it registered by another program? Use another prefix, or delete the subject",
+        hint=FOREIGN_HINT,
         schema=f"{schema.get('namespace', '')}.{schema.get('name', '')}",
     )

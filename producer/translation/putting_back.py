@@ -67,7 +67,11 @@ class ParkedTranslator:
             ):
                 raise SchemaError(
                     "a parked change has another key now than when it was parked",
-                    hint="Was the table re-created? Its later changes have the new key",
+                    hint=(
+                        "The table was re-created, or its key's subject registered again. The "
+                        "change stays parked (tidegate-producer dead-letters shows it): backfill "
+                        "the table, whose rows have the new key"
+                    ),
                     topic=change.topic,
                 )
         headers = [*message.headers, (HEADER_REDRIVEN, b"1")]

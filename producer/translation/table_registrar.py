@@ -271,7 +271,8 @@ class TableRegistrar:
 
 
 def _folded_fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{**field, "name": folded(field["name"])} for field in schema["fields"]]
+    """Return a key's fields; none for a schema of another program that is not a record."""
+    return [{**field, "name": folded(field["name"])} for field in schema.get("fields", ())]
 
 
 def _other_key(table: TableSchema, subject: str) -> IncompatibleChange:

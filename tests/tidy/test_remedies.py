@@ -13,7 +13,6 @@ from tests.remedies import (
     GENERAL,
     RESET,
     RESTARTED,
-    UNTESTED,
     WITHOUT,
 )
 from tidegate.schemas.errors import TidegateError
@@ -22,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
     "schemas", "producer", "spark_consumer", "local_stack", "tidegate/lineage", "tidegate/program"
 )  # fmt: skip
-TABLES = (DONE, RESET, RESTARTED, BY_VALUE, WITHOUT, UNTESTED)
+TABLES = (DONE, RESET, RESTARTED, BY_VALUE, WITHOUT)
 
 
 def sources():

@@ -157,8 +157,9 @@ class HttpSchemaRegistry:
         try:
             # The client keeps it: a version never changes while its subject exists.
             found = self._client.get_version(subject, number)
-            schema = json.loads(found.schema.schema_str or "")
-            return RegisteredSchema(int(found.schema_id or 0), schema)
+            schema = _parsed(found.schema.schema_str)
+            # Another program's may be of Protobuf: a version of a subject, and no contract of ours.
+            return RegisteredSchema(int(found.schema_id or 0), {} if schema is None else schema)
         except Exception as error:
             raise self._translate(error, subject=subject, version=number) from error
 
@@ -204,12 +205,15 @@ class HttpSchemaRegistry:
 
     def _fetch(self, schema_id: int) -> dict[str, Any]:
         try:
-            schema: dict[str, Any] = json.loads(self._client.get_schema(schema_id).schema_str or "")
+            schema = _parsed(self._client.get_schema(schema_id).schema_str)
         except Exception as error:
             if _is_missing(error):
                 message = "the registry has no schema with this id"
                 raise SchemaNotFound(message, url=self._url, schema_id=schema_id) from error
             raise self._translate(error, schema_id=schema_id) from error
+        if schema is None:
+            message = "the registry's schema with this id is not one of Avro"
+            raise SchemaNotFound(message, url=self._url, schema_id=schema_id)
         return schema
 
     def _not_allowed(self, what: str, subject: str, error: Exception) -> ConfigError:
@@ -254,6 +258,21 @@ class HttpSchemaRegistry:
             message = "the token endpoint of the schema registry does not answer"
             hint = "Check bearer.auth.issuer.endpoint.url in registry_options"
         return UnreachableError(message, hint=hint, url=self._url, cause=cause, **fields)
+
+
+def _parsed(text: str | None) -> dict[str, Any] | None:
+    """Return a schema as an object, also one without fields (`"string"`); None if it is not JSON.
+
+    Raises ValueError for an answer without a schema.
+    """
+    if not text:
+        message = "the answer has no schema"
+        raise ValueError(message)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else {"type": found}
 
 
 def _typed(options: Mapping[str, Any]) -> dict[str, Any]:

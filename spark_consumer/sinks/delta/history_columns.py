@@ -43,8 +43,8 @@ def history_schema(one: AnyTable) -> StructType:
     if taken:
         message = "a table has columns with names that its history table needs"
         hint = (
-            "Leave the columns out of the stream (`columns_left_out` of the producer), rename "
-            "them, or write no history"
+            "Leave the columns out of the stream (`columns_left_out` of the producer; a column "
+            "that is dropped or renamed stays in the topic), or write no history"
         )
         raise ConfigError(message, hint=hint, table=one.schemas.table, columns=taken)
     kinds = (TimestampType(), TimestampType(), BooleanType())

@@ -75,8 +75,8 @@ def keyed_schema(one: AnyTable) -> StructType:
     if taken:
         message = "a table has columns with names that its mirror by key needs"
         hint = (
-            "Leave the columns out of the stream (`columns_left_out` of the producer), rename "
-            "them, or use the sink mirror"
+            "Leave the columns out of the stream (`columns_left_out` of the producer; a column "
+            "that is dropped or renamed stays in the topic), or use the sink mirror"
         )
         raise ConfigError(message, hint=hint, table=one.schemas.table, columns=taken)
     types = (StringType(), BinaryType(), _UPDATES_TYPE)

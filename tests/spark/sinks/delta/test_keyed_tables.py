@@ -34,12 +34,19 @@ def sink(kit, topic):
     return one
 
 
-def test_tables_of_another_query_or_of_later_batches_are_refused(kit, sink):
+def test_tables_of_another_query_or_of_later_batches_are_refused(kit, sink, topic):
     opened(kit)
     with pytest.raises(ConfigError, match=r"later batch.*batch_in_table=7, batch_in_checkpoint=6"):
         opened(kit, release_max=6)
     with pytest.raises(ConfigError, match="another writer"):
         opened(kit, query_id="query-2")
+    # With the checkpoint of the batch the same output goes on, and an empty one begins.
+    for output, batch, ids in ((kit.output, 8, [1, 2]), (f"{kit.output}-new", 0, [2])):
+        sink = DeltaChangelogByKeySink(kit.spark, output)
+        sink.open(query_id="query-1", release_max=batch - 1)
+        sink.take(kit.handed(batch, [(topic, kit.Change("INSERT", {"id": 2}, {}, us=9))]))
+        rows = kit.spark.read.format("delta").load(f"{output}/{sink.name}/t").collect()
+        assert sorted(row["key"]["id"] for row in rows) == ids
 
 
 def test_a_table_that_was_deleted_is_missed(kit, sink, topic):

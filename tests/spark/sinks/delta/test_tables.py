@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tidegate.schemas.errors import SchemaError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import TableMissing
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
@@ -69,6 +70,24 @@ def test_every_write_of_a_release_is_one_file(kit):
         assert len(data_files(kit, "changelog/t")) == number + 1
     assert kit.read("mirror/t").num_rows == 300
     assert len(data_files(kit, "incomplete/t")) == 1
+
+
+@pytest.mark.parametrize("kind", [DeltaChangelogSink, DeltaMirrorSink])
+def test_a_column_of_another_type_is_written_to_a_new_output(kit, kind):
+    """The stream began again under the same prefix, without its subjects."""
+    before = kit.Topic("t", {1: {"id": "INT64", "n": "INT64"}}, ["id"])
+    after = kit.Topic("t", {1: {"id": "INT64", "n": "STRING(MAX)"}}, ["id"])
+    insert = kit.Change("INSERT", {"id": 1}, {"n": 1}), kit.Change("INSERT", {"id": 2}, {"n": "b"})
+    sink = kind(kit.spark, kit.output)
+    sink.open(query_id="query-1", release_max=10)
+    sink.write(kit.release(0, [(before, insert[0])]))
+    with pytest.raises(SchemaError, match="a new --output"):
+        sink.write(kit.release(1, [(after, insert[1])]))
+    new = kind(kit.spark, f"{kit.output}-new")
+    new.open(query_id="query-1", release_max=-1)
+    new.write(kit.release(0, [(after, insert[1])]))
+    (row,) = kit.spark.read.format("delta").load(f"{kit.output}-new/{new.name}/t").collect()
+    assert (row["n"] if new.name == "mirror" else row["new_values"]["n"]) == "b"
 
 
 @pytest.mark.usefixtures("submitted")

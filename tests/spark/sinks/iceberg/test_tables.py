@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+
 import pytest
 
 from tidegate.schemas.errors import ConfigError
@@ -68,12 +71,29 @@ def test_what_is_written_says_so_and_the_session_is_as_before(writer, lake):
     assert summary.get("tidegate-release") == "1"
 
 
-def test_a_table_that_somebody_else_made_is_refused(writer, lake):
+def test_a_table_that_somebody_else_made_is_refused(kit, writer, lake):
     lake.place.register(writer.spark)
     writer.frame(7).writeTo(writer.name).create()
     with pytest.raises(ConfigError, match="another writer"):
         writer.open()
     assert numbers(lake) == [7]
+    # Another namespace, or the table dropped.
+    other = copy(lake)
+    other.place = replace(lake.place, namespace=f"{lake.place.namespace}_other")
+    Writer(kit, other).open(release_max=-1).write(0)
+    assert [row["n"] for row in kit.spark.table(other.place.identifier("test", "t")).collect()] == [
+        0
+    ]
+    assert numbers(lake) == [7]
+    writer.spark.sql(f"DROP TABLE {writer.name}")
+    writer.open(release_max=-1).write(0)
+    assert numbers(lake) == [0]
+    # A table ahead of its checkpoint goes on with the restored one.
+    writer.write(1)
+    with pytest.raises(ConfigError, match="later release"):
+        writer.open(release_max=0)
+    writer.open(release_max=1).write(2)
+    assert numbers(lake) == [0, 1, 2]
 
 
 def test_rows_by_others_are_refused_by_the_next_write_and_the_next_run(writer, lake):

@@ -15,7 +15,7 @@ from tidegate.producer.commands import backfill as command
 from tidegate.producer.commands.backfill import BackfillReport, change_backfill, start_backfill
 from tidegate.producer.commands.command_rules import Command
 from tidegate.producer.datastream_source.description import FILES_DIALECT
-from tidegate.producer.errors import CommandRefused
+from tidegate.producer.errors import CommandNotWritten, CommandRefused
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import ChildPartition, TokenSnapshot
 from tidegate.schemas.topics import TopicNames
@@ -312,6 +312,30 @@ def test_a_run_that_goes_on_is_not_begun_again(fleet):
     start()
     with pytest.raises(ConfigError, match=r"goes on \(run 1\)"):
         start()
+
+
+@pytest.mark.parametrize("is_taken_up", [True, False])
+def test_a_request_whose_answer_was_lost_is_looked_at_and_asked_for_again(
+    fleet, monkeypatch, is_taken_up
+):
+    def unanswered(*args, **options):
+        fleet.write(*args, **options)
+        raise CommandNotWritten("no answer", place="topic t", look="--show")
+
+    monkeypatch.setattr(command, "write_request", unanswered)
+    with pytest.raises(CommandNotWritten, match="Look with --show"):
+        start()
+    monkeypatch.setattr(command, "write_request", fleet.write)
+    if is_taken_up:
+        fleet.announce(1)
+        assert change_backfill(CONFIG, "Users", None).state == "running"
+        with pytest.raises(ConfigError, match=r"goes on \(run 1\)"):
+            start()
+    else:
+        assert change_backfill(CONFIG, "Users", None).state == "waiting"
+        fleet.on_wait = [lambda: fleet.announce(2)]
+        assert start().run == 2
+    assert len(fleet.history.known) == 2  # of one run
 
 
 def test_a_run_that_has_ended_may_be_followed_by_another(fleet):

@@ -17,7 +17,9 @@ from tidegate.producer.commands.control import ControlReport, DrainReport, contr
 from tidegate.producer.commands.fleet_reader import FleetReader, read_fleet
 from tidegate.producer.commands.status import follow
 from tidegate.producer.commands.stream_state import StreamState
-from tidegate.producer.errors import CommandRefused, StreamNotStarted
+from tidegate.producer.core import events as on
+from tidegate.producer.core.operator_commands import OperatorCommands
+from tidegate.producer.errors import CommandNotWritten, CommandRefused, StreamNotStarted
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
     ControlState,
@@ -102,6 +104,32 @@ def test_nothing_is_repeated_and_each_record_has_the_next_number(fleet):
     report = control(fleet, RUNNING)
     assert (report.written, report.state, report.is_done) == (True, StreamState.RUNNING, True)
     assert read_fleet(fleet).view.control.number == 2
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["its answer lost", "not written"])
+def test_a_command_that_may_not_be_written_is_run_again(fleet, monkeypatch, is_written):
+    """To say it twice changes nothing: the second one finds the first, or is the first."""
+    send = command.send_commands
+
+    def unanswered(publisher, prepare):
+        if is_written:
+            send(publisher, prepare)
+        raise CommandNotWritten("no answer")
+
+    for run in (lambda: control(fleet, PAUSED, by="me"), lambda: drain(fleet, ["w1"], by="me")):
+        monkeypatch.setattr(command, "send_commands", unanswered)
+        with pytest.raises(CommandNotWritten, match="Run it again"):
+            run()
+        monkeypatch.setattr(command, "send_commands", send)
+        run()
+    found = read_fleet(fleet)
+    assert (found.view.control.number, found.view.control.state) == (1, PAUSED)
+    # A worker takes the first drain and leaves; more of them are for the same process.
+    commands = OperatorCommands("w1")
+    drains = [ProgressRecord("epoch-1", "_control", WorkerDrain("w1", "me", 0))] * 2
+    commands.handle(on.RootSlotRead((), is_at_end=True))
+    commands.handle(on.RootSlotRead(tuple(drains), is_at_end=True))
+    assert commands.is_drained
 
 
 def test_only_a_stream_that_is_paused_is_resumed(fleet):

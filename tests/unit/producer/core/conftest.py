@@ -132,6 +132,7 @@ class Bench:
         log: Log,
         *,
         name: str = "w1",
+        start_us: int = START_US,
         end_ns: int | None = None,
         limits: WorkerLimits | None = None,
         kind: type[Worker] = Worker,
@@ -148,7 +149,7 @@ class Bench:
         )  # fmt: skip
         self.worker = kind(
             name=name, epoch=f"epoch-of-{name}", identity=identity,
-            start_ns=START_US * 1000, end_ns=end_ns, limits=limits,
+            start_ns=start_us * 1000, end_ns=end_ns, limits=limits,
         )  # fmt: skip
         if has_read_commands:
             self.worker._commands.handle(on.RootSlotRead((), is_at_end=True))

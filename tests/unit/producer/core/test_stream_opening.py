@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.producer.core.conftest import SLOTS, START_US
+from tests.unit.producer.core.conftest import SLOTS, START_US, Bench
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.lifecycle import PartitionState
@@ -95,6 +95,23 @@ def test_what_no_stream_partition_would_return_again_is_an_error(bench, opening,
     assert stopped.error.fields["commit_timestamp_us"] == AT_US
     assert stopped.error.exit_code == 2
     assert bench.bodies(StreamStarted) == []
+
+
+def test_a_stream_that_begins_after_such_a_change_is_opened(log):
+    bench = Bench(log)
+    bench.own(*range(SLOTS))
+    bench.returns(ROOT_TOKEN, CHANGE, bench.children("a", start_us=START_US + 20))
+    assert "setting start" in bench.stopped[0].error.hint
+    assert log.data == []
+
+    later = Bench(log, name="w2", start_us=AT_US + 1)
+    later.own(*range(SLOTS))
+    assert later.queries[ROOT_TOKEN].start_ns == (AT_US + 1) * 1000
+    later.returns(ROOT_TOKEN, later.children("a", start_us=AT_US + 1))
+    later.ends(ROOT_TOKEN)
+    later.read()
+    (started,) = later.bodies(StreamStarted)
+    assert [child.token for child in started.children] == ["a"]
 
 
 @pytest.mark.parametrize("end_ns", [None, (START_US + 5) * 1000])

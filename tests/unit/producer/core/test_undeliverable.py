@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.producer.core.conftest import SLOTS, START_US, TOPIC
 from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
 from tidegate.producer.core.events import DeliveryFailure, DeliveryFault
 from tidegate.producer.core.undeliverable import ATTEMPTS_MAX, UndeliverableRecords, Verdict
 from tidegate.producer.errors import DeliveryDenied, DeliveryRefused, MessageTooLarge
@@ -187,3 +189,27 @@ def test_another_change_of_the_slot_has_its_own_chance(records):
 )
 def test_reading_again_is_for_changes_that_are_too_large(records, failure):
     assert not any(records.refused(failure).slots_to_read_again for _ in range(5))
+
+
+@pytest.mark.parametrize("reason", ["INVALID_TIMESTAMP", "POLICY_VIOLATION"])
+def test_what_the_topic_refuses_is_published_once_its_settings_are_changed(
+    bench, make_bench, log, reason
+):
+    bench.open_stream("a")
+    bench.later()
+    change = bench.change(START_US + 10)
+    failure = on.DeliveryFailure(on.DeliveryFault.INVALID, reason, 0, TOPIC, "key", 100)
+    bench.returns("a", change)
+    for _ in range(10):
+        bench.outcome = None if bench.stopped else on.TransactionAborted("no", failure)
+        bench.later()
+    (stop,) = bench.stopped
+    assert type(stop.error) is DeliveryRefused
+    assert log.data == []
+
+    successor = make_bench(name="w2")
+    successor.own(*range(SLOTS))
+    successor.later()
+    successor.returns("a", change)
+    successor.later()
+    assert log.data == list(change.messages)

@@ -19,6 +19,8 @@ from tests.datastream_files import (
     of_one_schema,
     schema_of,
 )
+from tests.datastream_folder import minute_folder
+from tests.datastream_model import ObjectModel
 from tests.datastream_table import drawn_table
 from tidegate.producer.datastream.errors import FileDamaged, IncompleteRow, InvalidEvent
 from tidegate.producer.datastream.event import parse_event
@@ -269,10 +271,11 @@ def test_the_place_can_be_read_from_a_record():
         file_and_record("x")
 
 
-def of_spanner(change_type, capture):
+def spanner_event(change_type, capture, *, number=0, note=None):
     event = history("postgresql", random.Random(1), 1)[0]
-    at_us = event["source_timestamp"] * 1_000 + 7
-    event |= {"read_method": "spanner-cdc", "payload": {"id": 1, "note": None}}
+    event["uuid"] = f"{number:032x}"
+    at_us = event["source_timestamp"] * 1_000 + 7 + number
+    event |= {"read_method": "spanner-cdc", "payload": {"id": 1, "note": note}}
     event["sort_keys"] = [event["source_timestamp"], at_us, "t", f"{3:032x}", 0]
     event["source_metadata"] = {
         "database": "d", "schema": "", "table": "Orders", "primary_keys": ["id"],
@@ -280,9 +283,13 @@ def of_spanner(change_type, capture):
         "record_sequence": "00000003", "mod_number": 0, "commit_timestamp": at_us,
         "value_capture_type": capture, "captured_columns": ["id"],
     }  # fmt: skip
+    return event
+
+
+def of_spanner(change_type, capture):
+    event = parse_event(spanner_event(change_type, capture), Position("o/a.avro", 4))
     return EventRecords().record_of(
-        parse_event(event, Position("o/a.avro", 4)), None, file=FILE, release_us=9,
-        place=place_of(7, 2),
+        event, None, file=FILE, release_us=9, place=place_of(7, 2)
     )  # fmt: skip
 
 
@@ -301,6 +308,32 @@ def test_an_update_of_spanner_without_the_whole_row_is_refused(capture):
         of_spanner("UPDATE", capture)
     assert of_spanner("INSERT", capture).mod_type == "INSERT"
     assert of_spanner("DELETE", capture).mod_type == "DELETE"
+
+
+@pytest.mark.parametrize("capture", ["NEW_ROW", "NEW_ROW_AND_OLD_VALUES"])
+@pytest.mark.parametrize("parks", [True, False])
+def test_a_change_stream_that_captures_the_whole_row_is_read_on(capture, parks):
+    """The stream is altered; a later change of the row, or a backfill, makes it right."""
+    at_minute = history("postgresql", random.Random(1), 1)[0]["source_timestamp"] // 60_000
+    one = ObjectModel(now_us=(at_minute + 60) * 60_000_000, parks=parks)
+    events = [
+        spanner_event("UPDATE", "NEW_VALUES", number=0, note="lost"),
+        spanner_event("UPDATE", capture, number=1, note="whole"),
+    ]
+    paths = [f"root/shop_orders/{minute_folder(at_minute + n)}/{n}.jsonl" for n in range(2)]
+    for path, event in zip(paths, events, strict=True):
+        one.files.put(path, json.dumps(event).encode() + b"\n", modified_us=at_minute * 60_000_000)
+    if parks:
+        one.run()
+    else:
+        with pytest.raises(IncompleteRow, match=r"remove the file"):
+            one.run()
+        one.files.remove(paths[0])
+        one.die()
+        one.run()
+    assert [letter.reason for letter in one.dead_letters] == ["IncompleteRow"] * parks
+    ((message, _),) = one.published
+    assert message.value.mods[0].new_values["note"] == "whole"
 
 
 METADATA = {

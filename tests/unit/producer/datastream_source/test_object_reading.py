@@ -544,6 +544,15 @@ def test_an_event_that_cannot_be_used_goes_aside_or_stops_the_stream_partition(k
     assert type(raised.value).__name__ in reasons
     stopping.commit()
     assert uuids(stopping) == [some[0]["uuid"]]
+    # The event stays in its file, whatever later files have.
+    stopping.die()
+    put(stopping, 2, events(4)[3:], minute=FIRST + 1)
+    with pytest.raises(DatastreamError):
+        stopping.run()
+    stopping.files.remove(path)
+    stopping.die()
+    stopping.run()
+    assert uuids(stopping) == [some[0]["uuid"], events(4)[3]["uuid"]]
 
 
 def test_two_sources_in_one_object():

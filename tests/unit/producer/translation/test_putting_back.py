@@ -112,6 +112,23 @@ def test_a_change_that_has_another_key_now_is_an_error():
         translator_of(bench).message(change._replace(content=b"{}"))
 
 
+def test_a_change_that_has_another_key_now_stays_parked_and_the_others_are_put_back():
+    bench = Bench()
+    changes = [*parked(bench, "large"), *parked(bench, "good", "large")]
+    bench.limits.of.update(LARGE)
+    translate = translator_of(bench).message
+    letters = in_log([changes[0]._replace(key=b"of before"), changes[1]])
+    survey = ParkedSurvey(translate)
+    for letter in letters:
+        survey.add(letter)
+    selection = survey.select()
+    (left,) = selection.left
+    assert (left.name.key, left.reason) == (b"of before", "SchemaError")
+    assert "backfill the table" in left.error
+    (batch,) = batches(letters, survey, selection, translate)
+    assert [message for record in batch for message in record.messages] == [translate(changes[1])]
+
+
 # ---------------------------------------------------------------- batches
 
 

@@ -229,6 +229,23 @@ def test_a_refresh_that_does_not_help_is_an_error():
         Bench(OLD, Catalogue(OLD)).translate(record)
 
 
+def test_a_change_that_is_undone_is_followed_again():
+    """A column got another type; once it has its own again, its records are read on."""
+    other = TableSchema("t", (*OLD.columns, Column("added", STRING, 2)))
+    third = Column("third", INT64, 3)
+    bench = Bench(NEW, Catalogue(TableSchema("t", (*other.columns, third))))
+    record = RECORD._replace(
+        columns=(*RECORD.columns, RecordColumn("third", INT64, False, 3)),
+        mods=(Mod({"id": "1"}, {"added": "2", "third": "3"}, {}),),
+    )
+    with pytest.raises(IncompatibleChange, match="another type"):
+        bench.translate(record)
+    bench.catalogue.current = TableSchema("t", (*NEW.columns, third))
+    bench.clock.now_us += ANSWER_HOLDS_US
+    assert bench.translate(record)
+    assert bench.columns == {"id", "added", "third"}
+
+
 def test_a_failed_refresh_is_raised_and_retried_with_the_next_record():
     bench = Bench(OLD, Catalogue(NEW, QueryInterrupted("no answer")))
     with pytest.raises(QueryInterrupted):

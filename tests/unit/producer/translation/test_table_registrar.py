@@ -12,6 +12,7 @@ from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas.change_schema import envelope_of, row_fields, unwatched_columns
 from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotKept
 from tidegate.schemas.output_form import Envelope
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
@@ -77,6 +78,77 @@ def test_a_registry_that_drops_properties_is_named_where_they_are_needed():
         assert caught.value.exit_code == 2
         assert not caught.value.retriable
         assert "bank.t-value" in str(caught.value)
+        # Either of what the hint names: the stream leaves nothing out, or another registry.
+        assert registrar.register(TABLE).table == TABLE
+        kept = TableRegistrar(TopicNames("bank"), InMemorySchemaRegistry()).register(table)
+        assert lost in str(kept.value.schema)
+
+
+TEXT = ColumnType("STRING")
+OTHER_TYPE = TableSchema("t", (TABLE.columns[0], Column("v", TEXT, 2)))
+OTHER_KEY = TableSchema("t", (Column("id", TEXT, 1, key_position=1),))
+STAMPED = TableSchema("t", (*TABLE.columns, Column("at", ColumnType("TIMESTAMP"), 3)))
+AT_KEY = TableSchema("t", (Column("at", ColumnType("TIMESTAMP"), 1, key_position=1),))
+
+
+def delete_subjects(registry):
+    """Delete them as `reset` asks for: ids keep their meaning."""
+    registry.subjects.clear()
+    registry.levels.clear()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed", "subject"),
+    [
+        (TABLE, OTHER_TYPE, {}, "value"),
+        (TABLE, OTHER_KEY, {}, "key"),
+        (TABLE, TABLE, {"envelope": Envelope.FLAT}, "value"),
+        (STAMPED, STAMPED, {"timestamps": TimestampForm.STRING}, "value"),
+        (AT_KEY, AT_KEY, {"timestamps": TimestampForm.STRING}, "key"),
+    ],
+    ids=["another type", "another key", "another envelope", "other timestamps", "and in the key"],
+)
+def test_what_a_subject_cannot_follow_is_undone_or_begins_under_another_prefix(
+    registry, before, after, changed, subject
+):
+    names = TopicNames("bank")
+    first = TableRegistrar(names, registry).register(before)
+    with pytest.raises(IncompatibleChange) as caught:
+        TableRegistrar(names, registry, **changed).register(after)
+    assert "another prefix" in caught.value.hint
+    # The change is undone, or the setting is the former one.
+    assert TableRegistrar(names, registry).register(before).value == first.value
+    # Another prefix has subjects of its own.
+    other = TableRegistrar(TopicNames("other"), registry, **changed).register(after)
+    assert (other.topic, other.table) == ("other.t", after)
+    # A stream that was reset begins under the same prefix once its subjects are deleted.
+    delete_subjects(registry)
+    again = TableRegistrar(names, registry, **changed).register(after)
+    assert again.table == after
+    assert subject in caught.value.fields.get("subject", "bank.t-value")
+
+
+FOREIGN = [
+    {"type": "record", "name": "Orders", "fields": [{"name": "a", "type": "long"}]},
+    {"type": "record", "name": "Change", "fields": []},
+    {"type": "string"},
+    {},
+]
+"""As other programs register them; the last one is not of Avro."""
+
+
+@pytest.mark.parametrize("kind", ["key", "value"])
+@pytest.mark.parametrize("schema", FOREIGN)
+def test_a_subject_of_another_program_is_left_for_another_prefix_or_deleted(registry, schema, kind):
+    registry.register(f"bank.t-{kind}", schema)
+    registrar = TableRegistrar(TopicNames("bank"), registry)
+    with pytest.raises((SchemaError, IncompatibleChange)) as caught:
+        registrar.register(TABLE)
+    assert "another prefix" in caught.value.hint
+    assert "delete the subject" in caught.value.hint
+    assert TableRegistrar(TopicNames("other"), registry).register(TABLE).topic == "other.t"
+    del registry.subjects[f"bank.t-{kind}"]
+    assert registrar.register(TABLE).topic == "bank.t"
 
 
 def test_another_key_is_refused(registrar):
@@ -139,6 +211,10 @@ def test_a_later_table_that_cannot_have_a_topic_stops_only_what_brings_it(regist
         with pytest.raises(SchemaError, match="table progress: its topic bank-progress would"):
             register(unnamed)
     assert not [one for one in registry.subjects if "progress" in one]
+    # Another template, or no such table.
+    assert TableRegistrar(TopicNames("bank"), registry).register(unnamed).topic == "bank.progress"
+    assert not RecordFilter(tables_left_out=("progress",)).takes_table("progress")
+    assert registrar.register(TABLE).topic == names.data(TABLE.name)
 
 
 def registrar_of(envelope, registry, **options):
@@ -191,3 +267,36 @@ def test_a_column_without_a_place_is_refused_by_its_name(registry):
     with pytest.raises(SchemaError, match="a flat value cannot have a column") as caught:
         registrar_of(Envelope.FLAT, registry).register(wrong)
     assert caught.value.fields["column"] == "__op"
+    chosen = RecordFilter(columns_left_out=("t.__op",))
+    without = registrar_of(Envelope.FLAT, registry, record_filter=chosen).register(
+        chosen.narrowed_table(wrong)
+    )
+    assert without.table.column_names == {"id", "v"}
+    names = TopicNames("other")
+    whole = TableRegistrar(names, registry, envelope=Envelope.TIDEGATE).register(wrong)
+    assert "__op" in row_fields(whole.value.schema)
+
+
+UNKNOWN = ColumnType("UNKNOWN<3>")
+
+
+@pytest.mark.parametrize(
+    ("column", "left"),
+    [(Column("new", UNKNOWN, 3), {"id", "v"}), (Column("V", INT64, 3), {"id"})],
+    ids=["a type", "a name that differs in case"],
+)
+def test_a_column_that_no_field_can_carry_is_left_out_by_a_new_stream(registry, column, left):
+    wrong = TableSchema("t", (*TABLE.columns, column))
+    registrar = TableRegistrar(TopicNames("bank"), registry)
+    with pytest.raises(SchemaError) as caught:
+        registrar.register(wrong)
+    assert "columns_left_out" in caught.value.hint
+    chosen = RecordFilter(columns_left_out=(f"t.{column.name}",))
+    found = registrar.register(chosen.narrowed_table(wrong))
+    assert found.table.column_names == left
+    keyed = TableSchema("u", (replace(column, key_position=1),))
+    if column.type == UNKNOWN:
+        with pytest.raises(SchemaError, match="UNKNOWN") as caught:
+            registrar.register(keyed)
+        assert "tables_left_out" in caught.value.hint
+        assert not RecordFilter(tables_left_out=("u",)).takes_table("u")

@@ -4,9 +4,12 @@ import copy
 
 import pytest
 
+from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas.change_schema import value_schema
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.topic_schemas import full_name, reader_schema, row_columns
 from tidegate.spark_consumer.errors import AmbiguousNames
 
@@ -58,6 +61,15 @@ def test_columns_that_differ_in_case_only_are_refused_by_name(versions):
     names = {name for some in versions for name in some if name.lower() in {"name", "id"}}
     assert set(caught.value.fields["columns"]) == names | ({"id"} if "ID" in names else set())
     assert caught.value.exit_code == 2
+    # A producer of this version makes one field of them, under another prefix.
+    registrar = TableRegistrar(TopicNames("other"), InMemorySchemaRegistry())
+    for some in versions:
+        columns = [Column(name, TEXT, n) for n, name in enumerate(some, 2) if name != "ID"]
+        shown = columns[-1:] if {"Name", "name"} <= set(some) else columns
+        value = registrar.register(TableSchema("t", (Column("id", TEXT, 1, 1), *shown))).value
+    assert len({name.lower() for name in row_columns(reader_schema([value.schema]))}) == len(
+        row_columns(value.schema)
+    )
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,30 @@ def test_what_is_no_manifest_is_refused(content):
         Manifest.of(content)
 
 
+@pytest.mark.parametrize("damage", ["{}", None, "other mirrors"])
+def test_a_restored_folder_of_manifests_is_read_as_it_was(damage):
+    files = Files()
+    for number in range(5):
+        write_manifest(files, manifest(number, 100 * (number + 1)))
+    kept = dict(files.content)
+    if damage == "other mirrors":
+        content = json.loads(files.content["_releases/000000000004.json"])
+        mirror = {"path": "mirror/t", "version": 1, "release": 2}
+        content["tables"]["t"] = {"mirror": mirror}
+        files.write_json("_releases/000000000004.json", content)
+    else:
+        files.content = {} if damage is None else dict.fromkeys(kept, damage)
+    if damage is None:
+        assert newest_manifest(files, watermark_us=10**18) is None
+    else:
+        with pytest.raises(SchemaError, match="Restore the output's _releases folder"):
+            assert newest_manifest(files, watermark_us=10**18).mirror_release
+    files.content = kept
+    found = newest_manifest(files, watermark_us=10**18)
+    assert found == manifest(4, 500)
+    assert found.mirror_release == 4
+
+
 def test_a_manifest_names_what_a_table_leaves_out():
     files = Files()
     mirror = TableVersion("mirror/a", 3, left_out=("column b", "exclude_delete"))

@@ -10,7 +10,12 @@ import pytest
 
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.retry_after import RetryAfter
-from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
+from tidegate.schemas.errors import (
+    ConfigError,
+    SchemaError,
+    SchemaNotFound,
+    UnreachableError,
+)
 from tidegate.schemas.registry import RegisteredSchema
 
 STRING, LONG = {"type": "string"}, {"type": "long"}
@@ -177,6 +182,18 @@ def test_versions_are_read_again_and_each_is_fetched_once(registry, server):
     before = len(server.asked)
     assert registry.versions("a-value") == (RegisteredSchema(1, STRING), RegisteredSchema(2, LONG))
     assert len(server.asked) == before + 2
+
+
+def test_a_schema_of_another_program_is_a_version_and_not_an_outage(registry, server):
+    """A message of Protobuf, whose text is not JSON, and a schema of Avro that has no fields."""
+    texts = ('syntax = "proto3"; message Row {}', '"string"', '["null", "long"]')
+    server.ids = {text: number for number, text in enumerate(texts, 1)}
+    server.versions["a-value"] = dict.fromkeys(texts)
+    found = [{}, {"type": "string"}, {"type": ["null", "long"]}]
+    assert [one.schema for one in registry.versions("a-value")] == found
+    assert registry.schema(2) == found[1]
+    with pytest.raises(SchemaNotFound, match="schema_id=1"):
+        registry.schema(1)
 
 
 def test_versions_that_cannot_be_read_are_not_none(registry, server):

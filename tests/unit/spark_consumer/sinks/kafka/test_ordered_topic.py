@@ -87,6 +87,18 @@ def test_a_release_with_other_bounds_is_refused():
         sink.write(release(0, through_us=7))
 
 
+def test_a_topic_with_records_of_others_is_left_for_one_of_its_own():
+    taken = MemoryStage()
+    opened(taken.process()).write(release(0))
+    taken.write_foreign(RELEASES)
+    with pytest.raises(ConfigError, match="not one of Tidegate's") as caught:
+        opened(taken.process())
+    assert "a topic of its own" in caught.value.hint
+    own = MemoryStage()
+    opened(own.process(), release_max=-1).write(release(0))
+    assert published(own) == values(0)
+
+
 BY_TRANSACTION = {"order": TopicOrder.BY_TRANSACTION, "transactions": contract.transactions}
 
 
