@@ -65,6 +65,8 @@ class ChangeMessage(NamedTuple):
     """`I`, `U` or `D`."""
     origin: bytes
     """Names the stream partition that it comes from (`schemas.checksums.origin_of`)."""
+    former_keys: tuple[bytes, ...] = ()
+    """Other keys under which an earlier version may have parked changes of the row."""
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:

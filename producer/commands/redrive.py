@@ -119,14 +119,21 @@ def redrive(
         if topic is not None and topic not in parts.counts:
             message = f"table {table!r} has no topic of this stream"
             raise ConfigError(message, hint="Use the name that Spanner reports, with its schema")
-        translator = ParkedTranslator(parts.translator, parts.limits, values_of_text)
+        translator = ParkedTranslator(
+            parts.translator, parts.limits, values_of_text, parts.plain.todays_key
+        )
         letters = _letters(config, found, parts)
         redriver = None
         if not dry_run:
             core = parts.worker(RedrivingWorker)
             redriver = join(parts, exits, core, Redriver, progress=progress, redrives=True)
         selection = put_back_parked(
-            letters.read, translator.message, redriver, topic=topic, progress=progress
+            letters.read,
+            translator.message,
+            redriver,
+            todays_key=parts.plain.todays_key,
+            topic=topic,
+            progress=progress,
         )
         return _report(selection, parts.found, dead_letter, dry_run=dry_run)
 

@@ -70,7 +70,7 @@ class ParkedKeys:
             if isinstance(change, ParkedChange):
                 found.add(key)
                 parked.append(change)
-            elif key in self.keys or key in found:
+            elif key in self.keys or key in found or self._holds(change):
                 parked.append(_follower(change, token))
             else:
                 messages.append(change)
@@ -87,6 +87,10 @@ class ParkedKeys:
             )
         after = ParkedKeys(self.keys | added if added else self.keys, self.changes + len(parked))
         return record._replace(messages=tuple(messages), parked=tuple(parked)), after
+
+    def _holds(self, change: ChangeMessage) -> bool:
+        """Whether an earlier version has parked the change's row under another key."""
+        return any(parked_key(change.topic, key) in self.keys for key in change.former_keys)
 
     def inherit(self, keys: Iterable[int]) -> ParkedKeys:
         """Return the same with the parked keys of a parent."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidegate.producer.core import events as on
 from tidegate.producer.driver.sole_run import SoleRun
 from tidegate.producer.errors import RedriveFailed
-from tidegate.producer.translation.parked_survey import ParkedSurvey
+from tidegate.producer.translation.parked_survey import ParkedSurvey, same_key
 from tidegate.producer.translation.putting_back import batches
 
 if TYPE_CHECKING:
@@ -35,15 +35,17 @@ def put_back_parked(
     translate: Callable[[ParkedChange], ChangeMessage],
     redriver: Redriver | None,
     *,
+    todays_key: Callable[[str, bytes], bytes] = same_key,
     topic: str | None = None,
     progress: Callable[[str, int], None] = lambda _what, _done: None,
 ) -> Selection:
     """Put back the parked changes of every key that can be; return which keys these are.
 
     `read` reads the dead-letter topic from its beginning, `translate` makes the message of a parked
-    change or raises one of `parking.POISON`.  Without a redriver, which has joined the group,
-    nothing is put back.  `topic` restricts it to one data topic; `progress` is called with what is
-    being done and how many records are done.
+    change or raises one of `parking.POISON`; its key is what `todays_key` returns for the topic and
+    the parked key.  Without a redriver, which has joined the group, nothing is put back.  `topic`
+    restricts it to one data topic; `progress` is called with what is being done and how many
+    records are done.
 
     Raises what `read` and `translate` raise, and RedriveFailed; then nothing was put back, except
     that a commit may have no known outcome.
@@ -57,7 +59,7 @@ def put_back_parked(
             progress(what, number)
             yield letter
 
-    survey = ParkedSurvey(translate)
+    survey = ParkedSurvey(translate, todays_key)
     for letter in reading("looking for what was put back before"):
         if letter is not None:
             survey.note_redriven(letter)

@@ -180,7 +180,7 @@ class KafkaPublisher:
         produce, counts = self._open.produce, self._topic_partitions
         more, tombstones = self._more_headers, self._tombstones
         for record in effect.records:
-            for topic, key, value, order_key, mod, origin in record.messages:
+            for topic, key, value, order_key, mod, origin, _ in record.messages:
                 number = topic_partition_of(key, counts[topic])
                 headers: Headers = [
                     (HEADER_ORDER, order_key),

@@ -2,14 +2,15 @@
 
 A key is put back as a whole or not at all, since its changes have an order.  So are the keys that
 share a number (`schemas.checksums.parked_key`): a stream partition knows a parked key by it alone,
-and would no longer hold back the later changes of a key that stays.
+and would no longer hold back the later changes of a key that stays.  So are the keys of one row,
+which an earlier version may have parked under another key than today's: its changes are put back
+under today's, in their order.
 
 It remembers something of each key, and nothing of a change.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
 
     from tidegate.producer.messages import ChangeMessage, DeadLetter, ParkedChange
 
-__all__ = ["KeyName", "ParkedKey", "ParkedSurvey", "RedrivenKeys", "Selection"]
+__all__ = ["KeyName", "ParkedKey", "ParkedSurvey", "RedrivenKeys", "Selection", "same_key"]
 
 SHARED_NUMBER = "SharedNumber"
-"""The reason why a key stays that only shares its number with another one that stays."""
+"""The reason why a key stays that only shares its number or its row with one that stays."""
+
+
+def same_key(_topic: str, key: bytes) -> bytes:
+    """Return a parked key: the one of its messages, unless an earlier version has parked it."""
+    return key
 
 
 class KeyName(NamedTuple):
@@ -49,7 +55,8 @@ class ParkedKey:
     mod: bytes = b""
     """Of its last change."""
     is_sorted: bool = True
-    """Whether its changes come in their order: not if the topic was given topic partitions."""
+    """Whether its row's changes come in their order: not if the topic was given topic partitions,
+    and not if the row has another parked key."""
     reason: str = ""
     """The class of what keeps one of its changes from being published; empty without such."""
     error: str = ""
@@ -99,9 +106,17 @@ class RedrivenKeys:
 class ParkedSurvey:
     """Needs the topic twice: `note_redriven` for every record, then `add` for every record."""
 
-    def __init__(self, translate: Callable[[ParkedChange], ChangeMessage]) -> None:
-        """Take what makes a message of a parked change, or raises one of `parking.POISON`."""
+    def __init__(
+        self,
+        translate: Callable[[ParkedChange], ChangeMessage],
+        todays_key: Callable[[str, bytes], bytes] = same_key,
+    ) -> None:
+        """Take what makes a message of a parked change, or raises one of `parking.POISON`.
+
+        `todays_key` returns the message's key, of its topic and the parked key.
+        """
         self._translate = translate
+        self._todays_key = todays_key
         self._redriven = RedrivenKeys()
         self._keys: dict[KeyName, ParkedKey] = {}
 
@@ -139,21 +154,43 @@ class ParkedSurvey:
     def select(self, topic: str | None = None) -> Selection:
         """Return which keys are put back, of one data topic or of all."""
         wanted = {name for name in self._keys if topic in {None, name.topic}}
-        sharing: dict[int, list[ParkedKey]] = defaultdict(list)
-        for key in self._keys.values():
-            sharing[key.number].append(key)
+        groups = self._groups()
         chosen, left = {}, []
         for name in sorted(wanted):
             key = self._keys[name]
-            others = [one for one in sharing[key.number] if one.reason or one.name not in wanted]
+            others = [one for one in groups[name] if one.reason or one.name not in wanted]
             if not others:
                 chosen[name] = key
                 continue
             if not key.reason:
                 key.reason = SHARED_NUMBER
-                key.error = f"it shares its number with a key of {others[0].name.topic} that stays"
+                other = others[0].name.topic
+                key.error = f"it shares its number or its row with a key of {other} that stays"
             left.append(key)
         return Selection(chosen, left)
+
+    def _groups(self) -> dict[KeyName, list[ParkedKey]]:
+        """Return for each key those that are put back with it, itself included.
+
+        Asked for once all changes were translated: then every table is known that can be.
+        """
+        rows: dict[KeyName, list[ParkedKey]] = {}
+        numbers: dict[int, list[ParkedKey]] = {}
+        groups: dict[KeyName, list[ParkedKey]] = {}
+        for name, key in self._keys.items():
+            row = KeyName(name.topic, self._todays_key(*name))
+            of_row, of_number = rows.setdefault(row, []), numbers.setdefault(key.number, [])
+            members = {name: key}
+            for one in (*of_row, *of_number):
+                members |= {other.name: other for other in groups[one.name]}
+            of_row.append(key)
+            of_number.append(key)
+            if len(of_row) > 1:
+                for one in of_row:
+                    one.is_sorted = False
+            group = list(members.values())
+            groups |= dict.fromkeys(members, group)
+        return groups
 
 
 def _covers(marker: DeadLetter, letter: DeadLetter) -> bool:

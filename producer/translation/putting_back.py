@@ -15,7 +15,7 @@ from tidegate.producer.messages import (
     batch_bytes,
 )
 from tidegate.producer.translation.parked_record import read_parked_record
-from tidegate.producer.translation.parked_survey import KeyName
+from tidegate.producer.translation.parked_survey import KeyName, same_key
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
@@ -41,9 +41,14 @@ class ParkedTranslator:
         translator: RecordTranslator,
         limits: MessageLimits,
         read_values: Callable[[str, str], Mapping[str, Any]],
+        todays_key: Callable[[str, bytes], bytes] = same_key,
     ) -> None:
-        """Take what translates a record; `read_values` reads values from their text."""
+        """Take what translates a record; `read_values` reads values from their text.
+
+        `todays_key` returns the key that a row has today, of its topic and a parked key.
+        """
         self._translator = translator
+        self._todays_key = todays_key
         self._limits = limits
         self._read_values = read_values
 
@@ -55,6 +60,7 @@ class ParkedTranslator:
         """
         if change.form == FORM_MESSAGE:
             topic, key, order_key, mod, content = change[:5]
+            key = self._todays_key(topic, key)
             message = ChangeMessage(topic, key, content, order_key, mod, origin_of(change.token))
         else:
             record = read_parked_record(change.content, self._read_values)
@@ -62,7 +68,7 @@ class ParkedTranslator:
             (message,) = translated.messages
             if (message.topic, message.key, message.order_key) != (
                 change.topic,
-                change.key,
+                self._todays_key(change.topic, change.key),
                 change.order_key,
             ):
                 raise SchemaError(

@@ -16,13 +16,14 @@ from tidegate.producer.translation.change_writer import ChangeWriter
 from tidegate.producer.translation.datastream_writer import DatastreamWriter
 from tidegate.producer.translation.debezium_writer import DebeziumWriter
 from tidegate.producer.translation.flat_writer import FlatWriter
+from tidegate.producer.translation.former_keys import FormerKeys
 from tidegate.producer.translation.source_writer import SourceWriter
 from tidegate.schemas.change_schema import avro_type, envelope_of
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey, sequence_pair
-from tidegate.schemas.output_form import Envelope
+from tidegate.schemas.output_form import Envelope, KeyFormat
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import folded
 
@@ -67,6 +68,7 @@ class TableEncoding:
     writer: ChangeWriter = field(init=False, repr=False, compare=False)
     events: EventWriter | None = field(init=False, repr=False, compare=False)
     """The writer, if values are events of another product."""
+    former_keys: FormerKeys = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Make the writer of these schemas."""
@@ -84,6 +86,9 @@ class TableEncoding:
         )
         object.__setattr__(self, "events", events)
         object.__setattr__(self, "writer", writer)
+        key_format = KeyFormat.AVRO if self.event_form is None else self.event_form.key_format
+        former_keys = FormerKeys(self.table, self.key, self.timestamps, key_format, writer.key)
+        object.__setattr__(self, "former_keys", former_keys)
 
     @property
     def is_flat(self) -> bool:
@@ -141,6 +146,16 @@ class Translator:
         """Use a table's new encoding for all records translated from now on."""
         self._encodings[encoding.table.name] = encoding
 
+    def todays_key(self, topic: str, key: bytes) -> bytes:
+        """Return the key that a row has today, of one that an earlier version wrote for it.
+
+        Keys of unknown tables stay.
+        """
+        for encoding in (*self._encodings.values(), *self._keys_only.values()):
+            if encoding.topic == topic:
+                return encoding.former_keys.todays(key)
+        return key
+
     def know_keys(self, encoding: TableEncoding) -> None:
         """Find the place of an unknown table's changes from its registered key; publish none."""
         self._keys_only[encoding.table.name] = encoding
@@ -164,7 +179,10 @@ class Translator:
                 commit_timestamp_us=commit_timestamp_us,
                 server_transaction_id=record.server_transaction_id,
                 record_sequence=record.record_sequence,
-                messages=self._messages(record, plan.encoding, token, commit_timestamp_us),
+                messages=_with_former_keys(
+                    self._messages(record, plan.encoding, token, commit_timestamp_us),
+                    plan.encoding,
+                ),
             )
         except SchemaError as error:
             raise _located(
@@ -254,6 +272,16 @@ class Translator:
             plan = _make_plan(encoding, record.columns)
             self._plans[identity] = plan
         return plan
+
+
+def _with_former_keys(
+    messages: tuple[ChangeMessage, ...], encoding: TableEncoding
+) -> tuple[ChangeMessage, ...]:
+    """Return messages with the keys that an earlier version may have given their rows."""
+    if not encoding.former_keys.may_differ:
+        return messages
+    former = encoding.former_keys.former
+    return tuple(one._replace(former_keys=former(one.key)) for one in messages)
 
 
 def _make_plan(encoding: TableEncoding, columns: tuple[RecordColumn, ...]) -> _Plan:

@@ -9,15 +9,21 @@ from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core import effects as do
 from tidegate.producer.core.events import CommitOutcomeUnknown, CommitUnanswered
 from tidegate.producer.core.heartbeat import HeartbeatWriter
+from tidegate.producer.core.parked_keys import ParkedKeys
 from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.core.undeliverable import UndeliverableRecords
 from tidegate.producer.kafka import publisher as kafka_publisher
 from tidegate.producer.kafka.publisher import KafkaPublisher
+from tidegate.producer.translation.former_keys import FormerKeys
+from tidegate.producer.translation.parked_survey import ParkedSurvey
 from tidegate.schemas import partitioner
 
 __all__ = ["BROKEN_PUBLISHING"]
 
 _CYCLE = "tests/unit/producer/core/test_transaction_cycle.py"
+_FORMER_KEYS = "tests/unit/producer/translation/test_former_keys.py"
+_PARKED_KEYS = "tests/unit/producer/core/test_parked_keys.py"
+_SURVEY = "tests/unit/producer/translation/test_parked_survey.py"
 _HEARTBEAT = "tests/unit/producer/core/test_heartbeat.py"
 
 _PUBLISHER = "tests/unit/producer/kafka/test_publisher.py"
@@ -35,6 +41,10 @@ def _commit_without_interval(self: Any, now_us: int) -> Any:
 def _retry_commit_without_end(self: Any, now_us: int) -> list[do.Effect]:
     self.open.is_commit_unanswered = True
     return [do.CommitTransaction()]
+
+
+def _each_key_alone(self: Any) -> Any:
+    return {name: [key] for name, key in self._keys.items()}
 
 
 def _begin_a_chain_after_any_change(self: Any, tokens: int) -> bool:
@@ -111,6 +121,21 @@ def _forget_records_too(self: UndeliverableRecords, topics: Any) -> None:
 
 
 BROKEN_PUBLISHING = (
+    UnitMutant(
+        "a row that is parked under a key of an earlier version and goes on",
+        (f"{_PARKED_KEYS}::test_a_row_that_an_earlier_version_parked_under_another_key_is_parked",),
+        ((ParkedKeys, "_holds", lambda *_: False),),
+    ),
+    UnitMutant(
+        "a key of an earlier version taken for another row's",
+        (f"{_FORMER_KEYS}::test_what_an_earlier_version_has_parked_is_put_back_under_todays_key",),
+        ((FormerKeys, "todays", lambda _self, key: key),),
+    ),
+    UnitMutant(
+        "keys of one row put back one after the other",
+        (f"{_SURVEY}::test_the_keys_of_one_row_go_back_together_and_in_the_order_of_the_row",),
+        ((ParkedSurvey, "_groups", _each_key_alone),),
+    ),
     UnitMutant(
         "a denied topic counted for each slot",
         (f"{_UNDELIVERABLE}::test_a_fault_of_a_topic_is_counted_over_all_slots",),

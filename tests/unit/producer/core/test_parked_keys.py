@@ -47,6 +47,18 @@ def divert(before, *changes):
     return before.divert(record(*changes), token="token")
 
 
+def test_a_row_that_an_earlier_version_parked_under_another_key_is_parked():
+    before = ParkedKeys(frozenset({parked_key("t", b"-0")}), 1)
+    renamed = good(b"0", 2)._replace(former_keys=(b"-0",))
+    other = good(b"1", 3)._replace(former_keys=(b"-1",))
+
+    diverted, after = divert(before, renamed, other, good(b"0", 4, topic="u"))
+
+    assert diverted.messages == (other, good(b"0", 4, topic="u"))
+    assert [(one.key, one.order_key) for one in diverted.parked] == [(b"0", b"0002")]
+    assert after.keys == before.keys
+
+
 def test_a_record_without_parked_keys_stays_the_same_object():
     given_record = record(good(b"a", 1))
     before = ParkedKeys(frozenset({parked_key("t", b"b")}), 3)

@@ -95,6 +95,38 @@ def test_one_change_that_is_still_poison_keeps_its_key():
     assert [one.order_key[0] for one in translate.asked] == [1, 2, 3]
 
 
+def test_the_keys_of_one_row_go_back_together_and_in_the_order_of_the_row():
+    def todays_key(_topic, key):
+        return key.lower()
+
+    def surveyed_rows(translate, *changes):
+        survey = ParkedSurvey(translate, todays_key)
+        for letter in in_log(changes):
+            survey.add(letter)
+        return survey
+
+    both = change(b"A", 1), change(b"b", 2), change(b"a", 3), change(b"A", 4)
+    chosen, left = surveyed_rows(Translate(), *both).select()
+    assert (list(chosen), left) == ([KeyName("p.t", b"A"), A, B], [])
+    assert {name.key: key.is_sorted for name, key in chosen.items()} == {
+        b"A": False, b"a": False, b"b": True
+    }  # fmt: skip
+    for poison in (1, 3):  # of either key
+        chosen, left = surveyed_rows(Translate(poison), *both).select()
+        assert list(chosen) == [B]
+        assert {key.name.key: key.reason for key in left} == {
+            b"A": "SchemaError" if poison == 1 else "SharedNumber",
+            b"a": "SchemaError" if poison == 3 else "SharedNumber",
+        }
+    # A table that is known only after its first change was translated.
+    survey = ParkedSurvey(Translate(), lambda _topic, key: key.lower() if known else key)
+    known = []
+    survey.add(in_log(both)[0])
+    known.append(True)
+    survey.add(in_log(both)[2])
+    assert not any(key.is_sorted for key in survey.select().chosen.values())
+
+
 def test_what_was_put_back_is_over():
     changes = change(b"a", 1), change(b"a", 2), redriven(b"a", 2), change(b"b", 1)
     translate = Translate(1, 2)

@@ -23,7 +23,7 @@ from tidegate.producer.messages import (
 )
 from tidegate.producer.records import Mod
 from tidegate.producer.translation import putting_back
-from tidegate.producer.translation.parked_survey import ParkedSurvey
+from tidegate.producer.translation.parked_survey import ParkedSurvey, same_key
 from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.putting_back import ParkedTranslator, batches
 from tidegate.schemas.checksums import origin_of
@@ -151,9 +151,9 @@ def in_log(changes):
     return [DeadLetter(0, offset, change) for offset, change in enumerate(changes)]
 
 
-def put_back(changes, *, topic=None, pauses=(), again=None):
+def put_back(changes, *, topic=None, pauses=(), again=None, todays_key=same_key):
     """Return (messages, markers) of all batches, and the batches."""
-    survey = ParkedSurvey(as_message)
+    survey = ParkedSurvey(as_message, todays_key)
     for letter in in_log(changes):
         survey.note_redriven(letter)
     for letter in in_log(changes):
@@ -186,6 +186,21 @@ def test_every_change_comes_once_in_the_order_of_its_key_and_then_a_marker(place
         own = [one for one in markers if one.key == key]
         assert [one.order_key for one in own] == [place(n) for n in due[-1:]]
         assert all(one.form == FORM_REDRIVEN and one.value is None for one in own)
+
+
+@given(CHANGES)
+def test_the_changes_of_a_row_of_two_keys_come_in_their_order_and_each_key_has_its_marker(places):
+    row_of = {b"a": b"a", b"b": b"a", b"c": b"c"}
+    messages, markers, _ = put_back(
+        [simple(key, order) for key, order in places],
+        todays_key=lambda _topic, key: row_of[key],
+    )
+    for row in (b"a", b"c"):
+        due = sorted(order for key, order in places if row_of[key] == row)
+        own = [one.order_key for one in messages if row_of[one.key] == row]
+        assert own == [place(n) for n in due]
+    last = {key: place(max(n for own, n in places if own == key)) for key, _ in places}
+    assert {one.key: one.order_key for one in markers} == last
 
 
 def test_batches_are_small_and_come_also_while_nothing_is_read(monkeypatch):
