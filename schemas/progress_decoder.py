@@ -32,14 +32,28 @@ class ProgressDecoder:
     """Decodes the values of a progress topic; asks once for each schema id; for one thread.
 
     `schema_of` returns the schema of an id, `own_ids` are those of the newest version's own schema,
-    for which it is not asked.
+    for which it is not asked.  `has_answer` says whether it returns at once, and lets it be found
+    out if not.
     """
 
     def __init__(
-        self, schema_of: Callable[[int], Mapping[str, Any]], *, own_ids: Iterable[int] = ()
+        self,
+        schema_of: Callable[[int], Mapping[str, Any]],
+        *,
+        own_ids: Iterable[int] = (),
+        has_answer: Callable[[int], bool] = lambda _schema_id: True,
     ) -> None:
         self._schema_of = schema_of
+        self._has_answer = has_answer
         self._writers: dict[int, _Writer] = dict.fromkeys(own_ids, (PROGRESS_VERSION, None))
+
+    def is_ready(self, value: bytes) -> bool:
+        """Whether `decode` returns or raises without waiting for a schema; never blocks."""
+        try:
+            schema_id, _ = unframe(value)
+        except SchemaError:
+            return True
+        return schema_id in self._writers or self._has_answer(schema_id)
 
     def decode(self, value: bytes) -> ProgressRecord:
         """Return the record that a value holds.

@@ -21,6 +21,7 @@ from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.recorded_start import RecordedStart
+from tidegate.producer.driver.schema_lookups import SchemaLookups
 from tidegate.producer.errors import TopicRefused
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
@@ -176,8 +177,10 @@ class Parts:
         return open_root_slot(self.config, found.topics, found.registry, found.kafka_options)
 
     def _decoder(self) -> ProgressDecoder:
+        """Return a decoder for the worker's loop, which asks whether a record is ready."""
         own_id = self.progress_ids[PROGRESS_VERSION][1]
-        return ProgressDecoder(self.found.registry.schema, own_ids=[own_id])
+        lookups = SchemaLookups(self.found.registry.schema)
+        return ProgressDecoder(lookups.schema, own_ids=[own_id], has_answer=lookups.has_answer)
 
 
 def prepare(config: ProducerConfig, found: Environment) -> Parts:

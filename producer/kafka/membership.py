@@ -277,6 +277,10 @@ class KafkaMembership:
         )
         if value is None or not is_wanted:  # without a value it removes an earlier one
             return SlotPositionAdvanced(slot, incarnation, offset + 1)
+        if not self._decoder.is_ready(value):
+            # The group has to be polled meanwhile, so the slot is read again from here.
+            self._seeking[slot] = TopicPartition(self._topic, slot, offset)
+            return None
         return ProgressRead(slot, incarnation, offset, self._decoder.decode(value))
 
     def _failure_of(self, error: KafkaError, topic: str) -> AccessDenied | ReadInterrupted:
@@ -346,6 +350,8 @@ class KafkaMembership:
         if not self._is_current(consumer):
             return
         slots = tuple(sorted(place.partition for place in places))
+        for slot in slots:  # where its former incarnation was to be read from
+            self._seeking.pop(slot, None)
         self._starting = {
             slot: TopicPartition(self._topic, slot, _OFFSET_BEGINNING) for slot in slots
         }

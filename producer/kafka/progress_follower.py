@@ -13,6 +13,7 @@ from tidegate.producer.core.events import (
 from tidegate.producer.core.fleet_progress import FleetProgress
 from tidegate.producer.errors import ProgressLost
 from tidegate.producer.kafka.admin import SharedAdmin
+from tidegate.producer.kafka.held_messages import HeldMessages
 from tidegate.producer.kafka.slot_ends import SlotEnds
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_clients import admin_config
@@ -59,6 +60,7 @@ class ProgressFollower:
         self._decoder = decoder
         self.has_failed = False
         """Whether nothing more is read, because of what `poll` has returned."""
+        self._held = HeldMessages()
         self._interruption: ReadInterrupted | None = None
         """Met, and not returned yet."""
         admin = SharedAdmin(admin_config(bootstrap_servers, options))
@@ -79,13 +81,16 @@ class ProgressFollower:
         Waits for at most about `timeout_s`.  What contradicts the protocol, or cannot be decoded,
         ends it: it is returned once as `ReadInterrupted`.  So does a slot that lacks what is to be
         read next, as `ProgressReadLost`.  Any other error is returned after what was read beside
-        it, as `ReadInterrupted` without `has_failed`; the client goes on by itself.  Raises
+        it, as `ReadInterrupted` without `has_failed`; the client goes on by itself.  Records wait
+        while the decoder does not know their schema.  Raises
         UnreachableError if the schema of a record cannot be found out.
         """
         if self.has_failed:
             return None
         try:
-            for message in self._consumer.consume(_BATCH_MAX, timeout_s):
+            for message in self._held.take(
+                lambda: self._consumer.consume(_BATCH_MAX, timeout_s), self._is_ready
+            ):
                 denied = self._take(message)
                 if denied is not None:
                     return denied
@@ -108,6 +113,10 @@ class ProgressFollower:
     def _interrupted(self) -> ReadInterrupted | None:
         interruption, self._interruption = self._interruption, None
         return interruption
+
+    def _is_ready(self, message: Message) -> bool:
+        value = None if message.error() is not None else message.value()
+        return value is None or self._decoder.is_ready(value)
 
     def _take(self, message: Message) -> AccessDenied | None:
         error, slot, offset = message.error(), message.partition(), message.offset()

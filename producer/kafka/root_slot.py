@@ -16,6 +16,7 @@ from tidegate.producer.core.events import (
     RootSlotRead,
 )
 from tidegate.producer.errors import ProgressLost
+from tidegate.producer.kafka.held_messages import HeldMessages
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied, kafka_failure
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
@@ -63,6 +64,7 @@ class RootSlotReader:
         self._options = options
         self._consumer: Consumer | None = None
         self._assembler = ProgressAssembler()
+        self._held = HeldMessages()
         self._found: list[ProgressRecord] = []
         """Read, and not returned by `poll_records` yet."""
         self._position = 0
@@ -81,11 +83,12 @@ class RootSlotReader:
         Not to be called again once the record was returned.  Raises ConfigError if Kafka denies
         access, ProgressLost if the slot lacks what is to be read next, SchemaError for a record
         that cannot be decoded, and UnreachableError if its schema cannot be found out.  Any other
-        error is returned by `poll_records`.
+        error is returned by `poll_records`.  Records wait while the decoder does not know their
+        schema.
         """
         found: ProgressRecord | None = None
         at_end = False
-        for message in self._consume(timeout_s):
+        for message in self._held.take(lambda: self._consume(timeout_s), self._is_ready):
             error = message.error()
             if error is not None:
                 if is_denied(error):
@@ -117,8 +120,9 @@ class RootSlotReader:
 
     def _read_records(self) -> RootSlotRead | AccessDenied | ReadInterrupted | None:
         for _ in range(1 if self._is_at_end else _CATCH_UP_BATCHES_MAX):
-            messages = self._consume(0.0)
-            for message in messages:
+            count = 0
+            for message in self._held.take(lambda: self._consume(0.0), self._is_root_ready):
+                count += 1
                 error = message.error()
                 if error is None:
                     self._advance(message)
@@ -127,7 +131,7 @@ class RootSlotReader:
                     return AccessDenied(f"topic {self._topic}", error.str())
                 else:
                     self._note(error)
-            if self._is_at_end or len(messages) < _BATCH_MAX:
+            if self._is_at_end or count < _BATCH_MAX:
                 break
         if not self._found and self._is_end_reported == self._is_at_end:
             interruption, self._interruption = self._interruption, None
@@ -186,10 +190,18 @@ class RootSlotReader:
         self._is_at_end = self._is_at_end or is_end
         return is_end
 
+    def _is_ready(self, message: Message) -> bool:
+        """Whether a message can be decoded; what needs no decoding always can."""
+        value = None if message.error() is not None else message.value()
+        return value is None or self._decoder.is_ready(value)
+
+    def _is_root_ready(self, message: Message) -> bool:
+        return message.error() is not None or not _is_of_root(message) or self._is_ready(message)
+
     def _take_record(self, message: Message) -> bool:
         """Keep a record that every worker reads; return False for any other."""
-        key, value = message.key(), message.value()
-        if key is None or value is None or not is_root_key(unframe(key)[1]):
+        value = message.value()
+        if value is None or not _is_of_root(message):
             return False
         self._found.append(self._decoder.decode(value))
         return True
@@ -203,3 +215,9 @@ class RootSlotReader:
         if whole is None or not isinstance(whole[0], StreamStarted):
             return None
         return ProgressRecord(record.epoch, record.worker, whole[0])
+
+
+def _is_of_root(message: Message) -> bool:
+    """Whether a record's key is of those that every worker reads."""
+    key = message.key()
+    return key is not None and is_root_key(unframe(key)[1])

@@ -27,9 +27,9 @@ from tidegate.producer.spanner.authorization import Authorization
 from tidegate.producer.spanner.call import ReadAhead
 from tidegate.producer.spanner.connection import Connection
 from tidegate.producer.spanner.endpoint import Endpoint
-from tidegate.producer.spanner.rejections import Rejections
 from tidegate.producer.spanner.status_details import is_lost_session, is_rejection, is_web_page
 from tidegate.producer.spanner.stream_channels import StreamChannels
+from tidegate.program.rejections import Rejections
 from tidegate.version import __version__
 
 if TYPE_CHECKING:

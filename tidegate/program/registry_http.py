@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
+from tidegate.program.registry_access import REJECTED, RegistryAccess, is_foreign
 from tidegate.program.retry_after import RETRY_LATER, RetryAfter, is_temporary
 from tidegate.schemas.errors import (
     ConfigError,
@@ -28,15 +29,13 @@ __all__ = ["HttpSchemaRegistry"]
 _Answer = TypeVar("_Answer")
 
 _ATTEMPTS_MAX = 10
+_ANSWER_CHARACTERS_MAX = 300
 _CONFLICT = 409
 _NOT_FOUND = 404
 _OVERTAKEN_PAUSE_S = 0.1
-_REJECTED = (401, 403)
 _REDIRECTS = 300
 _FINAL_ERRORS = 500
 """Statuses below it, and not those of `is_temporary`, are the registry's final answer."""
-_NO_ERROR_CODE = -1
-"""Of Confluent's client, for an answer that is not the registry's JSON."""
 _TIMEOUT_S = 10.0
 _NUMBERS = frozenset({"max.retries", "retries.max.wait.ms", "retries.wait.ms", "timeout"})
 _READ_ONLY = 42205
@@ -66,6 +65,7 @@ class HttpSchemaRegistry:
             )
         except (OSError, TypeError, ValueError) as error:
             raise _refused_options(error, options) from None
+        self._access = RegistryAccess()
         pace = RetryAfter()
         # The client itself ignores Retry-After, and has no public way to its HTTP session.
         hooks = self._client._rest_client.session.event_hooks  # noqa: SLF001 - see above
@@ -82,11 +82,12 @@ class HttpSchemaRegistry:
         """
         try:
             subjects = self._client.get_subjects()
+            self._access.accept()
         except Exception as error:
             is_page = isinstance(error, ValueError)  # an answer that is not JSON
             status = error.http_status_code if isinstance(error, SchemaRegistryError) else 0
             is_final = _REDIRECTS <= status < _FINAL_ERRORS and not is_temporary(status)
-            if is_page or (is_final and status not in _REJECTED):
+            if is_page or (is_final and status not in REJECTED):
                 raise self._not_a_registry() from error
             raise self._translate(error) from error
         if not isinstance(subjects, list):
@@ -100,7 +101,7 @@ class HttpSchemaRegistry:
         self._client.clear_caches()
         for _ in range(_ATTEMPTS_MAX):
             try:
-                return int(self._client.register_schema(subject, registered))
+                schema_id = int(self._client.register_schema(subject, registered))
             except Exception as error:  # the client passes its HTTP library's errors on
                 found = self._registered_meanwhile(subject, registered, error)
                 if found is not None:
@@ -110,6 +111,9 @@ class HttpSchemaRegistry:
                 if not self._was_overtaken(subject, registered, error):
                     raise self._translate(error, subject=subject) from error
                 time.sleep(_OVERTAKEN_PAUSE_S)
+            else:
+                self._access.accept(subject, writes=True)
+                return schema_id
         message = "other versions of a subject are registered at the same moment, again and again"
         raise UnreachableError(message, url=self._url, subject=subject)
 
@@ -138,6 +142,7 @@ class HttpSchemaRegistry:
                     return
                 time.sleep(_OVERTAKEN_PAUSE_S)
             else:
+                self._access.accept(subject, writes=True)
                 return
         message = "a subject's compatibility level is changed at the same moment, again and again"
         raise UnreachableError(message, url=self._url, subject=subject)
@@ -145,9 +150,11 @@ class HttpSchemaRegistry:
     def subject_names(self) -> list[str]:
         """Return the names of all subjects; raises ConfigError or UnreachableError."""
         try:
-            return sorted(self._client.get_subjects())
+            subjects = sorted(self._client.get_subjects())
+            self._access.accept()
         except Exception as error:
             raise self._translate(error) from error
+        return subjects
 
     def delete(self, subject: str) -> None:
         """Delete all versions of a subject; their ids keep their meaning."""
@@ -157,6 +164,7 @@ class HttpSchemaRegistry:
         try:
             # The client keeps it: a version never changes while its subject exists.
             found = self._client.get_version(subject, number)
+            self._access.accept(subject)
             schema = _parsed(found.schema.schema_str)
             # Another program's may be of Protobuf: a version of a subject, and no contract of ours.
             return RegisteredSchema(int(found.schema_id or 0), {} if schema is None else schema)
@@ -166,11 +174,13 @@ class HttpSchemaRegistry:
     def _if_found(self, call: Callable[[str], _Answer], subject: str) -> _Answer | None:
         """Return what the registry answers about a subject; None if there is nothing."""
         try:
-            return call(subject)
+            answer = call(subject)
+            self._access.accept(subject)
         except Exception as error:
             if _is_missing(error):
                 return None
             raise self._translate(error, subject=subject) from error
+        return answer
 
     def _registered_meanwhile(self, subject: str, schema: Schema, error: Exception) -> int | None:
         """Return the id of a schema that was rejected because another worker was quicker.
@@ -206,6 +216,7 @@ class HttpSchemaRegistry:
     def _fetch(self, schema_id: int) -> dict[str, Any]:
         try:
             schema = _parsed(self._client.get_schema(schema_id).schema_str)
+            self._access.accept()
         except Exception as error:
             if _is_missing(error):
                 message = "the registry has no schema with this id"
@@ -216,11 +227,29 @@ class HttpSchemaRegistry:
             raise SchemaNotFound(message, url=self._url, schema_id=schema_id)
         return schema
 
-    def _not_allowed(self, what: str, subject: str, error: Exception) -> ConfigError:
+    def _not_allowed(self, what: str, subject: str, error: Exception) -> TidegateError:
         """Return the error for a change that a user who may read is not allowed to make."""
+        passing = self._passing(error, subject, writes=True)
+        if passing is not None:
+            return passing
         message = f"registry_user_info: the registry does not let this user {what} {subject}"
         hint = "Allow it, or do it by hand before the start"
-        return ConfigError(message, hint=hint, url=self._url, cause=str(error))
+        return ConfigError(message, hint=hint, url=self._url, cause=_said(error))
+
+    def _passing(
+        self, error: Exception, subject: str, *, writes: bool = False
+    ) -> UnreachableError | None:
+        """Return the error for a rejection that may pass; None for any other answer."""
+        if not isinstance(error, SchemaRegistryError) or error.http_status_code not in REJECTED:
+            return None
+        provider = self._client._rest_client.bearer_field_provider  # noqa: SLF001 - as above
+        if hasattr(provider, "fetch_token"):
+            provider.token = ""  # the next call gets a new one
+        if not self._access.may_pass(error, subject, writes=writes):
+            return None
+        message = f"the schema registry rejects a call: HTTP status {error.http_status_code}"
+        hint = "It is tried again for some minutes: look at the registry and what is before it"
+        return UnreachableError(message, hint=hint, url=self._url, cause=_said(error))
 
     def _not_a_registry(self) -> ConfigError:
         message = "registry_url: what answers there is not the API of a schema registry"
@@ -231,7 +260,10 @@ class HttpSchemaRegistry:
         return ConfigError(message, hint=hint, url=self._url)
 
     def _translate(self, error: Exception, **fields: Any) -> TidegateError:
-        if isinstance(error, SchemaRegistryError) and error.http_status_code in _REJECTED:
+        passing = self._passing(error, str(fields.get("subject", "")))
+        if passing is not None:
+            return passing
+        if isinstance(error, SchemaRegistryError) and error.http_status_code in REJECTED:
             setting = "registry_options" if self._is_bearer else "registry_user_info"
             message = f"{setting}: the registry rejects these credentials"
             if not self._has_credentials:
@@ -239,7 +271,7 @@ class HttpSchemaRegistry:
             hint = (
                 "Set user:password, or a bearer token in registry_options, of one who may do this"
             )
-            return ConfigError(message, hint=hint, url=self._url, **fields)
+            return ConfigError(message, hint=hint, url=self._url, cause=_said(error), **fields)
         if isinstance(error, SchemaRegistryError) and not _may_pass(error):
             if _is_conflict(error):
                 message = "the registry rejects a schema as incompatible with earlier versions"
@@ -293,9 +325,14 @@ def _refused_options(error: Exception, options: Mapping[str, Any]) -> ConfigErro
     return ConfigError(message, hint=hint, cause=cause)
 
 
+def _said(error: Exception) -> str:
+    """Return what answered, cut: it may be a page."""
+    return str(error)[:_ANSWER_CHARACTERS_MAX]
+
+
 def _is_forbidden(error: Exception) -> bool:
     return isinstance(error, SchemaRegistryError) and (
-        error.http_status_code in _REJECTED or error.error_code == _READ_ONLY
+        error.http_status_code in REJECTED or error.error_code == _READ_ONLY
     )
 
 
@@ -304,19 +341,14 @@ def _is_missing(error: Exception) -> bool:
     return (
         isinstance(error, SchemaRegistryError)
         and error.http_status_code == _NOT_FOUND
-        and not _is_foreign(error)
+        and not is_foreign(error)
     )
-
-
-def _is_foreign(error: SchemaRegistryError) -> bool:
-    """Whether an answer has no error code of a registry: a proxy may have given it."""
-    return error.error_code in (None, _NO_ERROR_CODE)
 
 
 def _may_pass(error: SchemaRegistryError) -> bool:
     """Whether the same request may succeed later."""
     status = error.http_status_code
-    return is_temporary(status) or (status == _NOT_FOUND and _is_foreign(error))
+    return is_temporary(status) or (status == _NOT_FOUND and is_foreign(error))
 
 
 def _is_conflict(error: Exception) -> bool:

@@ -118,3 +118,22 @@ def test_a_place_is_named_with_what_to_do(registry):
             decoder.decode_at(value, slot=3, offset=7)
         assert caught.value.hint
         assert caught.value.exit_code == 2
+
+
+def test_a_record_is_ready_once_its_schema_is_known():
+    answers, asked = {}, []
+
+    def has_answer(schema_id):
+        asked.append(schema_id)
+        return schema_id in answers
+
+    decoder = ProgressDecoder(answers.__getitem__, own_ids=[OWN_ID], has_answer=has_answer)
+    assert decoder.is_ready(frame(OWN_ID, encode_record(RECORD)))
+    assert decoder.is_ready(b"no frame")  # decoding raises at once
+    later = frame(LATER_ID, written_later())
+    assert not decoder.is_ready(later)
+    answers[LATER_ID] = later_schema()
+    assert decoder.is_ready(later)
+    assert decoder.decode(later) == RECORD
+    assert decoder.is_ready(later)
+    assert asked == [LATER_ID, LATER_ID]

@@ -32,7 +32,7 @@ from tidegate.schemas.progress import (
     ProgressRecord,
     SlotProgress,
 )
-from tidegate.schemas.progress_codec import encode_key, encode_record
+from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_key, encode_record
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.wire_format import frame
@@ -259,6 +259,45 @@ class TestRecovery:
         consumer.messages = [message(3, 41), end_of(3, 42)]
 
         assert owner.poll(0.0) == [ProgressRead(3, 9, 41, RECORD), SlotPositionAdvanced(3, 9, 42)]
+        assert consumer.places == [(3, 7)]
+
+    def test_a_slot_is_read_again_from_a_record_whose_schema_is_not_known_yet(self, owner):
+        """The group is polled meanwhile, and other slots are read."""
+        consumer, known = owner._consumer, set()
+        owner._decoder = ProgressDecoder(
+            lambda _id: RECORD_SCHEMA, own_ids=[1], has_answer=known.__contains__
+        )
+        assign(owner, 4)
+        consumer.places.clear()
+        later = message(3, 41)
+        later.value = lambda: frame(9, encode_record(RECORD))
+        after = [later, message(3, 42), message(4, 7), end_of(3, 43)]
+        consumer.messages = [message(3, 40), *after]
+        assert owner.poll(0.0) == [ProgressRead(3, -1, 40, RECORD), ProgressRead(4, -1, 7, RECORD)]
+        consumer.messages = after[:2]
+        assert owner.poll(0.0) == []
+        known.add(9)
+        consumer.messages = [later, message(3, 42), end_of(3, 43)]
+        assert owner.poll(0.0) == [
+            ProgressRead(3, -1, 41, RECORD),
+            ProgressRead(3, -1, 42, RECORD),
+            SlotPositionAdvanced(3, -1, 43),
+        ]
+        assert consumer.places == [(3, 41), (3, 41)]
+
+    def test_a_slot_that_comes_back_is_read_from_its_new_place_only(self, owner, cluster, listener):
+        consumer = owner._consumer
+        owner._decoder = ProgressDecoder(lambda _id: {}, has_answer=lambda _id: False)
+        consumer.messages = [message(3, 41)]
+        assert owner.poll(0.0) == []
+        consumer.callbacks["on_revoke"](consumer, [TopicPartition("t", 3)])
+        consumer.places.clear()
+        cluster.answers += [7, 42]
+        listener.recover = lambda slot: owner.recover(slot, 2)
+        assign(owner, 3)
+        owner._decoder = decoder()
+        consumer.messages = [message(3, 7)]
+        assert owner.poll(0.0) == [ProgressRead(3, 2, 7, RECORD)]
         assert consumer.places == [(3, 7)]
 
     def test_after_recovery_what_the_owner_wrote_is_not_decoded(self, owner, cluster):

@@ -20,7 +20,7 @@ from tidegate.producer.kafka import admin as kafka_admin
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.program import from_beginning
 from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
-from tidegate.schemas.progress_codec import encode_record
+from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_record
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.wire_format import frame
@@ -138,3 +138,23 @@ def test_what_contradicts_the_protocol_ends_it(follower, batches, second):
     assert follower.has_failed
     assert follower.poll(NOW_US) is None
     assert follower._consumer.batches  # nothing more is read
+
+
+def test_records_wait_for_a_schema_that_is_not_known_yet(follower, batches):
+    known = set()
+    follower._decoder = ProgressDecoder(
+        lambda _id: RECORD_SCHEMA, own_ids=[1], has_answer=known.__contains__
+    )
+    record = ProgressRecord("e", "w", SlotProgress(0, 2, 0, -1, (), ()))
+    later = beat(0, 1, value=frame(9, encode_record(record)))
+    batches += [[beat(0, 0), later, beat(1, 0)], [beat(1, 1, revision=2)]]
+
+    follower.poll(NOW_US)
+    reached = follower.progress.reached
+    assert (reached(0), reached(1)) == (1, 0)
+    follower.poll(NOW_US)
+    assert (reached(0), reached(1), len(batches)) == (1, 0, 1)
+    known.add(9)
+    follower.poll(NOW_US)
+    follower.poll(NOW_US)
+    assert (reached(0), reached(1)) == (2, 2)

@@ -30,7 +30,7 @@ from tidegate.schemas.progress import (
     WorkerDrain,
 )
 from tidegate.schemas.progress_chunks import split
-from tidegate.schemas.progress_codec import encode_key, encode_record
+from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_key, encode_record
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.wire_format import frame
@@ -301,3 +301,22 @@ class TestTables:
         batches.append([message(ADDED)])
         reader.decode_with(ProgressDecoder(schema_of, own_ids=[2]))
         assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False, begin=0, end=1)
+
+
+def test_records_wait_for_a_schema_that_is_not_known_yet(reader, batches):
+    known = set()
+    reader.decode_with(
+        ProgressDecoder(lambda _id: RECORD_SCHEMA, own_ids=[2], has_answer=known.__contains__)
+    )
+    started = message(STARTED, value=frame(9, encode_record(FOUND)))
+    added = message(ADDED, value=frame(10, encode_record(TABLE)))
+    batches += [[message(ADDED), started, message(ADDED)], [added, failed(END)]]
+
+    assert reader.poll() == (None, False)
+    assert reader.poll() == (None, False)
+    known.add(9)
+    assert reader.poll() == (FOUND, False)
+    assert reader.poll_records() == RootSlotRead((TABLE, TABLE), is_at_end=False, begin=0, end=3)
+    assert reader.poll_records() is None
+    known.add(10)
+    assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=True, begin=3, end=4)

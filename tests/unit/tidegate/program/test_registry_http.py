@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.rejections import Rejections
 from tidegate.program.retry_after import RetryAfter
 from tidegate.schemas.errors import (
     ConfigError,
@@ -322,6 +323,15 @@ def test_refused_credentials_are_a_fault_of_the_settings(registry, server, statu
         registry.require_reachable()
 
 
+OAUTH = {
+    "bearer.auth.credentials.source": "OAUTHBEARER",
+    "bearer.auth.issuer.endpoint.url": "http://127.0.0.1:9/token",
+    "bearer.auth.client.id": "me",
+    "bearer.auth.client.secret": "hush",
+    "bearer.auth.scope": "schemas",
+    "bearer.auth.logical.cluster": "lsrc-1",
+    "bearer.auth.identity.pool.id": "pool-1",
+}
 CALLS = {
     "register": lambda registry: registry.register("a-value", STRING),
     "versions": lambda registry: registry.versions("a-value"),
@@ -341,6 +351,74 @@ def test_an_answer_that_may_pass_is_unreachable_for_every_call(registry, server)
             with pytest.raises(UnreachableError, match=f"HTTP status {status}") as caught:
                 call(registry)
             assert caught.value.retriable, (status, name)
+
+
+REJECTIONS = [
+    ((401, "who are you?"), None),
+    (None, (401, b"<html>login</html>")),
+    (None, (403, b"<html>blocked</html>")),
+    ((403, "not you", 40301), None),
+]
+
+
+def test_a_rejection_after_accepted_calls_passes_for_some_minutes(registry, server, monkeypatch):
+    now_s = [1_000.0]
+    monkeypatch.setattr(
+        "tidegate.program.registry_access.Rejections", partial(Rejections, lambda: now_s[0])
+    )
+    running = {name: CALLS[name] for name in CALLS.keys() - {"require_reachable", "delete"}}
+
+    def asked(call):
+        registry.schema.cache_clear()
+        registry._client.clear_caches()
+        call(registry)
+
+    for refuse, page in REJECTIONS:
+        server.refuse = server.page = None
+        for call in running.values():
+            asked(call)
+        server.refuse, server.page = refuse, page
+        status = (refuse or page)[0]
+        for seconds in range(0, 300, 60):
+            for name, call in running.items():
+                with pytest.raises(UnreachableError, match=f"HTTP status {status}") as caught:
+                    asked(call)
+                assert caught.value.retriable, (name, refuse, page, seconds)
+            now_s[0] += 60
+        for name, call in running.items():
+            with pytest.raises(ConfigError, match=f"registry_user_info.*{status}") as caught:
+                asked(call)
+            assert (refuse or ("", "html"))[1] in str(caught.value), name
+
+
+def test_what_was_never_accepted_is_a_fault_of_the_settings(registry, server):
+    """Of another kind: a registry may let everybody read; or of another subject."""
+    registry.require_reachable()
+    server.refuse = (401, "no")
+    with pytest.raises(ConfigError, match="register a version of a-value"):
+        registry.register("a-value", LONG)
+    server.refuse = None
+    registry.register("a-value", LONG)
+    server.refuse = (403, "not this one", 40301)
+    for call in (registry.register, lambda subject, _schema: registry.versions(subject)):
+        with pytest.raises(ConfigError):
+            call("b-value", LONG)
+
+
+def test_a_token_that_is_rejected_is_fetched_again(server):
+    registry = HttpSchemaRegistry(server.url, options={**OAUTH, "max.retries": 0})
+    provider = registry._client._rest_client.bearer_field_provider
+    tokens = iter("abc")
+    provider.fetch_token, provider.token_expired = lambda: next(tokens), lambda: False
+    registry.subject_names()
+    assert server.asked[-1][2] == "Bearer a"
+    server.refuse = (401, "revoked")
+    with pytest.raises(UnreachableError):
+        registry.subject_names()
+    server.refuse = None
+    registry.subject_names()
+    registry.subject_names()
+    assert [asked[2] for asked in server.asked[-2:]] == ["Bearer b"] * 2
 
 
 def test_a_proxys_page_does_not_say_that_something_is_missing(registry, server):
@@ -373,16 +451,8 @@ def test_a_request_waits_as_long_as_the_registry_asks(server, monkeypatch):
 
 
 def test_a_token_endpoint_that_does_not_answer_is_named(server):
-    endpoint = {
-        "bearer.auth.credentials.source": "OAUTHBEARER",
-        "bearer.auth.issuer.endpoint.url": f"{server.url}/token",
-        "bearer.auth.client.id": "me",
-        "bearer.auth.client.secret": "hush",
-        "bearer.auth.scope": "schemas",
-        "bearer.auth.logical.cluster": "lsrc-1",
-        "bearer.auth.identity.pool.id": "pool-1",
-        "max.retries": 0,
-    }
+    url = f"{server.url}/token"
+    endpoint = {**OAUTH, "bearer.auth.issuer.endpoint.url": url, "max.retries": 0}
     registry = HttpSchemaRegistry(server.url, options=endpoint)
     for status in (429, 500, 503):
         server.refuse = (status, "not now")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.producer.spanner.rejections import Rejections
+from tidegate.program.rejections import Rejections
 
 
 @pytest.fixture
