@@ -33,7 +33,22 @@ SESSION_TIMEOUT_MS = 6_000
 PROGRESS = "bank-progress"
 DEAD_LETTER = "bank-dead-letter"
 KEY_ID, RECORD_ID = 1, 2
-DECODER = ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[RECORD_ID])
+
+
+class HesitantDecoder(ProgressDecoder):
+    """Does not know the schema of some records when they are read for the first time."""
+
+    def __init__(self):
+        super().__init__(InMemorySchemaRegistry().schema, own_ids=[RECORD_ID])
+        self._asked = set()
+        self._count = 0
+
+    def is_ready(self, value):
+        self._count += 1
+        if value in self._asked or self._count % 3:
+            return True
+        self._asked.add(value)
+        return False
 
 
 class MemoryStage:
@@ -99,13 +114,14 @@ class KafkaStage:
             topic_partitions={self._dead_letter: 1}, dead_letter=self._dead_letter,
             progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (KEY_ID, RECORD_ID)),
         )  # fmt: skip
+        decoder = HesitantDecoder()
         worker.membership = KafkaMembership(
             bootstrap_servers=self._address, group=self._group, worker=name, topic=self._topic,
-            session_timeout_ms=SESSION_TIMEOUT_MS, listener=worker, decoder=DECODER,
+            session_timeout_ms=SESSION_TIMEOUT_MS, listener=worker, decoder=decoder,
             root_slot=self.finder(),
             open_follower=lambda epoch, with_moves: ProgressFollower(
                 bootstrap_servers=self._address, group=self._group, topic=self._topic,
-                slots=SLOTS, epoch=epoch, with_moves=with_moves, decoder=DECODER,
+                slots=SLOTS, epoch=epoch, with_moves=with_moves, decoder=decoder,
             ),
         )  # fmt: skip
         worker.publisher.start()
@@ -116,7 +132,7 @@ class KafkaStage:
     def finder(self):
         return RootSlotReader(
             bootstrap_servers=self._address, group=self._group, topic=self._topic,
-            decoder=DECODER,
+            decoder=HesitantDecoder(),
         )  # fmt: skip
 
     def dead_letters(self):
