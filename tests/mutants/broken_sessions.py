@@ -33,6 +33,10 @@ def _never_carried(_self: CommitLog, _release: int) -> bool:
     return True
 
 
+def _only_our_number(log: CommitLog) -> int | None:
+    return log._history.numbers(log._sink).get(log._query_id)
+
+
 def _whole(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
@@ -57,6 +61,11 @@ BROKEN_SESSIONS = (
         "a release written again because its commit was deleted",
         (f"{_COMMITS}::test_an_idle_table_whose_log_was_cleaned_keeps_its_release",),
         ((CommitLog, "knows_after", _never_carried),),
+    ),
+    UnitMutant(
+        "a copy of another query's table, of which only its note is left",
+        (f"{_COMMITS}::test_a_copy_of_another_querys_table_is_refused_when_its_commits_are_gone",),
+        ((CommitLog, "_newest_number", _only_our_number),),
     ),
     UnitMutant(
         "the whole text of an error that reaches Spark",

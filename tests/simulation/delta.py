@@ -80,9 +80,11 @@ class DeltaTable:
     def commit(self, version: int) -> TableCommit | None:
         return self._described(version) if self.cleaned <= version <= self.head else None
 
-    def transaction(self, application: str) -> int | None:
+    def numbers(self, sink: str) -> Mapping[str, int]:
         ids = [commit.transaction for commit in self.commits if commit.transaction is not None]
-        return max((number for name, number in ids if name == application), default=None)
+        ascending = sorted(ids, key=lambda one: one[1])
+        return {name.removesuffix(f"/{sink}"): number for name, number in ascending
+                if name.endswith(f"/{sink}")}  # fmt: skip
 
     def added_up_to(self, version: int) -> list[Any]:
         """Return the rows of a table that is appended to, in the order of its commits."""

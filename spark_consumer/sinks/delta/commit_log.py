@@ -13,6 +13,7 @@ commits adopts it, and what may undo a release (RESTORE, REPLACE) always.
 
 Delta deletes commits that are older than the log's retention.  What stays is the table's own note
 of our last release (`txn`) and what manifests name: an idle table's version is known from these.
+A note of another query, and none of ours, is that of a table that was put in place of ours.
 """
 
 from __future__ import annotations
@@ -136,8 +137,11 @@ class TableHistory(Protocol):
         """Return one commit, or None if the table has not reached this version."""
         ...
 
-    def transaction(self, application: str) -> int | None:
-        """Return the newest number of a writer (`txn`), which outlives its commits; or None."""
+    def numbers(self, sink: str) -> Mapping[str, int]:
+        """Return the newest number of each query that wrote as a sink (`txn`), by the query's id.
+
+        It outlives the query's commits.
+        """
         ...
 
 
@@ -268,7 +272,7 @@ class CommitLog:
         self._reach_back(-1)
         if self._written or not self._oldest:
             return self._written[-1].release if self._written else -1
-        number = self._history.transaction(Commit(self._query_id, self._sink, 0, 0).application)
+        number = self._newest_number()
         return -1 if number is None else number
 
     def written(self, commit: Commit) -> WrittenCommit | None:
@@ -293,7 +297,7 @@ class CommitLog:
                 return known
         if self.knows_after(commit.release):
             return None
-        number = self._history.transaction(commit.application)
+        number = self._newest_number()
         if number is None or number < commit.release:
             return None
         return WrittenCommit(self._head, commit.release, commit.through_us)
@@ -353,6 +357,21 @@ class CommitLog:
         """Whether changes of others were adopted that may concern the rows of a version."""
         return self._adopted >= version
 
+    def _newest_number(self) -> int | None:
+        """Return the number of the table's own note of our last release; None without one.
+
+        Raises ConfigError if it has one of another query in its place.
+        """
+        numbers = self._history.numbers(self._sink)
+        if numbers and self._query_id not in numbers:
+            self._refuse_writer(min(numbers), version=self._head)
+        return numbers.get(self._query_id)
+
+    def _refuse_writer(self, query_id: str, **where: object) -> NoReturn:
+        message = "a table holds commits of another writer"
+        hint = _LOST_CHECKPOINT
+        raise ConfigError(message, hint=hint, table=self.path, **where, query_id=query_id)
+
     def _refuse(self, commit: TableCommit) -> NoReturn:
         message = "others have changed the rows of a table"
         raise ForeignChange(
@@ -374,14 +393,8 @@ class CommitLog:
                 self.foreign.append(commit)
             return
         if (ours["query_id"], ours["sink"]) != (self._query_id, self._sink):
-            message = "a table holds commits of another writer"
-            raise ConfigError(
-                message,
-                hint=_LOST_CHECKPOINT,
-                table=self.path,
-                version=commit.version,
-                operation=commit.operation,
-                query_id=ours["query_id"],
+            self._refuse_writer(
+                ours["query_id"], version=commit.version, operation=commit.operation
             )
         if (adopted := ours.get("adopts")) is not None:
             self.foreign = [one for one in self.foreign if one.version > adopted]

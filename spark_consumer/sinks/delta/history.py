@@ -9,10 +9,10 @@ from delta.tables import DeltaTable
 
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit, is_stated
-from tidegate.spark_consumer.sinks.delta.log_transactions import newest_number
+from tidegate.spark_consumer.sinks.delta.log_transactions import newest_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Row, SparkSession
 
@@ -50,9 +50,9 @@ class DeltaHistory:
         text = self._files.read(f"_delta_log/{version:020d}.json")
         return None if text is None else parse_commit(version, text)
 
-    def transaction(self, application: str) -> int | None:
-        """Return a writer's newest number in the table's newest version: one Spark job at most."""
-        return newest_number(self._spark, self._files, application)
+    def numbers(self, sink: str) -> Mapping[str, int]:
+        """Return the newest number of each query that wrote as a sink: one Spark job at most."""
+        return newest_numbers(self._spark, self._files, sink)
 
 
 def parse_commit(version: int, text: bytes) -> TableCommit:

@@ -1,4 +1,4 @@
-"""A writer's newest number in a Delta table (`txn`), read from the files of the table's log.
+"""The newest numbers of a Delta table's writers (`txn`), read from the files of the table's log.
 
 Delta's protocol names these files, so no class of Delta's is needed: each distribution of Delta has
 others.  The state of a table is its newest checkpoint and the commits after it.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tidegate.spark_consumer.checkpoint.storage import Storage
 
-__all__ = ["newest_number", "state_files"]
+__all__ = ["newest_numbers", "state_files"]
 
 _LOG = "_delta_log"
 _FILE: Final = re.compile(
@@ -32,10 +32,10 @@ _NO_CHECK = {"spark.databricks.delta.formatCheck.enabled": "false"}
 """Databricks refuses to read files in a table's folder unless it is read as a table."""
 
 
-def newest_number(spark: SparkSession, files: Storage, application: str) -> int | None:
-    """Return a writer's newest number in a table's newest version: one Spark job at most.
+def newest_numbers(spark: SparkSession, files: Storage, sink: str) -> dict[str, int]:
+    """Return the newest number of each query that wrote as a sink, by its id: one Spark job.
 
-    `files` is the table's folder.  None without a table, and for an unknown writer.
+    `files` is the table's folder; without a table there is no number.
     """
     frames: list[DataFrame] = []
     names = state_files(files.names(_LOG))
@@ -46,11 +46,14 @@ def newest_number(spark: SparkSession, files: Storage, application: str) -> int 
                 reader = spark.read.format(kind).schema(_SCHEMA)
                 frames.append(reader.load(paths).select("txn.appId", "txn.version"))
         if not frames:
-            return None
+            return {}
         found = frames[0].unionByName(frames[-1]) if len(frames) > 1 else frames[0]
-        rows = found.where(found["appId"] == application).collect()
+        rows = found.where(found["appId"].endswith(f"/{sink}")).collect()
     # A writer's numbers ascend.
-    return max((int(row["version"]) for row in rows), default=None)
+    return {
+        row["appId"].removesuffix(f"/{sink}"): int(row["version"])
+        for row in sorted(rows, key=lambda row: int(row["version"]))
+    }
 
 
 def state_files(names: Iterable[str]) -> list[str]:

@@ -249,11 +249,11 @@ def test_a_writers_number_is_read_without_a_class_of_deltas(kit, monkeypatch):
     """From commits, and from checkpoints of each form, whichever engine wrote them."""
     path = f"{kit.output}/a[1]{{b,c}}/t"
     history = DeltaHistory(kit.spark, path)
-    assert history.transaction("app") is None
+    assert history.numbers("mirror") == {}
     jvm = kit.spark._jvm
-    rows = kit.spark.range(1).withColumn("note", F.lit("txn app 9"))
+    rows = kit.spark.range(1).withColumn("note", F.lit("txn q/mirror 9"))
 
-    def append(version, application="app"):
+    def append(version, application="q/mirror"):
         writer = rows.write.format("delta").mode("append").option("txnAppId", application)
         writer.option("txnVersion", version).save(path)
 
@@ -282,18 +282,19 @@ def test_a_writers_number_is_read_without_a_class_of_deltas(kit, monkeypatch):
         checkpoint()
 
     append(3)
-    append(8, "other")
+    append(8, "a/b/mirror")
+    append(99, "q/changelog")
+    append(99, "mirror")
     forms = set()
     for number, state in enumerate((checkpoint, in_parts, by_delta_rs, in_form_2)):
         append(5 + number)
-        append(9 + number, "other")
+        append(9 + number, "a/b/mirror")
         rows.write.format("delta").mode("append").save(path)
         for again in range(2):
             with monkeypatch.context() as patch:
                 patch.setattr(kit.spark, "_jvm", OtherDistribution(jvm))
-                assert history.transaction("app") == 5 + number, state
-                assert history.transaction("other") == 9 + number
-                assert history.transaction("third") is None
+                found = history.numbers("mirror")
+                assert found == {"q": 5 + number, "a/b": 9 + number}, state
             if not again:
                 state()
                 clean()

@@ -121,7 +121,7 @@ class Foreign:
         self.commits = list(table.recent(None))
         self.cleaned = 0
         """Versions before this one were deleted, as Delta's log retention does."""
-        self.number = table.transaction
+        self.numbers = table.numbers
 
     def add(self, operation, *, metadata=None, changes_rows=True, mode=None):
         version = len(self.commits)
@@ -137,9 +137,6 @@ class Foreign:
     def commit(self, version):
         is_there = self.cleaned <= version < len(self.commits)
         return self.commits[version] if is_there else None
-
-    def transaction(self, application):
-        return self.number(application)
 
 
 def history(table):
@@ -368,8 +365,32 @@ def test_commits_that_a_cleaned_log_still_has_are_enough(table):
 
 def test_a_table_of_which_delta_keeps_no_transaction_holds_nothing_known(cleaned):
     found, log = cleaned
-    found.number = lambda _: None
+    found.numbers = lambda _: {}
     log.load()
     assert log.newest_release == -1
     assert log.written(release(7)) is None
     assert log.version_at(7) == 5
+
+
+def test_a_copy_of_another_querys_table_is_refused_when_its_commits_are_gone(table):
+    write(table, 3, query_id="other")
+    write(table, 9, sink="changelog")  # as nobody does
+    found = Foreign(table)
+    found.cleaned = found.add("OPTIMIZE", changes_rows=False)
+    commit = release(3)
+    for judge in (
+        lambda log: log.refuse_beyond(5),
+        lambda log: log.written(commit),
+        lambda log: log.find_version(3),
+    ):
+        log = CommitLog(found, "mirror/t", query_id="q", sink="mirror")
+        log.load()
+        log.require_version(2, release=3)
+        with pytest.raises(ConfigError, match=r"commits of another writer.*query_id='other'"):
+            judge(log)
+    # With a note of ours, or one that is no query's, the table is ours.
+    for numbers in ({"q": 3, "other": 3}, {}):
+        found.numbers = lambda _, numbers=numbers: numbers
+        log = CommitLog(found, "mirror/t", query_id="q", sink="mirror")
+        log.load()
+        log.refuse_beyond(5)
