@@ -72,6 +72,8 @@ class Selection:
     """An expression for pytest's `-m`: names of markers, `and`, `or`, `not`."""
     dist: str = ""
     """How pytest-xdist distributes them to one process per core; empty for a single process."""
+    is_ordered: bool = False
+    """Whether files begin as they were collected; else xdist begins with those of most tests."""
     is_named: bool = False
     """Whether each test's name is printed before it runs: the last one is that which hangs."""
     limit_s: float | None = _LIMIT_S
@@ -90,6 +92,7 @@ class Selection:
             *("python", "-m", "pytest", "-v" if self.is_named else "-q", f"--junitxml={results}"),
             *(("-m", self.markers) if self.markers else ()),
             *(("-n", "logical", "--dist", self.dist) if self.dist else ()),
+            *(("--no-loadscope-reorder",) if self.is_ordered else ()),
             *(option for option in options if option not in asked),
             *paths,
         ]
@@ -132,9 +135,11 @@ STEPS: dict[str, Selection | Program] = {
         "loadfile",
         is_named=True,
     ),
-    "slow spark": Selection(("tests/spark",), "slow and not deep", "loadfile", is_named=True),
+    "slow spark": Selection(
+        ("tests/spark",), "slow and not deep", "loadfile", is_ordered=True, is_named=True
+    ),
     # What these show is shown to `./dev ci` by fewer cases, or with smaller parts.
-    "deep spark": Selection(("tests/spark",), "deep", "loadfile", is_named=True),
+    "deep spark": Selection(("tests/spark",), "deep", "loadfile", is_ordered=True, is_named=True),
     "deep integration": Selection(("tests/integration",), "deep", "loadfile", is_named=True),
     "s3": Selection(("tests/s3",), is_named=True),
     "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -33,11 +34,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, help="this one alone, and its tables")
     parser.add_argument("--sinks", action="store_true", help="on real sinks, with Spark")
     parser.add_argument("--long", action="store_true", help="with --sinks: Spark writes more")
+    parser.add_argument("--iceberg", action="store_true", help="with --sinks: Iceberg's alone")
     options = parser.parse_args(arguments)
     seeds = range(options.first, options.first + options.seeds)
     if options.seed is not None:
         seeds = range(options.seed, options.seed + 1)
-    with _on_sinks(is_long=options.long) if options.sinks else nullcontext(_in_memory) as run:
+    is_iceberg = True if options.iceberg else None
+    on_sinks = partial(_on_sinks, is_long=options.long, is_iceberg=is_iceberg)
+    with on_sinks() if options.sinks else nullcontext(_in_memory) as run:
         failed = [seed for seed in seeds if not _passes(seed, run, shown=options.seed == seed)]
     print(f"{len(seeds) - len(failed)} worlds passed, {len(failed)} failed")
     if failed:
@@ -54,7 +58,7 @@ def _in_memory(seed: int) -> tuple[World, list[str]]:
 
 
 @contextmanager
-def _on_sinks(*, is_long: bool) -> Iterator[_Run]:
+def _on_sinks(*, is_long: bool, is_iceberg: bool | None) -> Iterator[_Run]:
     """Run worlds on one Spark session, each in a folder of its own that is deleted afterwards."""
     from tests.any_schema.sink_lane import sink_world
     from tests.spark.conftest import local_spark
@@ -66,7 +70,7 @@ def _on_sinks(*, is_long: bool) -> Iterator[_Run]:
 
         def run(seed: int) -> tuple[World, list[str]]:
             folder = Path(name, f"{seed}")
-            one = sink_world(seed, is_long=is_long)
+            one = sink_world(seed, is_long=is_long, is_iceberg=is_iceberg)
             try:
                 return one.world, one.differences(spark, folder)
             except Exception as error:  # noqa: BLE001 - an error is a difference, of a seed

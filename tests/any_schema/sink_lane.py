@@ -2,8 +2,9 @@
 
 Each stage is a release, written to changelog, mirror and history by delta-rs twice, by Spark, and
 by delta-rs again, so that each goes on after both; where there is time for it, Spark begins and
-writes more.  Between two releases all sinks are made again, as by a restart.  What the tables hold
-in the end is compared with a plain model, as Spark, delta-rs and DuckDB read it.
+writes more.  Some worlds have Iceberg's sinks in their place, which Spark alone writes.  Between
+two releases all sinks are made again, as by a restart.  What the tables hold in the end is compared
+with a plain model, as several libraries read it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from typing import Any
 from tests.any_schema.changes import World, make_world
 from tests.any_schema.plain_tables import PlainTable, comparable, plain_tables
 from tests.any_schema.published import PublishedStage, publish
-from tests.any_schema.readers import READERS, plain_rows
+from tests.any_schema.readers import ICEBERG_READERS, READERS
 from tests.any_schema.release import release_of
 from tests.any_schema.values import plain_key
+from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.iceberg.changelog import IcebergChangelogSink
+from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
+from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.spark.query_session import QuerySession
 
@@ -58,8 +63,11 @@ PER_MERGE = (1, 56, 3, 2, 5, 7, 9, 10, 13, 16, 20, 22)
 meet the faults of `tests/mutants/broken_schemas.py`."""
 _WITH_HISTORY = frozenset((3, 7, 10, 13, 22, 56))
 _WITH_COMPACTION = frozenset((3, 5, 22))
+_WITH_ICEBERG = frozenset((20,))
 
-_ALL = (DeltaChangelogSink, DeltaMirrorSink, DeltaHistorySink)
+_DELTA = (DeltaChangelogSink, DeltaMirrorSink, DeltaHistorySink)
+_ICEBERG_SHARE = 0.15
+_ICEBERG = (IcebergChangelogSink, IcebergMirrorSink)
 
 
 @dataclass
@@ -86,12 +94,10 @@ class SinkWorld:
 
     def _write(self, spark: Any, folder: Path, number: int, stage: PublishedStage) -> None:
         rows = [one.row(ordinal) for ordinal, one in enumerate(stage.changes)]
-        output, small = str(folder), not self.by_spark[number]
-        # Releases that are not small are written as where there is no delta-rs.
-        direct = DirectWay(DirectPlace(output)) if small else None
+        small = not self.by_spark[number]
         release = release_of(spark, rows, stage.schemas, number=number, small=small)
         for make in self.sinks:
-            sink = make(spark, output, direct=direct)
+            sink = _made(make, spark, folder, small=small)
             sink.open(query_id="query-1", release_max=number)
             sink.write(release)
 
@@ -99,23 +105,28 @@ class SinkWorld:
         self, spark: Any, folder: Path, tables: Mapping[str, PlainTable]
     ) -> Iterator[str]:
         kinds = [kind for make in self.sinks for kind in _KINDS[make.name]]
+        is_iceberg = self.sinks == _ICEBERG
+        place = _place(spark, folder)
         for (table, meant), kind in itertools.product(tables.items(), kinds):
-            path = folder / kind / table
+            path = folder / (place.path(kind, table) if is_iceberg else f"{kind}/{table}")
             wanted = Counter(repr(row) for row in _meant(meant)[kind])
-            for reader, read in READERS.items():
+            for reader, read in (ICEBERG_READERS if is_iceberg else READERS).items():
                 if reader == "Spark" and kind not in {"mirror", "history"}:
                     continue  # a job of Spark's for each would cost more than the writing
-                rows = plain_rows(read(spark, path)) if path.exists() else []
+                rows = read(spark, path) if path.exists() else []
                 found = Counter(repr(_FORMS[kind](row, meant.key)) for row in rows)
                 yield from (f"{reader}, {kind}, {table} lacks {one:.400}" for one in wanted - found)
                 yield from (f"{reader}, {kind}, {table} has {one:.400}" for one in found - wanted)
 
 
-def sink_world(seed: int, *, is_long: bool = False, **shape: Any) -> SinkWorld:
+def sink_world(
+    seed: int, *, is_long: bool = False, is_iceberg: bool | None = None, **shape: Any
+) -> SinkWorld:
     """Return the world of a seed, as the Spark lane has it.
 
     A MERGE by Spark costs seconds, so it is into a mirror or a history, and Spark writes one
-    release among those of delta-rs; in a long world it writes two, to both.
+    release among those of delta-rs; in a long world it writes two, to both.  All of Iceberg's are
+    such, so a world of it is shorter.  Without `is_iceberg` the seed decides about the form.
     """
     # The choices before those of the world: they stay the same when more worlds can be drawn.
     rng = random.Random(seed)
@@ -124,17 +135,36 @@ def sink_world(seed: int, *, is_long: bool = False, **shape: Any) -> SinkWorld:
     settings = {
         name: rng.choice(values) for name, values in _SETTINGS.items() if rng.random() < 0.4
     }
+    # The last choice, for the same reason.
+    is_drawn = rng.random() < _ICEBERG_SHARE
     if seed in PER_MERGE:
+        is_drawn = seed in _WITH_ICEBERG
         merging = DeltaHistorySink if seed in _WITH_HISTORY else DeltaMirrorSink
         is_compacted = seed in _WITH_COMPACTION
+    sinks: tuple[type[Any], ...] = _DELTA if is_long else (DeltaChangelogSink, merging)
+    if is_drawn if is_iceberg is None else is_iceberg:
+        sinks, by_spark = _ICEBERG, by_spark if is_long else (False, True, False)
     shape = {"tables": 1, "transactions": 3, "columns_max": 12, "stages": len(by_spark), **shape}
     return SinkWorld(
         make_world(random.Random(seed), seed=seed, **shape),
-        _ALL if is_long else (DeltaChangelogSink, merging),
+        sinks,
         by_spark,
         {**settings, **(_COMPACTED if is_compacted else {})},
         is_compacted,
     )
+
+
+def _made(make: type[Any], spark: Any, folder: Path, *, small: bool) -> Any:
+    # Releases that are not small are written as where there is no delta-rs.
+    direct = DirectWay(DirectPlace(str(folder))) if small else None
+    if make not in _ICEBERG:
+        return make(spark, str(folder), direct=direct)
+    place = _place(spark, folder)
+    return make(spark, Storage(spark, str(folder)).root, place)
+
+
+def _place(spark: Any, folder: Path) -> IcebergPlace:
+    return IcebergPlace.of(Storage(spark, str(folder)).root, prefix="bank")
 
 
 def _meant(table: PlainTable) -> dict[str, list[Any]]:
@@ -174,6 +204,8 @@ def _aside(row: dict[str, Any], _keys: tuple[str, ...]) -> Any:
 
 _KINDS = {
     "changelog": ("changelog",),
+    "iceberg_changelog": ("changelog",),
+    "iceberg_mirror": ("mirror", "incomplete"),
     "mirror": ("mirror", "incomplete"),
     "history": ("history", "history_incomplete"),
 }

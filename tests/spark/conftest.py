@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+_HERE = Path(__file__).parent
+_LONGEST = "test_any_schema_properties.py"
 _NEEDED = (
     "spark-sql-kafka",
     "spark-token-provider-kafka",
@@ -68,6 +71,17 @@ def local_spark(folder: Path, settings: dict[str, str]):
     for name, value in {**own, **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the worlds of any schema, a single test that takes longest of all.
+
+    The other files follow as xdist itself orders them, those of most tests first.
+    """
+    if all(item.path.is_relative_to(_HERE) for item in items):
+        counts = Counter(item.path for item in items)
+        items.sort(key=lambda item: (item.path.name != _LONGEST, -counts[item.path]))
 
 
 @pytest.fixture(scope="session")

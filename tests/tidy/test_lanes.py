@@ -7,10 +7,13 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.lanes import LANES, SIMULATOR, STEPS, Selection
+from tests.spark.conftest import _HERE as HERE
+from tests.spark.conftest import pytest_collection_modifyitems as in_order_of_start
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -101,3 +104,21 @@ def test_every_test_file_is_collected(collected):
 )
 def test_every_path_of_a_step_exists(path):
     assert (REPOSITORY / path).exists()
+
+
+def test_steps_of_spark_begin_with_the_file_that_takes_longest():
+    """Begun last, one process would run it while the others have nothing left."""
+
+    def item(name, number):
+        return SimpleNamespace(path=HERE / "sinks" / name, name=number)
+
+    names = ["test_a.py"] * 2 + ["test_any_schema_properties.py", *["test_b.py"] * 3, "test_c.py"]
+    items = [item(name, number) for number, name in enumerate(names)]
+    in_order_of_start(items)
+    assert [one.name for one in items] == [2, 3, 4, 5, 0, 1, 6]
+    others = [*items, SimpleNamespace(path=REPOSITORY / "tests/unit/test_x.py", name=7)]
+    in_order_of_start(others)
+    assert [one.name for one in others] == [2, 3, 4, 5, 0, 1, 6, 7]
+    for step in ("slow spark", "deep spark"):
+        command = STEPS[step].command([], Path("r.xml"))
+        assert "--no-loadscope-reorder" in command

@@ -24,7 +24,14 @@ def test_tables_hold_what_was_committed_whichever_engine_writes_and_reads(spark,
 @pytest.mark.timeout(1800)
 def test_spark_and_delta_rs_take_turns_for_all_sinks(spark, tmp_path):
     for seed in range(1_000, 1_012):
-        require_equal(spark, tmp_path, seed, is_long=True)
+        require_equal(spark, tmp_path, seed, is_long=True, is_iceberg=False)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+def test_iceberg_holds_what_was_committed(spark, tmp_path):
+    for seed in range(3_000, 3_006):
+        require_equal(spark, tmp_path, seed, is_long=True, is_iceberg=True)
 
 
 @pytest.mark.deep
