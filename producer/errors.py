@@ -79,6 +79,12 @@ class QueryError(ProducerError):
         """The name of gRPC's status code, such as `UNAVAILABLE`."""
         return str(self.fields.get("code", "UNKNOWN"))
 
+    @property
+    def pause_us(self) -> int:
+        """How long the service wants the next attempt to wait; 0 if it does not say."""
+        pause_us = self.fields.get("pause_us", 0)
+        return pause_us if isinstance(pause_us, int) else 0
+
 
 class QueryInterrupted(QueryError):  # noqa: N818 - named for what happened
     """The service was not able to answer just now; the same query may work later."""

@@ -17,6 +17,7 @@ from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.refusals import Refusals
 from tidegate.producer.core.stall_watch import StallWatch
 from tidegate.producer.core.waiting_report import WaitingReport
+from tidegate.producer.errors import QueryError
 from tidegate.schemas.errors import InvariantViolation, TidegateError
 from tidegate.schemas.instants import NS_PER_US
 
@@ -184,7 +185,8 @@ class Queries:
         match consequence_of(error, token=token):
             case Consequence.RETRY:
                 self._counters.counts["query_retry"] += 1
-                partition.fail_query(now_us)
+                asked_us = error.pause_us if isinstance(error, QueryError) else 0
+                partition.fail_query(now_us, asked_us=asked_us)
                 return []
             case Consequence.STOP_STREAM_PARTITION:
                 self._counters.counts["stopped"] += 1

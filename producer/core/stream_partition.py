@@ -343,13 +343,17 @@ class StreamPartition:
         self._move(PartitionChange.END_PROVED)
         self._finish = (end_ns, children)
 
-    def fail_query(self, now_us: int) -> None:
-        """Schedule the next attempt, later each time; the delay is spread by the token."""
+    def fail_query(self, now_us: int, *, asked_us: int = 0) -> None:
+        """Schedule the next attempt, later each time; the delay is spread by the token.
+
+        Not sooner than after `asked_us`, which the service wants, and spread beyond it.
+        """
         self._move(PartitionChange.QUERY_STOPPED)
         self._query = None
         delay_us = min(RETRY_DELAY_MIN_US << min(self.attempts, 20), RETRY_DELAY_MAX_US)
         spread = sum(self.child.token.encode()) % 100
-        self.delay_query(now_us + delay_us - delay_us * spread // 400)
+        delay_us = max(delay_us - delay_us * spread // 400, asked_us + asked_us * spread // 400)
+        self.delay_query(now_us + delay_us)
         self.attempts += 1
 
     def delay_query(self, until_us: int) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AHEAD_BYTES",
+    "RETRY_AFTER_HEADER",
     "WAITING",
     "Call",
     "CallError",
@@ -46,6 +47,8 @@ _BEHIND_OTHERS_S = (2.0, 120.0)
 """How long a call has nothing of its own while others have: from when on it says so, until when.  A
 slow link brings one large message after the other; a call that hangs must end some time."""
 _SHOWN_MAX = 200
+RETRY_AFTER_HEADER = "retry-after"
+"""Of a web page; an error has it among its trailers."""
 _PREFIX = struct.Struct(">BI")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OF_HTTP = {
@@ -120,12 +123,14 @@ class _WebPage:
     status: str
     kind: str
     server: str
+    retry_after: str = ""
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> _WebPage:
         """Take its headers."""
         server = headers.get("server", "") or headers.get("via", "")
-        return cls(headers.get(":status", ""), headers.get("content-type", ""), server)
+        retry_after = headers.get(RETRY_AFTER_HEADER, "")
+        return cls(headers.get(":status", ""), headers.get("content-type", ""), server, retry_after)
 
     def error(self, body: bytes) -> CallError:
         """Return the error that says what answered; `body` is how its content begins."""
@@ -135,7 +140,8 @@ class _WebPage:
         shown = " ".join(body[:_SHOWN_MAX].decode(errors="replace").split())
         text = f": {shown!r}" if shown else ""
         details = f"an answer without a gRPC status{by}: HTTP status {self.status}{kind}{text}"
-        return CallError(code, details, is_web_page=True)
+        trailers = {RETRY_AFTER_HEADER: self.retry_after} if self.retry_after else None
+        return CallError(code, details, trailers=trailers, is_web_page=True)
 
 
 @dataclass(slots=True)

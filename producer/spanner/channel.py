@@ -27,7 +27,12 @@ from tidegate.producer.spanner.authorization import Authorization
 from tidegate.producer.spanner.call import ReadAhead
 from tidegate.producer.spanner.connection import Connection
 from tidegate.producer.spanner.endpoint import Endpoint
-from tidegate.producer.spanner.status_details import is_lost_session, is_rejection, is_web_page
+from tidegate.producer.spanner.status_details import (
+    asked_pause_us,
+    is_lost_session,
+    is_rejection,
+    is_web_page,
+)
 from tidegate.producer.spanner.stream_channels import StreamChannels
 from tidegate.program.rejections import Rejections
 from tidegate.version import __version__
@@ -87,6 +92,9 @@ def rpc_error(
     may_pass = may_pass or code in _RETRIABLE or is_lost_session(error)
     kind = QueryInterrupted if may_pass else QueryRefused
     where: dict[str, Any] = {"code": code.name, "details": details, **fields}
+    pause_us = asked_pause_us(error)
+    if pause_us:
+        where["pause_us"] = pause_us
     hint = _PAGE_HINT if is_web_page(error) else _HINTS.get(code, "")
     return kind(f"could not {what}", hint=hint, **where)
 

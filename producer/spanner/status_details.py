@@ -1,22 +1,27 @@
-"""What a failed call's status says beyond its code: the resource, and who answered."""
+"""What a failed call's status says beyond its code: the resource, a pause, and who answered."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64decode
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc.error_details_pb2 import ResourceInfo
+from google.rpc.error_details_pb2 import ResourceInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from tidegate.producer.spanner.call import CallError
+from tidegate.producer.spanner.call import RETRY_AFTER_HEADER, CallError
+from tidegate.program.retry_after import WAIT_MAX_S, asked_wait_s
+from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["DETAILS_TRAILER", "is_lost_session", "is_rejection", "is_web_page"]
+__all__ = ["DETAILS_TRAILER", "asked_pause_us", "is_lost_session", "is_rejection", "is_web_page"]
+
+_Detail = TypeVar("_Detail", ResourceInfo, RetryInfo)
 
 DETAILS_TRAILER = "grpc-status-details-bin"
 _SESSION_TYPE = "google.spanner.v1.Session"
@@ -31,7 +36,8 @@ def is_lost_session(error: grpc.RpcError) -> bool:
     """Whether a call failed because its session does not exist (any more)."""
     if error.code() is not grpc.StatusCode.NOT_FOUND:
         return False
-    types = [one.resource_type for one in _resources(error) if one.resource_type]
+    named = _details(error, ResourceInfo)
+    types = [one.resource_type for one in named if one.resource_type]
     if types:
         return any(one.endswith(_SESSION_TYPE) for one in types)
     details = str(error.details() or "")
@@ -50,8 +56,22 @@ def is_rejection(error: grpc.RpcError) -> bool:
     return error.code() is grpc.StatusCode.UNAUTHENTICATED or is_web_page(error)
 
 
-def _resources(error: grpc.RpcError) -> Iterable[ResourceInfo]:
-    """Return what a status names; a detail that cannot be read is left out."""
+def asked_pause_us(error: grpc.RpcError, now: datetime | None = None) -> int:
+    """Return how long the service wants the next attempt to wait, at most a minute.
+
+    A status says so in a `RetryInfo`, a load balancer's page in `Retry-After`; 0 without either.
+    """
+    for one in _details(error, RetryInfo):
+        asked_us: int = one.retry_delay.seconds * US_PER_SECOND + one.retry_delay.nanos // NS_PER_US
+        return min(max(asked_us, 0), round(WAIT_MAX_S * US_PER_SECOND))
+    for name, value in _trailers(error):
+        if name == RETRY_AFTER_HEADER and isinstance(value, str):
+            return round(asked_wait_s(value, now or datetime.now(UTC)) * US_PER_SECOND)
+    return 0
+
+
+def _details(error: grpc.RpcError, kind: type[_Detail]) -> Iterator[_Detail]:
+    """Return a status's details of one kind; one that cannot be read is left out."""
     for name, value in _trailers(error):
         if name != DETAILS_TRAILER:
             continue
@@ -61,12 +81,12 @@ def _resources(error: grpc.RpcError) -> Iterable[ResourceInfo]:
         except (DecodeError, ValueError):
             continue
         for one in details:
-            found = ResourceInfo()
+            found = kind()
             try:
-                is_resource = one.Unpack(found)
+                is_of_kind = one.Unpack(found)
             except DecodeError:
                 continue
-            if is_resource:
+            if is_of_kind:
                 yield found
 
 

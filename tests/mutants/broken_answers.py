@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from tests.mutants.mutant import UnitMutant
+from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.errors import PositionExpired, QueryError
 from tidegate.producer.spanner import channel
@@ -52,11 +53,25 @@ async def _read_without_a_sign(self: PartitionReader, response: Any) -> None:
     await self._hand_over(list(records), unfinished=min(unfinished, self._held))
 
 
+_fail_query = StreamPartition.fail_query
+
+
+def _fail_query_as_any(self: StreamPartition, now_us: int, *, asked_us: int = 0) -> None:
+    _fail_query(self, now_us)
+
+
 def _only_servers_fail_for_a_time(error: Any) -> bool:
     return bool(error.http_status_code >= 500)
 
 
 BROKEN_ANSWERS = (
+    UnitMutant(
+        "a query that is repeated before the service wants it",
+        (
+            "tests/unit/producer/core/test_queries.py::test_a_query_that_may_work_later_is_repeated_and_counted",
+        ),
+        ((StreamPartition, "fail_query", _fail_query_as_any),),
+    ),
     UnitMutant(
         "a registry's rejection that is final at once",
         (f"{_REGISTRY}::test_a_rejection_after_accepted_calls_passes_for_some_minutes",),

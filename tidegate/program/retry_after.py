@@ -13,18 +13,34 @@ if TYPE_CHECKING:
 
     import httpx2
 
-__all__ = ["RETRY_LATER", "RetryAfter", "is_temporary"]
+__all__ = ["RETRY_LATER", "WAIT_MAX_S", "RetryAfter", "asked_wait_s", "is_temporary"]
 
 RETRY_LATER = frozenset({408, 425, 429})
 """Statuses below 500 that ask for the same request again, later."""
 _SERVER_ERRORS = 500
-_WAIT_MAX_S = 60.0
+WAIT_MAX_S = 60.0
 """A server that asks for more is asked again after this: its answer may be an hour old by then."""
 
 
 def is_temporary(status: int) -> bool:
     """Whether the same request may succeed later: 408, 425, 429, and every 5xx."""
     return status in RETRY_LATER or status >= _SERVER_ERRORS
+
+
+def asked_wait_s(header: str, now: datetime) -> float:
+    """Return the wait that a `Retry-After` asks for, in its two forms, at most a minute.
+
+    0 for anything else, and for a time that has passed.
+    """
+    text = header.strip()
+    if text.isdecimal():
+        return min(float(text[:9]), WAIT_MAX_S)
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return min(max((at - now).total_seconds(), 0.0), WAIT_MAX_S)
 
 
 class RetryAfter:
@@ -58,18 +74,7 @@ class RetryAfter:
         """Remember when the server wants to be asked again, if its answer says so."""
         if not is_temporary(response.status_code):
             return
-        wait_s = self._seconds(response.headers.get("Retry-After", "").strip())
+        wait_s = asked_wait_s(response.headers.get("Retry-After", ""), self._now())
         with self._lock:
-            not_before_s = self._clock_s() + min(max(wait_s, 0.0), _WAIT_MAX_S)
+            not_before_s = self._clock_s() + wait_s
             self._not_before_s = max(self._not_before_s, not_before_s)
-
-    def _seconds(self, text: str) -> float:
-        """Return the wait that a header asks for, in its two forms; 0 for anything else."""
-        if text.isdecimal():
-            return float(text[:9])
-        try:
-            at = parsedate_to_datetime(text)
-        except ValueError:
-            return 0.0
-        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        return (at - self._now()).total_seconds()

@@ -89,7 +89,8 @@ def test_an_end_without_children_is_counted(queries, partition, counters):
 def test_a_query_that_may_work_later_is_repeated_and_counted(queries, partition, counters):
     queries.start(partition)
 
-    assert queries.fail(partition, QueryInterrupted("gone"), 0) == []
+    assert queries.fail(partition, QueryInterrupted("gone", pause_us=40_000_000), 0) == []
+    assert partition.retry_at_us >= 40_000_000
     assert counters.counts["query_retry"] == 1
     assert partition.state is PartitionState.SCHEDULED
 

@@ -200,6 +200,16 @@ class TestLife:
         assert delays[:3] == sorted(set(delays[:3]))
         assert max(delays) <= RETRY_DELAY_MAX_US
 
+    def test_a_service_that_asks_for_a_pause_gets_it(self):
+        failing = partition()
+        failing.start_query(1)
+        failing.fail_query(5, asked_us=20_000_000)
+        assert 20_000_000 <= failing.retry_at_us - 5 <= 25_000_000  # spread beyond it
+        for attempt in range(2, 30):
+            failing.start_query(attempt)
+            failing.fail_query(5, asked_us=1)
+        assert failing.retry_at_us - 5 > 20_000_000  # less than what it waits anyway
+
     def test_what_comes_after_a_success_is_tried_soon_again(self):
         failing = partition()
         for attempt in range(5):

@@ -19,6 +19,7 @@ from tidegate.producer.spanner.call import (
     framed,
     of_error_code,
 )
+from tidegate.producer.spanner.status_details import asked_pause_us
 
 
 class Server:
@@ -327,7 +328,7 @@ def test_a_compressed_message_is_refused():
 @pytest.mark.parametrize(
     ("headers", "code"),
     [
-        ({":status": "503"}, "UNAVAILABLE"),
+        ({":status": "503", "retry-after": "7"}, "UNAVAILABLE"),
         ({":status": "403", "server": "envoy"}, "PERMISSION_DENIED"),
         ({":status": "401", "via": "1.1 google"}, "UNAUTHENTICATED"),
         ({":status": "404"}, "UNIMPLEMENTED"),
@@ -352,6 +353,7 @@ def test_an_answer_that_is_not_grpcs_says_what_answered(headers, code, body):
     assert ("<h1>Not here</h1>" in error.details()) == bool(body)
     assert len(error.details()) < 800
     assert server.cancelled == bool(body)
+    assert asked_pause_us(error) == (7_000_000 if "retry-after" in headers else 0)
 
 
 def test_a_status_of_grpc_counts_whatever_came_before_it():

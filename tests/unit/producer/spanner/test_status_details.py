@@ -1,16 +1,20 @@
 """What a failed call's status says: a session that is gone, and answers that are not gRPC's."""
 
 from base64 import b64encode
+from datetime import UTC, datetime
 
 import grpc
 import pytest
 from google.protobuf.any_pb2 import Any
-from google.rpc.error_details_pb2 import ErrorInfo, ResourceInfo
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import ErrorInfo, ResourceInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from tidegate.producer.spanner.call import CallError
+from tidegate.producer.spanner.call import RETRY_AFTER_HEADER, CallError
+from tidegate.producer.spanner.channel import rpc_error
 from tidegate.producer.spanner.status_details import (
     DETAILS_TRAILER,
+    asked_pause_us,
     is_lost_session,
     is_rejection,
     is_web_page,
@@ -86,6 +90,36 @@ def test_details_that_cannot_be_read_are_left_out(damaged):
     trailers = [(DETAILS_TRAILER, damaged)]
     assert is_lost_session(Failed(NOT_FOUND, "Session not found", trailers))
     assert not is_lost_session(Failed(NOT_FOUND, "Database not found", trailers))
+
+
+def retry_info(**duration):
+    packed = [Any(), Any()]
+    packed[0].Pack(ErrorInfo(reason="WHY"))
+    packed[1].Pack(RetryInfo(retry_delay=Duration(**duration)))
+    return Status(code=8, message="m", details=packed).SerializeToString()
+
+
+def test_how_long_the_service_wants_to_be_left_alone():
+    exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
+    for duration, pause_us in (
+        ({"seconds": 7, "nanos": 250_000_000}, 7_250_000),
+        ({"nanos": 1_500}, 1),
+        ({}, 0),
+        ({"seconds": -3}, 0),
+        ({"seconds": 3_600}, 60_000_000),
+    ):
+        data = retry_info(**duration)
+        for value in (data, b64encode(data).decode(), b64encode(data).decode().rstrip("=")):
+            failed = Failed(exhausted, "quota", [(DETAILS_TRAILER, value)])
+            assert asked_pause_us(failed) == pause_us
+            assert rpc_error(failed, what="read").pause_us == pause_us
+    assert asked_pause_us(Failed(exhausted, "quota", [(DETAILS_TRAILER, status(SESSION))])) == 0
+    assert asked_pause_us(Failed(exhausted, "quota")) == 0
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    for header, pause_us in (("9", 9_000_000), ("Sun, 01 Mar 2026 12:00:05 GMT", 5_000_000),
+                             ("soon", 0), ("7200", 60_000_000)):  # fmt: skip
+        page = CallError(exhausted, "HTTP status 429", trailers={RETRY_AFTER_HEADER: header})
+        assert asked_pause_us(page, now) == pause_us
 
 
 def test_which_answers_a_fresh_token_may_change():
