@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.producer.core import events as on
 from tidegate.producer.driver.sole_run import SoleRun
 from tidegate.producer.errors import EndedInGap, GapNotAccepted, PositionExpired, TokenRefused
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
 from tidegate.schemas.progress import PartitionGap
 
@@ -40,7 +40,8 @@ async def find_gap(
     with time and the stream partition is read again only when workers run.  `end_ns` is the end of
     a bounded stream.
 
-    Raises ConfigError where its position has not expired, EndedInGap where it has ended before the
+    Raises ConfigError where its position has not expired or Spanner does not say since when records
+    are kept, EndedInGap where it has ended before the
     gap's end or the whole stream has, and what else a query raises.
     """
     name, position_us = token.token, token.watermark_us
@@ -53,13 +54,33 @@ async def find_gap(
     earliest = str(refusal.fields["lost_until"])
     if earliest == "unknown":
         raise EndedInGap(name, details=refusal.fields.get("details"))
-    earliest_us = -(-parse_rfc3339_ns(earliest) // NS_PER_US)
+    earliest_us = -(-_instant_ns(earliest, refusal) // NS_PER_US)
     # The query begins at the watermark, one microsecond before what it brings.
     gap = PartitionGap(name, position_us + 1, earliest_us + margin_us + 1, accepted_by, now_us)
     is_past_end = end_ns is not None and (gap.until_us - 1) * NS_PER_US > end_ns
     if is_past_end or await _refusal(stream, name, (gap.until_us - 1) * NS_PER_US) is not None:
         raise EndedInGap(name, from_us=gap.from_us, until_us=gap.until_us)
     return gap
+
+
+def _instant_ns(text: str, refusal: PositionExpired) -> int:
+    """Return the time that Spanner names in a refusal's text; ConfigError if it is in no known form.
+
+    Nothing is guessed: an earlier time cannot be read, and a later one loses changes unseen.
+    """
+    try:
+        return parse_rfc3339_ns(text)
+    except SchemaError as error:
+        raise ConfigError(
+            "Spanner names the first change that can be read in a form that is not a timestamp",
+            hint=(
+                "Nothing was accepted, and no repetition helps: start a new epoch and reload the "
+                "tables, and report the text in `details`"
+            ),
+            token=refusal.fields.get("token"),
+            lost_until=text,
+            details=refusal.fields.get("details"),
+        ) from error
 
 
 async def _refusal(

@@ -101,6 +101,16 @@ def test_one_that_has_ended_inside_is_not_gone_on_with(stream):
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "text", ["2026-03-01", "2026-03-01T12:00:00", "20260301T1200", "-", "2026-13-01T12:00:00Z"]
+)
+def test_a_time_that_spanner_names_in_another_form_is_no_schema_error(text):
+    with pytest.raises(ConfigError, match="not a timestamp") as caught:
+        found(Stream(error=expired(text)))
+    assert caught.value.fields["lost_until"] == text
+    assert "new epoch" in caught.value.hint
+
+
 def test_a_bounded_stream_that_ends_inside_is_not_gone_on_with():
     assert found(Stream(), end_ns=9_001_000).until_us == 9_002
     with pytest.raises(EndedInGap):
