@@ -64,7 +64,7 @@ async def find_gap(
 
 
 def _instant_ns(text: str, refusal: PositionExpired) -> int:
-    """Return the time that Spanner names in a refusal's text; ConfigError if it is in no known form.
+    """Return the time that Spanner names in a refusal; ConfigError if it is in no known form.
 
     Nothing is guessed: an earlier time cannot be read, and a later one loses changes unseen.
     """

@@ -18,6 +18,8 @@ from urllib.parse import unquote
 import grpc
 from h2.errors import ErrorCodes
 
+from tidegate.producer.spanner.byte_progress import ByteProgress
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -43,9 +45,6 @@ _WINDOW_BYTES_MAX = (1 << 31) - 1
 
 WAITING = -1
 """Instead of a size: nothing came yet, and the connection brought bytes of other calls."""
-_BEHIND_OTHERS_S = (2.0, 120.0)
-"""How long a call has nothing of its own while others have: from when on it says so, until when.  A
-slow link brings one large message after the other; a call that hangs must end some time."""
 _SHOWN_MAX = 200
 RETRY_AFTER_HEADER = "retry-after"
 """Of a web page; an error has it among its trailers."""
@@ -185,8 +184,7 @@ class Call:
         self._is_over = False
         self._error: CallError | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._waits_since: float | None = None
-        """Since when nothing of this call came that it waits for; time of the loop."""
+        self._progress = ByteProgress()
         self._is_behind = False
 
     # ------------------------------------------------------------ the reader's side
@@ -215,8 +213,9 @@ class Call:
     async def read(self, *, pause_s: float = math.inf) -> bytes | None:
         """Let the message come whose size was returned, and return it; raises CallError.
 
-        Returns None where bytes came and the message still lacks others `pause_s` seconds after
-        the call, and where the connection is busy with other calls: the next call goes on.
+        Returns None where bytes came fast enough and the message still lacks others `pause_s`
+        seconds after the call, and where the connection is busy with other calls: the next call
+        goes on.
         """
         last = self._next
         loop = asyncio.get_running_loop()
@@ -226,10 +225,12 @@ class Call:
                 raise self._error or _cut_short()
             if missing > self._window:
                 self._grant(missing - self._window)
-            await self._change()
-            is_part = self._was_behind() or loop.time() >= pause_at
+            await self._change(in_message=True)
+            now = loop.time()
+            is_part = self._was_behind() or (now >= pause_at and self._progress.is_coming(now))
             if is_part and len(self._received) < last and not self._is_over:
                 return None
+        self._progress.end_message()
         with memoryview(self._received) as view:
             message = bytes(view[_PREFIX.size : last])
         if len(self._received) == last:
@@ -259,7 +260,7 @@ class Call:
 
     def add(self, content: bytes, size: int) -> None:
         """Take received bytes, which were `size` with their padding."""
-        self._waits_since = None
+        self._progress.add(len(content))
         if self._page is not None:
             self.fail(self._page.error(content))
             return
@@ -271,11 +272,9 @@ class Call:
 
     def yield_to_others(self, now: float) -> None:
         """Take note that the connection is busy with other calls, at a time of the loop."""
-        if self._waits_since is not None:
-            first, last = _BEHIND_OTHERS_S
-            if first <= now - self._waits_since <= last:
-                self._is_behind = True
-                self._wake()
+        if self._progress.is_behind(now):
+            self._is_behind = True
+            self._wake()
 
     def end(self, trailers: dict[str, str]) -> None:
         """Take the status."""
@@ -349,10 +348,9 @@ class Call:
         was_behind, self._is_behind = self._is_behind, False
         return was_behind
 
-    async def _change(self) -> None:
+    async def _change(self, *, in_message: bool = False) -> None:
         loop = asyncio.get_running_loop()
-        if self._waits_since is None:
-            self._waits_since = loop.time()
+        self._progress.wait(loop.time(), in_message=in_message)
         self._waiter = loop.create_future()
         await self._waiter
 

@@ -11,6 +11,7 @@ from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.errors import PositionExpired, QueryError
 from tidegate.producer.spanner import channel
+from tidegate.producer.spanner.byte_progress import ByteProgress
 from tidegate.producer.spanner.call import Call
 from tidegate.producer.spanner.connection import Connection
 from tidegate.producer.spanner.stream import SpannerQuery
@@ -65,6 +66,14 @@ def _only_servers_fail_for_a_time(error: Any) -> bool:
 
 
 BROKEN_ANSWERS = (
+    UnitMutant(
+        "any byte of a message that reads as life",
+        (
+            f"{_SPANNER}/test_byte_progress.py::test_bytes_that_come_more_slowly_than_the_least_rate_are_silence",
+            f"{_SPANNER}/test_call.py::test_a_message_that_comes_byte_by_byte_is_silence",
+        ),
+        ((ByteProgress, "is_coming", lambda *_: True),),
+    ),
     UnitMutant(
         "a query that is repeated before the service wants it",
         (

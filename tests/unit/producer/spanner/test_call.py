@@ -234,6 +234,26 @@ def test_a_silent_message_is_not_a_part():
     asyncio.run(run())
 
 
+def test_a_message_that_comes_byte_by_byte_is_silence(monkeypatch):
+    async def run():
+        server = Server([bytes(1_000_000)], piece=1)
+        server.window = 5
+        server.send()
+        assert await server.call.next_size() == 1_000_000
+        now = asyncio.get_running_loop().time()
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+        reading = asyncio.create_task(server.call.read(pause_s=1.0))
+        for _ in range(100):
+            await asyncio.sleep(0)
+            now += 1.0
+            server.call.add(b"x", 1)
+        assert not reading.done()
+        server.call.add(bytes(200_000), 200_000)
+        assert await reading is None
+
+    asyncio.run(run())
+
+
 def test_messages_before_an_error_come_first():
     server = Server([b"one", b""])
     server.trailers = {"grpc-status": "14", "grpc-message": "gone%3A away"}

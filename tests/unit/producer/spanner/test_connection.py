@@ -21,7 +21,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from tidegate.producer.spanner import call as calls
+from tidegate.producer.spanner import byte_progress
 from tidegate.producer.spanner import connection as connections
 from tidegate.producer.spanner.call import AHEAD_BYTES, WAITING, CallError, ReadAhead, framed
 from tidegate.producer.spanner.connection import Connection, NotSentError
@@ -592,7 +592,7 @@ def test_a_server_that_sends_something_is_not_pinged(against, monkeypatch):
 
 @pytest.mark.parametrize("is_busy", [True, False])
 def test_calls_that_wait_hear_that_others_keep_the_connection_busy(against, monkeypatch, is_busy):
-    monkeypatch.setattr(calls, "_BEHIND_OTHERS_S", (0.0, 120.0))
+    monkeypatch.setattr(byte_progress, "_BEHIND_OTHERS_S", (0.0, 120.0))
     monkeypatch.setattr(connections, "_LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(connections, "_BUSY_BYTES_PER_S", 0 if is_busy else 1 << 60)
 
