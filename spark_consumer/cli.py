@@ -55,7 +55,9 @@ def adopt(
     """Go on with an output in which others have changed rows; prints a line for each change."""
     settings = ConsumerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
-    for change in adopt_command.adopt(settings):
+    with _shown_steps("adopt step") as step:
+        changes = adopt_command.adopt(settings, step=step)
+    for change in changes:
         sys.stdout.write(json.dumps(change) + "\n")
 
 
@@ -69,7 +71,7 @@ def audit(
     """Prove the output complete against the stream's completion markers; exit 1 if it is not."""
     settings = ConsumerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
-    with _shown_steps() as step:
+    with _shown_steps("audit step") as step:
         report = audit_command.audit(settings, step=step)
     if as_json:
         sys.stdout.write(json.dumps(report.content()) + "\n")
@@ -80,12 +82,12 @@ def audit(
 
 
 @contextmanager
-def _shown_steps() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows a step: live on a terminal, else as a log line."""
+def _shown_steps(event: str) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows a step: live on a terminal, else as a log line `event`."""
     console = Console(stderr=True)
     if not console.is_terminal:
         log = structlog.get_logger("tidegate.spark_consumer")
-        yield lambda name: log.info("audit step", step=name)
+        yield lambda name: log.info(event, step=name)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:

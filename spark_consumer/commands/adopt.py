@@ -23,7 +23,7 @@ from tidegate.spark_consumer.kafka.topics import find_missing_topics
 from tidegate.spark_consumer.spark.requirements import require_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tidegate.spark_consumer.config import ConsumerConfig
     from tidegate.spark_consumer.core.batch_state import OutputProof
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["adopt", "require_kafka_keeps", "require_names"]
 
 
-def adopt(config: ConsumerConfig) -> Sequence[Mapping[str, Any]]:
-    """Return what was adopted, ready for JSON.
+def adopt(config: ConsumerConfig, *, step: Callable[[str], None]) -> Sequence[Mapping[str, Any]]:
+    """Return what was adopted, ready for JSON; `step` is called with the name of each step.
 
     Raises ConfigError where the output's history or Kafka does not prove that nothing is lost, and
     ForeignChange for a change that may have undone a release.
@@ -40,16 +40,20 @@ def adopt(config: ConsumerConfig) -> Sequence[Mapping[str, Any]]:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     require_spark(jars=config.jars)
     require_folders(config)
+    step("Spark")
     from tidegate.spark_consumer.spark import adopting  # noqa: PLC0415 - pyspark, checked above
     from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415 - it too
 
     spark = session_of(config)
     try:
+        step("checkpoint")
         if not adopting.is_unused(spark, config):
-            return adopting.reuse_checkpoint(spark, config)
-        proof = adopting.require_proof(spark, config)
+            return adopting.reuse_checkpoint(spark, config, step=step)
+        proof = adopting.require_proof(spark, config, step=step)
+        step("Kafka and schema registry")
         require_names(config)
         require_kafka_keeps(config, proof)
+        step("new checkpoint")
         return [adopting.adopt_output(spark, config, proof)]
     finally:
         with suppress(Exception):

@@ -21,7 +21,7 @@ from tidegate.spark_consumer.sinks.delta.output_proof import prove_output
 from tidegate.spark_consumer.sinks.manifest import newest_manifest, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -43,8 +43,13 @@ def is_unused(spark: SparkSession, config: ConsumerConfig) -> bool:
     return is_new
 
 
-def reuse_checkpoint(spark: SparkSession, config: ConsumerConfig) -> Sequence[Mapping[str, Any]]:
-    """Accept what others have changed, for the runs of a checkpoint; return it."""
+def reuse_checkpoint(
+    spark: SparkSession, config: ConsumerConfig, *, step: Callable[[str], None] = lambda _name: None
+) -> Sequence[Mapping[str, Any]]:
+    """Accept what others have changed, for the runs of a checkpoint; return it.
+
+    `step` is called with the name of each step.
+    """
     output = Storage(spark, config.output).root
     files = GateFiles(Storage(spark, f"{config.checkpoint}/gate"))
     identity = files.require_identity(config.topic_names, output=output)
@@ -56,12 +61,19 @@ def reuse_checkpoint(spark: SparkSession, config: ConsumerConfig) -> Sequence[Ma
         query_id=identity.query_id,
         release_max=files.release_max(),
         batch_max=files.batch_max(),
+        step=step,
     )
     return [asdict(one) for one in adopted]
 
 
-def require_proof(spark: SparkSession, config: ConsumerConfig) -> OutputProof:
-    """Return what the output proves; raises ConfigError where that is nothing."""
+def require_proof(
+    spark: SparkSession, config: ConsumerConfig, *, step: Callable[[str], None] = lambda _name: None
+) -> OutputProof:
+    """Return what the output proves; raises ConfigError where that is nothing.
+
+    `step` is called with the name of each step.
+    """
+    step("manifests")
     output = Storage(spark, config.output)
     manifest = newest_manifest(output, watermark_us=sys.maxsize)
     query_id = "" if manifest is None else manifest.query_id
@@ -70,6 +82,7 @@ def require_proof(spark: SparkSession, config: ConsumerConfig) -> OutputProof:
         manifest,
         {(sink, table): log for sink, table, log in found},
         manifest_of=lambda release: read_manifest(output, release),
+        step=step,
     )
 
 

@@ -19,7 +19,7 @@ from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -42,16 +42,24 @@ class AdoptedChange:
 
 
 def adopt_changes(
-    spark: SparkSession, output: str, *, query_id: str, release_max: int, batch_max: int = -1
+    spark: SparkSession,
+    output: str,
+    *,
+    query_id: str,
+    release_max: int,
+    batch_max: int = -1,
+    step: Callable[[str], None] = lambda _name: None,
 ) -> list[AdoptedChange]:
     """Accept what others have changed in the tables of an output; repeating it changes nothing.
 
-    `release_max` is the highest release that the checkpoint names, `batch_max` the highest batch.
+    `release_max` is the highest release that the checkpoint names, `batch_max` the highest batch;
+    `step` is called with the name of each step.
     Raises ForeignChange, before anything is accepted, if one of the changes may have undone a
     release, and ConfigError for a table that is ahead of the checkpoint or of another query.
     """
     logs = list(table_logs(spark, output, query_id=query_id, sinks=(*_SINKS, *_BY_KEY)))
-    for sink, _, log in logs:
+    for number, (sink, table, log) in enumerate(logs, 1):
+        step(f"log {number} of {len(logs)}: {sink}/{table}")
         log.survey()
         log.require_adoptable()
         log.refuse_beyond(batch_max if sink in _BY_KEY else release_max)
@@ -62,6 +70,7 @@ def adopt_changes(
             for commit in log.foreign
         ]
         if log.foreign:
+            step(f"acceptance in {sink}/{table}")
             _accept(spark, log, query_id=query_id, sink=sink)
             log.load()
     return adopted

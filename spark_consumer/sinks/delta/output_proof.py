@@ -33,15 +33,18 @@ def prove_output(
     logs: Mapping[tuple[str, str], CommitLog],
     *,
     manifest_of: Callable[[int], Manifest | None] = lambda _: None,
+    step: Callable[[str], None] = lambda _name: None,
 ) -> OutputProof:
     """Return what the newest manifest and all tables prove together.
 
     `logs` are by sink and table, and not read yet; `manifest_of` reads the manifest of an earlier
-    release.  Raises ConfigError where they prove nothing, and what `CommitLog.load` raises.
+    release; `step` is called with the name of each step.  Raises ConfigError where they prove
+    nothing, and what `CommitLog.load` raises.
     """
     if manifest is None:
         raise _unproven("the output has no release manifest")
-    for log in logs.values():
+    for number, ((sink, table), log) in enumerate(logs.items(), 1):
+        step(f"log {number} of {len(logs)}: {sink}/{table}")
         log.load(limit=None)
         _require_no_deleted_release(log, manifest)
     for table, sinks in manifest.tables.items():

@@ -47,8 +47,10 @@ def test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end(kit, config)
             bounds = (release.number, "query-1", 0, release.after_us, release.through_us)
             write_manifest(output, Manifest(*bounds, 1, {"t": written}, complete_from_us=7))
     expected = OutputProof("query-1", 0, 1_000_000, ("changelog", "mirror"), 2_000_000, 7)
-    proof = adopting.require_proof(kit.spark, config)
+    steps = []
+    proof = adopting.require_proof(kit.spark, config, step=steps.append)
     assert proof == expected
+    assert steps == ["manifests", "log 1 of 2: changelog/t", "log 2 of 2: mirror/t"]
     assert adopting.is_unused(kit.spark, config)
     assert adopting.adopt_output(kit.spark, config, proof)["begun_through_us"] == 2_000_000
     gate = Storage(kit.spark, f"{config.checkpoint}/gate")
@@ -59,7 +61,9 @@ def test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end(kit, config)
     assert (state.watermark_us, state.adopts_through_us) == (1_000_000, 2_000_000)
     assert files.release_max() == 1
     assert not adopting.is_unused(kit.spark, config)
-    assert adopting.reuse_checkpoint(kit.spark, config) == []
+    steps.clear()
+    assert adopting.reuse_checkpoint(kit.spark, config, step=steps.append) == []
+    assert steps == ["log 1 of 2: changelog/t", "log 2 of 2: mirror/t"]
 
 
 def test_half_a_checkpoint_is_refused(kit, config):

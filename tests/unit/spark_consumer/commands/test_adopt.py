@@ -30,8 +30,9 @@ PROOF = OutputProof("q", 3, 40_000, ("changelog", "mirror"))
 def test_each_adopted_thing_is_a_line_of_json(monkeypatch, capsys):
     seen = []
 
-    def adopt(config):
+    def adopt(config, *, step):
         seen.append(config)
+        step("checkpoint")
         return [{"table": "mirror/t", "version": 3}, {"table": "mirror/u", "version": 4}]
 
     monkeypatch.setattr(adopt_command, "adopt", adopt)
@@ -43,7 +44,10 @@ def test_each_adopted_thing_is_a_line_of_json(monkeypatch, capsys):
         cli.main()
     structlog.reset_defaults()
     assert ended.value.code == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    output = capsys.readouterr()
+    lines = [json.loads(line) for line in output.out.splitlines()]
+    (shown,) = map(json.loads, output.err.splitlines())
+    assert (shown["event"], shown["step"]) == ("adopt step", "checkpoint")
     assert [line["version"] for line in lines] == [3, 4]
     assert seen[0].prefix == "bank"
 
