@@ -1,7 +1,8 @@
 """What a running worker says of its queries: read from its `/metrics`, since no record holds it.
 
-Whether a stream partition is queued or paused is its worker's choice of the moment (decision 27),
-and what it retries is in its process alone, which serves it as `/errors`.
+Whether a stream partition is queued or paused is its worker's choice of the moment
+(docs/decisions/query-schedule.md), and what it retries is in its process alone, which serves it as
+`/errors`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a failed query means: for itself, for its stream partition, or for the whole worker.
 
-The one place that decides it, by the error's class (decision 0017).  An error that concerns one
-stream partition only must not hold up the others; one that concerns everything a worker does must
-not look like a stream partition in trouble.
+The one place that decides it, by the error's class (docs/decisions/errors.md).  An error that
+concerns one stream partition only must not hold up the others; one that concerns everything a
+worker does must not look like a stream partition in trouble.
 """
 
 from __future__ import annotations

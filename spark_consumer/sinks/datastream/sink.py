@@ -11,7 +11,7 @@ or `.jsonl` or `.jsonl.gz`.
   the files whose release has a manifest.
 
 Changes are encoded in this process, one after the other, from the release's records in their order:
-a file's end, its bytes and its name depend on nothing else (decision 69).
+a file's end, its bytes and its name depend on nothing else (docs/decisions/datastream-files.md).
 """
 
 from __future__ import annotations
