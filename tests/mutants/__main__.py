@@ -2,9 +2,9 @@
 
 Patches are applied before pytest imports a test, so that also a function that a test imports by
 its name is the broken one.  Without NAME the tests of all mutants run on whole code, and with
-`whole NAME…` those of some.  The last line of standard output is JSON: `passed`, `failed` or
-`broke` for each named test.  `broke` is a test that failed because the mutant cannot run, which
-proves nothing.
+`whole NAME…` those of some; `list` prints each mutant with its tests.  The last line of standard
+output is JSON: `passed`, `failed` or `broke` for each named test.  `broke` is a test that failed
+because the mutant cannot run, which proves nothing.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ def main(arguments: list[str]) -> int:
     phases = (Phase.explicit, Phase.generate)
     settings.register_profile("m", deadline=None, database=None, derandomize=True, phases=phases)
     settings.load_profile("m")
+    if arguments == ["list"]:
+        for one in MUTANTS:
+            print(one.name, *one.tests, sep="\n    ")
+        return 0
     is_whole = arguments[:1] in ([], ["whole"])
     names = arguments[1:] if is_whole else arguments
     chosen = [one for one in MUTANTS if not names or one.name in names]
