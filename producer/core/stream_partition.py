@@ -344,10 +344,7 @@ class StreamPartition:
         self._finish = (end_ns, children)
 
     def fail_query(self, now_us: int, *, asked_us: int = 0) -> None:
-        """Schedule the next attempt, later each time; the delay is spread by the token.
-
-        Not sooner than after `asked_us`, which the service wants, and spread beyond it.
-        """
+        """Schedule the next attempt, later each time, `asked_us` at least; spread by the token."""
         self._move(PartitionChange.QUERY_STOPPED)
         self._query = None
         delay_us = min(RETRY_DELAY_MIN_US << min(self.attempts, 20), RETRY_DELAY_MAX_US)

@@ -23,7 +23,7 @@ _PIECE_BYTES = 4_096
 
 
 class ByteProgress:
-    """What came of a call since something said last that it is not silent."""
+    """Whether a call is silent: counts the bytes that came since it last said that it is not."""
 
     def __init__(self) -> None:
         """Wait for nothing."""
