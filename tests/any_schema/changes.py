@@ -20,7 +20,16 @@ from tests.any_schema.tables import DIALECTS, KEY_KINDS, SourceTable, drawn_tabl
 from tests.any_schema.values import MEGABYTE, Kind, near, plain_key
 from tidegate.producer.records import DataChangeRecord, Mod
 
-__all__ = ["CAPTURES", "STAGE_US", "Committed", "Stage", "World", "make_world", "worlds"]
+__all__ = [
+    "CAPTURES",
+    "STAGE_US",
+    "Committed",
+    "Stage",
+    "World",
+    "drawn_keys",
+    "make_world",
+    "worlds",
+]
 
 CAPTURES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 STAGE_US = 1_000_000
@@ -112,7 +121,7 @@ def make_world(
         )
         for n, kind in enumerate(kinds)
     ]  # fmt: skip
-    rows = {table.name: _Rows(_drawn_keys(rng, table, ns=text_times)) for table in known}
+    rows = {table.name: _Rows(drawn_keys(rng, table, ns=text_times)) for table in known}
     for table in known:
         for key in rng.sample(rows[table.name].pool, len(rows[table.name].pool) // 2):
             rows[table.name].live[key] = _drawn_row(rng, table, ns=text_times)
@@ -270,13 +279,15 @@ def _drawn_row(rng: random.Random, table: SourceTable, *, ns: bool) -> dict[str,
     return {one.name: _drawn(rng, one.kind, ns=ns) for one in table.others}
 
 
-def _drawn_keys(rng: random.Random, table: SourceTable, *, ns: bool) -> list[tuple[Any, ...]]:
+def drawn_keys(
+    rng: random.Random, table: SourceTable, *, ns: bool, counts: tuple[int, ...] = (4, 8, 12)
+) -> list[tuple[Any, ...]]:
     """Return keys, many of which differ in their first column by as little as may be."""
     kinds = [one.kind for one in table.key]
     keys: list[tuple[Any, ...]] = []
     if kinds[0].code.startswith("FLOAT") and rng.random() < 0.5:
         keys.append((0.0, *(_drawn(rng, kind, ns=ns) for kind in kinds[1:])))
-    for _ in range(rng.choice((4, 8, 12))):
+    for _ in range(rng.choice(counts)):
         key = tuple(_drawn(rng, kind, ns=ns) for kind in kinds)
         if keys and keys[-1][0] is not None and rng.random() < 0.4:
             first = near(kinds[0], keys[-1][0], rng)

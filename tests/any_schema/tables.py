@@ -21,6 +21,7 @@ __all__ = [
     "DIALECTS",
     "KEY_KINDS",
     "NAMES_AVRO_LACKS",
+    "TABLE_NAMES",
     "SourceColumn",
     "SourceTable",
     "drawn_table",
@@ -62,7 +63,7 @@ NAMES_AVRO_LACKS = (
     "a\n",
 )
 """Names that a PostgreSQL database may have in quotes."""
-_TABLE_NAMES = ("Order", "select", "t", "table", "History", "x" * NAME_MAX, "sales.Items", "A_1")
+TABLE_NAMES = ("Order", "select", "t", "table", "History", "x" * NAME_MAX, "sales.Items", "A_1")
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,11 @@ class SourceTable:
             if one.key_position or one.name in names
         )
 
-    def alter(self, rng: random.Random) -> None:
-        """Add a column, drop one, or add one again that was there once, maybe in another case."""
+    def alter(self, rng: random.Random, *, returns: bool = True) -> None:
+        """Add a column, drop one, or add one again that was there once, maybe in another case.
+
+        Without `returns` none comes again.
+        """
         others = self.others
         if others and rng.random() < 0.5:
             gone = rng.choice(others)
@@ -125,7 +129,7 @@ class SourceTable:
             self.dropped[gone.name] = gone.kind
             return
         ordinal = 1 + max(one.ordinal for one in self.columns)
-        if self.dropped and rng.random() < 0.3:
+        if returns and self.dropped and rng.random() < 0.3:
             name = rng.choice(sorted(self.dropped))
             kind = self.dropped.pop(name)
             # Spanner compares names without case, so that the other name is free as well.
@@ -163,7 +167,7 @@ def drawn_table(
         for n, (name, kind, place) in enumerate(zip(names, kinds, places, strict=True))
     ]
     columns.sort(key=lambda one: one.ordinal)
-    return SourceTable(dialect, name or rng.choice(_TABLE_NAMES), columns)
+    return SourceTable(dialect, name or rng.choice(TABLE_NAMES), columns)
 
 
 def _names(rng: random.Random, count: int, *, taken: Iterable[str] = ()) -> list[str]:

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 __all__ = ["KINDS", "KINDS_OF", "MEGABYTE", "Kind", "near", "plain", "plain_key", "values"]
 
 MEGABYTE = 1_000_000
+_PLAIN = frozenset({int, str, bytes, type(None)})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _NS_PER_DAY = 86_400 * 10**9
@@ -189,6 +190,8 @@ def values(kind: Kind, *, ns: bool = False) -> st.SearchStrategy[Any]:
 
 def plain(value: Any) -> Any:
     """Return what a reader got, in the form in which values are compared."""
+    if type(value) in _PLAIN:
+        return value
     match value:
         case float():
             return "NaN" if math.isnan(value) else repr(value)

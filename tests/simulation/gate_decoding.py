@@ -15,7 +15,7 @@ from typing import Any
 
 import fastavro
 
-from tests.simulation.tables import KEY
+from tests.simulation.tables import key_text, plain_columns
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
@@ -40,7 +40,7 @@ class DecodedRow:
     key: bytes
     mod: str
     columns: tuple[tuple[str, Any], ...]
-    """The captured columns without the key."""
+    """The captured columns without the key, plain."""
     origin: int
     record: tuple[int, str, str, int] = (0, "", "", 0)
     """Commit time, transaction, record sequence, and the number of records that it states."""
@@ -88,9 +88,9 @@ class ChangeReader:
         change = _read(body, writer, self._reader)
         row = change["new_values"] or {}
         names = change["new_columns"] or (known if row else ())
-        columns = tuple((name, row[name]) for name in names if name != KEY)
         of_key = _read(key_body, _parsed(self._schemas.writer_schemas[key_id]), None)
-        text = b"%d" % of_key[KEY]
+        captured = plain_columns(row, (name for name in names if name not in of_key))
+        text = key_text(of_key)
         token = change["source"]["partition_token"]
         number = origin if origin is not None else signed(origin_of(token)) if token else None
         if number is None:
@@ -104,6 +104,7 @@ class ChangeReader:
             source["number_of_records_in_transaction"],
         )
         mod = change["mod_type"][0]
+        columns = tuple(captured.items())
         return DecodedRow(release, ordinal, order_key, text, mod, columns, number, record)
 
 

@@ -30,6 +30,8 @@ class Mutant:
     name: str
     checker: str
     patches: Patches
+    first_seed: int = 1
+    """Where the search for a seed that shows it begins."""
 
     @contextmanager
     def applied(self) -> Iterator[None]:

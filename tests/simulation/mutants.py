@@ -29,6 +29,7 @@ from tests.simulation.broken_gaps import BROKEN_GAPS
 from tests.simulation.broken_gates import BROKEN_GATES
 from tests.simulation.broken_ground import BROKEN_GROUND
 from tests.simulation.broken_heartbeats import BROKEN_HEARTBEATS
+from tests.simulation.broken_keys import BROKEN_KEYS
 from tests.simulation.broken_markers import BROKEN_MARKERS
 from tests.simulation.broken_mirrors import BROKEN_MIRRORS
 from tests.simulation.broken_moves import BROKEN_MOVES
@@ -74,6 +75,7 @@ MUTANTS = (
     *BROKEN_TRANSACTIONS,
     *BROKEN_MARKERS,
     *BROKEN_CHUNKS,
+    *BROKEN_KEYS,
 )
 
 
@@ -85,11 +87,12 @@ def recorded_seeds() -> dict[str, int]:
 def caught_in(mutant: Mutant, *, first: int | None = None, seeds_max: int = SEEDS_MAX) -> _Outcome:
     """Return the seed in which the mutant's checker notices, and all checkers that found something.
 
-    All seeds are tried from 1 on until one does, but `first` before them.
+    All seeds are tried from the mutant's first one on until one does, but `first` before them.
     """
     others: set[str] = set()
     with mutant.applied():
-        for seed in (*([first] if first else []), *range(1, seeds_max + 1)):
+        seeds = range(mutant.first_seed, mutant.first_seed + seeds_max)
+        for seed in (*([first] if first else []), *seeds):
             found = run_seed(seed).found
             others |= found.keys()
             if mutant.checker in found:

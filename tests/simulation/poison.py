@@ -27,6 +27,7 @@ _NO_COLUMN_HOLDS = "no column holds this"
 _OTHER_TYPE = "of another type"
 TOO_FINE = "with nanoseconds"
 _FINER_BY_NS = 600
+_FIRST_INSTANT = "0001-01-01T00:00:00Z"
 _NANOSECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z")
 
 
@@ -117,13 +118,13 @@ class CorrectingTranslator:
 
 
 def _finer(mod: Mod, instants: list[str]) -> Mod | None:
-    """Return a change with nanoseconds in a timestamp; None if it has none.
+    """Return a change with nanoseconds in a timestamp; None if it has none that is later than all.
 
     Cut or rounded to microseconds it would be another instant.
     """
     for name in instants:
         text = mod.new_values.get(name)
-        if text is not None:
+        if text not in (None, _FIRST_INSTANT):
             finer = format_rfc3339(parse_rfc3339_ns(text) - _FINER_BY_NS)
             return mod._replace(new_values={**mod.new_values, name: finer})
     return None
@@ -156,8 +157,9 @@ def _undo(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _undone(value: Any) -> Any:
-    if isinstance(value, list) and value[0][0] == _NO_COLUMN_HOLDS:
-        return value[0][1]
+    match value:
+        case [[note, hidden]] if note == _NO_COLUMN_HOLDS:
+            return hidden
     if isinstance(value, str) and _NANOSECONDS.fullmatch(value):
         instant_ns = parse_rfc3339_ns(value) + _FINER_BY_NS
         return value if instant_ns % 1_000 else format_rfc3339(instant_ns)

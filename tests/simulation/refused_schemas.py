@@ -9,6 +9,7 @@ a table that some worker does not know.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
@@ -64,10 +65,10 @@ class RefusedSchemas:
             self.tables.add(topic)
         if subject.endswith("-value"):
             current = self._table(topic)
-            present = {column.name for column in current.columns} if current else set()
+            present = _names(column.name for column in current.columns) if current else set()
             versions = self._registry.versions(subject)
             first = row_fields(versions[0].schema) if versions else {}
-            self.columns[topic] |= row_fields(schema).keys() - (present & first.keys())
+            self.columns[topic] |= _names(row_fields(schema)) - (present & _names(first))
         return True
 
     def _table(self, topic: str) -> TableSchema | None:
@@ -86,3 +87,8 @@ class RefusedSchemas:
         """Let every version in for good."""
         self.lift()
         self._chance = 0.0
+
+
+def _names(columns: Iterable[str]) -> set[str]:
+    """Return names without case, as Spanner compares them."""
+    return {name.lower() for name in columns}

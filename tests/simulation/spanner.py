@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from tests.simulation.history import Committed, LineageFact
-from tests.simulation.tables import KEY, SimTables
+from tests.simulation.tables import SimTables
 from tests.simulation.weather import TAG
 from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.records import (
@@ -250,17 +250,17 @@ class SimSpanner:
     def _record(
         self, part: _Part, table: str, changes: _Changes, *, at_us: int, name: str, sequence: str
     ) -> None:
-        mods, as_json = [], self._tables.as_json
+        mods, tables = [], self._tables
         committed: list[Committed] = []
         mod, names = changes[0][1], tuple(changes[0][2])
         for number, (key, _, columns) in enumerate(changes):
             order_key = OrderKey(at_us, name, sequence_pair(sequence), number).encode()
-            new_values = {column: as_json(value) for column, value in columns.items()}
-            mods.append(Mod({KEY: str(key)}, new_values, {}))
+            new_values = {one: tables.as_json(table, one, value) for one, value in columns.items()}
+            mods.append(Mod(tables.key(table, key), new_values, {}))
             committed.append(
                 Committed(
-                    order_key, at_us, name, self._names.data(table), b"%d" % key,
-                    token=part.token, mod=mod, columns=columns,
+                    order_key, at_us, name, self._names.data(table), tables.key_text(table, key),
+                    token=part.token, mod=mod, columns=tables.plain(table, columns),
                 )
             )  # fmt: skip
         record = DataChangeRecord(
@@ -269,7 +269,7 @@ class SimSpanner:
             server_transaction_id=name,
             is_last_record_in_transaction_in_partition=False,
             table_name=table,
-            columns=self._tables.shown(table, names),
+            columns=tables.shown(table, names),
             mods=tuple(mods),
             mod_type=_MOD_TYPES[mod],
             value_capture_type="NEW_VALUES",
@@ -296,7 +296,8 @@ class SimSpanner:
 
     def _change(self, place: tuple[str, int], at_us: int) -> tuple[str, dict[str, Any]]:
         chance, taken = self._random, self._cells_taken(place, at_us)
-        mod = "D" if chance.random() < 0.2 and not taken else "U"
+        is_key_only = not self._tables.columns(place[0])
+        mod = "D" if (chance.random() < 0.2 and not taken) or is_key_only else "U"
         if place not in self._rows:
             mod = "I"
         changed: dict[str, Any] = {}

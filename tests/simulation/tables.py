@@ -1,12 +1,14 @@
 """The simulated database's tables, whose columns come and go, and what a change of them says.
 
-A value is kept as a reader of the topic gets it; `as_json` is how a data change record holds it.
+`as_json` is how a data change record holds a value, and `plain` what a reader of the topic gets, in
+the form in which all values are compared (`tests.any_schema.values`).
 """
 
 from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -14,6 +16,7 @@ from typing import Any
 
 import fastavro
 
+from tests.any_schema.values import plain, plain_key
 from tidegate.producer.messages import ChangeMessage
 from tidegate.producer.records import RecordColumn
 from tidegate.schemas.progress import TimestampForm
@@ -21,7 +24,15 @@ from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.wire_format import unframe
 
-__all__ = ["KEY", "Decoded", "Decoder", "SimTables"]
+__all__ = [
+    "KEY",
+    "Decoded",
+    "Decoder",
+    "SimTables",
+    "key_text",
+    "plain_columns",
+    "plain_key_text",
+]
 
 KEY = "Id"
 _TYPES = ("INT64", "STRING", "BOOL", "BYTES")
@@ -57,7 +68,7 @@ class SimTables:
         self._large_values = large_values
         self._timestamps = timestamps
         self._types = _TYPES if timestamps is None else ("INT64", "STRING", "TIMESTAMP", *_TYPES)
-        self._tables = {name: self._first_columns() for name in names}
+        self._tables = {name: self._first_columns(name) for name in names}
         self._dropped: set[str] = set()
         self._unchanging: set[str] = set()
         self._next = "d"
@@ -85,7 +96,7 @@ class SimTables:
 
     def columns(self, name: str) -> list[str]:
         """Return the columns that a change may touch."""
-        return [column.name for column in self._tables[name][1:]]
+        return [one.name for one in self._tables[name] if one.key_position is None]
 
     def alter(self) -> str:
         """Add a column or a table, or drop one; return what was done."""
@@ -96,8 +107,10 @@ class SimTables:
                 return self.drop_table(chance.choice(names))
             if len(self._tables) < _TABLES_MAX:
                 return self.add_table()
-        name = chance.choice(names)
-        columns = self._tables[name]
+        return self._alter_columns(chance.choice(names))
+
+    def _alter_columns(self, name: str) -> str:
+        chance, columns = self._random, self._tables[name]
         is_full = len(columns) >= _COLUMNS_MAX or self._next > "z"
         if len(columns) > 3 and (is_full or chance.random() < 0.5):
             dropped = columns.pop(chance.randrange(1, len(columns)))
@@ -113,7 +126,7 @@ class SimTables:
     def add_table(self) -> str:
         """Add a table; return what was done."""
         name = f"t{len(self._tables)}"
-        self._tables[name] = self._first_columns()
+        self._tables[name] = self._first_columns(name)
         return f"{name}: table added"
 
     def add_unchanging(self) -> str:
@@ -156,7 +169,19 @@ class SimTables:
         }
         return of_type[self._column(table, column).type.code]
 
-    def as_json(self, value: Any) -> Any:
+    def key(self, table: str, number: int) -> dict[str, Any]:
+        """Return the key of a row, as a data change record holds it."""
+        return {KEY: str(number)}
+
+    def key_text(self, table: str, number: int) -> bytes:
+        """Return the key of a row as `Decoded` has it."""
+        return b"%d" % number
+
+    def plain(self, table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was captured of a row as `Decoded` has it."""
+        return plain_columns(columns, columns)
+
+    def as_json(self, table: str, column: str, value: Any) -> Any:
         """Return a value as a data change record holds it."""
         if isinstance(value, bytes):
             return base64.b64encode(value).decode()
@@ -175,10 +200,10 @@ class SimTables:
         return tuple(
             RecordColumn(one.name, one.type, one.key_position is not None, one.ordinal)
             for one in self._tables[table]
-            if one.name == KEY or one.name in columns
+            if one.key_position is not None or one.name in columns
         )
 
-    def _first_columns(self) -> list[Column]:
+    def _first_columns(self, name: str) -> list[Column]:
         others = (Column(name, ColumnType(self._types[n]), n + 2) for n, name in enumerate("abc"))
         return [Column(KEY, ColumnType("INT64"), 1, 1), *others]
 
@@ -195,6 +220,26 @@ class SimTables:
         return next(one for one in self._tables[table] if one.name == name)
 
 
+def key_text(key: Mapping[str, Any]) -> bytes:
+    """Return a decoded key as the run's history has it."""
+    return plain_key_text({name: plain(value) for name, value in key.items()})
+
+
+def plain_key_text(key: Mapping[str, Any]) -> bytes:
+    """Return a key's plain values as the run's history has them.
+
+    Zeros have no sign.  Of a table that was dropped before a worker knew it, no record says in
+    which order the columns were, so they are in the order of their names.
+    """
+    parts = sorted((name.lower(), plain_key(value)) for name, value in key.items())
+    return repr(parts if len(parts) > 1 else parts[0][1]).encode()
+
+
+def plain_columns(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return these columns of a row, plain; their names without case, as Spanner compares them."""
+    return {name.lower(): plain(row[name]) for name in names}
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """What a data record says."""
@@ -202,6 +247,7 @@ class Decoded:
     key: bytes
     mod: str
     columns: dict[str, Any]
+    """Plain, without those of the key."""
     token: str = ""
     """The one in the value; only older programs write it."""
 
@@ -227,7 +273,7 @@ class Decoder:
 
     def key(self, framed: bytes) -> bytes:
         """Return a key as `Decoded` has it."""
-        return b"%d" % self._read(framed, None)[KEY]
+        return key_text(self._read(framed, None))
 
     def _decoded(self, message: ChangeMessage, reader_id: int | None) -> Decoded:
         try:
@@ -239,9 +285,12 @@ class Decoder:
         key = self._read(message.key, None)
         value = self._read(message.value, reader_id)
         row, names = value["new_values"] or {}, value["new_columns"]
-        columns = {name: row[name] for name in (row if names is None else names) if name != KEY}
+        if row and key_text({name: row[name] for name in key}) != key_text(key):
+            return Decoded(key_text(key), "of another row", plain_columns(row, row))
+        captured = (name for name in (row if names is None else names) if name not in key)
         token = value["source"]["partition_token"]
-        return Decoded(b"%d" % key[KEY], value["mod_type"][0], columns, token)
+        columns = plain_columns(row, captured)
+        return Decoded(key_text(key), value["mod_type"][0], columns, token)
 
     def _read(self, framed: bytes, reader_id: int | None) -> Any:
         schema_id, body = unframe(framed)

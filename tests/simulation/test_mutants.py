@@ -25,8 +25,11 @@ def test_it_is_caught(mutant):
     assert seed is not None, f"found by {found or 'nobody'}"
 
 
-@pytest.mark.parametrize(("first", "tried"), [(7, [7]), (5, [5, 1, 2, 3]), (None, [1, 2, 3])])
-def test_the_recorded_seed_is_tried_before_all_others(monkeypatch, first, tried):
+@pytest.mark.parametrize(
+    ("first", "begin", "tried"),
+    [(7, 1, [7]), (5, 1, [5, 1, 2, 3]), (None, 1, [1, 2, 3]), (None, 6, [6, 7])],
+)
+def test_the_recorded_seed_is_tried_before_all_others(monkeypatch, first, begin, tried):
     seeds = []
 
     def run_seed(seed):
@@ -34,7 +37,7 @@ def test_the_recorded_seed_is_tried_before_all_others(monkeypatch, first, tried)
         return SimpleNamespace(found={"order": ["a change"]} if seed in (3, 7) else {"copies": []})
 
     monkeypatch.setattr(mutants, "run_seed", run_seed)
-    seed, found = caught_in(Mutant("a mutant", "order", ()), first=first)
+    seed, found = caught_in(Mutant("a mutant", "order", (), begin), first=first)
     assert seeds == tried
     assert seed == tried[-1]
     assert "order" in found
@@ -42,8 +45,9 @@ def test_the_recorded_seed_is_tried_before_all_others(monkeypatch, first, tried)
 
 def test_seeds_are_recorded_of_mutants_that_exist():
     recorded = recorded_seeds()
-    assert recorded.keys() <= {mutant.name for mutant in MUTANTS}
-    assert all(1 <= seed <= SEEDS_MAX for seed in recorded.values())
+    firsts = {mutant.name: mutant.first_seed for mutant in MUTANTS}
+    assert recorded.keys() <= firsts.keys()
+    assert all(0 <= seed - firsts[name] < SEEDS_MAX for name, seed in recorded.items())
 
 
 def test_there_are_enough_of_them():

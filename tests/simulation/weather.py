@@ -17,7 +17,10 @@ from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX
 from tidegate.spark_consumer.core.cadence import Cadence
 
-__all__ = ["CHUNKS_CHURN", "TAG", "Weather"]
+__all__ = ["ANY_SCHEMA", "CHUNKS_CHURN", "TAG", "Weather"]
+
+ANY_SCHEMA = 1_000_000_000
+"""Seeds from here on have tables of any schema."""
 
 TAG = "batch"
 """Of the transactions that a filter may leave out."""
@@ -154,6 +157,8 @@ class Weather:
     """Chance per batch that a mirror joins a query which has none; 0: it has one from the start."""
     chunks: bool
     """Rows are read in chunks while the stream runs."""
+    any_schema: bool
+    """Tables have keys, columns and values of any type."""
 
     def cadence(self, random: Random, *, now_us: int) -> Cadence:
         """Draw how often a run merges the mirrors: some merge each release, or stop at an end.
@@ -195,6 +200,8 @@ class Weather:
         has_rows = Random(f"backfill {seed}").random() < 0.25 and not has_moves
         has_chunks = Random(f"chunks {seed}").random() < 0.15 and not (has_moves or has_rows)
 
+        any_schema = seed >= ANY_SCHEMA
+
         def sometimes(chance: float, often: float = 0.5) -> float:
             return chance * random.choice((0.3, 1, 3)) if random.random() < often else 0.0
 
@@ -207,8 +214,10 @@ class Weather:
             chunk_items=random.choice((1, 2, 400, 400)),
             commit_interval_us=random.choice((1, 50_000, 250_000)),
             commit_bytes=random.choice((600, 6_000)),
-            # With large values one response may be larger than the smallest budget.
-            budget_bytes=max(random.choice((2_000, 16_000, 16_000, 8 << 20)), has_sizes << 23),
+            # With large values, or many, one response may be larger than the smallest budget.
+            budget_bytes=max(
+                random.choice((2_000, 16_000, 16_000, 8 << 20)), (has_sizes or any_schema) << 23
+            ),
             revoke_patience_s=random.choice((0.2, 5, 60)),
             skew_us=random.choice((0, 0, 2_000_000, 90_000_000)),
             release_rows=random.choice((2, 10, 500)),
@@ -274,6 +283,7 @@ class Weather:
             tombstones=Random(f"tombstones {seed}").random() < 0.4,
             backfill=has_rows,
             chunks=has_chunks,
+            any_schema=any_schema,
             window_us=moves.choice((5_000_000, 60_000_000, 1_200_000_000)),
             mirror_every_us=mirrors.choice((0, 300_000, 1_000_000, 4_000_000)),
             mirror_joins=Random(f"sinks {seed}").choice((0.0, 0.0, 0.05, 0.3)),

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from tests.simulation.accept_gap import NAME as ACCEPT_GAP
 from tests.simulation.accept_gap import AcceptGap
+from tests.simulation.any_tables import tables_of
 from tests.simulation.backfill import kind_of_spanner
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.clients import (
@@ -57,7 +58,7 @@ from tests.simulation.refusals import REFUSALS, is_explained
 from tests.simulation.refused_schemas import RefusedSchemas
 from tests.simulation.silence import silenced
 from tests.simulation.spanner import StreamQuery
-from tests.simulation.tables import Decoder, SimTables
+from tests.simulation.tables import Decoder
 from tests.simulation.weather import Weather
 from tidegate.lineage import frontier, slot_view, snapshot_queue
 from tidegate.producer.core import events as on
@@ -120,10 +121,7 @@ class World:
         self.is_healing = False
         self.trace: _Trace | None = [] if is_traced else None
         self.at = 0
-        self.tables = SimTables(
-            [f"t{number}" for number in range(weather.tables)], random,
-            large_values=weather.large_values, timestamps=weather.timestamps,
-        )  # fmt: skip
+        self.tables = tables_of(weather, random, seed)
         self.registry = InMemorySchemaRegistry()
         self.decode = Decoder(self.registry)
         self.spanner = kind_of_spanner(weather)(
