@@ -67,6 +67,4 @@ def test_every_group_of_mutants_says_what_it_breaks():
 
 
 def test_the_page_is_short_enough_to_be_read():
-    text = re.sub(r"\]\([^)]*\)", "]", PAGE)
-
-    assert len(re.findall(r"[^\s|]*\w[^\s|]*", text)) <= 2_500
+    assert len(PAGE.split()) <= 2_500
