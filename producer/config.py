@@ -74,7 +74,7 @@ class ProducerConfig(StreamSettings):
         default={}, description=(
             'What is read, if it is not Spanner: a table with `kind` and, for "datastream", '
             "`location`, `poll_seconds`, `open_minutes`, `lateness_seconds`, `late_hours`, "
-            "`uuids_max`, `keys` and `backfills`"
+            "`uuids_max`, `keys`, `backfills` and `servers`"
         ),
     )  # fmt: skip
     project: str = Field(description="Google Cloud project")

@@ -7,6 +7,7 @@ location = "gs://bucket/path"
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -23,6 +24,7 @@ _NAMES = {"project": "datastream", "instance": "datastream", "database": "datast
 NOT_OF_FILES = {**_NAMES, "change_stream": "files"}
 """Settings of Spanner, and what stands in their place where files are read."""
 
+_SERVER = re.compile(r"([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})(?::([0-9]{1,18}))?")
 _DEFAULTS: dict[str, Any] = {
     "envelope": "tidegate",
     "tombstones": False,
@@ -84,6 +86,8 @@ class FilesSource(BaseModel):
     """By table: the columns of its key, if its events name none."""
     backfills: dict[str, BackfillPlace] = Field(default_factory=dict)
     """By table: the backfill whose rows replace what the changes before it have left."""
+    servers: list[str] = Field(default_factory=list, max_length=16)
+    """MySQL with GTIDs: the UUIDs of its servers, in the order in which they took over."""
 
     @field_validator("keys")
     @classmethod
@@ -92,6 +96,20 @@ class FilesSource(BaseModel):
             if not columns or len(set(columns)) != len(columns):
                 raise ValueError(f"{table} must have columns, each of them once")
         return value
+
+    @field_validator("servers")
+    @classmethod
+    def _are_servers(cls, value: list[str]) -> list[str]:
+        met: dict[str, int] = {}
+        for text in value:
+            match = _SERVER.fullmatch(text)
+            if match is None:
+                raise ValueError(f"{text!r} must be the UUID of a server, or a GTID of it")
+            server, first = match[1].lower(), int(match[2] or 0)
+            if first <= met.get(server, -1):
+                raise ValueError(f"{text!r} must be a later GTID than where {server} is before it")
+            met[server] = first
+        return [text.lower() for text in value]
 
 
 def files_source(value: Mapping[str, object]) -> FilesSource | None:

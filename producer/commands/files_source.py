@@ -8,6 +8,7 @@ from tidegate.producer.commands.opened_source import OpenedSource
 from tidegate.producer.datastream.file_store import open_location
 from tidegate.producer.datastream_source.description import FilesCatalogue
 from tidegate.producer.datastream_source.limits import SourceLimits
+from tidegate.producer.datastream_source.server_order import ServerOrder
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
 from tidegate.producer.driver.clock import SystemClock
@@ -49,6 +50,7 @@ def open_files(config: ProducerConfig, files: FilesSource) -> OpenedSource:
                     table: LaterBackfill(one.since_us, one.log)
                     for table, one in files.backfills.items()
                 },
+                servers=ServerOrder.of(files.servers),
             ),
         ),
         catalogue=catalogue,

@@ -94,7 +94,7 @@ class ObjectReading:
         self.counts: Counter[str] = Counter()
         """`files` that were read to their ends, `late_files`, `events`, `late_events`, `copies` and
         `refused`, since the query began; without what was published before."""
-        self._source = ObjectSource(resumption.get(SOURCE, ""))
+        self._source = ObjectSource(resumption.get(SOURCE, ""), self._tables.servers)
         self._listed_us: int | None = None
         # Intervals are those of the monotonic clock: the wall clock may be set back.
         self._asked_us = 0
@@ -141,6 +141,7 @@ class ObjectReading:
         record = event.position.record
         if not self.files.meet(file, record):
             return []  # its uuid and its release time are known
+        event = self._tables.servers.applied(event)
         is_first = self._uuids.add(file.name, event.uuid)
         if record <= self.files.published(file):
             self._release(file, event)  # those of later events depend on it

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.producer.datastream.errors import MixedSources
-from tidegate.producer.datastream.log_positions import log_of_mysql
 from tidegate.producer.datastream.metadata import MySqlMetadata
 from tidegate.producer.datastream.read_methods import ReadKind
+from tidegate.producer.datastream_source.server_order import ServerOrder
 
 if TYPE_CHECKING:
     from tidegate.producer.datastream.event import Event
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["ObjectSource"]
 
 _LOGS = "binary logs of MySQL"
+_SERVERS = "servers of MySQL, by their GTIDs; after a failover list them in source.servers"
 
 
 class ObjectSource:
     """The kind of an object's source, and the base name of its binary log, if it has one."""
 
-    def __init__(self, stored: str) -> None:
-        """`stored`: what a position says of it, or empty."""
+    def __init__(self, stored: str, servers: ServerOrder | None = None) -> None:
+        """`stored`: what a position says of it, or empty; `servers`: which follow one another."""
+        self._servers = servers or ServerOrder()
         self._kind, _, self._log = stored.partition("/")
 
     @property
@@ -36,7 +38,7 @@ class ObjectSource:
 
     def note(self, event: Event) -> bool:
         """Learn from an event what is not known; return whether that was anything."""
-        kind, log = _source_of(event)
+        kind, log = self._source_of(event)
         if self._kind not in ("", kind) or (self._kind and (self._log or not log)):
             return False
         self._kind, self._log = kind, log
@@ -44,7 +46,7 @@ class ObjectSource:
 
     def require(self, event: Event) -> bool:
         """Note an event; raises MixedSources if its order cannot be compared with the others'."""
-        kind, log = _source_of(event)
+        kind, log = self._source_of(event)
         if self._kind and kind != self._kind:
             message = f"the object has events of {self._kind} and of {kind}"
             raise MixedSources.at(event.position, message)
@@ -54,14 +56,13 @@ class ObjectSource:
     def require_log(self, log: str, position: Position) -> None:
         """Raise MixedSources for the base name of another binary log than the known one."""
         if log and self._log and log != self._log:
-            of_what = "servers of MySQL, by their GTIDs" if "gtid " in self._log + log else _LOGS
+            of_what = _SERVERS if "gtid " in self._log + log else _LOGS
             message = f"the object has events of two {of_what}"
             raise MixedSources.at(position, message, logs=[self._log, log])
 
-
-def _source_of(event: Event) -> tuple[str, str]:
-    metadata = event.metadata
-    log = ""
-    if event.read_method.kind is ReadKind.CDC and isinstance(metadata, MySqlMetadata):
-        log = log_of_mysql(metadata.log_file, metadata.gtid)
-    return event.read_method.source.value, log
+    def _source_of(self, event: Event) -> tuple[str, str]:
+        metadata = event.metadata
+        log = ""
+        if event.read_method.kind is ReadKind.CDC and isinstance(metadata, MySqlMetadata):
+            log = self._servers.log_of(metadata.log_file, metadata.gtid)
+        return event.read_method.source.value, log

@@ -17,6 +17,7 @@ from tidegate.producer.datastream.log_positions import log_of_mysql
 from tidegate.producer.datastream.order_key import order_after_log, order_after_time
 from tidegate.producer.datastream.read_methods import ReadKind, SourceKind
 from tidegate.producer.datastream_source.event_records import table_name
+from tidegate.producer.datastream_source.server_order import ServerOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,11 +41,12 @@ class LaterBackfill:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """Settings by table, as `table_name` has it."""
+    """Settings by table, as `table_name` has it, and the order of the source's servers."""
 
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Key columns of tables whose events name none."""
     backfills: Mapping[str, LaterBackfill] = field(default_factory=dict)
+    servers: ServerOrder = field(default_factory=ServerOrder)
 
     def applied(self, event: Event) -> Event:
         """Return an event with the key and the order key that the settings give it.
@@ -60,7 +62,8 @@ class TableSettings:
             event = _with_key(event, table, key)
         later = self.backfills.get(table)
         if later is not None and _is_of(event, later):
-            event = replace(event, order_key=_order_key(event, table, later))
+            order_key = self.servers.ranked(_order_key(event, table, later), later.log)
+            event = replace(event, order_key=order_key)
         return event
 
     def log_of(self, event: Event) -> str:
@@ -73,7 +76,7 @@ class TableSettings:
             return ""
         if not _is_of(event, later):
             return ""
-        return log_of_mysql(None, later.log) or log_of_mysql(later.log, None)
+        return self.servers.log_of(None, later.log) or log_of_mysql(later.log, None)
 
 
 def _is_of(event: Event, later: LaterBackfill) -> bool:

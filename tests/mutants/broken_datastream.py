@@ -10,10 +10,13 @@ from tidegate.producer.datastream.avro_container import AvroContainer
 from tidegate.producer.datastream.errors import FileCutShort
 from tidegate.producer.datastream.inventory import Inventory
 from tidegate.producer.datastream.read_methods import ReadKind
+from tidegate.producer.datastream_source.server_order import ServerOrder
 
 __all__ = ["BROKEN_DATASTREAM"]
 
 _FOLDER = "tests/unit/producer/datastream"
+_READING = "tests/unit/producer/datastream_source/test_object_reading.py"
+_SERVERS = "tests/unit/producer/datastream_source/test_server_order.py"
 _ORDER = f"{_FOLDER}/test_order_key.py"
 _AVRO = f"{_FOLDER}/test_avro_container.py"
 _HISTORY = f"{_ORDER}::test_a_history_is_put_in_order_and_rows_of_a_backfill_before_it"
@@ -99,6 +102,14 @@ def _one_source(inventory: Any, found: Any) -> None:
 
 
 BROKEN_DATASTREAM = (
+    UnitMutant(
+        "transactions of two servers of MySQL by their numbers alone",
+        (
+            f"{_SERVERS}::test_transactions_sort_by_server_and_then_by_number",
+            f"{_READING}::test_servers_of_mysql_that_follow_one_another_have_one_order",
+        ),
+        ((ServerOrder, "ranked", lambda _self, order_key, _gtid: order_key),),
+    ),
     UnitMutant(
         "numbers of MySQL's logs compared as text",
         (_MYSQL, _HISTORY),

@@ -21,8 +21,8 @@ from tidegate.producer.datastream_source import (
     event_records,
     object_query,
     object_reading,
-    object_source,
     published_parts,
+    server_order,
     table_settings,
     translator,
 )
@@ -391,7 +391,7 @@ BROKEN_FILE_SOURCE = (
     UnitMutant(
         "transactions of two servers are put in one order",
         (f"{_READING}::test_transactions_of_another_server_cannot_be_compared_and_are_refused_by_name",),
-        ((object_source, "log_of_mysql", lambda *_: ""),),
+        ((server_order, "log_of_mysql", lambda *_: ""),),
     ),
     UnitMutant(
         "a null of JSON is never named",

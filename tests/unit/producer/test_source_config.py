@@ -38,6 +38,15 @@ def test_files_need_no_setting_of_spanner(tmp_path):
     assert ProducerConfig.load(file, **KAFKA).files.poll_seconds == 3
 
 
+SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def test_servers_of_mysql_may_follow_one_another():
+    servers = [SERVER.upper(), SERVER.replace("3e", "4f"), f"{SERVER}:101"]
+    found = load({**FILES, "servers": servers}).files
+    assert found.servers == [one.lower() for one in servers]
+
+
 def test_a_table_may_have_a_key_and_a_backfill(tmp_path):
     file = tmp_path / "a.toml"
     file.write_text(
@@ -66,6 +75,10 @@ def test_without_the_table_or_with_spanner_nothing_is_different():
         ({**FILES, "open_minutes": 0}, "open_minutes"),
         ({**FILES, "keys": {"HR.JOBS": []}}, "keys: Value error, HR.JOBS must have columns"),
         ({**FILES, "keys": {"HR.JOBS": ["ID", "ID"]}}, "each of them once"),
+        ({**FILES, "servers": ["mysql-bin"]}, "'mysql-bin' must be the UUID of a server"),
+        ({**FILES, "servers": [SERVER, SERVER.upper()]}, "must be a later GTID"),
+        ({**FILES, "servers": [f"{SERVER}:9", f"{SERVER}:9"]}, "must be a later GTID"),
+        ({**FILES, "servers": [f"{SERVER}:{n}" for n in range(17)]}, "servers: List should have"),
         ({**FILES, "backfills": {"shop.orders": {}}}, "backfills.shop.orders.since is not set"),
         ({**FILES, "backfills": {"a.b": {"since": "now"}}}, "must be a time such as 2030-01-31T"),
         ({**FILES, "lateness_seconds": 601}, "lateness_seconds 601 is more than open_minutes 10"),

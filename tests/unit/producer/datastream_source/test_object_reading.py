@@ -29,6 +29,8 @@ from tidegate.producer.datastream_source import object_reading
 from tidegate.producer.datastream_source.event_records import time_and_turn
 from tidegate.producer.datastream_source.event_times import EventTimes
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+from tidegate.producer.datastream_source.server_order import ServerOrder
+from tidegate.producer.datastream_source.table_settings import TableSettings
 from tidegate.producer.datastream_source.tokens import object_of
 from tidegate.schemas.topics import slot_of
 
@@ -708,3 +710,21 @@ def test_transactions_of_another_server_cannot_be_compared_and_are_refused_by_na
     assert len(one.published) == 6
     assert {letter.reason for letter in one.dead_letters} == {MixedSources.__name__}
     assert "two servers of MySQL, by their GTIDs" in one.dead_letters[0].error
+
+
+def test_servers_of_mysql_that_follow_one_another_have_one_order():
+    """A failover and the way back, in files that come in another order."""
+    some = events(12)
+    with_gtids(some[:4])
+    with_gtids(some[4:8], server=SERVERS[1])
+    with_gtids(some[8:], first=5)
+    servers = ServerOrder.of([SERVERS[0], SERVERS[1], f"{SERVERS[0]}:5"])
+    one = model(tables=TableSettings(servers=servers))
+    put(one, 1, [], data=json_bytes(some[6:10]))
+    put(one, 2, [], data=json_bytes(some[10:] + some[:6]), minute=FIRST + 1)
+    one.run()
+    assert one.dead_letters == []
+    found = sorted(one.published, key=lambda pair: pair[0].value.server_transaction_id)
+    rows = [{**message.value.mods[0].new_values, **message.value.mods[0].old_values}
+            for message, _ in found]  # fmt: skip
+    assert [row["_datastream_uuid"] for row in rows] == [event["uuid"] for event in some]

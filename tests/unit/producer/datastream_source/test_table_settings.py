@@ -2,6 +2,7 @@
 
 import random
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 
@@ -25,6 +26,7 @@ from tidegate.producer.datastream.errors import (
     MixedSources,
 )
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE
+from tidegate.producer.datastream_source.server_order import ServerOrder
 from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
 from tidegate.spark_consumer.sinks.delta.late_events import is_late
 from tidegate.spark_consumer.sinks.delta.newest import newest_rows
@@ -217,8 +219,10 @@ def test_a_place_that_is_not_one_of_the_source_is_refused_by_name(source, log, e
     assert "backfill" not in repr([mod for one_, _ in one.published for mod in one_.value.mods])
 
 
-def test_a_place_may_be_the_last_transaction_before():
+@pytest.mark.parametrize("former", [[], ["8f6a1c52-71ca-11e1-9e33-c80aa9429562"]])
+def test_a_place_may_be_the_last_transaction_before(former):
     server = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    servers = ServerOrder.of([*former, server])
     changes, backfill, _ = events_of("mysql", 1)
     for number, event in enumerate(changes):
         metadata = event["source_metadata"]
@@ -230,7 +234,7 @@ def test_a_place_may_be_the_last_transaction_before():
         del event["sort_keys"]
     one = ObjectModel(
         now_us=(FIRST + 9) * US_PER_MINUTE, start_us=(FIRST - 1) * US_PER_MINUTE,
-        tables=settings("mysql", log=f"{server}:{ROTATED - 1}"),
+        tables=replace(settings("mysql", log=f"{server}:{ROTATED - 1}"), servers=servers),
     )  # fmt: skip
     put(one, FIRST, json_bytes([*backfill, *changes]))
     one.run()
