@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from tidegate.spark_consumer.batch.transaction_sums import is_in_gap, is_whole
 from tidegate.spark_consumer.core.proof import Fault, Findings, Mismatch, Verdict
 from tidegate.spark_consumer.core.transactions import TransactionCount
+from tidegate.spark_consumer.sinks.delta.incomplete import free
 from tidegate.spark_consumer.spark.audit_rows import sums_by_origin
 
 if TYPE_CHECKING:
@@ -49,11 +51,24 @@ class AuditScope:
     """Whether changes may be absent on purpose."""
     gaps: tuple[PartitionGap, ...] = ()
     """Accepted ones: transactions in one may lack records."""
+    is_small: bool = False
+    """Whether there are few changes."""
 
 
 @contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Keep a frame within a block: read again, a topic would have more records."""
+def kept(frame: DataFrame, *, is_small: bool) -> Iterator[DataFrame]:
+    """Keep a frame within a block: read again, a topic would have more records.
+
+    A small one is computed at once, and has a plan of one node: to compare and to optimize the
+    plans of a few changes takes longer than everything that they do.
+    """
+    if is_small:
+        checkpointed = frame.localCheckpoint(eager=True)
+        try:
+            yield checkpointed
+        finally:
+            free(checkpointed)
+        return
     frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield frame
@@ -66,7 +81,8 @@ def judge_origins(
 ) -> tuple[Findings, Mapping[str, int]]:
     """Compare the figures of each origin and topic; return too how many lacked which figure."""
     stated = markers.origins.withColumn("state", _state(scope))
-    with kept(stated) as origins, kept(_pairs(markers.totals, rows, origins)) as pairs:
+    keep = partial(kept, is_small=scope.is_small)
+    with keep(stated) as origins, keep(_pairs(markers.totals, rows, origins)) as pairs:
         is_proved = (F.col("state") == Verdict.PROVED.value) & F.col("fault").isNull()
         lacks = {
             "checksum": ~F.col("has_checksum"),
@@ -183,7 +199,9 @@ def judge_transactions(sums: DataFrame, scope: AuditScope) -> Findings:
     )
 
 
-def judge_releases(sums: DataFrame, manifests: DataFrame) -> tuple[Findings, int]:
+def judge_releases(
+    sums: DataFrame, manifests: DataFrame, *, is_small: bool
+) -> tuple[Findings, int]:
     """Compare each release with its manifest; return too how many changes there are."""
     joined = sums.join(manifests, "release", "full").withColumn(
         "found", F.coalesce("found", F.lit(0))
@@ -211,7 +229,8 @@ def judge_releases(sums: DataFrame, manifests: DataFrame) -> tuple[Findings, int
             found={name: row[name] for name in names},
         )
 
-    with kept(joined.withColumn("fault", fault).withColumn("verdict", verdict)) as judged:
+    faulty = joined.withColumn("fault", fault).withColumn("verdict", verdict)
+    with kept(faulty, is_small=is_small) as judged:
         findings = _findings(judged, ["release"], mismatch)
         changes = judged.agg(F.sum("found").alias("changes")).collect()[0]["changes"]
     return findings, changes or 0

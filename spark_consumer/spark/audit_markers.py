@@ -29,9 +29,17 @@ if TYPE_CHECKING:
 
     from tidegate.schemas.topics import TopicNames
 
-__all__ = ["Markers", "marker_records", "origin_of_token", "read_markers", "under_their_tables"]
+__all__ = [
+    "Markers",
+    "decoded_records",
+    "marker_records",
+    "origin_of_token",
+    "read_markers",
+    "under_their_tables",
+]
 
 _KINDS = ("STREAM_STARTED", "PARTITION_ANNOUNCED", "PARTITION_FINISHED", "PARTITION_GAP")
+_BODIES = ("StreamStarted", "PartitionAnnounced", "PartitionFinished", "PartitionGap")
 _FAIL_FAST = {"mode": "FAILFAST"}
 
 
@@ -59,14 +67,22 @@ def marker_records(progress: DataFrame) -> DataFrame:
     return present.where(name_of_record()["kind"].isin(*_KINDS)).select("offset", "value")
 
 
-def read_markers(chosen: DataFrame, schema_of: Callable[[int], Mapping[str, Any]]) -> Markers:
-    """Read what `marker_records` has chosen, several times: the caller persists it.
+def decoded_records(chosen: DataFrame, schema_of: Callable[[int], Mapping[str, Any]]) -> DataFrame:
+    """Decode what `marker_records` has chosen, which is read twice: the caller persists it.
 
-    `schema_of` returns the schema of an id.  Raises ConfigError for a topic without a stream and
-    MixedEpochs for one with two.
+    `schema_of` returns the schema of an id.  Raises ConfigError for a topic without a record.
     """
     records = chosen.select("offset", _decoded(_schemas(chosen, schema_of)).alias("record"))
-    bodies = records.select("offset", "record.epoch", "record.body.*")
+    bodies = map(_member, _BODIES)
+    return records.select("offset", "record.epoch", *(f"record.body.{one}" for one in bodies))
+
+
+def read_markers(bodies: DataFrame) -> Markers:
+    """Read what `decoded_records` returns, several times: the caller persists it.
+
+    Each copy of a plan would else parse the schema and Hadoop's settings for its decoder.  Raises
+    ConfigError for a topic without a stream and MixedEpochs for one with two.
+    """
     filters = _stream(bodies)
     finished = _whole_markers(bodies.select("offset", f"{_member('PartitionFinished')}.*"))
     announced = bodies.select(f"{_member('PartitionAnnounced')}.child.*").where("token IS NOT NULL")

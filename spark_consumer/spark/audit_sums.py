@@ -25,7 +25,12 @@ def half_sums() -> list[Column]:
 
 
 def joined_halves() -> Column:
-    """Return the sum modulo 2^64 as 16 hexadecimal digits, of sums of up to 2^31 halves."""
+    """Return the sum modulo 2^64 as 16 hexadecimal digits, of sums of up to 2^31 halves.
+
+    Not by `lower`, for which Spark first computes the title case of every character there is: a
+    second of CPU time in each session.
+    """
     modulus = F.lit(1 << HALF_BITS)
     high = (F.col("high") + high_half("low")) % modulus
-    return F.lower(F.concat(*(F.lpad(F.hex(half), 8, "0") for half in (high, low_half("low")))))
+    digits = F.format_string("%08x%08x", high, low_half("low"))
+    return F.when(high.isNotNull(), digits)

@@ -8,7 +8,7 @@ markers of everything that was released are there.
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -38,6 +38,7 @@ from tidegate.spark_consumer.spark.audit_judgement import (
     kept,
 )
 from tidegate.spark_consumer.spark.audit_markers import (
+    decoded_records,
     marker_records,
     read_markers,
     under_their_tables,
@@ -129,14 +130,22 @@ def audit_output(
         if CHANGELOG in sinks
     }
     manifests = _manifests(spark, folder, release_max=manifest.release)
-    with _named_failures(), session_settings(spark, _settings(spark, manifests)):
-        rows, missing = read_rows(spark, paths, release_max=manifest.release)
-        if rows is None:
+    with _named_failures(), ExitStack() as exits:
+        changes = _changes(manifests)
+        is_small = changes <= _ROWS_OF_A_TASK
+        exits.enter_context(session_settings(spark, _settings(spark, changes)))
+        read, missing = read_rows(spark, paths, release_max=manifest.release)
+        if read is None:
             message = "the output has no changelog"
             raise ConfigError(message, hint="Check --output", output=output)
+        # Many rows are read three times: to keep them would need the room of the output.
+        rows = exits.enter_context(kept(read, is_small=True)) if is_small else read
         step("completion markers")
-        with kept(marker_records(progress())) as records:
-            markers = read_markers(records, schema_of)
+        with (
+            kept(marker_records(progress()), is_small=is_small) as records,
+            kept(decoded_records(records, schema_of), is_small=is_small) as bodies,
+        ):
+            markers = read_markers(bodies)
             names.require_recorded(markers.filters)
             may_lack = has_dead_letters or _leaves_out(manifest, markers.filters)
             begin_us = manifest.complete_from_us
@@ -145,6 +154,7 @@ def audit_output(
                 through_us,
                 may_lack,
                 tuple(gap for gap in markers.gaps if gap.from_us <= through_us),
+                is_small,
             )
             step("stream partitions")
             of_tables = under_their_tables(markers, names, manifest.tables)
@@ -152,7 +162,7 @@ def audit_output(
         step("transactions")
         transactions = judge_transactions(sums_by_transaction(rows), scope)
         step("releases")
-        releases, changes = judge_releases(sums_by_release(rows), manifests)
+        releases, changes = judge_releases(sums_by_release(rows), manifests, is_small=is_small)
         late = _count(spark, folder.path(_LATE))
     return AuditReport(
         release=manifest.release,
@@ -207,12 +217,16 @@ def _manifests(spark: SparkSession, folder: Storage, *, release_max: int) -> Dat
     return found.where(F.col("release") <= release_max)
 
 
-def _settings(spark: SparkSession, manifests: DataFrame) -> Mapping[str, str]:
+def _changes(manifests: DataFrame) -> int:
+    """Return how many changes all releases have."""
+    return manifests.agg(F.sum("rows").alias("rows")).collect()[0]["rows"] or 0
+
+
+def _settings(spark: SparkSession, changes: int) -> Mapping[str, str]:
     """Return settings for the number of changes: a session has 2 shuffle partitions, or 200.
 
     A few changes are read sooner than the code for them is compiled.
     """
-    changes = manifests.agg(F.sum("rows").alias("rows")).collect()[0]["rows"] or 0
     if changes <= _ROWS_OF_A_TASK:
         return {
             "spark.sql.shuffle.partitions": "1",

@@ -68,7 +68,7 @@ def test_a_release_is_judged_by_its_numbers_its_order_and_its_manifest(spark, mo
     columns = "release long, ordinal long, order_key binary, commit_us long"
     sums = audit_rows.sums_by_release(spark.createDataFrame(rows, columns))
     stated = spark.createDataFrame(manifests, auditing._MANIFEST_COLUMNS)
-    findings, changes = audit_judgement.judge_releases(sums, stated)
+    findings, changes = audit_judgement.judge_releases(sums, stated, is_small=True)
     assert changes == len(rows)
     assert findings.counts == {Verdict.PROVED: 2, Verdict.NO_MANIFEST: 1, Verdict.MISMATCHED: 5}
     assert [name_of(one) for one in findings.mismatches] == [
@@ -79,7 +79,7 @@ def test_a_release_is_judged_by_its_numbers_its_order_and_its_manifest(spark, mo
         (5, Fault.OUT_OF_BOUNDS),
     ]
     monkeypatch.setattr(audit_judgement, "LISTED_MAX", 2)
-    findings, _ = audit_judgement.judge_releases(sums, stated)
+    findings, _ = audit_judgement.judge_releases(sums, stated, is_small=False)
     assert (len(findings.mismatches), findings.faults) == (2, 5)
 
 

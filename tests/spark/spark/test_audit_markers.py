@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 def markers(made):
     chosen = audit_markers.marker_records(made.progress())
-    return audit_markers.read_markers(chosen, RECORD_SCHEMAS.__getitem__)
+    bodies = audit_markers.decoded_records(chosen, RECORD_SCHEMAS.__getitem__)
+    return audit_markers.read_markers(bodies)
 
 
 @pytest.fixture

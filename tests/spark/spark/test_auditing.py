@@ -83,8 +83,13 @@ def test_what_an_accepted_gap_lacks_is_named_and_no_fault(stream):
     assert lacking == {"half-39", "half-60"}
 
 
-def test_an_output_that_has_everything_is_proved(stream):
+def test_an_output_that_has_everything_is_proved(spark, stream, monkeypatch):
     report = stream.audit()
+    kept = spark.sparkContext._jsc.getPersistentRDDs().size()  # Delta keeps the tables' states
+    for few in (50, 250_000):
+        monkeypatch.setattr(auditing, "_ROWS_OF_A_TASK", few)
+        assert stream.audit() == report
+    assert spark.sparkContext._jsc.getPersistentRDDs().size() == kept
     assert report.is_proved, report.mismatches
     assert report.stream_partitions.counts == {
         Verdict.PROVED: len(MANY) + 4,
