@@ -1,7 +1,7 @@
-"""Writes the tables of `operations.md` that follow from the sources: settings, metrics, exit codes.
+"""Writes the tables of `reference/` that follow from the sources: settings, metrics, exit codes.
 
-They stand between `<!-- generated: NAME -->` and `<!-- end -->`; everything else on the page is
-written by hand.  `./dev docs` runs this, and a test fails while the page is stale.
+They are between `<!-- generated: NAME -->` and `<!-- end -->`; everything else on these pages is
+written by hand.  `./dev docs` runs this, and a test fails while a page is stale.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidegate.program.metrics import Metric
     from tidegate.program.settings import Settings
 
-PAGE = Path(__file__).with_name("operations.md")
+FOLDER = Path(__file__).with_name("reference")
 
 _BLOCK = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -146,12 +146,14 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Update the page if it is stale."""
-    before = PAGE.read_text(encoding="utf-8")
-    after = generated(before)
-    if after != before:
-        PAGE.write_text(after, encoding="utf-8")
-    sys.stdout.write(f"{PAGE.name}: {'up to date' if after == before else 'written'}\n")
+    """Update the pages that are stale."""
+    for page in sorted(FOLDER.glob("*.md")):
+        before = page.read_text(encoding="utf-8")
+        after = generated(before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+        if _BLOCK.search(before):
+            sys.stdout.write(f"{page.name}: {'up to date' if after == before else 'written'}\n")
 
 
 if __name__ == "__main__":

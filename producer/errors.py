@@ -183,7 +183,7 @@ class TopicsChangedError(ProducerError):
             "; ".join(differences),
             hint=(
                 "Kafka can neither remove topic partitions nor bring back records: find out who "
-                'changed the topics, then see "Resetting a stream" in docs/operations.md'
+                "changed the topics, then see docs/how-to/reset.md"
             ),
         )
 
@@ -202,7 +202,7 @@ class ProgressLost(ProducerError):  # noqa: N818 - named for what happened
             f"the progress topic lost records: {message}",
             hint=(
                 "It must keep cleanup.policy=compact and must not be truncated, deleted or "
-                're-created: see "Resetting a stream" in docs/operations.md'
+                "re-created: see docs/how-to/reset.md"
             ),
             slot=slot,
             **fields,
@@ -338,7 +338,7 @@ class DeliveryDenied(DeliveryRefused):
 
     exit_code = ExitCode.USAGE
     text = "Kafka denies writing to a topic"
-    fix = 'Add the ACLs that docs/operations.md lists under "Permissions"'
+    fix = "Add the ACLs that docs/reference/permissions.md lists"
 
 
 _AGAIN = "Run it again: to say it twice changes nothing"

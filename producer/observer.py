@@ -217,7 +217,7 @@ def _parked_keys(worker: Worker) -> int:
 def _warnings(parked_keys: int, queued: int, paused: int, held: int) -> Iterator[str]:
     """Yield what the text of `/readyz` says beside "ok" and what stopped."""
     if parked_keys:
-        yield f"{parked_keys} keys are parked: see Parked changes in docs/operations.md"
+        yield f"{parked_keys} keys are parked: see docs/how-to/parked-changes.md"
     if queued:
         yield f"{queued} stream partitions wait for a query"
     if paused:

@@ -355,7 +355,7 @@ class ConsumerConfig(TableSettings):
         if unknown:
             raise ValueError(
                 f"{', '.join(unknown)}: not an option that the consumer can give to Spark's "
-                "client too; docs/operations.md lists those"
+                "client too; docs/reference/settings.md lists those"
             )
         return value
 

@@ -67,7 +67,7 @@ _TIMEOUT_S = 900
 
 
 def formula_bytes(*, uuids: int, times: int) -> int:
-    """Return what an object holds of so many uuids and open times, by docs/operations.md."""
+    """Return the bytes that uuids and open times take, by docs/reference/datastream-files.md."""
     return uuids * _BYTES_OF_UUID + times * _BYTES_OF_TIME
 
 

@@ -255,8 +255,8 @@ class Fleet:
     def progress(self, *, seconds: float, warm_up_s: float) -> dict[str, float]:
         """Records and bytes a second in the progress topic, and CPU, while all send heartbeats.
 
-        `bound_bytes_per_s` is what docs/operations.md states: 200 bytes for each stream partition
-        that has moved, and 4,096 for each slot in each transaction.
+        `bound_bytes_per_s` is what docs/reference/topics.md states: 200 bytes for each stream
+        partition that has moved, and 4,096 for each slot in each transaction.
         """
         self._source.ask("pace", 1, warm_up_s + seconds)  # heartbeats of the present time
         time.sleep(warm_up_s)

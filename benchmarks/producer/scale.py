@@ -57,7 +57,7 @@ class Rates(NamedTuple):
 def formula(
     stream_partitions: int, *, heartbeat_s: float = 1.0, commit_interval_s: float = 0.25
 ) -> Rates:
-    """Return what docs/operations.md states for heartbeats alone, in the default slots."""
+    """Return what docs/reference/topics.md states for heartbeats alone, in the default slots."""
     moves = stream_partitions / heartbeat_s
     each_minute = SLOTS_DEFAULT / 60
     heartbeats = min(moves, SLOTS_DEFAULT / commit_interval_s) + each_minute

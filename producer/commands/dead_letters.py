@@ -42,7 +42,7 @@ _REMEDIES = {
 }
 _REMEDIES_OF_FILES = {kind.__name__: kind.fix for kind in DatastreamError.__subclasses__()}
 _OF_FILE = "Remove the cause and backfill the object in Datastream: redrive puts back no event"
-_UNKNOWN = "Look the error up in docs/operations.md"
+_UNKNOWN = "Look the error up in docs/reference/errors.md"
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ class Parts:
 def prepare(config: ProducerConfig, found: Environment) -> Parts:
     """Create topics and schemas that are missing.
 
-    Raises ConfigError, UnreachableError and StreamChangedError; `docs/operations.md` lists them.
+    Raises ConfigError, UnreachableError and StreamChangedError: see `docs/reference/errors.md`.
     """
     registrar = make_registrar(config, found)
     parks = config.poison == "park"

@@ -83,7 +83,7 @@ def start(
     """Return a worker, ready to run; topics and schemas exist when this returns.
 
     `exits` closes what the worker reads from; `faults` gets what it retries.
-    Raises ConfigError and UnreachableError; `docs/operations.md` lists them.
+    Raises ConfigError and UnreachableError; `docs/reference/errors.md` lists them.
     """
     found = exits.enter_context(closing(find_environment(config)))
     parts = prepare(config, found)

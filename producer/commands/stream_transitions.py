@@ -3,8 +3,8 @@
 A state is nowhere stored: `stream_state` derives it from what the progress topic and the group say
 now.  So the table is what that can lead to, change by change, where each change is one record that
 can be read or one member of the group.  Its test writes these records in every order and compares:
-each step is in the table, and no other is.  The drawing in `docs/operations.md` is generated from
-it.  What operators may do in a state is in `command_rules`.
+each step is in the table, and no other is.  The drawing in `docs/reference/stream-states.md` is
+generated from it.  What operators may do in a state is in `command_rules`.
 
 A record may become readable after its worker has left, since the open transaction of another one
 hid it: so a stream without workers may still turn out to have failed, or to have ended.

@@ -375,7 +375,7 @@ class AccessDenied:
     def error(self) -> ConfigError:
         """What the worker stops with."""
         message = f"Kafka denies this worker access to {self.resource}: {self.reason}"
-        hint = 'Add the ACLs that docs/operations.md lists under "Permissions"'
+        hint = "Add the ACLs that docs/reference/permissions.md lists"
         return ConfigError(message, hint=hint)
 
 

@@ -104,7 +104,7 @@ class StreamBuilder:
         )
 
     def option(self, name: str, value: object) -> Self:
-        """Set one setting of the consumer, by the name that docs/operations.md gives it.
+        """Set one setting of the consumer, by the name that docs/reference/settings.md gives it.
 
         Raises ConfigError for a name that is not a setting, or that a program cannot use.  Values
         are checked by `start`.

@@ -27,7 +27,7 @@ _WITHOUT_EFFECT = {
     "metrics_port": _METRICS,
 }
 _OPTIONS = frozenset(ConsumerConfig.model_fields).difference(_WITHOUT_EFFECT)
-_HINT = "docs/operations.md lists the settings with their values"
+_HINT = "docs/reference/settings.md lists the settings with their values"
 
 
 def require_option(name: str) -> None:

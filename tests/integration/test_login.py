@@ -73,7 +73,7 @@ RIGHTS = {
         "transactional id",
     ),
 }
-"""What docs/operations.md lists under "Permissions" for a worker, and what a text has to name."""
+"""What docs/reference/permissions.md lists for a worker, and what a text has to name."""
 
 IMPLIED = (AclOperation.DESCRIBE, AclOperation.CREATE)
 """Describe comes with Read and Write; without Create the topics have to exist."""

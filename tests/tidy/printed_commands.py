@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 PAGES = tuple(
     page
-    for pattern in ("*.md", "docs/*.md", "docker/**/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "deploy/**/*.md", "docker/**/*.md")
     for page in sorted(REPOSITORY.glob(pattern))
     if page.name != "CHANGELOG.md"
 )

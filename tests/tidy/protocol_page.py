@@ -1,4 +1,4 @@
-"""docs/protocol.md as its tests see it: examples, tables, sections.
+"""docs/protocol.md and its annexes as their tests see them: examples, tables, sections.
 
 An example is a JSON block below a comment that names it; it gives inputs and outputs.  A table is
 found by the words of its heading row.
@@ -28,7 +28,11 @@ from tidegate.schemas.progress import (
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-PAGE = (REPOSITORY / "docs" / "protocol.md").read_text()
+DOCS = REPOSITORY / "docs"
+
+PAGE = "\n".join(
+    page.read_text() for page in (DOCS / "protocol.md", *sorted((DOCS / "protocol").glob("*.md")))
+)
 
 EXAMPLES = {
     "announcement",
@@ -79,8 +83,9 @@ def code(cell: str) -> list[str]:
 
 
 def section(number: str) -> str:
-    (text,) = re.findall(rf"^###? {re.escape(number)}\.? .*\n((?:(?!##).*\n)*)", PAGE, re.MULTILINE)
-    return text
+    """Return the text of a section, where the page only names its annex that of the annex."""
+    pattern = rf"^###? {re.escape(number)}\.? .*\n((?:(?!##).*\n)*)"
+    return max(re.findall(pattern, PAGE, re.MULTILINE), key=len)
 
 
 def part(text: str, name: str) -> str:

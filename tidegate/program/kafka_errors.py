@@ -90,14 +90,14 @@ def kafka_failure(
         return ConfigError(message, hint=hint, **fields)
     if code in _DENIED:
         message = f"{head}Kafka denies access to {_DENIED[code]}: {cause.str()}"
-        hint = 'Add the ACLs that docs/operations.md lists under "Permissions"'
+        hint = "Add the ACLs that docs/reference/permissions.md lists"
         return ConfigError(message, hint=hint, **fields)
     if code in _NO_SUCH_HOST:
         message = f"{head}the name of a Kafka broker cannot be resolved: {cause.str()}"
         return UnreachableError(message, hint="Check bootstrap_servers and DNS", **fields)
     if is_unsupported(cause):
         message = f"{head}the Kafka service does not support this request: {cause.str()}"
-        hint = 'docs/operations.md lists under "Kafka services" what a service has to support'
+        hint = "docs/reference/topics.md#kafka-services lists what a service has to support"
         return ConfigError(message, hint=hint, cause=cause.name(), **fields)
     if code > 0:  # a broker's own code: one has answered
         message = f"{head}Kafka answered with an error: {cause.str()}"

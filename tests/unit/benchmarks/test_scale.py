@@ -43,7 +43,7 @@ def test_each_stream_partition_has_a_heartbeat_each_second(monkeypatch):
 
 
 def test_the_formula_and_the_bound_are_those_of_the_documentation():
-    # docs/operations.md, what is written into the progress topic
+    # docs/reference/topics.md, what is written into the progress topic
     assert formula(10) == pytest.approx((10 + 32 / 60 + 10 / 1_600, 200 * (10 + 32 / 60) + 600))
     assert formula(10_000) == pytest.approx((64 + 32 / 60 + 6.25, 200 * (64 + 32 / 60) + 600_000))
     assert formula(50_000).messages_per_s == pytest.approx(2 * (64 + 16 / 60) + 16 / 60 + 31.25)

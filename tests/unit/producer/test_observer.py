@@ -241,7 +241,7 @@ def test_parked_changes_are_counted_and_their_keys_shown():
     assert value("parked_total", **labels, reason="MessageTooLarge") == 5
     assert value("parked_total", **labels, reason="KeyParked") == 7
     assert value("parked_keys") == 3
-    assert health.warning == "3 keys are parked: see Parked changes in docs/operations.md"
+    assert health.warning == "3 keys are parked: see docs/how-to/parked-changes.md"
 
     observer._set_gauges(core(slots={0: slot((), ())}))
     assert value("parked_keys") == 0

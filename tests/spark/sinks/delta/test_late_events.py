@@ -1,4 +1,4 @@
-"""The table of late events, and what becomes of them in each sink: docs/operations.md has it."""
+"""Late events and their table in each sink, as docs/reference/datastream-files.md has them."""
 
 from __future__ import annotations
 

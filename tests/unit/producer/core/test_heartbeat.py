@@ -158,7 +158,7 @@ def test_a_reader_of_the_chain_knows_what_the_owner_knows(actions, limits):
 
 
 def test_a_heartbeat_costs_in_proportion_to_what_moved():
-    """The formula of `docs/operations.md`: k of n tokens take at most 200 k + 4,096 bytes."""
+    """The formula of `docs/reference/topics.md`: k of n tokens take at most 200 k + 4,096 bytes."""
     for count, moving in ((10, 3), (1_000, 10), (3_000, 100)):
         bench = Bench(HeartbeatLimits(chain_length_max=10_000, chain_entries_min=100_000))
         tokens = [str(number).zfill(TOKEN_BYTES) for number in range(count)]

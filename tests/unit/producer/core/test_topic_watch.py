@@ -62,7 +62,7 @@ def test_a_change_is_certain_at_once(watch, observed, error_text):
     error = watch.handle(observed, now_us=0)
 
     assert error_text in str(error)
-    assert "Resetting a stream" in error.hint
+    assert "docs/how-to/reset.md" in error.hint
     assert error.exit_code == 2
 
 

@@ -49,7 +49,7 @@ def test_an_unknown_name_is_reported_with_the_one_that_was_meant(name, meant):
 
 
 def test_an_unknown_name_without_a_likeness_names_the_list():
-    assert "docs/operations.md" in refused("colour")
+    assert "docs/reference/settings.md" in refused("colour")
 
 
 def test_options_of_kafka_in_sparks_form_are_reported_with_ours():
@@ -64,7 +64,7 @@ def test_every_wrong_value_is_reported_with_its_name_and_never_shown():
     text = str(caught.value)
     assert "mirror_interval_ms: " in text
     assert "kafka_options: group.id" in text
-    assert "docs/operations.md" in text
+    assert "docs/reference/settings.md" in text
     assert "s3cret" not in text
     assert caught.value.__cause__ is None
 
