@@ -183,6 +183,9 @@ CHECKS: dict[str, dict[str, tuple[str, ...]]] = {
         "imports": ("lint-imports",),
         "imports, simulator": ("lint-imports", "--config", _OF_SIMULATOR),
     },
+    "site": {
+        "site": ("python", "docs/build_site.py"),
+    },
     "tidy": {
         "tidy": ("python", "-m", "pytest", "-q", "tests/tidy"),
         "tidy, simulator": ("python", "-m", "pytest", "-q", f"{SIMULATOR}/tests/tidy"),
@@ -201,7 +204,7 @@ CHECKS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-LINT = ("style", "types", "imports", "tidy")
+LINT = ("style", "types", "imports", "site", "tidy")
 
 
 # ---------------------------------------------------------------- results
