@@ -27,7 +27,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Files
     def follow(found: re.Match[str]) -> str:
         path = normpath(f"docs/{folder}/{found['target'].partition('#')[0]}")
         if path == "docs/decisions":
-            return f"[{found['text']}]({found['target'].rstrip('/')}/README.md)"
+            return f"[{found['text']}]({found['target'].rstrip('/')}/index.md)"
         if path.startswith("docs/") or not (repository / path).exists():
             return found[0]
         return found["text"] if path in found["text"] else f"{found['text']} (`{path}`)"

@@ -49,7 +49,7 @@ def pages_of(entry):
 
 def test_each_page_is_in_the_navigation_once():
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
-    decisions = {page for page in pages if page.startswith("decisions/")} - {"decisions/README.md"}
+    decisions = {page for page in pages if page.startswith("decisions/")} - {"decisions/index.md"}
 
     assert sorted(pages_of(CONFIG["nav"])) == sorted(pages - decisions)
 
@@ -58,7 +58,7 @@ def test_the_front_page_links_to_each_how_to_and_reference():
     text = (DOCS / "index.md").read_text()
     pages = [page for page in pages_of(CONFIG["nav"]) if not page.startswith("index")]
 
-    assert [one for one in pages if f"]({one.removesuffix('README.md')})" not in text] == []
+    assert [one for one in pages if f"]({one.removesuffix('index.md')})" not in text] == []
 
 
 def test_the_page_of_the_api_has_the_public_names():
@@ -112,5 +112,5 @@ def test_links_that_leave_the_docs_become_names_of_files():
         "a (`deploy/README.md`) deploy/README.md [c](y.md#d)"
     )
     assert hooks.on_page_markdown("[d](../decisions/)", page, config, files=None) == (
-        "[d](../decisions/README.md)"
+        "[d](../decisions/index.md)"
     )
