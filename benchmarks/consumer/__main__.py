@@ -11,7 +11,7 @@
         [--sinks changelog,mirror topic ...] [--driver-memory 4g]
     python -m benchmarks.consumer one-release [--rows 1000000] [--sinks reader changelog,mirror ...]
     python -m benchmarks.consumer iceberg [--changes 500] [--rounds 10] [--keys 20000]
-        [--columns 9] [--sinks "mirror, Spark" ...]
+        [--columns 9] [--warm-up 3] [--sinks "mirror, Spark" ...]
 
 Each prints a line of JSON for what it measured.  All but `small`, `releases`,
 `one-release` and `iceberg` start a Kafka broker.

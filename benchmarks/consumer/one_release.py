@@ -13,9 +13,11 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -119,12 +121,10 @@ def _run(rows: int, sinks: str, folder: str, place: str) -> dict[str, Any]:
     jars = ",".join(str(jar) for jar in parts.spark_jars)
     spark = local_session(master="local[2]", packages="", jars=jars, app_name="one-release")
     jvm: Any = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no way of its own
-    feed = Feed("backfill")
+    feed, chosen = Feed("backfill"), sinks.split(",")
     for _ in _records(feed, rows):  # where its topics end
         pass
-    gate = Gate(
-        spark, place, feed, sinks=[SINKS[name] for name in sinks.split(",")], collects=False
-    )
+    gate = Gate(spark, place, feed, sinks=[SINKS[name] for name in chosen], collects=False)
     batch = gate.batch(lambda _: {topic: dict(of) for topic, of in feed.ends.items()})
     processes = {"java": psutil.Process(jvm.pid), "python": psutil.Process()}
 
@@ -139,7 +139,29 @@ def _run(rows: int, sinks: str, folder: str, place: str) -> dict[str, Any]:
         "cpu_seconds": round(cpu_seconds() - cpu),
         **{f"{name}_peak_mb": peak_mb(one.pid) for name, one in processes.items()},
         "steps": {name: round(seconds, 1) for name, seconds in gate.steps.seconds.items()},
+        "tasks_of_stages": _tasks_of_stages(spark),
+        "rows_of_files": _rows_of_files(place),
     }
+
+
+def _tasks_of_stages(spark: Any) -> dict[int, int]:
+    """Return how many stages had how many tasks, from the most tasks."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(None)))
+    stages = filter(None, map(tracker.getStageInfo, {one for job in jobs for one in job.stageIds}))
+    tasks = Counter(stage.numTasks for stage in stages)
+    return dict(sorted(tasks.items(), reverse=True))
+
+
+def _rows_of_files(place: str) -> list[int]:
+    """Return the rows of each file of the changelog, which a task has written; none without it."""
+    logs = Path(place, "out", "changelog").glob("*/_delta_log")
+    tables = [deltalake.DeltaTable(log.parent) for log in logs]
+    return [
+        rows
+        for table in tables
+        for rows in table.get_add_actions(flatten=True)["num_records"].to_pylist()
+    ]
 
 
 def peak_mb(pid: int) -> int:
