@@ -10,7 +10,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["session_settings", "set_all"]
+__all__ = ["NOT_COMPILED", "for_rows", "session_settings", "set_all"]
+
+NOT_COMPILED: Mapping[str, str] = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""A few rows are read sooner than the code for them is made and compiled."""
+
+_FEW_ROWS = 1_000
+
+
+def for_rows(rows: int) -> Mapping[str, str]:
+    """Return the settings of statements that read this many rows and nothing else."""
+    return NOT_COMPILED if rows <= _FEW_ROWS else {}
 
 
 @contextmanager

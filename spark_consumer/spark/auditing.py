@@ -29,7 +29,7 @@ from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import may_exist
 from tidegate.spark_consumer.sinks.delta.mirror_scope import leaves_changes_out
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, newest_manifest
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.session_settings import NOT_COMPILED, session_settings
 from tidegate.spark_consumer.spark.audit_judgement import (
     AuditScope,
     judge_origins,
@@ -223,16 +223,9 @@ def _changes(manifests: DataFrame) -> int:
 
 
 def _settings(spark: SparkSession, changes: int) -> Mapping[str, str]:
-    """Return settings for the number of changes: a session has 2 shuffle partitions, or 200.
-
-    A few changes are read sooner than the code for them is compiled.
-    """
+    """Return settings for the number of changes: a session has 2 shuffle partitions, or 200."""
     if changes <= _ROWS_OF_A_TASK:
-        return {
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        }
+        return {"spark.sql.shuffle.partitions": "1", **NOT_COMPILED}
     least = spark.sparkContext.defaultParallelism
     tasks = min(max(least, changes // _ROWS_OF_A_TASK), _TASKS_MAX)
     return {"spark.sql.shuffle.partitions": str(tasks)}

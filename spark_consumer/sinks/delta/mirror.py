@@ -11,6 +11,7 @@ has the number of the last.  A table whose source orders changes by a column has
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
@@ -31,8 +32,9 @@ from tidegate.spark_consumer.sinks.delta.partitions import (
     text_columns,
 )
 from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow, fold_rows
-from tidegate.spark_consumer.sinks.delta.tables import for_each_table
+from tidegate.spark_consumer.sinks.delta.tables import fold_settings, for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,6 +56,15 @@ _MERGED = (
     "num_target_rows_inserted",
     "num_target_rows_updated",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    """A checkpointed fold: how many rows it leaves, and how many UPDATEs of deleted rows it has."""
+
+    frame: DataFrame
+    rows: int
+    lost: int
 
 
 class DeltaMirrorSink(DeltaMergingSink):
@@ -119,36 +130,34 @@ class DeltaMirrorSink(DeltaMergingSink):
         self._incomplete.append_rows(one, changes, commit=commit)
 
     def _merge_by_spark(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
+        folds: dict[str, _Folded] = {}
         unmatched: dict[str, DataFrame] = {}
 
-        def merge(topic: str) -> None:
-            folded = self._merge_table(tables[topic], commit=commit)
-            if folded is not None:
-                unmatched[topic] = folded
+        def fold_table(topic: str) -> None:
+            folds[topic] = _folded(tables[topic])
 
-        spark = next(iter(tables.values())).spark
-        with self._merging(spark, files=self._files(tables), commit=commit):
+        def merge(topic: str) -> None:
+            if self._merge_table(tables[topic], folds[topic], commit=commit):
+                unmatched[topic] = folds[topic].frame
+            else:
+                free(folds[topic].frame)
+
+        spark, files = next(iter(tables.values())).spark, self._files(tables)
+        # A fold reads the release alone, a MERGE the mirror too, which may be large.
+        with session_settings(spark, fold_settings(files, tables.values())):
+            for_each_table(spark, list(tables), fold_table)
+        with self._merging(spark, files=files, commit=commit):
             for_each_table(spark, list(tables), merge)
         # Outside of the MERGE's settings, which would mark the incomplete table's commits.
         for topic, folded in unmatched.items():
             self._set_aside(tables[topic], folded, commit=commit)
             free(folded)
 
-    def _merge_table(self, one: AnyTable, *, commit: Commit) -> DataFrame | None:
-        """Merge one table; return its fold if an UPDATE in it matched no row."""
-        spark, table = one.spark, one.schemas.table
+    def _merge_table(self, one: AnyTable, done: _Folded, *, commit: Commit) -> bool:
+        """Merge one table; return whether an UPDATE in its fold matched no row."""
+        spark, table, folded = one.spark, one.schemas.table, done.frame
         columns = mirror_columns(one.schemas)
         log = self._tables.log(spark, table)
-        seen = Observation()
-        folded = (
-            fold(newest_changes(one.frame, columns), columns)
-            .observe(
-                seen,
-                F.count_if(F.col("action") != DELETE).alias("rows"),
-                F.count_if((F.col("action") == DELETE) & F.col("updated_after_base")).alias("lost"),
-            )
-            .localCheckpoint(eager=True)
-        )
         if log.written(commit) is None:
             partitions = self._tables.partition_columns(spark, table)
             texts = text_columns(self._schema(one), partitions)
@@ -158,11 +167,7 @@ class DeltaMirrorSink(DeltaMergingSink):
             mirror = DeltaTable.forPath(spark, address)
             _merge(mirror, folded, columns=columns, keys=key_names(one.schemas))
             log.follow()
-        counted = observed(seen)
-        if counted["lost"] or _merged_rows(log, commit) < counted["rows"]:
-            return folded
-        free(folded)
-        return None
+        return done.lost > 0 or _merged_rows(log, commit) < done.rows
 
     def _set_aside(self, one: AnyTable, folded: DataFrame, *, commit: Commit) -> None:
         """Append the UPDATEs without a row to the incomplete table, unless it has the release.
@@ -177,6 +182,21 @@ class DeltaMirrorSink(DeltaMergingSink):
         keys = known.select(key_struct(key_names(schemas)))
         updates = lost_updates(one.frame, folded, keys)
         self._incomplete.append_frame(one, updates, commit=commit)
+
+
+def _folded(one: AnyTable) -> _Folded:
+    columns, seen = mirror_columns(one.schemas), Observation()
+    frame = (
+        fold(newest_changes(one.frame, columns), columns)
+        .observe(
+            seen,
+            F.count_if(F.col("action") != DELETE).alias("rows"),
+            F.count_if((F.col("action") == DELETE) & F.col("updated_after_base")).alias("lost"),
+        )
+        .localCheckpoint(eager=True)
+    )
+    counted = observed(seen)
+    return _Folded(frame, counted["rows"], counted["lost"])
 
 
 def _merged_rows(log: CommitLog, commit: Commit) -> int:

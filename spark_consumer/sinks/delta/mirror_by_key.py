@@ -8,6 +8,7 @@ source has one (`newest`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from tidegate.spark_consumer.sinks.delta.merging import key_names
 from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope, mirror_columns
 from tidegate.spark_consumer.sinks.delta.newest import with_source_order
 from tidegate.spark_consumer.sinks.delta.partitions import refuse_lost_texts, text_columns
-from tidegate.spark_consumer.sinks.delta.tables import for_each_table
+from tidegate.spark_consumer.sinks.delta.tables import fold_settings, for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.sinks.sql_names import quoted
@@ -33,7 +34,7 @@ from tidegate.spark_consumer.sinks.sql_names import quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from tidegate.spark_consumer.sinks.delta.commit_log import Commit
     from tidegate.spark_consumer.sinks.delta.layout import TableLayout
@@ -45,6 +46,14 @@ __all__ = ["DeltaMirrorByKeySink"]
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated")
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    """A checkpointed fold, and how many rows it has."""
+
+    frame: DataFrame
+    rows: int
 
 
 class DeltaMirrorByKeySink:
@@ -86,11 +95,23 @@ class DeltaMirrorByKeySink:
         if not lacking:
             return
         # The session of the batch's frames: a streaming query has one of its own.
-        spark = batch.tables[lacking[0]].spark
-        with session_settings(spark, self._settings(batch, lacking, commit=commit)):
-            for_each_table(
-                spark, lacking, lambda topic: self._merge(batch.tables[topic], commit=commit)
-            )
+        spark, folds = batch.tables[lacking[0]].spark, dict[str, _Folded]()
+        tables = [batch.tables[topic] for topic in lacking]
+        files = max(
+            self._tables.files_of_merge(spark, one.schemas.table, rows=one.rows) for one in tables
+        )
+
+        def fold_table(topic: str) -> None:
+            folds[topic] = _folded(batch.tables[topic])
+
+        def merge(topic: str) -> None:
+            self._merge(batch.tables[topic], folds[topic], commit=commit)
+
+        # A fold reads the batch alone, a MERGE the table too, which may be large.
+        with session_settings(spark, fold_settings(files, tables)):
+            for_each_table(spark, lacking, fold_table)
+        with session_settings(spark, _settings(files, commit=commit)):
+            for_each_table(spark, lacking, merge)
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Write nothing; return the tables' versions, which have all changes of the release."""
@@ -99,32 +120,10 @@ class DeltaMirrorByKeySink:
     def _lacks(self, one: DecodedTable, commit: Commit) -> bool:
         return self._tables.log(one.spark, one.schemas.table).written(commit) is None
 
-    def _settings(
-        self, batch: HandedBatch, topics: Iterable[str], *, commit: Commit
-    ) -> Mapping[str, str]:
-        """Return what MERGE takes from the session only; all tables of a batch share it."""
-        files = max(
-            self._tables.files_of_merge(one.spark, one.schemas.table, rows=one.rows)
-            for one in map(batch.tables.__getitem__, topics)
-        )
-        return {
-            "spark.databricks.delta.commitInfo.userMetadata": commit.metadata,
-            "spark.databricks.delta.write.txnAppId": commit.application,
-            "spark.databricks.delta.write.txnVersion": str(commit.release),
-            # The source is materialised once, before the MERGE, which also counts it.
-            "spark.databricks.delta.merge.materializeSource": "none",
-            "spark.sql.shuffle.partitions": str(files),
-        }
-
-    def _merge(self, one: DecodedTable, *, commit: Commit) -> None:
-        table = one.schemas.table
+    def _merge(self, one: DecodedTable, done: _Folded, *, commit: Commit) -> None:
+        table, folded = one.schemas.table, done.frame
         log, columns = self._tables.log(one.spark, table), mirror_columns(one.schemas)
         keys = key_names(one.schemas)
-        seen = Observation()
-        changes = with_source_order(one.frame, columns)
-        changes = changes.withColumn("ordinal", F.col(ORDER_KEY))
-        folded = fold(changes, columns, newest=[ORDER_KEY], with_places=True)
-        folded = folded.observe(seen, F.count("*").alias("rows")).localCheckpoint(eager=True)
         partitions = self._tables.partition_columns(one.spark, table)
         texts = text_columns(keyed_schema(one), partitions)
         # A row without values, of a DELETE, has its key too.
@@ -144,11 +143,31 @@ class DeltaMirrorByKeySink:
         log.follow()
         written = log.written(commit)
         metrics = {} if written is None else written.metrics
-        older = observed(seen)["rows"] - sum(int(metrics.get(part, "0")) for part in _MERGED)
+        older = done.rows - sum(int(metrics.get(part, "0")) for part in _MERGED)
         if older:
             _log.warning("changes older than their rows", table=table, batch=commit.release,
                          rows=older)  # fmt: skip
         free(folded)
+
+
+def _folded(one: DecodedTable) -> _Folded:
+    columns, seen = mirror_columns(one.schemas), Observation()
+    changes = with_source_order(one.frame, columns).withColumn("ordinal", F.col(ORDER_KEY))
+    folded = fold(changes, columns, newest=[ORDER_KEY], with_places=True)
+    folded = folded.observe(seen, F.count("*").alias("rows")).localCheckpoint(eager=True)
+    return _Folded(folded, observed(seen)["rows"])
+
+
+def _settings(files: int, *, commit: Commit) -> Mapping[str, str]:
+    """Return what MERGE takes from the session only; all tables of a batch share it."""
+    return {
+        "spark.databricks.delta.commitInfo.userMetadata": commit.metadata,
+        "spark.databricks.delta.write.txnAppId": commit.application,
+        "spark.databricks.delta.write.txnVersion": str(commit.release),
+        # The source is materialised once, before the MERGE, which also counts it.
+        "spark.databricks.delta.merge.materializeSource": "none",
+        "spark.sql.shuffle.partitions": str(files),
+    }
 
 
 def _expressions(values: Mapping[str, str]) -> dict[str, str | Column]:

@@ -22,11 +22,11 @@ from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.refused_writes import named_refusals
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
-from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.sinks.session_settings import for_rows, session_settings
 from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -39,6 +39,7 @@ __all__ = [
     "TABLE_PROPERTIES",
     "SinkTables",
     "as_nullable",
+    "fold_settings",
     "for_each_table",
     "lacks_columns",
 ]
@@ -312,6 +313,12 @@ def for_each_table(
         futures = [pool.submit(target(write_table), topic) for topic in topics]
     for future in futures:
         future.result()
+
+
+def fold_settings(files: int, tables: Iterable[AnyTable]) -> dict[str, str]:
+    """Return the settings in which the changes of tables are folded for MERGEs into some files."""
+    rows = max(one.rows for one in tables)
+    return {"spark.sql.shuffle.partitions": str(files), **for_rows(rows)}
 
 
 def as_nullable(schema: StructType) -> StructType:

@@ -30,6 +30,7 @@ from tidegate.spark_consumer.sinks.delta.newest import newest_changes
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
 from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.session_settings import for_rows, session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -121,11 +122,10 @@ class IcebergMirrorSink(TableMergingSink[IcebergTables, IcebergTables]):
         seen, columns = Observation(), mirror_columns(one.schemas)
         action = F.col("action")
         lost_perhaps = (action == PATCH) | ((action == DELETE) & F.col("updated_after_base"))
-        folded = (
-            fold(newest_changes(one.frame, columns), columns)
-            .observe(seen, F.count_if(lost_perhaps).alias("lost_perhaps"))
-            .localCheckpoint(eager=True)
-        )
+        folded = fold(newest_changes(one.frame, columns), columns)
+        folded = folded.observe(seen, F.count_if(lost_perhaps).alias("lost_perhaps"))
+        with session_settings(one.spark, for_rows(one.rows)):
+            folded = folded.localCheckpoint(eager=True)
         if observed(seen)["lost_perhaps"]:
             self._set_aside(one, folded, commit=commit)
         return folded

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from tests.spark.sinks.plain_mirror import HISTORIES, PlainMirror
 from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.spark_consumer.sinks.delta import mirror
 from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.partitions import refuse_lost_texts, refuse_lost_values
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 pytestmark = pytest.mark.spark
 
@@ -303,7 +305,7 @@ def test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_i
     sink.open(query_id="query-1", release_max=100)
     first = [("INSERT", {"id": 0}, {"a": "x", "b": 0})]
     sink.write(release(kit, 0, topic, first, small=True))
-    mirror = f"ALTER TABLE delta.`{kit.output}/mirror/t`"
+    table = f"ALTER TABLE delta.`{kit.output}/mirror/t`"
     cases = [
         (
             "SET TBLPROPERTIES ('delta.appendOnly' = 'true')",
@@ -314,12 +316,43 @@ def test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_i
     ]
     for number, (is_set, is_gone, text) in enumerate(cases, start=1):
         update = [("UPDATE", {"id": 0}, {"a": None, "b": 98 + number})]
-        kit.spark.sql(f"{mirror} {is_set}")
+        kit.spark.sql(f"{table} {is_set}")
         for small in (True, False):
             with pytest.raises(ConfigError, match=text):
                 sink.write(release(kit, 2 * number, topic, update, small=small))
-        kit.spark.sql(f"{mirror} {is_gone}")
+        kit.spark.sql(f"{table} {is_gone}")
         sink.write(release(kit, 2 * number, topic, update, small=True))
         assert rows(kit) == [{"id": 0, "a": None, "b": 98 + number}]
         again = [("UPDATE", {"id": 0}, {"a": "x", "b": 0})]
         sink.write(release(kit, 2 * number + 1, topic, again))
+
+
+def test_a_fold_of_few_changes_is_not_compiled_and_its_merge_is(kit, monkeypatch):
+    compiles, found = "spark.sql.codegen.factoryMode", []
+
+    def noting(module, name):
+        action = getattr(module, name)
+
+        def call(*arguments, **named):
+            found.append((name, kit.spark.conf.get(compiles)))
+            return action(*arguments, **named)
+
+        monkeypatch.setattr(module, name, call)
+
+    noting(mirror, "_folded")
+    noting(mirror, "_merge")
+    monkeypatch.setattr("tidegate.spark_consumer.sinks.session_settings._FEW_ROWS", 2)
+    tables = [kit.Topic(name, {1: COLUMNS}, ["id"]) for name in ("t", "u")]
+    with session_settings(kit.spark, {compiles: "FALLBACK"}):
+        sink = opened(kit)
+        for number, rows in enumerate(((2, 1), (3, 1))):
+            changes = [
+                (topic, kit.Change("INSERT", {"id": n}, {"a": "x", "b": n}))
+                for topic, count in zip(tables, rows, strict=True)
+                for n in range(count)
+            ]
+            sink.write(kit.release(number, changes, topics=tables))
+        assert kit.spark.conf.get(compiles) == "FALLBACK"
+    merges = [("_merge", "FALLBACK")] * 2
+    folds = [[("_folded", mode)] * 2 for mode in ("NO_CODEGEN", "FALLBACK")]
+    assert found == [*folds[0], *merges, *folds[1], *merges]

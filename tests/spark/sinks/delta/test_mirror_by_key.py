@@ -217,8 +217,11 @@ def test_a_kill_between_two_tables_is_made_good_and_a_batch_is_merged_once(kit, 
     batch = kit.handed(0, inserts, topics=topics)
 
     def one_only(_spark, tables, write):
-        write(tables[0])
-        raise KeyboardInterrupt
+        is_merge = write.__name__ == "merge"
+        for table in tables[:1] if is_merge else tables:
+            write(table)
+        if is_merge:
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(mirror_by_key, "for_each_table", one_only)
