@@ -11,6 +11,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -22,7 +23,8 @@ PAGES = tuple(
 )
 
 _BLOCK = re.compile(
-    r"(?P<runs><!-- runs -->\n)?^```(?P<language>\w+)\n(?P<content>.*?)^```$",
+    r"(?P<runs><!-- runs -->\n)?^(?P<indent> *)```(?P<language>\w+)\n"
+    r"(?P<content>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -51,7 +53,7 @@ def blocks_in(text: str, *, page: str) -> list[Block]:
             page=page,
             line=text.count("\n", 0, found.start()) + 1,
             language=found["language"],
-            content=found["content"],
+            content=dedent(found["content"]),
             runs=bool(found["runs"]),
         )
         for found in _BLOCK.finditer(text)

@@ -130,7 +130,7 @@ def test_a_program_that_is_marked_runs(block: Block, tmp_path):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_names_its_language(page):
     """A block without one is not checked."""
-    fences = re.findall(r"^```(\w*)$", page.read_text(), re.MULTILINE)
+    fences = re.findall(r"^ *```(\w*)$", page.read_text(), re.MULTILINE)
 
     assert [n for n, language in enumerate(fences) if bool(language) == bool(n % 2)] == []
 
@@ -186,6 +186,12 @@ def test_a_wrong_command_is_found(line):
     (block,) = blocks_in(f"```sh\n{line}  # a comment\n```\n", page="x.md")
 
     assert [faults(command) for command in block.commands()] != [[]]
+
+
+def test_a_block_in_a_list_is_found():
+    (block,) = blocks_in("1. Do this:\n\n    ```sh\n    x --y\n    ```\n", page="x.md")
+
+    assert (block.content, block.commands()) == ("x --y\n", [["x", "--y"]])
 
 
 def test_blocks_are_found_with_their_mark_and_line():
