@@ -25,6 +25,10 @@ def _for_every_sink(_self: QuerySession, _sink: Any) -> Any:
     return nullcontext()
 
 
+def _as_at_the_start(_self: QuerySession, _batches: Any) -> None:
+    return None
+
+
 def _nothing_without_a_commit(_self: CommitLog, _release: int) -> None:
     return None
 
@@ -51,6 +55,13 @@ BROKEN_SESSIONS = (
         "a query's settings in a program's function",
         (f"{_SESSIONS}::test_batches_have_the_settings_and_the_programs_sinks_get_theirs_back",),
         ((QuerySession, "settings_of", _for_every_sink),),
+    ),
+    UnitMutant(
+        "a program's later settings kept from the sessions that a query writes in",
+        (
+            f"{_SESSIONS}::test_what_the_program_changes_after_the_start_reaches_both_copies_unless_it_is_pinned",
+        ),
+        ((QuerySession, "_follow", _as_at_the_start),),
     ),
     UnitMutant(
         "a table without changes that is nothing without its commits",
