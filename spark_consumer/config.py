@@ -195,7 +195,10 @@ class ConsumerConfig(TableSettings):
         "query is started again with fewer per batch",
     )
     trigger_interval_ms: int = Field(
-        default=0, ge=0, description="Time between the starts of batches; 0: none"
+        default=0,
+        ge=0,
+        description="Time between the starts of batches; 0: none. A longer one takes less CPU time "
+        "of an idle stream, and releases later",
     )
     release_rows_max: int = Field(default=500_000, ge=1, description="Changes per release, about")
     release_bytes_max: int = Field(
