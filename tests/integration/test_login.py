@@ -229,7 +229,7 @@ def test_without_any_acl_the_first_missing_right_is_named(settings, command):
 
     assert code == 2
     assert "Kafka denies access to" in stderr
-    assert "Permissions" in stderr
+    assert "docs/reference/permissions.md" in stderr
     assert PASSWORD not in stderr
     assert "Traceback" not in stderr
 
