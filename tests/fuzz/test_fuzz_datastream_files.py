@@ -4,6 +4,7 @@ import gzip
 import random
 from io import BytesIO
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ def read(data, assert_reportable):
     assert {"file", "record"} <= set(found.fields)
 
 
+@pytest.mark.rule("datastream-damaged-files")
 @given(st.data(), st.sampled_from(WHOLE))
 def test_damaged_files(damaged, assert_reportable, data, whole):
     read(damaged(data, whole), assert_reportable)

@@ -208,6 +208,7 @@ def come_back_too_late(fleet):
     time.sleep(3)  # the others, and a heartbeat
 
 
+@pytest.mark.rule("P6")
 def test_what_expired_unread_is_accepted_once_and_changes_go_on_behind_it(away):
     fleet = away
     fleet.write(1)

@@ -221,6 +221,7 @@ def test_a_progress_topic_that_takes_too_little_is_named(stack, check, command):
     assert topics(stack) == before
 
 
+@pytest.mark.rule("spanner-query-options")
 def test_the_error_on_a_role_without_privileges_says_so(bank, check):
     bank.update_ddl(["CREATE ROLE reader"]).result(30)
     code, stderr = check(DATABASE_ROLE="reader")

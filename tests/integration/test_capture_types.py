@@ -83,6 +83,7 @@ def chosen(row, names):
     return None if names is None else {name: row[name] for name in names}
 
 
+@pytest.mark.rule("spanner-capture-types", "spanner-mods", "P3")
 def test_a_plain_reader_tells_what_is_absent_from_what_is_null(published):
     assert len(published) == len(PHASES)
     for number, (kind, changes) in enumerate(zip(PHASES, published, strict=True)):

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.deep, pytes
 DEADLINE_S = 840
 
 
+@pytest.mark.rule("P1", "P5")
 def test_a_short_chaos_leaves_every_figure_at_0(tmp_path: Path, repository: Path):
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600
 DEADLINE_S = 540
 
 
+@pytest.mark.rule("P1", "P2", "P4", "P3")
 @pytest.mark.parametrize(
     "more",
     [

@@ -64,6 +64,7 @@ def wait_for_orders(stack, count, *processes):
     return found
 
 
+@pytest.mark.rule("datastream-newest-row")
 def test_a_mirror_ends_as_the_source_whatever_comes_first(tmp_path):
     rng = random.Random(9)
     changes = history("mysql", rng, 60)

@@ -52,6 +52,7 @@ def run_demo(tmp_path: Path, options: dict[str, Any]) -> tuple[dict[str, Any], s
     return json.loads(report.read_text()), done.stdout
 
 
+@pytest.mark.rule("P5")
 @pytest.mark.parametrize(
     "size",
     [

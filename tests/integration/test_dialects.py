@@ -219,6 +219,7 @@ def test_the_catalogues_are_equal_but_for_annotations(sides):
         assert side.catalogue.table(NAMED, stream=STREAM) == side.description.tables[1]
 
 
+@pytest.mark.rule("spanner-dialects-equal", "spanner-transaction-fields")
 def test_one_workload_gives_equal_records(sides):
     google, *others = (comparable(side.workload) for side in sides)
     assert len(google) > TRANSACTIONS
@@ -242,6 +243,7 @@ def test_the_catalogues_types_are_those_of_the_records(sides):
             assert {c.name: c.type for c in record.columns}.items() <= types.items()
 
 
+@pytest.mark.rule("spanner-types")
 def test_every_value_can_be_published_and_means_the_same(sides):
     found: list[list[Any]] = []
     for side in sides:

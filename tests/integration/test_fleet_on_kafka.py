@@ -290,6 +290,7 @@ def drain(worker):
     assert not thread.is_alive()
 
 
+@pytest.mark.rule("P1")
 def test_slots_move_to_a_second_worker_and_back_without_a_gap(broker):
     fleet = Fleet(broker)
     first = fleet.start("w1")

@@ -18,8 +18,7 @@ from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.ports import choose_ports
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END
-from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.errors import TopicWriterReplaced
+from tidegate.spark_consumer.errors import RecordTooLarge, TopicWriterReplaced
 from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
 from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
 
@@ -151,15 +150,18 @@ def stage_of(address):
         stage.close()
 
 
+@pytest.mark.rule("sink-topic-total", "sink-topic-transaction")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_the_contract(case, stage_of):
     case(stage_of())
 
 
+@pytest.mark.rule("sink-topic-total", "sink-topic-key")
 def test_a_kill_at_any_step_neither_loses_nor_repeats(stage_of):
     contract.a_kill_at_any_step_neither_loses_nor_repeats(stage_of)
 
 
+@pytest.mark.rule("sink-topic-key")
 def test_each_key_is_in_order_where_java_would_place_it(stage_of):
     contract.each_key_is_in_order_where_java_would_place_it(stage_of(3))
 
@@ -182,13 +184,14 @@ def test_a_change_of_two_megabytes_has_room(stage_of):
     sink.close()
 
 
+@pytest.mark.rule("sink-topic-transaction")
 def test_a_change_that_the_topic_does_not_take_is_named_and_nothing_is_published(stage_of):
     stage = stage_of()
     stage.process().ensure()
     limit_bytes(stage, 10_000)
     large = change(0, 1)._replace(value=b"x" * 20_000)
     sink = opened(stage.process())
-    with pytest.raises(ConfigError, match="larger than the output topic takes") as caught:
+    with pytest.raises(RecordTooLarge, match="larger than the output topic takes") as caught:
         sink.write(release(0, [change(0, 0), large]))
     assert (caught.value.fields["bytes_max"], caught.value.fields["topic"]) == (10_000, stage.topic)
     limit_bytes(stage, 100_000)
@@ -204,11 +207,12 @@ def test_a_limit_that_becomes_smaller_is_named(stage_of):
     sink = opened(stage.process())
     limit_bytes(stage, 10_000)
     large = change(0, 0)._replace(value=bytes(uuid.uuid4().int % 251 for _ in range(20_000)))
-    with pytest.raises(ConfigError, match="larger than the output topic takes"):
+    with pytest.raises(RecordTooLarge, match="larger than the output topic takes"):
         sink.write(release(0, [_incompressible(large)]))
     sink.close()
 
 
+@pytest.mark.rule("sink-topic-total")
 def test_a_transaction_that_outlives_its_time_out_is_done_again(stage_of):
     """Kafka ends it and fences its producer, as if another run had taken over."""
     stage = stage_of()
@@ -231,6 +235,7 @@ def test_a_transaction_that_outlives_its_time_out_is_done_again(stage_of):
     sink.close()
 
 
+@pytest.mark.rule("sink-topic-total")
 def test_a_replaced_run_that_stood_still_in_a_release_is_replaced(stage_of):
     """Its transaction was ended by its successor, which has published the release."""
     stage = stage_of()

@@ -76,6 +76,7 @@ def messages(running: tuple[SharedStack, Pipeline, Any], table: str, *, count: i
     return read_published(stack, pipeline, stack.topic(table), count=count)
 
 
+@pytest.mark.rule("spanner-types")
 def test_every_type_arrives_as_the_contract_has_it(running):
     found = messages(running, "plain", count=5)
     assert len(found) == 5

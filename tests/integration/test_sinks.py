@@ -64,6 +64,7 @@ def published(stack, topic):
     return found
 
 
+@pytest.mark.rule("sink-joins-by-release")
 def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(shared_stack, tmp_path):
     database = shared_stack.create_database(DDL)
     in_order = f"{shared_stack.prefix}-in-order"

@@ -97,6 +97,7 @@ def recorded_tables(stack: SharedStack) -> list[DataTopic]:
             found.append(body.topic)
 
 
+@pytest.mark.rule("spanner-column-types")
 def test_a_table_comes_and_goes(running: Running):
     stack, pipeline, topic = running.stack, running.pipeline, running.stack.topic("Later")
     running.alter(LATER)

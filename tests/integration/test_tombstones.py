@@ -43,6 +43,7 @@ def create_compacted(stack, topic):
     client.create_topics([NewTopic(topic, 2, 1, config=config)])[topic].result()
 
 
+@pytest.mark.rule("P3")
 def test_the_newest_values_are_the_rows_and_the_gate_counts_changes_only(shared_stack, tmp_path):
     topic = shared_stack.topic("Orders")
     create_compacted(shared_stack, topic)

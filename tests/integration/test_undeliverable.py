@@ -179,6 +179,7 @@ def fleet(stack, bank, tmp_path, request):
     made.end()
 
 
+@pytest.mark.rule("P6")
 def test_a_row_beyond_the_limit_is_named_and_comes_out_once_it_is_raised(fleet):
     fleet.insert("x" * 1_100_000)
     fleet.insert("after")

@@ -83,6 +83,7 @@ def publish_a_part_of_a_transaction(message, *, bootstrap_servers, registry_url)
     return other
 
 
+@pytest.mark.rule("spanner-record-count", "P6")
 @pytest.mark.timeout(900)
 def test_a_transaction_that_lacks_a_record_stops_the_run_and_is_recorded_on_demand(
     shared_stack, tmp_path

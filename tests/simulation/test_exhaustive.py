@@ -34,6 +34,7 @@ CAUGHT = {
 """Name of a broken core -> the scenario that meets it, and the checker that says so."""
 
 
+@pytest.mark.rule("P1", "P2", "P4", "P5")
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_no_order_of_actions_breaks_a_promise(scenario):
     outcome = explore(scenario)

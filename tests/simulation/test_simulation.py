@@ -27,6 +27,7 @@ KEPT = [
 SEEDS = range(1_001, 1_001 + int(os.environ.get("SIM_SEEDS", "200")))
 
 
+@pytest.mark.rule("P1", "P2", "P4", "P5", "P6")
 @pytest.mark.parametrize("seed", [*KEPT, *SEEDS])
 def test_seed(seed):
     verdict = run_seed(seed)

@@ -184,6 +184,7 @@ def test_a_sink_that_joins_has_the_releases_from_then_on(whole):
     assert min(int(one.name) for one in folders) == begun["parquet_transactions"]
 
 
+@pytest.mark.rule("P5")
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(part, marks=pytest.mark.deep) for part in range(1, PARTS))]
 )

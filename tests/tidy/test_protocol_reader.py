@@ -222,6 +222,7 @@ class Story:
         return {PROGRESS: dict(self.slots), DATA: dict(self.data)}
 
 
+@pytest.mark.rule("P4")
 @pytest.mark.parametrize("seed", range(40))
 def test_both_agree_after_every_portion(seed):
     frontier, reader = Frontier(Subscription(TopicNames("orders"))), ReaderOfPage()

@@ -37,6 +37,7 @@ class Killed(BaseException):
     """Stands for SIGKILL."""
 
 
+@pytest.mark.rule("P5")
 def test_changes_wait_for_the_watermark_and_come_in_commit_order(world):
     batch = world.start()
     log = world.log
@@ -64,6 +65,7 @@ def test_changes_wait_for_the_watermark_and_come_in_commit_order(world):
     assert world.late == {}
 
 
+@pytest.mark.rule("sink-whole-transactions", "P5")
 def test_equal_timestamps_stay_together_in_their_own_order(world):
     stated = {"a": 2, "b": 1}
     for transaction, sequence, mod in (("b", 0, 0), ("a", 1, 1), ("a", 1, 0), ("a", 0, 0)):
@@ -211,6 +213,7 @@ def test_an_idle_batch_writes_no_release_but_moves_the_watermark(world):
     assert (state.watermark_us, state.next_release, world.released) == (70, 0, {})
 
 
+@pytest.mark.rule("P6")
 def test_a_late_change_is_set_aside_counted_and_never_released(world):
     batch = world.start()
     world.log.change(10)
@@ -227,6 +230,7 @@ def test_a_late_change_is_set_aside_counted_and_never_released(world):
     assert state.late_rows == 1
 
 
+@pytest.mark.rule("sink-whole-transactions")
 def test_a_large_release_is_cut_and_its_parts_are_adjacent(spark, tmp_path):
     world = GateWorld(spark, tmp_path, release_rows_max=10)
     for commit_us in range(100, 140):
@@ -263,6 +267,7 @@ def test_a_stall_is_compacted_and_loses_nothing(spark, tmp_path):
     assert world.files("segments") == []
 
 
+@pytest.mark.rule("P6")
 @pytest.mark.parametrize("rows_max", [0, 100])
 def test_a_record_that_cannot_be_decoded_stops_the_gate_by_its_place(spark, tmp_path, rows_max):
     world = GateWorld(
@@ -373,6 +378,7 @@ def of_any_writer(text):
     return re.sub(r'("(?:name|frontier)":"[0-9]+[^"/]*)/[0-9]+', r"\1", text)
 
 
+@pytest.mark.rule("sink-replay", "P5")
 @pytest.mark.slow
 def test_killed_anywhere_in_a_batch_the_replay_gives_the_same(spark, tmp_path):
     limits = {"release_rows_max": 3, "segments_max": 1}

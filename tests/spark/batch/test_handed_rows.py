@@ -44,6 +44,7 @@ class Taker:
         return {}
 
 
+@pytest.mark.rule("sink-function-key")
 @pytest.mark.parametrize("rows_max", [0, 1_000])
 def test_each_batch_is_handed_over_before_the_watermark_and_again_after_a_kill(
     spark, tmp_path, rows_max
@@ -117,6 +118,7 @@ def test_records_that_are_no_changes_are_set_aside_and_the_others_handed_over(
     ]  # fmt: skip
 
 
+@pytest.mark.rule("sink-changelog-by-key", "sink-mirror-by-key")
 def test_tables_by_key_have_each_change_once_after_a_kill_and_manifests_name_them(spark, tmp_path):
     world = GateWorld(spark, tmp_path)
     output = str(tmp_path / "output")

@@ -59,6 +59,7 @@ def released(spark, number, *keys):
     )  # fmt: skip
 
 
+@pytest.mark.rule("sink-own")
 def test_the_sink_of_the_page_writes_each_release_once(spark, tmp_path):
     sink: Sink = sink_of_the_page("class JsonLines", spark, tmp_path / "lines")
     sink.open(query_id="q", release_max=-1)

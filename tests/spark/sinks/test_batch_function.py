@@ -47,6 +47,7 @@ def calls_of(batch):
     return calls
 
 
+@pytest.mark.rule("sink-function-key")
 def test_changes_come_in_kafkas_order_for_each_key_not_in_commit_order(kit, topics):
     a, b = topics
     batch = handed(

@@ -43,6 +43,7 @@ def released(kit, tables, number=0, **options):
     return kit.release(number, changes, topics=tables, **options)
 
 
+@pytest.mark.rule("sink-function-commit")
 @pytest.mark.parametrize("small", [False, True])
 def test_a_release_is_one_frame_in_commit_order_and_a_typed_one_for_each_table(kit, tables, small):
     calls = Calls(kit)
@@ -62,6 +63,7 @@ def test_a_release_is_one_frame_in_commit_order_and_a_typed_one_for_each_table(k
     assert [row.mod_type for row in typed["accounts"]] == ["INSERT", "DELETE"]
 
 
+@pytest.mark.rule("sink-function-transaction")
 def test_a_transaction_is_one_row_with_its_changes_in_order_over_all_tables(kit, tables):
     calls = Calls(kit, mode="transaction")
     calls.sink.write(released(kit, tables))

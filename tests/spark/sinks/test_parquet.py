@@ -45,6 +45,7 @@ def rows(kit, files, path):
     return [(row.release, row.ordinal, row.key.id, row.new_values.a) for row in found]
 
 
+@pytest.mark.rule("sink-parquet")
 @pytest.mark.parametrize(("small", "is_direct"), [(False, True), (True, False), (True, True)])
 def test_a_folder_holds_a_tables_changes_of_one_release_in_commit_order(
     kit, place, small, is_direct
@@ -65,6 +66,7 @@ def test_a_folder_holds_a_tables_changes_of_one_release_in_commit_order(
     assert not Path(kit.output, "parquet", "b").exists()
 
 
+@pytest.mark.rule("sink-parquet")
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("was_small", [False, True])
 def test_a_release_that_is_there_is_not_written_again_and_half_of_one_is(

@@ -41,6 +41,7 @@ def rows(kit, number):
     return [(row.batch, row.commit_timestamp.microsecond) for row in found]
 
 
+@pytest.mark.rule("sink-parquet-by-key")
 def test_a_folder_holds_a_tables_changes_of_one_batch_in_kafkas_order(kit, files, topics):
     sink = opened(kit, files)
     sink.take(handed(kit, topics, 4, 30, 10, 20))
@@ -50,6 +51,7 @@ def test_a_folder_holds_a_tables_changes_of_one_batch_in_kafkas_order(kit, files
     assert sink.write(kit.release(0, [], topics=topics)) == {}
 
 
+@pytest.mark.rule("sink-parquet-by-key")
 def test_a_batch_that_is_there_is_not_written_again_and_half_of_one_is(kit, files, topics):
     folder = Path(kit.output, "parquet_by_key", "a", f"{4:012d}")
     opened(kit, files).take(handed(kit, topics, 4, 1, 2))

@@ -52,6 +52,7 @@ def rows(kit, files, path):
     ]  # fmt: skip
 
 
+@pytest.mark.rule("sink-parquet-transactions")
 @pytest.mark.parametrize("small", [False, True])
 def test_a_folder_holds_the_transactions_of_one_release_in_commit_order(kit, place, small):
     files, topics = place
@@ -67,6 +68,7 @@ def test_a_folder_holds_the_transactions_of_one_release_in_commit_order(kit, pla
     assert not Path(kit.output, "parquet_transactions", "000000000001").exists()
 
 
+@pytest.mark.rule("sink-parquet-transactions")
 def test_a_release_that_is_there_is_not_written_again_and_half_of_one_is(kit, place):
     files, topics = place
     sink(files).write(released(kit, topics, 0, 1, 2))

@@ -14,6 +14,7 @@ B = {4: {"id": "INT64", "at": "TIMESTAMP"}}
 AT = datetime(2026, 1, 1, microsecond=7, tzinfo=UTC)
 
 
+@pytest.mark.rule("sink-topic-transaction")
 @pytest.mark.parametrize("small", [False, True])
 def test_each_transaction_is_a_record_over_all_tables_in_commit_order(kit, small):
     a, b = kit.Topic("a", A, ["id"], key_id=1), kit.Topic("b", B, ["id"], key_id=3)

@@ -88,6 +88,14 @@ def test_all_faults_are_reported_together(tmp_path, monkeypatch):
     assert "instance: is not set (flag --instance, variable TIDEGATE_PRODUCER_INSTANCE" in text
 
 
+@pytest.mark.rule("spanner-heartbeat-interval")
+def test_a_heartbeat_interval_that_spanner_refuses_is_refused():
+    for taken in (100, 1_000, 300_000):
+        assert load(heartbeat_ms=taken).heartbeat_ms == taken
+    for other in (99, 300_001):
+        assert "heartbeat_ms" in faults(heartbeat_ms=other)
+
+
 def test_a_missing_setting_says_how_to_give_it():
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.load()

@@ -45,6 +45,7 @@ def test_what_can_be_read(changes):
     check_stream(replace(GOOD, **changes))
 
 
+@pytest.mark.rule("spanner-placement")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -120,6 +121,7 @@ def test_a_stream_keeps_changes_for_a_day_unless_it_says_otherwise(options, hour
     assert replace(GOOD, options=options).retention_us == hours * 3_600_000_000
 
 
+@pytest.mark.rule("spanner-start-in-retention")
 def test_a_start_before_retention_is_refused_with_the_earliest():
     kept = replace(GOOD, options={"retention_period": "1h"})
     check_start(kept, start_ns=HOUR_NS, now_ns=2 * HOUR_NS)
@@ -128,6 +130,7 @@ def test_a_start_before_retention_is_refused_with_the_earliest():
         check_start(kept, start_ns=HOUR_NS - 1, now_ns=2 * HOUR_NS)
 
 
+@pytest.mark.rule("spanner-start-in-retention")
 def test_a_start_that_is_later_than_now_is_refused():
     for ahead_s in (0, 60):
         check_start(GOOD, start_ns=HOUR_NS + ahead_s * 10**9, now_ns=HOUR_NS)

@@ -31,6 +31,7 @@ def test_the_largest_value_that_a_broker_took(key, value_bytes, headers, expecte
     assert batch_bytes(b"k" * key, b"v" * value_bytes, headers) == expected
 
 
+@pytest.mark.rule("spanner-mod-type")
 def test_a_change_counts_its_headers():
     message = ChangeMessage("t", b"kkk", b"v" * 1_862, b"o" * 36, b"I", b"\0\1\2\3\4\5\6\7")
 

@@ -13,6 +13,7 @@ def note(faults, error="QueryInterrupted", subject="t", *, at_us, text="it is aw
     faults.note(error, subject, text=text, remedy="Wait", at_us=at_us)
 
 
+@pytest.mark.rule("datastream-retried-errors")
 def test_equal_faults_of_an_object_are_one_entry_with_first_and_last_time():
     faults = RetriedFaults()
     note(faults, at_us=5)

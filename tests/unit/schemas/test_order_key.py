@@ -32,6 +32,7 @@ def test_the_bytes_are_those_of_the_protocol():
     assert key.encode().hex() == expected
 
 
+@pytest.mark.rule("spanner-commit-order", "spanner-equal-timestamps")
 @given(KEYS, KEYS)
 def test_keys_sort_as_commit_order(left, right):
     def order(key):
@@ -130,6 +131,7 @@ def test_sequences(text, pair):
     assert sequence_pair(text) == pair
 
 
+@pytest.mark.rule("spanner-record-sequence")
 @pytest.mark.parametrize(
     "text",
     ["", "-", "1-", "-1", "1a", "+1", " 1", "1_0", "0x1-1", "18446744073709551616", "1-2-3",

@@ -82,6 +82,7 @@ def times(kit, table):
     return found
 
 
+@pytest.mark.rule("sink-datastream-files")
 @pytest.mark.parametrize("form", [FileFormat.AVRO, FileFormat.JSON_GZIP])
 def test_a_release_is_written_once_and_in_order_whatever_dies(kit, place, form):
     files, topics, changes = place

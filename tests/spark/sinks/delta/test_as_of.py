@@ -36,6 +36,7 @@ def publish(kit, number, changes, *, topics, sink):
     write_manifest(Output(kit.output), Manifest(number, "query-1", number, *bounds, 2, tables))
 
 
+@pytest.mark.rule("sink-mirror")
 @pytest.mark.slow
 def test_as_of_gives_every_table_at_the_same_release(kit):
     accounts = kit.Topic("accounts", {1: {"id": "INT64", "balance": "INT64"}}, ["id"])

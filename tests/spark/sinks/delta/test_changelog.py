@@ -36,6 +36,7 @@ def insert(kit, number, **place):
     return kit.Change("INSERT", {"id": number}, {"owner": f"o{number}", "balance": 1}, **place)
 
 
+@pytest.mark.rule("sink-changelog")
 def test_rows_stand_in_one_file_per_release_in_commit_order(kit):
     accounts = kit.Topic("accounts", {1: ACCOUNTS}, ["id"])
     changes = [(accounts, insert(kit, n, us=1_000 - n, sequence=n % 7)) for n in range(50)]
@@ -49,6 +50,7 @@ def test_rows_stand_in_one_file_per_release_in_commit_order(kit):
     assert tuple(rows.column_names) == CHANGE_COLUMNS
 
 
+@pytest.mark.rule("sink-changelog")
 @pytest.mark.parametrize(("rows_of_several", "files"), [(40, 3), (41, 1)])
 def test_slices_of_a_large_table_are_files_whose_names_keep_the_order(
     kit, monkeypatch, rows_of_several, files
@@ -87,6 +89,7 @@ def test_idle_tables_are_not_planned(kit):
     assert second["ledger"] == first["ledger"]
 
 
+@pytest.mark.rule("sink-changelog")
 @pytest.mark.slow
 def test_a_release_written_twice_is_there_once_also_by_a_new_process(kit):
     accounts = kit.Topic("accounts", {1: ACCOUNTS}, ["id"])
@@ -350,6 +353,7 @@ def dropped_by_watermark(kit, path, folder, *, name):
     ]
 
 
+@pytest.mark.rule("sink-event-time")
 @pytest.mark.slow
 def test_a_downstream_watermark_without_delay_gives_the_windows_of_a_batch(kit, steady, tmp_path):
     dropped = dropped_by_watermark(kit, steady, tmp_path, name="event_time")

@@ -37,6 +37,7 @@ def batches(kit, topics):
     ]
 
 
+@pytest.mark.rule("sink-changelog-by-key")
 def test_rows_of_a_key_are_in_order_over_appended_versions(kit, topics):
     sink = opened(kit)
     for batch in batches(kit, topics):
@@ -58,6 +59,7 @@ def test_rows_of_a_key_are_in_order_over_appended_versions(kit, topics):
     )  # fmt: skip
 
 
+@pytest.mark.rule("sink-changelog-by-key")
 def test_a_batch_taken_twice_is_there_once_also_by_a_new_process(kit, topics):
     handed = batches(kit, topics)
     sink = opened(kit)

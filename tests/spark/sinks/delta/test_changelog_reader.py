@@ -258,6 +258,7 @@ def test_a_compacted_and_vacuumed_changelog_is_merged(kit, tmp_path, is_direct):
     assert len(output.rows("mirror")) == 2
 
 
+@pytest.mark.rule("sink-mirror")
 def test_manifests_name_the_older_cut_until_the_merge_and_as_of_reads_it(kit, tmp_path):
     from types import SimpleNamespace
 

@@ -167,6 +167,7 @@ def test_versions_begin_and_end_at_commit_times(output, topic, ways, small):
     assert output.set_aside() == []
 
 
+@pytest.mark.rule("sink-history")
 @BOTH
 def test_changes_of_one_commit_time_make_one_version_and_none_of_no_duration(output, topic, small):
     one_time = numbered(
@@ -493,6 +494,7 @@ PROPERTY = settings(
 )
 
 
+@pytest.mark.rule("sink-history")
 @pytest.mark.timeout(900)
 @PROPERTY
 @given(data=st.data())
@@ -580,6 +582,7 @@ def random_parts(seed):
     return parts
 
 
+@pytest.mark.rule("sink-history")
 @pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_any_grouping_by_both_ways_leaves_what_one_by_one_leaves(kit, tmp_path, topic, ways):
@@ -618,6 +621,7 @@ STEPS = {
 }
 
 
+@pytest.mark.rule("sink-history")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("small", "step", "call"),

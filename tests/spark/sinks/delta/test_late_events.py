@@ -119,6 +119,7 @@ def notes(rows, *by):
     return [int((row["new_values"] or row["old_values"])["note"][1:]) for row in rows]
 
 
+@pytest.mark.rule("datastream-late-events")
 def test_late_events_are_in_each_sink_once_and_mirrors_are_right(kit, monkeypatch):
     topic = kit.Topic("t", {1: {**COLUMNS, "note": "STRING(MAX)"}}, ["id"])
     sinks, stage = sinks_of(kit, monkeypatch)

@@ -98,6 +98,7 @@ class Run:
 PATHS = ("changelog/accounts", "mirror/accounts", "history/accounts")
 
 
+@pytest.mark.rule("sink-compaction")
 def test_tables_hold_the_same_after_compaction_and_both_ways_go_on(kit):
     run = Run(kit)
     for number in range(6):
@@ -123,6 +124,7 @@ def test_tables_hold_the_same_after_compaction_and_both_ways_go_on(kit):
     assert sorted(row["id"] for row in history.where("is_current").collect()) == alive
 
 
+@pytest.mark.rule("sink-compaction")
 def test_a_release_is_read_at_its_version_also_after_compaction(kit):
     run = Run(kit, makers=(DeltaMirrorSink,))
     seen = {}
@@ -138,6 +140,7 @@ def test_a_release_is_read_at_its_version_also_after_compaction(kit):
         assert sorted(map(repr, found.collect())) == rows
 
 
+@pytest.mark.rule("sink-compaction")
 @pytest.mark.parametrize("begins", [0, 2])
 def test_a_stream_over_the_changelog_gets_each_row_once_and_in_order(kit, tmp_path, begins):
     """Whether it begins before the compaction, or in a table that was compacted."""

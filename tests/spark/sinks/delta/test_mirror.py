@@ -103,6 +103,7 @@ def test_an_update_of_an_unknown_row_goes_to_the_side_table_once(kit):
     assert kit.read("incomplete/t").num_rows == 3
 
 
+@pytest.mark.rule("sink-mirror")
 def test_a_kill_between_merge_and_side_table_is_made_good(kit):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])
     part = release(kit, 0, topic, [("UPDATE", {"id": 7}, {"b": 3})])
@@ -210,6 +211,7 @@ def test_settings_of_the_merge_do_not_stay_in_the_session(kit):
     assert session_settings_of(kit.spark) == before
 
 
+@pytest.mark.rule("sink-mirror")
 @pytest.mark.slow
 @settings(
     max_examples=2,

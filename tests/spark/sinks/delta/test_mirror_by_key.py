@@ -64,6 +64,7 @@ def test_the_newest_change_wins_and_only_what_was_captured_changes(kit):
     assert rows(kit) == {1: ("present", None, 1), 2: ("present", "z", None)}
 
 
+@pytest.mark.rule("sink-mirror-by-key")
 def test_an_older_change_neither_brings_a_deleted_row_back_nor_changes_a_newer_one(kit):
     take, sink = taker(kit), opened(kit)
     take(sink, 0, ("INSERT", 1, {"a": "x", "b": 1}, 10), ("INSERT", 2, {"a": "x", "b": 1}, 10))
@@ -163,6 +164,7 @@ def test_a_table_of_an_earlier_version_gets_the_column_and_its_rows_stay(kit, mo
     assert rows(kit) == {**before, 1: ("present", "new", 151), 2: ("present", "x", 2)}
 
 
+@pytest.mark.rule("sink-mirror-by-key")
 @settings(
     max_examples=2,
     deadline=None,
@@ -211,6 +213,7 @@ def test_it_equals_the_gates_mirror_in_whatever_batch_a_row_is_read_and_copies_c
     assert rows(kit, table) == whole
 
 
+@pytest.mark.rule("sink-mirror-by-key")
 def test_a_kill_between_two_tables_is_made_good_and_a_batch_is_merged_once(kit, monkeypatch):
     topics = [kit.Topic(name, {1: COLUMNS}, ["id"], key_id=9) for name in ("t", "u")]
     inserts = [(one, kit.Change("INSERT", {"id": 1}, {"a": "x", "b": 1}, us=9)) for one in topics]

@@ -45,6 +45,7 @@ def released(kit, topics, number, *, small=False):
     return kit.release(number, changes, topics=topics, small=small)
 
 
+@pytest.mark.rule("sink-transactions")
 @pytest.mark.parametrize("small", [False, True])
 def test_a_transaction_is_a_row_with_its_changes_in_order_over_all_tables(kit, topics, small):
     written = opened(kit).write(released(kit, topics, 4, small=small))
@@ -68,6 +69,7 @@ def test_a_transaction_is_a_row_with_its_changes_in_order_over_all_tables(kit, t
     assert rows[1]["changes"][1]["new_values"] is None
 
 
+@pytest.mark.rule("sink-transactions")
 def test_a_release_written_twice_is_there_once_also_by_a_new_process(kit, topics):
     releases = [released(kit, topics, number) for number in range(2)]
     sink = opened(kit)

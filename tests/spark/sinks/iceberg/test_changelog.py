@@ -41,6 +41,7 @@ def places(lake, version=None):
     return sorted((row["release"], row["ordinal"]) for row in found)
 
 
+@pytest.mark.rule("sink-iceberg-changelog")
 def test_rows_stand_in_one_file_per_release_in_commit_order(kit, lake, accounts):
     changes = [(accounts, insert(kit, n, us=1_000 - n, sequence=n % 7)) for n in range(50)]
     written = opened(kit, lake).write(kit.release(0, changes))["accounts"]
@@ -53,6 +54,7 @@ def test_rows_stand_in_one_file_per_release_in_commit_order(kit, lake, accounts)
     assert lake.java("changelog", "accounts").current().release == 0
 
 
+@pytest.mark.rule("sink-iceberg-changelog")
 @pytest.mark.slow
 @pytest.mark.parametrize("small", [False, True])
 def test_a_release_written_twice_is_there_once_also_by_a_new_process(kit, lake, accounts, small):
@@ -82,6 +84,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.rule("sink-iceberg-changelog")
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_a_kill_at_any_step_neither_loses_nor_repeats(kit, lake, accounts, monkeypatch, step):
@@ -120,6 +123,7 @@ def test_a_kill_at_any_step_neither_loses_nor_repeats(kit, lake, accounts, monke
     assert places(lake) == places(lake, version) == [(0, 0), (1, 0), (1, 1), (1, 2)]
 
 
+@pytest.mark.rule("sink-iceberg-changelog")
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["staged", pytest.param("publish", marks=pytest.mark.deep)])
 def test_of_two_runs_that_write_one_release_one_publishes_it(
@@ -163,6 +167,7 @@ def test_a_release_whose_staged_rows_maintenance_has_removed_is_staged_again(
     assert places(lake) == [(0, 0), (1, 0), (1, 1), (1, 2)]
 
 
+@pytest.mark.rule("sink-iceberg-changelog")
 @pytest.mark.slow
 def test_maintenance_by_others_neither_repeats_a_release_nor_ends_the_query(kit, lake, accounts):
     releases = [kit.release(n, [(accounts, insert(kit, n))]) for n in range(4)]

@@ -127,6 +127,7 @@ CALLS_BEFORE_THE_KILL = {
 """How many calls of Iceberg's that read or publish a table have ended by then."""
 
 
+@pytest.mark.rule("sink-iceberg-mirror")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "calls",
@@ -178,6 +179,7 @@ def test_a_kill_between_any_two_commits_is_made_good(kit, lake, topic, monkeypat
     assert aside(lake) == [(7, 3)]
 
 
+@pytest.mark.rule("sink-iceberg-mirror")
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["maintenance", pytest.param("another run", marks=pytest.mark.deep)])
 def test_a_merge_that_another_commit_overtakes_is_repeated_or_left(
@@ -206,6 +208,7 @@ def test_a_merge_that_another_commit_overtakes_is_repeated_or_left(
     assert rows(lake) == [{"id": 0, "a": "x", "b": 0}, {"id": 1, "a": "x", "b": 9}]
 
 
+@pytest.mark.rule("sink-iceberg-mirror")
 @pytest.mark.slow
 def test_maintenance_by_others_leaves_the_mirror_exact(kit, lake, topic):
     sink = opened(kit, lake)
@@ -298,6 +301,7 @@ def test_another_query_and_a_checkpoint_behind_are_refused(kit, lake, topic):
     assert aside(lake) == [(1, 0), (1, 1)]
 
 
+@pytest.mark.rule("sink-iceberg-mirror")
 @pytest.mark.slow
 def test_a_mirror_that_joins_takes_all_releases_from_the_delta_changelog(kit, lake, topic):
     changelog = DeltaChangelogSink(kit.spark, kit.output)
@@ -320,6 +324,7 @@ def test_a_mirror_that_joins_takes_all_releases_from_the_delta_changelog(kit, la
     assert [(row["release"], row["ordinal"]) for row in lake.rows("incomplete", "t")] == [(2, 1)]
 
 
+@pytest.mark.rule("sink-iceberg-mirror")
 @pytest.mark.slow
 def test_as_of_reads_the_mirror_at_a_release(kit, lake, topic):
     sink = opened(kit, lake)
@@ -337,6 +342,7 @@ def test_as_of_reads_the_mirror_at_a_release(kit, lake, topic):
         as_of(kit.spark, kit.output, 9_000_000, sink="changelog")
 
 
+@pytest.mark.rule("sink-iceberg-mirror")
 @pytest.mark.slow
 @pytest.mark.deep
 @settings(

@@ -71,6 +71,7 @@ PERMITTED = {
 }
 
 
+@pytest.mark.rule("datastream-refused-commands")
 @pytest.mark.parametrize("state", StreamState, ids=lambda one: one.name)
 @pytest.mark.parametrize("command", Command, ids=lambda one: one.name)
 def test_a_command_is_permitted_in_these_states_and_refused_in_all_others(command, state):

@@ -65,6 +65,7 @@ def rows(found):
     }
 
 
+@pytest.mark.rule("datastream-discover")
 def test_tables_of_a_database_with_what_each_change_stream_watches(look):
     found = look("both")
     both, everything = ("Everything", "Feed"), ("Everything",)
@@ -91,6 +92,7 @@ def test_one_change_stream_leaves_tables_and_columns_unwatched(look):
     }  # fmt: skip
 
 
+@pytest.mark.rule("datastream-discover")
 def test_postgresql(look):
     found = look("pg")
     assert rows(found) == {
@@ -116,6 +118,7 @@ def test_what_does_not_exist_is_named(look):
         look("both", spanner_emulator_host="127.0.0.1:1")
 
 
+@pytest.mark.rule("datastream-objects", "datastream-discover")
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("form", ["avro", "jsonl", "jsonl.gz"])
 def test_objects_of_files(tmp_path, source, form):

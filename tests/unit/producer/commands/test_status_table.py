@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from tidegate.lineage.fleet_status import (
@@ -81,6 +82,7 @@ def test_the_state_stands_there_with_since_when():
     assert "since 1970-01-01T00:01:00Z (paused by Ann at 1970-01-01T00:01:00Z)" in text
 
 
+@pytest.mark.rule("datastream-retried-errors")
 def test_what_workers_retry_is_listed_the_newest_first():
     minute_us = 60_000_000
     retried = (

@@ -34,6 +34,7 @@ def paused(*slots, state=ControlState.PAUSED):
     return replace(fleet(None), slots=said, control=StreamControl(1, state, "me", 0))
 
 
+@pytest.mark.rule("datastream-states")
 @pytest.mark.parametrize(
     ("found", "members", "state"),
     [
@@ -56,6 +57,7 @@ def test_it_is_the_first_that_holds(found, members, state):
     assert stream_state(found, members) is state
 
 
+@pytest.mark.rule("datastream-states")
 def test_names_are_those_of_datastream():
     assert {state.value for state in StreamState} - {"Ended"} == {
         "Not started", "Starting", "Running", "Draining", "Paused", "Failed", "Failed permanently",

@@ -217,6 +217,7 @@ def derived():
     return found
 
 
+@pytest.mark.rule("datastream-refused-commands")
 @pytest.mark.parametrize("change", StreamChange, ids=lambda one: one.name)
 @pytest.mark.parametrize("state", StreamState, ids=lambda one: one.name)
 def test_each_change_in_each_state_leads_where_the_table_says(derived, state, change):
@@ -247,6 +248,7 @@ def test_each_state_is_met_and_only_a_reset_leads_out_of_the_end():
     ]
 
 
+@pytest.mark.rule("datastream-refused-commands")
 def test_the_drawing_has_an_arrow_for_each_pair_of_states():
     pairs = {
         (state.name.lower(), one.name.lower())

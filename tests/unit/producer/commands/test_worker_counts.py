@@ -34,6 +34,7 @@ def test_the_gauges_of_a_worker_are_read():
         assert ask_worker(address) == WorkerCounts(address, 3, 2, 1, 5, 4, 7.5)
 
 
+@pytest.mark.rule("datastream-retried-errors")
 def test_what_a_worker_retries_is_read_beside_them():
     metrics, faults = producer_metrics(), RetriedFaults(entries_max=1)
     for subject in ("t", "u"):

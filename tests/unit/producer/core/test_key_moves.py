@@ -52,6 +52,7 @@ def times(partition):
 class TestWaiting:
     """What follows a move-in is not read before its sources are published."""
 
+    @pytest.mark.rule("spanner-key-moves")
     @pytest.mark.parametrize(
         "item",
         [
@@ -82,6 +83,7 @@ class TestWaiting:
         assert running.take_waits() == [("a", MOVED_US), ("b", MOVED_US)]
         assert running.read == Position(MOVED_US - 1, {MOVE_OUTS: "1-1"})
 
+    @pytest.mark.rule("spanner-key-moves")
     def test_it_is_queued_once_the_last_source_is_published(self, running):
         running.add_items([moved_in("a", "b"), record(MOVED_US)], 1)
         assert len(running.take_waits()) == 2
@@ -130,6 +132,7 @@ class TestWaiting:
 class TestStarts:
     """Stream partitions that one names while it goes on."""
 
+    @pytest.mark.rule("spanner-partition-start")
     def test_they_are_announced_once_with_the_position_behind_them(self, running):
         starts = [
             PartitionStartRecord(MOVED_US * 1000, f"1-{number}", (f"child-{number}",))
@@ -170,6 +173,7 @@ class TestStarts:
         children = (ChildPartition("a", (), start_ns), ChildPartition("b", (), start_ns))
         assert root.publication().finish == (start_ns, children)
 
+    @pytest.mark.rule("spanner-partition-end")
     def test_an_end_proves_itself(self, running):
         end_ns = MOVED_US * 1000
         assert running.add_items([record(MOVED_US - 1), PartitionEndRecord(end_ns, "1-9")], 1)
@@ -181,6 +185,7 @@ class TestStarts:
 class TestIntervals:
     """A query that had an end is followed by the next one."""
 
+    @pytest.mark.rule("spanner-query-interval")
     def test_one_that_brought_something_is_followed_at_once(self, running):
         running.add_items([beat(MOVED_US)], 1)
         assert running.end_query(7, had_end=True)
@@ -190,6 +195,7 @@ class TestIntervals:
         assert not running.end_query(7, had_end=True)
         assert running.retry_at_us > 7
 
+    @pytest.mark.rule("spanner-query-interval")
     def test_one_without_an_end_proves_nothing(self, running):
         running.add_items([beat(MOVED_US)], 1)
         assert not running.end_query(7)

@@ -18,6 +18,7 @@ def record(at_us, transaction="t", sequence="00000000"):
 class TestPosition:
     """What a position contains."""
 
+    @pytest.mark.rule("spanner-heartbeat-meaning")
     def test_a_record_leaves_its_instant_open(self):
         position = Position(0).with_record(record(10, "a"))
 
@@ -31,15 +32,18 @@ class TestPosition:
 
         assert position == Position(10, {"b": "00000000"})
 
+    @pytest.mark.rule("spanner-heartbeat-meaning")
     def test_a_heartbeat_at_the_boundarys_instant_proves_nothing_new(self):
         position = Position(0).with_record(record(10, "a"))
 
         assert position.with_heartbeat(10) is position
         assert position.with_heartbeat(11) == Position(10)
 
+    @pytest.mark.rule("spanner-equal-timestamps")
     def test_a_transactions_id_means_nothing_at_another_instant(self):
         assert not Position(9, {"a": "00000005"}).covers(record(11, "a", "00000000"))
 
+    @pytest.mark.rule("spanner-record-sequence")
     @pytest.mark.parametrize(
         ("lower", "higher"),
         [

@@ -10,11 +10,12 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.lifecycle import PartitionState
-from tidegate.producer.core.queries import Queries
+from tidegate.producer.core.queries import Queries, QueryLimits
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused, TokenRefused
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import HeartbeatRecord
+from tidegate.producer.spanner.forms import WINDOW_US
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 
@@ -53,6 +54,15 @@ def test_each_query_has_a_number_of_its_own(queries, partition):
 
     assert first.start_ns == second.start_ns == START_US * 1000
     assert first.query_id != second.query_id
+
+
+@pytest.mark.rule("spanner-query-interval", "spanner-end")
+@pytest.mark.parametrize("window_us", [None, WINDOW_US])
+def test_a_query_has_an_end_only_where_keys_move(counters, partition, window_us):
+    started = Queries(counters, limits=QueryLimits(window_us=window_us)).start(partition)
+
+    assert WINDOW_US == 20 * 60 * 1_000_000
+    assert started.end_ns == (None if window_us is None else (START_US + WINDOW_US) * 1000)
 
 
 def test_without_a_query_there_is_nothing_to_stop(queries, partition):
@@ -113,6 +123,7 @@ def test_an_error_of_everything_stops_the_worker(queries, partition):
     assert queries.fail(partition, error, 0) == [do.Stop(error)]
 
 
+@pytest.mark.rule("spanner-record-order")
 def test_a_record_behind_what_was_read_stops_the_query(queries, partition):
     query_id = queries.start(partition).query_id
     stop, report = read(queries, partition, record(START_US + 20), record(START_US + 10))
@@ -149,6 +160,7 @@ class TestStalled:
         """Let time pass as a loop does that hears nothing."""
         return [effect for _ in range(seconds) for effect in bench.later(1_000_000)]
 
+    @pytest.mark.rule("spanner-heartbeat-silence", "spanner-deadline")
     def test_ten_heartbeats_without_an_item(self, bench):
         bench.open_stream("a", "b")
         bench.later()
@@ -217,6 +229,7 @@ class TestStopped:
         effects = bench.give(on.QueryFailed(token, bench.queries.pop(token).query_id, error))
         return error, effects
 
+    @pytest.mark.rule("spanner-expired-position")
     def test_the_others_advance(self, bench):
         bench.open_stream("a", "b")
         bench.returns("a", bench.heartbeat(BEGIN_US + 10))

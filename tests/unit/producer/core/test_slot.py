@@ -63,6 +63,7 @@ class TestRecovery:
         assert slot.tokens["a"].published.watermark_us == 5_000
         assert slot.tokens["b"].published.watermark_us == 999
 
+    @pytest.mark.rule("spanner-merged-child")
     def test_a_finished_token_does_not_come_back(self):
         slot = recovered(announced("a"), snapshot(1, 0, "a"), snapshot(2, 1))
 

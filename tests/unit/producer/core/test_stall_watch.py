@@ -28,6 +28,7 @@ def let_pass(watch, seconds, *, begin=0):
         watch.tick((begin + second + 1) * SECOND_US)
 
 
+@pytest.mark.rule("spanner-heartbeat-silence")
 def test_a_query_is_silent_from_when_it_was_heard(watch):
     a, b = partition("a"), partition("b")
     watch.hear(1, a)
@@ -57,6 +58,7 @@ def test_a_worker_that_stood_still_has_heard_nothing_from_anybody(watch):
     assert watch.stalled() == []
 
 
+@pytest.mark.rule("spanner-heartbeat-silence")
 @pytest.mark.parametrize(
     ("heartbeat_ms", "seconds"), [(1_000, 10), (300_000, 3_000), (100, 5), (500, 5)]
 )

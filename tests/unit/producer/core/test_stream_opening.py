@@ -17,7 +17,7 @@ from tidegate.producer.records import (
     PartitionEndRecord,
     PartitionEventRecord,
 )
-from tidegate.schemas.progress import ChildPartition, StreamStarted
+from tidegate.schemas.progress import ChildPartition, PartitionFinished, StreamStarted
 from tidegate.schemas.topics import ROOT_TOKEN
 
 
@@ -33,6 +33,7 @@ def test_the_initial_query_starts_where_the_stream_does(bench, opening):
     assert opening.root.state is PartitionState.RUNNING
 
 
+@pytest.mark.rule("spanner-initial-token")
 def test_an_end_without_children_opens_nothing(bench, opening):
     bench.ends(ROOT_TOKEN)
     bench.later()
@@ -82,6 +83,7 @@ PARKED = PublishableRecord(
 )  # fmt: skip
 
 
+@pytest.mark.rule("spanner-initial-changes")
 @pytest.mark.parametrize(
     "item", [CHANGE, PARKED, PartitionEventRecord(AT_US * 1000, "1", ("a",), ("b",))],
     ids=["a change", "a parked change", "a move"],
@@ -114,6 +116,7 @@ def test_a_stream_that_begins_after_such_a_change_is_opened(log):
     assert [child.token for child in started.children] == ["a"]
 
 
+@pytest.mark.rule("spanner-initial-changes")
 @pytest.mark.parametrize("end_ns", [None, (START_US + 5) * 1000])
 def test_what_moves_other_stream_partitions_does_not_move_the_start(end_ns):
     """A later attempt that began elsewhere would have stream partitions of a later start."""
@@ -130,3 +133,20 @@ def test_what_moves_other_stream_partitions_does_not_move_the_start(end_ns):
     assert root.state is PartitionState.RUNNING
     assert root.end_query(0)
     assert root.publication().finish == (START_US * 1000, (child,))
+
+
+@pytest.mark.rule("spanner-equal-queries")
+def test_the_recorded_end_holds_for_a_worker_with_another_setting(make_bench):
+    first = make_bench(name="w1", end_ns=(START_US + 100) * 1000)
+    first.open_stream("a")
+    first.later()
+    (started,) = first.bodies(StreamStarted)
+    heir = make_bench(name="w2", end_ns=(START_US + 900) * 1000)
+    heir.own(*range(SLOTS))
+
+    assert started.end_ns == (START_US + 100) * 1000
+    assert heir.queries["a"].end_ns is None  # Spanner is not asked for the end
+    heir.returns("a", heir.heartbeat(START_US + 101))
+    heir.later()
+    (marker,) = heir.bodies(PartitionFinished)
+    assert marker.end_ns == started.end_ns

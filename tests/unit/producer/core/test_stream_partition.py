@@ -93,6 +93,7 @@ class TestBackOff:
 class TestLife:
     """States follow from what was heard and read."""
 
+    @pytest.mark.rule("spanner-parents-first")
     def test_it_waits_for_all_parents(self):
         waiting = partition(parents=("p", "q"), heard=("p",))
         assert waiting.state is PartitionState.CREATED
@@ -102,10 +103,18 @@ class TestLife:
         assert waiting.start_query(1) == START_US * 1000
         assert waiting.state is PartitionState.RUNNING
 
+    @pytest.mark.rule("spanner-parents-first")
     def test_a_query_before_all_parents_is_a_bug(self):
         with pytest.raises(InvariantViolation):
             partition(parents=("p",)).start_query(1)
 
+    @pytest.mark.rule("spanner-child-start")
+    def test_its_first_query_begins_at_the_nanosecond_of_its_start(self):
+        child = StreamPartition(ChildPartition("token", ("p",), 1_000_000_001), heard=("p",))
+
+        assert child.start_query(1) == 1_000_000_001
+
+    @pytest.mark.rule("spanner-query-end", "spanner-children-records")
     def test_children_of_several_records_are_one_finish(self):
         running = partition()
         running.start_query(1)
@@ -116,6 +125,7 @@ class TestLife:
         assert running.end_query(0)
         assert [c.token for c in running.publication().finish[1]] == ["x", "y"]
 
+    @pytest.mark.rule("spanner-end")
     @pytest.mark.parametrize(
         "past",
         [
@@ -169,6 +179,7 @@ class TestLife:
 
         assert not running.add_items(before, 1, end_ns=4_000_000_000)
 
+    @pytest.mark.rule("spanner-end")
     @pytest.mark.parametrize("end_ns", [4_000_000_000, 4_000_000_001, 4_000_000_999])
     @pytest.mark.parametrize("within_ns", [0, 1, 998, 999])
     def test_an_end_between_two_microseconds_closes_none_of_its_instant(self, end_ns, within_ns):
@@ -182,6 +193,7 @@ class TestLife:
         assert running.add_items([record(4_000_001)], 1, end_ns=end_ns)
         assert running.publication().records == (last,)
 
+    @pytest.mark.rule("spanner-query-end", "P6")
     def test_a_query_that_ends_early_and_empty_is_no_proof(self):
         running = partition()
         running.start_query(1)
@@ -275,6 +287,7 @@ class TestPublishing:
         assert restored.snapshot() == running.snapshot()
         assert restored.published == running.published
 
+    @pytest.mark.rule("spanner-record-order")
     def test_a_record_behind_the_others_is_refused(self):
         running = partition()
         running.start_query(1)
@@ -283,6 +296,7 @@ class TestPublishing:
         with pytest.raises(ProducerError, match="behind"):
             running.add_items([record(START_US + 3)], 1)
 
+    @pytest.mark.rule("spanner-record-order")
     def test_a_source_that_breaks_its_order_after_a_resume_is_refused(self):
         """The repetition has ended with the first new record: what lies before that is wrong."""
         running = partition()
@@ -305,6 +319,7 @@ def places(draw_max=4):
     ).map(sorted)
 
 
+@pytest.mark.rule("spanner-once-per-query", "spanner-start-inclusive")
 @given(history=places(), data=st.data())
 def test_any_break_and_inclusive_repetition_gives_each_record_once(history, data):
     """Read in pieces, lose what is unpublished at each break, repeat the boundary: each once."""

@@ -209,6 +209,7 @@ class TestLineage:
             bench.ends(parent)
             bench.later()
 
+    @pytest.mark.rule("spanner-split-and-merge", "spanner-merged-child", "spanner-child-start")
     def test_a_child_waits_for_its_second_parent(self, bench):
         bench.open_stream("a", "b")
         self.merge(bench, "a")
@@ -263,6 +264,7 @@ class TestLineage:
         assert not bench.bodies(PartitionFinished)
         assert "a" in bench.queries
 
+    @pytest.mark.rule("spanner-equal-queries")
     def test_a_bounded_stream_ends_when_something_lies_past_its_end(self, make_bench):
         bench = make_bench(name="w1", end_ns=(START_US + 100) * 1000)
         bench.open_stream("a")

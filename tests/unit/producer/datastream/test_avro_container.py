@@ -60,6 +60,7 @@ def test_a_file_without_records_has_a_schema():
     assert found.schema["name"] == "public_orders"
 
 
+@pytest.mark.rule("datastream-cut-files")
 def test_a_file_cut_anywhere_is_noticed_unless_it_ends_between_two_blocks():
     ends = [n + 16 for n in range(len(WHOLE)) if WHOLE[n : n + 16] == SYNC]
     assert len(ends) > 3
@@ -91,6 +92,7 @@ def test_a_file_that_ends_within_the_count_of_a_block_is_no_whole_one():
         read(cut)
 
 
+@pytest.mark.rule("datastream-cut-files")
 @pytest.mark.parametrize(
     ("blocks", "message"),
     [
@@ -154,6 +156,7 @@ def test_a_compressed_block_that_is_damaged_or_cut():
         read(data[: at + 4] + b"\xff\xff\xff" + data[at + 7 :])
 
 
+@pytest.mark.rule("datastream-large-files")
 def test_one_block_is_in_memory_at_a_time():
     """The stream is read no further than the block of the record that was taken."""
     stream = BytesIO(WHOLE)

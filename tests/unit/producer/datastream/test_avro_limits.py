@@ -50,6 +50,7 @@ def test_a_type_that_contains_itself_is_known(kind, expected):
     assert contains_itself(column(kind)) is expected
 
 
+@pytest.mark.rule("datastream-hostile-files")
 @pytest.mark.parametrize(
     ("kind", "text"),
     [

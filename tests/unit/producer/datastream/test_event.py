@@ -29,6 +29,7 @@ def parsed(source="mysql", **changes):
     return parse_event(record(source, **changes), HERE)
 
 
+@pytest.mark.rule("datastream-generic-fields")
 @pytest.mark.parametrize("source", SOURCES)
 def test_generic_fields_of_every_source(source):
     given = record(source)
@@ -55,6 +56,7 @@ def test_json_and_avro_give_equal_events_but_for_values_of_the_row(source):
         assert avro.payload["id"] == text.payload["id"]
 
 
+@pytest.mark.rule("datastream-change-types", "datastream-is-deleted")
 @pytest.mark.parametrize(
     ("text", "is_deletion"),
     [("INSERT", False), ("UPDATE", False), ("UPDATE-INSERT", False), ("UPDATE-DELETE", True),
@@ -72,6 +74,7 @@ def test_change_types_and_is_deleted(source, text, is_deletion):
         parsed(source, metadata={"change_type": text, "is_deleted": not is_deletion})
 
 
+@pytest.mark.rule("datastream-generic-fields")
 def test_a_backfilled_row_of_an_old_file_says_neither():
     old = {"schema": "HR", "table": "LOCATIONS", "database": "XE", "row_id": "AAAEALAAEAAAACdAAB"}
     given = {**record("oracle"), "read_method": "oracle_dump", "source_metadata": old}
@@ -84,11 +87,13 @@ def test_a_backfilled_row_of_an_old_file_says_neither():
         parsed("oracle", metadata={"change_type": None})
 
 
+@pytest.mark.rule("datastream-change-types")
 def test_an_unknown_change_type_is_refused():
     with pytest.raises(InvalidEvent, match="change_type is not one of INSERT, UPDATE"):
         parsed(metadata={"change_type": "TRUNCATE"})
 
 
+@pytest.mark.rule("datastream-primary-keys")
 def test_keys_and_rows_without_one():
     assert parsed(metadata={"primary_keys": ["note", "id"]}).key == (
         "change 0", record()["payload"]["id"],
@@ -100,6 +105,7 @@ def test_keys_and_rows_without_one():
     )
 
 
+@pytest.mark.rule("datastream-entire-row")
 def test_a_key_that_the_row_does_not_have_is_refused():
     with pytest.raises(MissingKeyColumn, match=r"no column nope.*record=3.*key="):
         parsed(metadata={"primary_keys": ["id", "nope"]})
@@ -108,6 +114,7 @@ def test_a_key_that_the_row_does_not_have_is_refused():
         parse_event(record(), HERE, columns=frozenset({"note"}))
 
 
+@pytest.mark.rule("datastream-other-methods")
 @pytest.mark.parametrize("method", ["mongodb-cdc", "", "x" * 10_000])
 def test_an_unknown_read_method_is_refused(method):
     with pytest.raises(UnknownReadMethod, match="mysql-cdc-binlog") as caught:
@@ -115,6 +122,7 @@ def test_an_unknown_read_method_is_refused(method):
     assert len(str(caught.value)) < 1_000
 
 
+@pytest.mark.rule("datastream-needed-fields")
 @pytest.mark.parametrize("name", NEEDED_FIELDS)
 def test_a_field_that_every_event_has_is_needed(name):
     given = record()
@@ -123,6 +131,7 @@ def test_a_field_that_every_event_has_is_needed(name):
         parse_event(given, HERE)
 
 
+@pytest.mark.rule("datastream-timestamps")
 @pytest.mark.parametrize(
     ("text", "us"),
     [
@@ -155,6 +164,7 @@ def test_sort_keys_of_another_type_are_refused(value):
         parsed(sort_keys=value)
 
 
+@pytest.mark.rule("datastream-page-example")
 def test_the_documentations_flow_of_events_is_read_and_sorts_by_record_set():
     """They are one row's INSERT, UPDATE and DELETE, and their places in the log are not so.
 

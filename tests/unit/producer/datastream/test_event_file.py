@@ -42,6 +42,7 @@ def read(data, name="a.avro"):
     return list(EventFile(name, BytesIO(data)))
 
 
+@pytest.mark.rule("datastream-entire-row", "datastream-formats")
 @pytest.mark.parametrize("source", SOURCES)
 def test_all_formats_hold_the_same_events(source):
     events = history(source, random.Random(4), 9)
@@ -60,6 +61,7 @@ def test_all_formats_hold_the_same_events(source):
     assert len(keys) == 1
 
 
+@pytest.mark.rule("datastream-generic-fields")
 @pytest.mark.parametrize("source", SOURCES)
 def test_fields_are_read_by_name_whatever_their_order(source):
     events = history(source, random.Random(4), 9)
@@ -83,6 +85,7 @@ def test_the_events_behind_one_that_is_refused_can_be_read():
         list(EventFile("a", BytesIO(avro_bytes("mysql", events)[:-3])).each())
 
 
+@pytest.mark.rule("datastream-unified-types")
 def test_the_schema_gives_the_fields_and_json_has_none():
     found = EventFile("a.avro", BytesIO(avro_bytes("mysql", [])))
     assert [(one.name, one.type, one.nullable) for one in found.fields] == [
@@ -98,6 +101,7 @@ def test_an_empty_file_is_cut_short(data):
         read(data)
 
 
+@pytest.mark.rule("datastream-cut-files")
 def test_a_compressed_file_cut_anywhere_is_noticed():
     lines = json_bytes(history("mysql", random.Random(5), 3))
     for data in (gzip.compress(lines), gzip.compress(avro_bytes("mysql", []))):
@@ -140,6 +144,7 @@ def avro_without(*names, **changed):
     return out.getvalue()
 
 
+@pytest.mark.rule("datastream-needed-fields")
 def test_a_schema_of_another_writer_is_refused_before_any_record():
     with pytest.raises(WrongSchema, match=r"no field read_method, payload.*record=0"):
         read(avro_without("read_method", "payload"))
@@ -152,6 +157,7 @@ def test_a_schema_of_another_writer_is_refused_before_any_record():
     read(avro_without("sort_keys", "schema_key"))
 
 
+@pytest.mark.rule("datastream-entire-row")
 def test_an_event_that_names_a_key_its_schema_lacks():
     (event,) = history("mysql", random.Random(6), 1)
     event["source_metadata"]["primary_keys"] = ["nope"]
@@ -203,6 +209,7 @@ class TestRealFiles:
         assert sorted(in_order, key=lambda one: (one.order_key, one.position)) == in_order
         assert min(one.order_key for one in in_order) > real["DateData"][1][0].order_key
 
+    @pytest.mark.rule("datastream-equal-positions")
     def test_an_update_of_a_key_is_two_events_at_one_position(self, real):
         removed, added = real["alltypes-test-pk-update"][1]
         assert [removed.change_type, added.change_type] == [

@@ -105,6 +105,7 @@ def peak_of(read):
         tracemalloc.stop()
 
 
+@pytest.mark.rule("datastream-hostile-files")
 @pytest.mark.parametrize("name", AVRO)
 def test_a_hostile_file_of_avro_is_refused_by_name(name):
     error, peak = peak_of(lambda: list(AvroContainer(BytesIO(AVRO[name]), "a.avro")))
@@ -155,6 +156,7 @@ LINES = {
 }
 
 
+@pytest.mark.rule("datastream-hostile-files")
 @pytest.mark.parametrize("name", LINES)
 @pytest.mark.parametrize("form", [bytes, gzip.compress])
 def test_a_hostile_line_is_refused_by_name(name, form):

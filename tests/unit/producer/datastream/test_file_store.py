@@ -126,6 +126,7 @@ def test_a_file_holds_itself(place):
     assert place.store.entries(listed.path) == [Entry("c.avro", listed.path, is_folder=False)]
 
 
+@pytest.mark.rule("datastream-storages")
 def test_a_file_is_read_and_can_seek(place):
     data = bytes(range(256)) * 10_000
     place.put("c.avro", data)
@@ -192,6 +193,7 @@ def test_a_home_that_does_not_exist_is_a_path_that_does_not_exist():
         store.entries(root)
 
 
+@pytest.mark.rule("datastream-storages")
 @pytest.mark.parametrize(("scheme", "extra"), [("gs", "gcs"), ("s3", "s3")])
 def test_a_missing_extra_is_named(monkeypatch, scheme, extra):
     monkeypatch.setattr("tidegate.program.extras.is_installed", lambda _name: False)
@@ -199,6 +201,7 @@ def test_a_missing_extra_is_named(monkeypatch, scheme, extra):
         open_location(f"{scheme}://bucket/path")
 
 
+@pytest.mark.rule("datastream-storages")
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
 def test_a_bucket_is_opened_through_fsspec(monkeypatch, scheme):
     opened = []

@@ -42,6 +42,7 @@ def below(tree, found):
     return [one.path.removeprefix(f"{tree}/") for one in found]
 
 
+@pytest.mark.rule("datastream-objects")
 def test_objects_are_the_folders_of_a_stream(tree):
     found = object_folders(LocalStore(), str(tree))
     assert [one.removeprefix(f"{tree}/") for one in found] == ["shop_orders", "shop_users"]
@@ -57,6 +58,7 @@ def test_the_folder_of_one_object_and_one_with_files_are_themselves(tree):
     assert below(tree, newest_files(LocalStore(), one, 5)) == [NAMES[0]]
 
 
+@pytest.mark.rule("datastream-folders")
 def test_all_files_come_the_oldest_first(tree):
     store = LocalStore()
     found = [
@@ -67,6 +69,7 @@ def test_all_files_come_the_oldest_first(tree):
     assert found == list(NAMES)
 
 
+@pytest.mark.rule("datastream-folders")
 def test_the_newest_files_come_first_and_older_folders_are_not_listed(tree):
     store = Counting()
     found = newest_files(store, str(tree / "shop_orders"), 1)

@@ -25,6 +25,7 @@ def inventory():
     return Inventory()
 
 
+@pytest.mark.rule("datastream-discover")
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_object_has_fields_key_and_counts(inventory, source):
     rng = random.Random(7)
@@ -43,6 +44,7 @@ def test_an_object_has_fields_key_and_counts(inventory, source):
     assert not inventory.types_are_inferred
 
 
+@pytest.mark.rule("datastream-object-names")
 def test_names_are_those_of_the_source_where_datastreams_are_ambiguous(inventory):
     records = history("mysql", random.Random(7), 2)
     records[0]["source_metadata"].update(database="a", table="b_c")
@@ -53,6 +55,7 @@ def test_names_are_those_of_the_source_where_datastreams_are_ambiguous(inventory
     assert [one.name for one in inventory.objects()] == ["a.b_c", "a_b.c"]
 
 
+@pytest.mark.rule("datastream-discover")
 @pytest.mark.parametrize("is_newest_first", [True, False])
 def test_the_newest_event_decides_fields_and_key(inventory, is_newest_first):
     old, new = history("mysql", random.Random(7), 2)
@@ -64,6 +67,7 @@ def test_the_newest_event_decides_fields_and_key(inventory, is_newest_first):
     assert len(inventory.objects()[0].fields) == 2
 
 
+@pytest.mark.rule("datastream-json-values")
 def test_types_of_json_are_inferred_and_it_is_said(inventory):
     records = [json.loads(line) for line in json_bytes(history("mysql", random.Random(7), 2))
                .splitlines()]  # fmt: skip
@@ -80,12 +84,14 @@ def test_types_of_json_are_inferred_and_it_is_said(inventory):
     )
 
 
+@pytest.mark.rule("datastream-one-source")
 def test_two_kinds_of_sources_are_refused(inventory):
     inventory.add(FIELDS, events(history("mysql", random.Random(7), 1)))
     with pytest.raises(MixedSources, match=r"mysql and of oracle.*b\.avro.*record=1"):
         inventory.add(FIELDS, events(history("oracle", random.Random(7), 1), "b.avro"))
 
 
+@pytest.mark.rule("datastream-one-source")
 def test_two_logs_of_mysql_are_refused(inventory):
     records = history("mysql", random.Random(7), 2)
     records[1]["source_metadata"]["log_file"] = "replica-bin.000001"

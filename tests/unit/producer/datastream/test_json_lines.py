@@ -29,11 +29,13 @@ def test_a_large_line_ends_where_it_ends(size, end):
     assert [number for number, _ in found] == [1, 2, 3]
 
 
+@pytest.mark.rule("datastream-json-values")
 def test_numbers_keep_all_their_digits():
     ((_, found),) = read(b'{"a":12345678901234567890.123456789,"b":18446744073709551616}\n')
     assert found == {"a": Decimal("12345678901234567890.123456789"), "b": 2**64}
 
 
+@pytest.mark.rule("datastream-cut-files")
 def test_a_file_cut_anywhere_in_a_line_is_noticed():
     whole = '{"a":{"b":"é"}}\n'.encode() * 3
     starts = [n * len(whole) // 3 for n in range(4)]
@@ -45,6 +47,7 @@ def test_a_file_cut_anywhere_in_a_line_is_noticed():
                 read(whole[:end])
 
 
+@pytest.mark.rule("datastream-cut-files")
 @pytest.mark.parametrize(
     "line", [b"[1]", b"1", b"null", b"{,}", b'{"a":NaN}', b"\xff\xfe{}", b"[" * 100_000]
 )
@@ -61,6 +64,7 @@ def test_a_text_with_half_a_surrogate_pair_is_an_event_of_its_own_that_cannot_be
     assert (number, error.fields["record"]) == (2, 2)
 
 
+@pytest.mark.rule("datastream-large-files")
 def test_a_line_without_end_is_read_no_further_than_its_limit(monkeypatch):
     monkeypatch.setattr(module, "LARGE_BYTES", 10)
     monkeypatch.setattr(module, "LINE_BYTES_MAX", 100)

@@ -28,6 +28,7 @@ def test_lsns_of_postgresql_are_one_number(left, right):
     assert one == left
 
 
+@pytest.mark.rule("datastream-positions")
 @pytest.mark.parametrize(
     ("parse", "earlier", "later"),
     [

@@ -59,6 +59,7 @@ DOCUMENTED = {
 }  # fmt: skip
 
 
+@pytest.mark.rule("datastream-source-fields", "datastream-field-types")
 @pytest.mark.parametrize("source", SourceKind)
 def test_every_documented_field_is_read(source):
     kind, path, values = DOCUMENTED[source]
@@ -79,6 +80,7 @@ def test_every_documented_field_is_read(source):
     }  # fmt: skip
 
 
+@pytest.mark.rule("datastream-source-fields")
 @pytest.mark.parametrize("source", SourceKind)
 def test_old_files_have_few_of_them_and_new_ones_may_have_more(source):
     name = "object_name" if source is SourceKind.SALESFORCE else "table"
@@ -95,6 +97,7 @@ def test_the_name_of_the_object_is_needed():
             metadata_of(source, {}, HERE)
 
 
+@pytest.mark.rule("datastream-field-types")
 def test_types_of_real_files_where_the_documentation_has_others():
     sql_server = metadata_of(
         SourceKind.SQL_SERVER, {"table": "t", "database": "shop", "schema": "dbo"}, HERE
@@ -104,6 +107,7 @@ def test_types_of_real_files_where_the_documentation_has_others():
     assert postgresql.tx_id == "363552"
 
 
+@pytest.mark.rule("datastream-replication-index")
 def test_an_index_identifies_rows_where_there_is_no_primary_key():
     def key(**values):
         return metadata_of(SourceKind.SQL_SERVER, {"table": "t", **values}, HERE).key_columns
@@ -114,6 +118,7 @@ def test_an_index_identifies_rows_where_there_is_no_primary_key():
     assert key() == ()
 
 
+@pytest.mark.rule("datastream-tidegate-commit-time")
 def test_a_table_of_spanner_may_have_no_schema_and_its_time_is_a_number_or_text():
     def found(**values):
         return metadata_of(SourceKind.SPANNER, {"table": "t", "schema": "", **values}, HERE)

@@ -39,6 +39,7 @@ def assert_same_order(left, right, keys):
     assert (one == other) == (left == right)
 
 
+@pytest.mark.rule("datastream-mysql-order")
 @given(st.tuples(FILES, UINT64), st.tuples(FILES, UINT64), TIMES, TIMES)
 @example((LAST_OF_SIX_DIGITS, 0), (LAST_OF_SIX_DIGITS + 1, 0), 0, 0)
 @example((1, 500), (1, 900), 2_000, 0)
@@ -50,6 +51,7 @@ def test_mysql_by_number_of_the_log_and_position_whatever_the_time(left, right, 
     assert_same_order(left, right, keys)
 
 
+@pytest.mark.rule("datastream-equal-positions")
 @given(FILES, UINT64)
 def test_mysql_at_one_position_first_what_leaves_a_key(number, position):
     """`UPDATE … SET id = id + 1`: its events may be in several files, in any order."""
@@ -66,6 +68,7 @@ NUMBERS = st.integers(0, 10**18 - 1)
 SERVER = "3E11FA47-71CA-11E1-9E33-C80AA9429562"
 
 
+@pytest.mark.rule("datastream-gtid-order")
 @given(st.tuples(NUMBERS, UINT64), st.tuples(NUMBERS, UINT64), FILES, FILES)
 def test_mysql_with_global_identifiers_by_transaction_whatever_the_log(left, right, log, other):
     for form in (f"{SERVER}:{{}}", f"{SERVER.lower()}:nightly:{{}}", "0-17-{}"):
@@ -79,6 +82,7 @@ def test_mysql_with_global_identifiers_by_transaction_whatever_the_log(left, rig
         assert_same_order(left, right, keys)
 
 
+@pytest.mark.rule("datastream-gtid-order")
 def test_mysql_with_a_log_is_in_the_order_of_the_log_whatever_else_is_said():
     """Streams that follow the log, also those that have begun, keep their order."""
     place = {"log_file": "mysql-bin.000014", "log_position": 5}
@@ -94,6 +98,7 @@ def test_a_global_identifier_in_another_notation_is_refused(gtid):
         key("mysql", gtid=f"{SERVER}:1")
 
 
+@pytest.mark.rule("datastream-oracle-order")
 @given(st.tuples(UINT64, UINT64, UINT64, UINT64), st.tuples(UINT64, UINT64, UINT64, UINT64), TIMES)
 def test_oracle_by_record_set_and_sequence_whatever_scn_and_time(left, right, at):
     keys = [
@@ -103,6 +108,7 @@ def test_oracle_by_record_set_and_sequence_whatever_scn_and_time(left, right, at
     assert_same_order(left, right, keys)
 
 
+@pytest.mark.rule("datastream-postgresql-order")
 @given(st.tuples(TIMES, UINT64), st.tuples(TIMES, UINT64))
 def test_postgresql_by_time_and_lsn(left, right):
     keys = [
@@ -112,6 +118,7 @@ def test_postgresql_by_time_and_lsn(left, right):
     assert_same_order(left, right, keys)
 
 
+@pytest.mark.rule("datastream-sql-server-order")
 @given(
     st.tuples(TIMES, UINT32, UINT32, st.integers(0, 2**16 - 1)),
     st.tuples(TIMES, UINT32, UINT32, st.integers(0, 2**16 - 1)),
@@ -121,6 +128,7 @@ def test_sql_server_by_time_and_lsn(left, right):
     assert_same_order(left, right, keys)
 
 
+@pytest.mark.rule("datastream-salesforce-order")
 @given(TIMES, TIMES)
 def test_salesforce_by_time(left, right):
     assert_same_order(left, right, [key("salesforce", at=at) for at in (left, right)])
@@ -138,6 +146,7 @@ def place(at, transaction, sequence, number):
     }  # fmt: skip
 
 
+@pytest.mark.rule("datastream-spanner-order")
 @given(PLACES, PLACES, TIMES)
 def test_spanner_by_its_own_order_whatever_the_read_and_the_time(left, right, at):
     keys = [key("spanner", at=at, **place(*left)),
@@ -147,6 +156,7 @@ def test_spanner_by_its_own_order_whatever_the_read_and_the_time(left, right, at
     assert [one[1:] for one in keys] == orders
 
 
+@pytest.mark.rule("datastream-arrival")
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_history_is_put_in_order_and_rows_of_a_backfill_before_it(source, seed):
@@ -162,6 +172,7 @@ def test_a_history_is_put_in_order_and_rows_of_a_backfill_before_it(source, seed
     assert [one.uuid for one in keyed[len(rows) :]] == [one["uuid"] for one in changes]
 
 
+@pytest.mark.rule("datastream-backfill-order")
 @given(TIMES)
 def test_rows_of_a_backfill_are_before_every_change_and_need_nothing(at):
     change = key("salesforce", at=-(2**63))
@@ -185,6 +196,7 @@ def test_the_bytes_are_those_of_the_description():
     )
 
 
+@pytest.mark.rule("datastream-missing-position")
 @pytest.mark.parametrize(
     ("source", "fields", "name"),
     [
@@ -206,6 +218,7 @@ def test_a_change_without_its_place_is_refused(source, fields, name):
         key(source, **fields)
 
 
+@pytest.mark.rule("datastream-missing-position")
 @pytest.mark.parametrize(
     ("source", "fields"),
     [

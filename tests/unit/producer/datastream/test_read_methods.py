@@ -31,12 +31,14 @@ KNOWN = {
 }
 
 
+@pytest.mark.rule("datastream-read-methods", "datastream-tidegate-methods")
 @pytest.mark.parametrize("text", KNOWN)
 def test_known_methods(text):
     found = read_method_of(text)
     assert (found.text, found.source.value, found.kind.value) == (text, *KNOWN[text])
 
 
+@pytest.mark.rule("datastream-backfill-methods")
 @pytest.mark.parametrize("source", SourceKind)
 def test_a_backfill_is_known_by_its_beginning(source):
     found = read_method_of(f"{source.value}-backfill-of-another-kind")
@@ -48,6 +50,7 @@ def test_others_are_not(text):
     assert read_method_of(text) is None
 
 
+@pytest.mark.rule("datastream-methods-without-source")
 @pytest.mark.parametrize("metadata", [
     {"gtid"}, {"binlog_file", "table"}, {"log_file", "log_position"},
     {"database", "table", "primary_keys"},
@@ -58,6 +61,7 @@ def test_a_method_that_names_no_source_is_mysqls_by_its_metadata(metadata):
     assert (backfill.source, backfill.kind) == (SourceKind.MYSQL, ReadKind.BACKFILL)
 
 
+@pytest.mark.rule("datastream-methods-without-source")
 @pytest.mark.parametrize("metadata", [(), {"collection", "database"}, {"schema", "table", "lsn"}])
 def test_one_of_a_source_that_is_not_known_is_not(metadata):
     assert read_method_of("cdc", metadata) is None

@@ -35,6 +35,12 @@ def read_all(location):
                 yield from EventFile(one.path, stream)
 
 
+@pytest.mark.rule(
+    "datastream-rows-without-key",
+    "datastream-row-history",
+    "datastream-arrival",
+    "datastream-copies",
+)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("form", ["avro", "jsonl", "jsonl.gz"])
 @given(seed=st.integers(0, 2**32))

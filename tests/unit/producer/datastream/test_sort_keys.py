@@ -49,6 +49,7 @@ def test_keys_that_agree_change_nothing(source):
     assert found is metadata
 
 
+@pytest.mark.rule("datastream-sort-keys")
 @pytest.mark.parametrize("source", KEYS)
 def test_what_only_they_have_is_taken_from_them(source):
     keys, fields = KEYS[source]
@@ -58,6 +59,7 @@ def test_what_only_they_have_is_taken_from_them(source):
     assert {name: getattr(found, name) for name in fields} == fields
 
 
+@pytest.mark.rule("datastream-sort-keys", "datastream-tidegate-sort-keys")
 @pytest.mark.parametrize(
     ("source", "place", "other"),
     [
@@ -74,6 +76,7 @@ def test_a_part_that_contradicts_the_metadata_is_refused(source, place, other):
         check(source, wrong, fields)
 
 
+@pytest.mark.rule("datastream-sort-keys")
 @pytest.mark.parametrize("source", KEYS)
 def test_they_begin_with_the_sources_time(source):
     keys, fields = KEYS[source]
@@ -103,6 +106,7 @@ def test_a_part_of_another_type_is_refused(source, place, other):
         check(source, wrong, fields)
 
 
+@pytest.mark.rule("datastream-sort-keys")
 def test_those_of_a_row_read_after_a_rollback_are_compared():
     keys, fields = KEYS["oracle"]
     method = "oracle-supplementation"

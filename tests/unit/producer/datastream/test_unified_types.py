@@ -30,6 +30,7 @@ def record(name):
     return {"type": "record", "name": name, "fields": []}
 
 
+@pytest.mark.rule("datastream-unified-types", "datastream-custom-types")
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
@@ -84,6 +85,7 @@ def test_a_type_that_contains_itself_has_an_end():
     assert field.type.startswith("ARRAY<ARRAY<")
 
 
+@pytest.mark.rule("datastream-custom-types")
 def test_decoding_knows_no_logical_types_and_all_else():
     schema = {
         "type": "record", "name": "logicalType",

@@ -75,6 +75,7 @@ def values_of(record):
     }
 
 
+@pytest.mark.rule("datastream-whole-rows", "datastream-published-rows")
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_insert_replaces_the_row_and_a_deletion_names_it(source):
     events = history(source, random.Random(3), 40)
@@ -99,6 +100,7 @@ def test_an_insert_replaces_the_row_and_a_deletion_names_it(source):
         ).lstrip(b"\0")
 
 
+@pytest.mark.rule("datastream-entire-row")
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_record_has_every_column_of_the_row(source, seed):
@@ -151,6 +153,7 @@ def test_names_that_no_topic_has_get_a_hash():
     assert first != second
 
 
+@pytest.mark.rule("datastream-tables-without-key")
 def test_a_row_without_a_key_is_an_event_of_its_own_deletions_too():
     events = history("mysql", random.Random(3), 30)
     for event in events:
@@ -302,6 +305,7 @@ def test_an_event_of_spanner_is_a_row_in_spanners_order():
     assert mod.new_values["_datastream_order"] == f"01{order}-{FILE}-00000004"
 
 
+@pytest.mark.rule("datastream-tidegate-whole-rows")
 @pytest.mark.parametrize("capture", ["OLD_AND_NEW_VALUES", "NEW_VALUES"])
 def test_an_update_of_spanner_without_the_whole_row_is_refused(capture):
     with pytest.raises(IncompleteRow, match=rf"record=4.*{capture}.*Use a change stream with"):
@@ -345,6 +349,7 @@ METADATA = {
 }
 
 
+@pytest.mark.rule("datastream-metadata-columns")
 @pytest.mark.parametrize("source", SOURCES)
 def test_metadata_that_a_source_has_are_columns(source):
     (event,) = history(source, random.Random(3), 1)
@@ -366,6 +371,7 @@ def of_json(payload, **metadata):
     return records_of(json.dumps({**line, "payload": payload}).encode() + b"\n", "a.jsonl")
 
 
+@pytest.mark.rule("datastream-json-names")
 def test_columns_whose_names_avro_does_not_have_get_others():
     names = ["first name", "größe", "1st", "a-b", "a.b", "", "_ok", "Ok1", "名前"]
     payload = {"id": 7, **{name: f"of {name}" for name in names}}
@@ -400,6 +406,7 @@ def deep(levels):
     return found
 
 
+@pytest.mark.rule("datastream-hostile-files")
 @pytest.mark.parametrize(
     "value",
     ["1e999999999", "1e-999999999", "1e150001", "1." + "1" * 150_001, "deep"],

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from tidegate.producer.datastream_source.event_times import EventTimes
 
 
@@ -37,6 +39,7 @@ def test_a_late_event_has_the_earliest_time_and_one_of_the_future_its_files():
     assert times.time_of(key(2), 2_000, earliest_us=30, latest_us=99) == (99, False)
 
 
+@pytest.mark.rule("datastream-in-order")
 def test_in_any_order_of_arrival_times_grow_with_keys():
     for seed in range(50):
         rng = random.Random(seed)

@@ -37,6 +37,7 @@ def published(worker, one):
     return value, {name for name in names if not name.startswith("_")}
 
 
+@pytest.mark.rule("datastream-json-nulls")
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_null_is_named_once_its_column_has_had_a_value(restarts, deleted):

@@ -100,6 +100,7 @@ def test_what_comes_before_an_event_that_stops_is_returned_first(tmp_path, tasks
     assert raised.value.fields["record"] == 4
 
 
+@pytest.mark.rule("datastream-hostile-files")
 def test_a_large_block_is_read_once_its_bytes_are_held(tmp_path, tasks):
     events = history("mysql", random.Random(1), 3)
     events[1]["payload"]["note"] = "a" * (4 * LARGE_BYTES)

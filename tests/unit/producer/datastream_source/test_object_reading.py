@@ -69,6 +69,7 @@ def of_another_log(some):
     return some
 
 
+@pytest.mark.rule("datastream-published-once")
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("seed", range(6))
 def test_worlds(source, seed):
@@ -112,6 +113,7 @@ def test_a_death_in_the_middle_of_a_file_goes_on_behind_its_last_record():
     assert uuids(one) == [event["uuid"] for event in some]
 
 
+@pytest.mark.rule("datastream-copies-left-out")
 def test_copies_are_recognised_after_a_death_whatever_is_read_first():
     one, some = model(), events(6)
     put(one, 5, some[:3])
@@ -163,6 +165,7 @@ def test_a_closed_minutes_files_leave_the_position_and_are_not_read_again():
     assert len(uuids(one)) == 6
 
 
+@pytest.mark.rule("datastream-in-order")
 def test_a_late_file_is_published_once_and_counted():
     one, some = model(), events(6)
     put(one, 1, some[:3])
@@ -570,6 +573,7 @@ def test_two_sources_in_one_object():
     assert (len(uuids(other)), other.dead_letters) == (3, [])
 
 
+@pytest.mark.rule("datastream-one-source")
 def test_which_source_an_object_is_of_outlives_its_files():
     for other in (events(3, "oracle"), of_another_log(events(3, seed=2))):
         one = model()
@@ -686,6 +690,7 @@ def with_gtids(some, *, server=SERVERS[0], log="binlog.{:06d}", first=1):
     return some
 
 
+@pytest.mark.rule("datastream-gtid-order")
 def test_transactions_of_mysql_are_in_order_whatever_the_logs_of_the_server_are():
     one, some = model(), with_gtids(events(12))
     put(one, 1, [], data=json_bytes(some[6:]))
@@ -701,6 +706,7 @@ def test_transactions_of_mysql_are_in_order_whatever_the_logs_of_the_server_are(
     ]
 
 
+@pytest.mark.rule("datastream-gtid-order")
 def test_transactions_of_another_server_cannot_be_compared_and_are_refused_by_name():
     one, some = model(), events(12)
     with_gtids(some[:6])
@@ -712,6 +718,7 @@ def test_transactions_of_another_server_cannot_be_compared_and_are_refused_by_na
     assert "two servers of MySQL, by their GTIDs" in one.dead_letters[0].error
 
 
+@pytest.mark.rule("datastream-gtid-order")
 def test_servers_of_mysql_that_follow_one_another_have_one_order():
     """A failover and the way back, in files that come in another order."""
     some = events(12)

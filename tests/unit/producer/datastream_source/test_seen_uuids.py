@@ -1,8 +1,11 @@
 """Copies are recognised by their uuid, within bounds."""
 
+import pytest
+
 from tidegate.producer.datastream_source.seen_uuids import SeenUuids
 
 
+@pytest.mark.rule("datastream-copies-left-out")
 def test_the_first_of_a_uuid_is_new_in_whatever_file():
     seen = SeenUuids(10)
     assert seen.add("a", "u1")

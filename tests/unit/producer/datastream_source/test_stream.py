@@ -142,6 +142,7 @@ def drain(worker):
         pass
 
 
+@pytest.mark.rule("datastream-published-once")
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_folder_is_published_once_by_workers_that_follow_each_other(tmp_path, source):
     rng = random.Random(5)

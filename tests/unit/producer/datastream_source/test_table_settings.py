@@ -150,6 +150,7 @@ def mirror(one):
     return changes, {one["key"]["id"]: one["new_values"] for one in rows}
 
 
+@pytest.mark.rule("datastream-later-backfill")
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("lose", [damaged, without_place, without_key])
 def test_a_lost_file_is_repaired_by_a_backfill_with_its_place_in_the_settings(source, lose):
@@ -251,6 +252,7 @@ def test_a_place_may_be_the_last_transaction_before(former):
     assert placed[ROTATED : ROTATED + len(backfill)] == ["backfill"] * len(backfill)
 
 
+@pytest.mark.rule("datastream-rows-without-key")
 def test_a_table_whose_events_name_no_key_has_the_settings_one():
     tables = TableSettings(keys={"SHOP.ORDERS": ("id",)})
     one = ObjectModel(now_us=(FIRST + 9) * US_PER_MINUTE, tables=tables)

@@ -192,6 +192,7 @@ class FakeSpanner:
 
     def __init__(self):
         self.requests = []
+        self.times_left_s = []
         self.sessions = 0
         self.metadata = []
         self.on_session = lambda _request, _context: None
@@ -238,15 +239,25 @@ class FakeSpanner:
 
     def _stream(self, request, context):
         self.requests.append(request)
+        self.times_left_s.append(context.time_remaining())
         self.metadata.append(dict(context.invocation_metadata()))
         yield from self.on_stream(request, context)
 
 
 @pytest.fixture
 def spanner():
+    """A server without a method that writes, and of which each query only reads."""
     server = FakeSpanner()
     yield server
     server.stop()
+    assert all(map(only_reads, server.requests))
+
+
+def only_reads(request):
+    """Whether a request changes nothing; a query without a transaction is a strong read."""
+    if "transaction" not in {field.name for field, _ in request.ListFields()}:
+        return True
+    return request.transaction.single_use.HasField("read_only")
 
 
 @pytest.fixture

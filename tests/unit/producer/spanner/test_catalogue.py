@@ -127,6 +127,7 @@ def test_a_single_table_by_its_reported_name(catalogue):
     assert catalogue.table("nope", stream="All") is None
 
 
+@pytest.mark.rule("P7")
 @pytest.mark.parametrize("read_ns", [None, 1_704_164_645_000_001_000])
 def test_a_table_is_that_of_now_or_of_the_time_that_is_given(catalogue, spanner, read_ns):
     assert catalogue.table("ledger", stream="Some", read_ns=read_ns) == LEDGER
@@ -289,6 +290,7 @@ def test_postgresql_names_are_compared_as_they_are_stored(catalogue):
     assert missing.others == ("All", "some")
 
 
+@pytest.mark.rule("spanner-types")
 @pytest.mark.usefixtures("postgresql")
 def test_a_postgresql_type_without_a_code_is_found_by_the_checks(catalogue, views):
     views["columns"][1].append(("public", "ledger", "p", "point", "9", "NEVER"))

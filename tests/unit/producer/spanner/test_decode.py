@@ -70,6 +70,7 @@ def decode(*messages, cache=None):
     return records
 
 
+@pytest.mark.rule("spanner-record-array")
 def test_every_kind_of_record(wire):
     child = ["child", ["left", "right"]]
     message = wire.message(
@@ -115,6 +116,7 @@ def test_numbers_stand_where_strings_do(wire):
     assert decode(wire.message(row, metadata=wire.row_type())) == [INSERTED]
 
 
+@pytest.mark.rule("spanner-initial-children")
 def test_null_counts_as_absent(wire):
     rows = [
         [[None, [["2024-01-02T03:04:05Z"]], None]],
@@ -165,6 +167,7 @@ def chunks_of(row, cut):
     return walk(row)
 
 
+@pytest.mark.rule("spanner-chunked-values")
 def test_a_value_may_be_cut_anywhere(wire):
     row = wire.data_row()
     cuts = 0
@@ -196,6 +199,7 @@ def test_numbers_and_nulls_are_never_joined(wire):
         decode(*messages)
 
 
+@pytest.mark.rule("spanner-chunked-values")
 def test_a_response_that_stops_in_a_value_is_refused(wire):
     with pytest.raises(SchemaError, match="middle"):
         decode(wire.message([], metadata=wire.row_type(), chunked=True))
@@ -268,6 +272,7 @@ def test_a_response_without_metadata_is_refused(wire):
         decode(wire.message(wire.heartbeat_row()))
 
 
+@pytest.mark.rule("spanner-record-array")
 def test_another_form_of_stream_is_refused(wire):
     forms = [wire.row_type(), wire.row_type(), wire.row_type({"data_change_record": wire.STRING})]
     forms[0].fields[0].type_ = wire.JSON
@@ -345,6 +350,7 @@ def test_a_column_type_nested_without_end_is_one_that_nothing_carries(wire):
     assert found.columns[0].type == ColumnType("ARRAY", ColumnType("ARRAY"))
 
 
+@pytest.mark.rule("spanner-one-record-a-row")
 def test_no_row_vanishes(wire):
     """Whatever a row holds in the place of a record, it is a record or an error."""
     later = {"note": wire.array(wire.struct(text=wire.COLUMN["name"]))}
@@ -467,6 +473,7 @@ def googlesql_row(found):
     return [[[[values[name] for name in _DATA]], [], []]]
 
 
+@pytest.mark.rule("spanner-page-examples")
 @pytest.mark.parametrize("name", [
     "heartbeat", "child_partitions", *DATA_CHANGES, *MERGED,
     *(f"{one}_with_numbers" for one in MERGED),
@@ -484,6 +491,7 @@ def test_examples_of_the_documentation_say_the_same_in_both_dialects(wire, name)
         assert [record] == decode(wire.message(googlesql_row(plain), metadata=wire.row_type()))
 
 
+@pytest.mark.rule("spanner-page-examples")
 def test_examples_of_the_documentation_are_read_as_it_describes_them(wire):
     def read(name):
         (record,) = decode(wire.message(googlesql_row(example(name)), metadata=wire.row_type()))
@@ -505,6 +513,7 @@ def test_examples_of_the_documentation_are_read_as_it_describes_them(wire):
     assert merged.children[0].parents == ("child_token_2", "child_token_3")
 
 
+@pytest.mark.rule("spanner-numeric-sequence")
 @pytest.mark.parametrize("value", [7, "7", 1_000_012_389])
 def test_a_record_sequence_may_be_a_number(wire, value):
     (record,) = decode(wire.message(wire.data_row(record_sequence=value), metadata=wire.row_type()))

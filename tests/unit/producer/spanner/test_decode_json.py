@@ -106,6 +106,7 @@ def test_another_row_type_is_refused(wire):
     assert wire.JSONB_TYPE.fields[0].type_.type_annotation == TypeAnnotationCode.PG_JSONB
 
 
+@pytest.mark.rule("spanner-json-rows")
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", "null", "1", "{}", '{"partition_start_record": {}}', "[" * 100_000,
@@ -166,6 +167,7 @@ def test_any_value_in_any_place_gives_records_or_a_schema_error(wire, data, junk
         decode_row(wire, json.dumps(row))
 
 
+@pytest.mark.rule("spanner-numeric-sequence")
 @pytest.mark.parametrize("kind", ["data", "children"])
 @pytest.mark.parametrize(("value", "expected"), [(1_000_012_389, "1000012389"), ("7", "7")])
 def test_a_record_sequence_may_be_a_number(wire, kind, value, expected):

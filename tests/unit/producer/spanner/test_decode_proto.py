@@ -91,6 +91,7 @@ def decode_row(wire, text):
     return record
 
 
+@pytest.mark.rule("spanner-proto-records")
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_change_is_read_alike_in_both_dialects(wire, dialect):
     decoder = form_of(dialect, MUTABLE_KEY_RANGE, "Feed").decoder()
@@ -107,6 +108,7 @@ def test_a_change_is_read_alike_in_both_dialects(wire, dialect):
     ]
 
 
+@pytest.mark.rule("spanner-proto-records")
 def test_values_are_those_of_json(wire):
     values = [True, 0.1, "x", None, [], ["a", None], "NaN"]
     columns = [{"name": f"c{n}", "type_": {"code": 6}} for n in range(len(values))]

@@ -14,6 +14,7 @@ START_NS = 1_704_164_645_000_000_001
 NULLS = json.dumps({"v": None, "f": "NaN", "n": "1.50", "j": '{"a": [1]}', "e": []})
 
 
+@pytest.mark.rule("spanner-stream-name")
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", ["", "a-b", "a`) --", 'a"(', "1a", "x" * 119])
 def test_an_invalid_name_is_refused(dialect, name):
@@ -33,6 +34,7 @@ def test_each_query_has_a_decoder_of_its_own(dialect):
     assert form.decoder() is not form.decoder()
 
 
+@pytest.mark.rule("spanner-postgresql-query", "spanner-read-options", "P7")
 def test_what_postgresql_is_asked(channels, spanner, tasks):
     stream = SpannerChangeStream(channels, form_of(POSTGRESQL, IMMUTABLE_KEY_RANGE, "Everything"))
     query = stream.query(token="", start_ns=START_NS, end_ns=None, heartbeat_ms=1_000)
@@ -94,6 +96,7 @@ def decode(dialect, messages):
     return records
 
 
+@pytest.mark.rule("spanner-dialects-equal")
 @pytest.mark.usefixtures("each_way")
 def test_one_history_gives_equal_records_in_both_dialects(wire):
     found = []

@@ -23,6 +23,7 @@ def test_by_default_nothing_is_sent():
     assert applied(QueryOptions()) == ExecuteSqlRequest.pb()()
 
 
+@pytest.mark.rule("spanner-query-options")
 @pytest.mark.parametrize("priority", ["LOW", "MEDIUM", "HIGH"])
 def test_priority_and_tag(priority):
     options = applied(QueryOptions(priority=priority, tag="app=cdc")).request_options
@@ -30,6 +31,7 @@ def test_priority_and_tag(priority):
     assert options.request_tag == "app=cdc"
 
 
+@pytest.mark.rule("spanner-query-options")
 def test_replicas_in_their_order():
     options = QueryOptions(replicas=(("us-east4", "READ_ONLY"), ("us-west2", "")))
     found = applied(options).directed_read_options.include_replicas.replica_selections
@@ -39,6 +41,7 @@ def test_replicas_in_their_order():
     ]
 
 
+@pytest.mark.rule("spanner-query-options")
 def test_each_query_has_them(channels, spanner, tasks):
     form = form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, "Everything")
     stream = SpannerChangeStream(channels, form, QueryOptions(priority="LOW", tag="app=cdc"))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.cloud.spanner_v1.types import TransactionSelector
 from google.protobuf.any_pb2 import Any
 from google.rpc.error_details_pb2 import ResourceInfo
 from google.rpc.status_pb2 import Status
@@ -50,14 +51,30 @@ def answer_with(code, details, trailers=()):
     return answer
 
 
+@pytest.mark.rule(
+    "spanner-googlesql-query",
+    "spanner-read-options",
+    "spanner-transaction-options",
+    "spanner-read-timestamp",
+    "P7",
+    "spanner-deadline",
+    "spanner-query-options",
+)
 def test_what_is_asked(stream, spanner, read):
     assert read(stream.query(**ARGUMENTS)) == []
     session, query = spanner.requests
     assert session.session.multiplexed
     assert session.session.creator_role == "reader"
     assert query.session.endswith("/sessions/s1")
-    assert "FROM `READ_Everything`(" in query.sql
-    assert query.transaction.single_use.read_only.strong
+    assert query.sql == (
+        "SELECT ChangeRecord FROM `READ_Everything`(start_timestamp => @start_timestamp, "
+        "end_timestamp => @end_timestamp, partition_token => @partition_token, "
+        "heartbeat_milliseconds => @heartbeat_milliseconds)"
+    )
+    assert query.transaction == TransactionSelector.pb()(single_use={"read_only": {"strong": True}})
+    assert {field.name for field, _ in query.ListFields()} == {
+        "session", "transaction", "sql", "params", "param_types",
+    }  # fmt: skip
     assert dict(query.params) == {
         "start_timestamp": "2024-01-02T03:04:05.000000001Z",
         "end_timestamp": None,
@@ -65,6 +82,7 @@ def test_what_is_asked(stream, spanner, read):
         "heartbeat_milliseconds": "1000",
     }
     assert set(query.param_types) == set(query.params)
+    assert min(spanner.times_left_s) > 10**8  # no deadline
     for sent in spanner.metadata:
         assert sent["google-cloud-resource-prefix"] == "projects/p/instances/i/databases/d"
         assert "x-goog-request-params" in sent
@@ -80,6 +98,7 @@ def test_calls_say_who_makes_them(stream, spanner, read):
     ] * 2
 
 
+@pytest.mark.rule("spanner-initial-token")
 def test_the_initial_query_has_no_token_and_a_bounded_one_an_end(stream, spanner, read):
     read(stream.query(**{**ARGUMENTS, "token": "", "end_ns": SECOND_NS}))
     params = dict(spanner.requests[-1].params)
@@ -192,6 +211,7 @@ def test_records_before_an_error_are_delivered(stream, spanner, wire, tasks):
     assert got == [[HeartbeatRecord(SECOND_NS)]]
 
 
+@pytest.mark.rule("spanner-start-limits", "spanner-expired-position")
 def test_an_expired_position_names_what_is_lost(stream, spanner, read):
     spanner.on_stream = answer_with(
         grpc.StatusCode.OUT_OF_RANGE,
@@ -217,6 +237,7 @@ def test_an_earliest_time_of_another_form_is_shown_as_it_is(stream, spanner, rea
     assert caught.value.fields["lost_until"] == earliest
 
 
+@pytest.mark.rule("spanner-start-before-token")
 @pytest.mark.parametrize("later", ["refused", "expired", "away", "read"])
 def test_a_stream_that_was_created_again_refuses_the_token(stream, spanner, wire, read, later):
     """Spanner compares the start with the stream's creation before it looks at the token."""
@@ -305,15 +326,19 @@ def test_a_precondition_on_the_age_of_the_start_is_an_expired_position(stream, s
         read(stream.query(**ARGUMENTS))
 
 
+@pytest.mark.rule("spanner-start-limits", "spanner-heartbeat-interval")
 @pytest.mark.parametrize(
-    "details",
-    ["heartbeat_milliseconds must be within min 100", "Specified start is too far in the future."],
+    ("details", "named"),
+    [
+        ("heartbeat_milliseconds must be within min 100", "heartbeat_ms"),
+        ("Specified start is too far in the future.", "the setting start, and this host's clock"),
+    ],
 )
-def test_other_ranges_are_settings(stream, spanner, details, read):
+def test_other_ranges_are_settings(stream, spanner, details, named, read):
     spanner.on_stream = answer_with(grpc.StatusCode.OUT_OF_RANGE, details)
     with pytest.raises(QueryRefused) as caught:
         read(stream.query(**ARGUMENTS))
-    assert caught.value.hint
+    assert named in caught.value.hint
 
 
 def test_a_lost_session_is_created_again(stream, spanner, read):

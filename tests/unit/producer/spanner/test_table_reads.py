@@ -79,6 +79,7 @@ def read_request(spanner):
     return request
 
 
+@pytest.mark.rule("P7")
 def test_all_keys_are_read_in_their_order(reads, spanner, tasks):
     spanner.on_stream = rows("a", "1", "a", "2", "b", "1")
     ranges = KeyRanges(rows_min=2)
@@ -242,6 +243,7 @@ def conditional(reads, tasks, after=None):
     return tasks.run(lambda: reads.chunk(place))
 
 
+@pytest.mark.rule("P7")
 @pytest.mark.parametrize(("after", "behind"), [(None, ""), (("s", "1"), f"{BEHIND} AND ")])
 def test_a_chunk_with_a_condition_is_a_query_at_its_time(channels, spanner, tasks, after, behind):
     spanner.on_sql, spanner.on_stream = key_order, rows("note", "1", "s", "other", "2", "r")

@@ -91,6 +91,7 @@ def test_a_start_in_the_past_is_asked_for_and_one_in_the_next_minute_is_not(vali
         assert asked["start_ns"] == asked["end_ns"] == asked_ns
 
 
+@pytest.mark.rule("spanner-start-in-retention")
 def test_a_start_that_the_stream_does_not_hold_is_a_fault_of_the_settings(validate):
     """Without an option for retention only Spanner knows what is held, and when it was created."""
     expired = PositionExpired(

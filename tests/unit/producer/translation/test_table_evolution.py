@@ -30,6 +30,7 @@ def names(schema):
     return [column.name for column in schema.columns]
 
 
+@pytest.mark.rule("spanner-column-types")
 def test_a_new_column_is_added_in_its_place():
     known = table(Column("c", INT64, 3))
     current = table(Column("b", STRING, 2), Column("c", INT64, 3))

@@ -81,6 +81,7 @@ def reader():
     return Reader()
 
 
+@pytest.mark.rule("spanner-record-content", "spanner-transaction-fields")
 def test_an_insert_of_all_columns(reader):
     translated = reader.translate()
     assert translated.commit_timestamp_us == 1_700_000_000_123_456
@@ -114,6 +115,7 @@ def test_an_insert_of_all_columns(reader):
     }
 
 
+@pytest.mark.rule("spanner-mods")
 def test_an_update_names_what_was_captured_keys_included(reader):
     mods = (Mod(KEYS, {"note": None}, {"note": "old"}),)
     columns = (*ALL_COLUMNS[:2], ALL_COLUMNS[3])
@@ -139,6 +141,7 @@ def test_a_delete_whose_old_values_were_not_captured_has_the_old_key(reader):
     assert value["old_values"] == {"region": "eu", "id": 7, "balance": None, "note": None}
 
 
+@pytest.mark.rule("spanner-mod-type")
 def test_a_delete_has_no_new_row(reader):
     mods = (Mod(KEYS, {}, {"balance": "1", "note": "n"}),)
     translated = reader.translate(mod_type="DELETE", mods=mods)
@@ -181,6 +184,7 @@ def test_no_mods_no_messages(reader):
     assert reader.translate(mods=()).messages == ()
 
 
+@pytest.mark.rule("spanner-column-types")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -196,6 +200,7 @@ def test_what_is_not_known_raises_table_changed(reader, changes):
     assert caught.value.table == changes.get("table_name", "accounts")
 
 
+@pytest.mark.rule("spanner-type-codes")
 def test_a_type_code_outside_the_contract_leaves_the_catalogues_type(reader):
     columns = (RecordColumn("balance", ColumnType("INT"), False, 3),)
     (value,) = reader.values(columns=columns, mods=(Mod(KEYS, {"balance": 1000}, {}),))
@@ -208,6 +213,7 @@ def test_types_of_one_avro_type_are_the_same_to_a_topic(reader):
     assert value["new_values"]["note"] == "{}"
 
 
+@pytest.mark.rule("spanner-type-codes")
 @pytest.mark.parametrize(
     "mod",
     [
@@ -278,6 +284,7 @@ ACCOUNT_BALANCE = TableSchema(
 )
 
 
+@pytest.mark.rule("spanner-type-codes")
 def test_the_documentations_examples_are_published(reader):
     """Their types have the code `INT`, which the API does not: the catalogue's type is taken."""
     reader.translator.replace(reader.registrar.register(ACCOUNT_BALANCE))

@@ -181,6 +181,7 @@ def idle(gate):
     return MemoryRows((), (), segments=gate.checkpoint.segments, late=gate.checkpoint.late)
 
 
+@pytest.mark.rule("sink-mirror", "sink-joins-by-release")
 @pytest.mark.parametrize("every_us", [0, 10**9])
 def test_a_mirror_that_joins_has_all_that_was_released_before(every_us):
     limits = Limits(cadence=Cadence(every_us=every_us))
@@ -205,6 +206,7 @@ def test_a_mirror_that_joins_has_all_that_was_released_before(every_us):
         assert read_manifest(gate.output, 0).mirror_release == 0
 
 
+@pytest.mark.rule("sink-joins-by-release")
 def test_a_sink_that_joins_begins_with_the_next_release():
     gate = Gate()
     names(gate.loop(sinks=("mirror",)))
@@ -338,6 +340,7 @@ def offsets(rows):
     return [row.offset for row in rows]
 
 
+@pytest.mark.rule("sink-by-key-early")
 def test_a_batch_is_handed_over_before_its_release_with_what_waits_for_the_watermark():
     gate = Gate()
     for step in gate.loop(sinks=WITH_HANDED).steps():
@@ -347,6 +350,7 @@ def test_a_batch_is_handed_over_before_its_release_with_what_waits_for_the_water
     assert {n: offsets(rows) for n, rows in gate.checkpoint.handed.items()} == {0: [0, 1, 2, 3]}
 
 
+@pytest.mark.rule("sink-function-key", "sink-replay")
 def test_a_batch_is_handed_over_once_more_after_a_kill_at_any_step():
     count = len(names(Gate().loop(sinks=WITH_HANDED)))
     for kill_at in range(count):
@@ -361,6 +365,7 @@ def test_a_batch_is_handed_over_once_more_after_a_kill_at_any_step():
         assert gate.released() == [[10, 20]]
 
 
+@pytest.mark.rule("sink-joins-by-batch")
 def test_a_sink_that_joins_is_handed_the_batches_that_are_planned_with_it():
     gate = Gate()
     steps = gate.loop(sinks=("changelog",)).steps()

@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def test_parts_ascend_end_at_the_bound_and_are_no_larger_than_asked(weights, row
         ) * len([us for us, _ in inside if us == max(distinct)])
 
 
+@pytest.mark.rule("sink-whole-transactions")
 def test_equal_timestamps_stay_together():
     assert cut([(5, 4.0), (5, 4.0), (6, 4.0)], after_us=0, through_us=9, rows_max=2) == (5, 9)
 

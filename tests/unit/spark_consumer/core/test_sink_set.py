@@ -46,6 +46,7 @@ def test_a_mirror_joins_only_beside_a_changelog_that_has_everything():
         require_sinks(late, ("topic", *BOTH))
 
 
+@pytest.mark.rule("sink-mirror-by-key")
 @pytest.mark.parametrize("before", [state(BOTH, releases=0, batch=0), state(BOTH)])
 def test_a_mirror_by_key_takes_part_from_the_first_batch_or_not_at_all(before):
     with pytest.raises(CheckpointMismatch, match="lack the changes of earlier batches") as caught:

@@ -40,6 +40,7 @@ def test_whole_transactions_are_whole_in_any_order_and_with_several_changes_each
     assert count_transactions(found) == ALL_WHOLE
 
 
+@pytest.mark.rule("spanner-record-count")
 def test_too_few_and_too_many_records_are_counted_apart_and_name_their_topics():
     found = count_transactions(
         [
@@ -113,6 +114,7 @@ def test_it_is_named_as_an_audit_names_it(one, fault):
 FAULTS = TransactionFaults(1, 1, (LACKING, ADDED))
 
 
+@pytest.mark.rule("spanner-record-count")
 def test_by_default_the_release_ends_with_an_error_that_names_the_first():
     judge = TransactionJudge(records=False)
     assert judge.take(FAULTS, leaves_out=False)
@@ -130,6 +132,7 @@ def test_by_default_the_release_ends_with_an_error_that_names_the_first():
     assert judge.recorded == 0
 
 
+@pytest.mark.rule("spanner-record-count")
 def test_recorded_faults_are_returned_and_counted_over_releases():
     judge = TransactionJudge(records=True)
     for _ in range(2):

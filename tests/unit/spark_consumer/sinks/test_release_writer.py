@@ -78,6 +78,7 @@ def test_every_step_is_named_before_it_is_done(output):
     }
 
 
+@pytest.mark.rule("sink-manifest")
 def test_a_release_has_no_manifest_before_all_sinks_have_it(output):
     steps = write_release(RELEASE, sinks=[Sink("changelog", [])], output=output)
     assert [next(steps), next(steps)] == ["sink-changelog", "manifest"]

@@ -275,6 +275,7 @@ actions = st.one_of(
 )
 
 
+@pytest.mark.rule("spanner-order-across-partitions", "spanner-watermark", "P4")
 @settings(max_examples=300, deadline=None)
 @given(script=st.lists(actions, min_size=15, max_size=60), rng=st.randoms(use_true_random=False))
 def test_the_watermark_is_never_early_never_falls_and_arrives(script, rng):
@@ -450,6 +451,7 @@ def fleet():
     return fleet
 
 
+@pytest.mark.rule("spanner-watermark")
 def test_there_is_no_watermark_before_every_slot_has_a_snapshot(fleet):
     frontier = Frontier(SUBSCRIPTION)
     rows = [row for row in rows_of(fleet) if row.slot == 0]

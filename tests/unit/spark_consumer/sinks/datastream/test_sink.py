@@ -54,6 +54,7 @@ def events(output, table):
     ]
 
 
+@pytest.mark.rule("sink-datastream-files")
 @pytest.mark.parametrize("form", FileFormat)
 def test_files_have_datastreams_layout_and_are_in_commit_order(topics, form):
     output = MemoryOutput()
@@ -73,6 +74,7 @@ def test_files_have_datastreams_layout_and_are_in_commit_order(topics, form):
     assert events(output, "b") == [[1, 3, 5], [7, 9, 11], [13, 15, 17], [19]]
 
 
+@pytest.mark.rule("sink-datastream-files")
 @pytest.mark.parametrize("form", FileFormat)
 def test_a_release_that_is_repeated_after_a_kill_at_any_step_writes_the_same_files(topics, form):
     """By another process, at another time, with other settings; no file changes afterwards."""
@@ -111,6 +113,7 @@ def test_a_release_that_is_written_already_writes_nothing(topics):
     assert output.writes == []
 
 
+@pytest.mark.rule("sink-datastream-files")
 def test_of_two_runs_that_begin_a_release_at_once_both_write_the_same_files(topics):
     output = MemoryOutput()
     release = release_of(0, changes(topics, range(1, 9)))
@@ -126,6 +129,7 @@ def test_of_two_runs_that_begin_a_release_at_once_both_write_the_same_files(topi
     assert all("/2027/01/15/08/03/" in path for path in event_files(output))
 
 
+@pytest.mark.rule("sink-datastream-files")
 def test_a_clock_that_was_set_back_does_not_put_files_before_older_ones(topics):
     output = MemoryOutput()
     sink_of(output).write(release_of(0, changes(topics, [2])))

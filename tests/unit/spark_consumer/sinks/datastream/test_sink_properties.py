@@ -156,6 +156,7 @@ def read_again(output, rng):
     return [message.value for message, _ in model.published]
 
 
+@pytest.mark.rule("datastream-tidegate-history", "sink-datastream-files")
 @pytest.mark.parametrize("form", FileFormat)
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_read_again_is_the_table_and_each_keys_history(seed, form):

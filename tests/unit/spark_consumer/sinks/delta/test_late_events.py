@@ -52,6 +52,7 @@ def test_events_whose_time_the_stream_leaves_out_are_not_named():
     assert DeltaLateEvents("/unused").write(SimpleNamespace(tables={"t": table})) == 0
 
 
+@pytest.mark.rule("datastream-late-events", "datastream-in-order")
 @pytest.mark.parametrize("seed", range(30))
 def test_without_them_changes_of_a_key_are_released_in_the_order_of_the_source(seed):
     world = run_world(seed, late_files=True)

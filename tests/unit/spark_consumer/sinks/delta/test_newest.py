@@ -66,6 +66,7 @@ def test_a_table_without_the_column_is_left_as_it_is():
     assert not is_ordered_by_column(PLAIN)
 
 
+@pytest.mark.rule("datastream-newest-row")
 @pytest.mark.parametrize("seed", range(5))
 def test_in_any_releases_the_mirror_ends_with_the_highest_order(tmp_path, seed):
     rng = random.Random(seed)
@@ -122,6 +123,7 @@ class JsonFiles:
         )
 
 
+@pytest.mark.rule("datastream-entire-row")
 @pytest.mark.parametrize("releases", [1, 2])
 def test_a_null_of_json_after_a_value_is_null_in_the_mirror(tmp_path, releases):
     """A column that is null in a row has no type in JSON: its topic's is taken."""

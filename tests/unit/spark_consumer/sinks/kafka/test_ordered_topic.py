@@ -110,6 +110,7 @@ def test_a_topic_of_changes_gets_no_transactions():
     assert published(stage) == values(0)
 
 
+@pytest.mark.rule("sink-topic-transaction")
 @pytest.mark.parametrize(
     ("change_transactions", "text"),
     [
@@ -133,6 +134,7 @@ def test_transactions_need_one_topic_partition():
         opened(MemoryStage(2).process(), **BY_TRANSACTION)
 
 
+@pytest.mark.rule("sink-topic-key", "sink-topic-transaction", "sink-joins-by-release")
 def test_a_query_may_begin_with_a_later_release():
     stage = MemoryStage()
     sink = opened(stage.process(), first_release=5)
