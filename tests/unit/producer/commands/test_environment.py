@@ -238,6 +238,7 @@ def test_the_recorded_template_has_the_database_in_it(place, exits):
     assert found.topics.data("Users") == f"bank.{config.database}.Users"
 
 
+@pytest.mark.rule("spanner-start-in-retention")
 def test_a_start_that_cannot_be_read_is_refused_but_not_of_a_stream_that_runs(place, exits):
     """The setting counts only until the stream has begun."""
     config = place.config(start=LONG_AGO)

@@ -181,6 +181,8 @@ def test_the_documentations_flow_of_events_is_read_and_sorts_by_record_set():
         values = [getattr(event.metadata, growing, getattr(event, growing, 0)) for event in events]
         assert values == sorted(values)
     assert {event.key for event in events} == {None}  # no example has `primary_keys`
+    absent = {(event.object, event.schema_key, event.sort_keys) for event in events}
+    assert absent == {("SAMPLE.TBL", "", None)}
     assert [event.payload["FIELD1"] for event in events] == ["foo", None, None]
     assert len({event.metadata.row_id for event in events}) == 3  # of one row, as the page says
     assert [event.metadata.path[-2:] for event in events] == [("ROOT", "SAMPLE")] * 3

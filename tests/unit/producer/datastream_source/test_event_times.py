@@ -33,6 +33,7 @@ def test_equal_keys_have_equal_times():
     assert times.time_of(key(1), 5, earliest_us=0, latest_us=99)[0] == 20
 
 
+@pytest.mark.rule("datastream-late-events")
 def test_a_late_event_has_the_earliest_time_and_one_of_the_future_its_files():
     times = EventTimes()
     assert times.time_of(key(1), 20, earliest_us=30, latest_us=99) == (30, True)

@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from tidegate.producer.description import DIALECTS, GOOGLE_SQL, IMMUTABLE_KEY_RANGE, POSTGRESQL
+from tidegate.producer.description import (
+    DIALECTS,
+    GOOGLE_SQL,
+    IMMUTABLE_KEY_RANGE,
+    MUTABLE_KEY_RANGE,
+    POSTGRESQL,
+)
 from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
@@ -20,6 +26,13 @@ NULLS = json.dumps({"v": None, "f": "NaN", "n": "1.50", "j": '{"a": [1]}', "e": 
 def test_an_invalid_name_is_refused(dialect, name):
     with pytest.raises(ConfigError, match="change_stream"):
         form_of(dialect, IMMUTABLE_KEY_RANGE, name)
+
+
+@pytest.mark.rule("spanner-proto-records")
+def test_mutable_key_ranges_are_read_as_protos():
+    texts = [form_of(dialect, MUTABLE_KEY_RANGE, "Feed").sql for dialect in DIALECTS]
+    assert texts[0] == form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, "Feed").sql
+    assert texts[1] == 'SELECT * FROM "spanner"."read_proto_bytes_Feed"($1, $2, $3, $4, null)'
 
 
 def test_an_unknown_dialect_is_refused():

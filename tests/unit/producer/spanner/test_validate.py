@@ -83,6 +83,7 @@ def test_a_bad_start_is_found_before_any_query(validate):
     assert source.asked == []
 
 
+@pytest.mark.rule("spanner-start-in-retention")
 def test_a_start_in_the_past_is_asked_for_and_one_in_the_next_minute_is_not(validate):
     for start_ns, asked_ns in ((10**13 - 5, 10**13 - 5), (10**13 + 5, 10**13)):
         source = Source()

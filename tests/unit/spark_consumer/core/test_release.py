@@ -123,6 +123,7 @@ def test_a_small_release_is_not_cut():
     assert (release.is_small, release.cuts_us) == (True, ())
 
 
+@pytest.mark.rule("sink-own")
 @given(
     times_us=st.lists(st.integers(1, 30), max_size=80),
     cuts_us=st.sets(st.integers(1, 29)).map(sorted),
