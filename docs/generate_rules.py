@@ -100,8 +100,9 @@ def _marks_in(
 
 
 def _is_test(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
-    is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    return is_function and node.name.startswith("test_")
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return node.name.startswith("test_")
 
 
 def _marks_on(decorator: ast.expr, values: Mapping[str, ast.expr]) -> Iterator[ast.Call]:
