@@ -41,8 +41,8 @@ async def find_gap(
     a bounded stream.
 
     Raises ConfigError where its position has not expired or Spanner does not say since when records
-    are kept, EndedInGap where it has ended before the
-    gap's end or the whole stream has, and what else a query raises.
+    are kept, EndedInGap where it has ended before the gap's end or the whole stream has, and what
+    else a query raises.
     """
     name, position_us = token.token, token.watermark_us
     refusal = await _refusal(stream, name, max(token.start_ns, position_us * NS_PER_US))

@@ -82,8 +82,8 @@ class ProgressFollower:
         ends it: it is returned once as `ReadInterrupted`.  So does a slot that lacks what is to be
         read next, as `ProgressReadLost`.  Any other error is returned after what was read beside
         it, as `ReadInterrupted` without `has_failed`; the client goes on by itself.  Records wait
-        while the decoder does not know their schema.  Raises
-        UnreachableError if the schema of a record cannot be found out.
+        while the decoder does not know their schema.  Raises UnreachableError if the schema of a
+        record cannot be found out.
         """
         if self.has_failed:
             return None

@@ -690,6 +690,13 @@ def with_gtids(some, *, server=SERVERS[0], log="binlog.{:06d}", first=1):
     return some
 
 
+def rows_in_order(one):
+    """Return the rows that were published, by their transactions."""
+    found = sorted(one.published, key=lambda pair: pair[0].value.server_transaction_id)
+    mods = [message.value.mods[0] for message, _ in found]
+    return [{**mod.new_values, **mod.old_values} for mod in mods]
+
+
 @pytest.mark.rule("datastream-gtid-order")
 def test_transactions_of_mysql_are_in_order_whatever_the_logs_of_the_server_are():
     one, some = model(), with_gtids(events(12))
@@ -697,9 +704,7 @@ def test_transactions_of_mysql_are_in_order_whatever_the_logs_of_the_server_are(
     put(one, 2, [], data=json_bytes(some[:6]), minute=FIRST + 1)
     one.run()
     assert one.dead_letters == []
-    found = sorted(one.published, key=lambda pair: pair[0].value.server_transaction_id)
-    rows = [{**message.value.mods[0].new_values, **message.value.mods[0].old_values}
-            for message, _ in found]  # fmt: skip
+    rows = rows_in_order(one)
     assert [row["_datastream_uuid"] for row in rows] == [event["uuid"] for event in some]
     assert [row["_datastream_tx_id"] for row in rows] == [
         event["source_metadata"]["gtid"] for event in some
@@ -731,7 +736,5 @@ def test_servers_of_mysql_that_follow_one_another_have_one_order():
     put(one, 2, [], data=json_bytes(some[10:] + some[:6]), minute=FIRST + 1)
     one.run()
     assert one.dead_letters == []
-    found = sorted(one.published, key=lambda pair: pair[0].value.server_transaction_id)
-    rows = [{**message.value.mods[0].new_values, **message.value.mods[0].old_values}
-            for message, _ in found]  # fmt: skip
+    rows = rows_in_order(one)
     assert [row["_datastream_uuid"] for row in rows] == [event["uuid"] for event in some]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from functools import partial
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_every_key_of_an_earlier_version_is_found_again(monkeypatch):
     for (code, *groups), timestamps, form in itertools.product(EQUAL, TimestampForm, FORMS):
         kind = kind_of(code)
         now, table = table_of(kind, timestamps, *form)
-        before, _ = earlier(monkeypatch, lambda: table_of(kind, timestamps, *form))  # noqa: B023
+        before, _ = earlier(monkeypatch, partial(table_of, kind, timestamps, *form))
         for values in groups:
             for value in values:
                 one = insert_of(columns_of(table), value, None)
@@ -105,7 +106,7 @@ def test_a_key_of_several_zeros_has_had_several_forms(monkeypatch):
 def test_what_an_earlier_version_has_parked_is_put_back_under_todays_key(monkeypatch, form):
     for kind, number in ((ColumnType("FLOAT64"), -0.0), (ColumnType("FLOAT32"), -0.0)):
         now, table = table_of(kind, TimestampForm.MICROS, *form)
-        before, _ = earlier(monkeypatch, lambda: table_of(kind, TimestampForm.MICROS, *form))  # noqa: B023
+        before, _ = earlier(monkeypatch, partial(table_of, kind, TimestampForm.MICROS, *form))
         one = insert_of(columns_of(table), number, -0.0)
         (was,) = before.translate(one, token="t").messages
         (expected,) = now.translate(one, token="t").messages
