@@ -10,12 +10,9 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SITE = REPOSITORY / "build" / "site"

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import socket
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Le, MinLen
 from pydantic import SecretStr
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tidegate.local_stack.config import LocalStackConfig
@@ -22,18 +24,11 @@ from tidegate.producer.commands.stream_state import StreamState
 from tidegate.producer.commands.stream_transitions import drawing
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
-from tidegate.program.settings import has_flag
+from tidegate.program.metrics import Metric
+from tidegate.program.settings import Settings, has_flag
 from tidegate.schemas.errors import ExitCode
 from tidegate.spark_consumer.config import KAFKA_OPTIONS, ConsumerConfig
 from tidegate.spark_consumer.metrics import METRICS as CONSUMER_METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pydantic.fields import FieldInfo
-
-    from tidegate.program.metrics import Metric
-    from tidegate.program.settings import Settings
 
 FOLDER = Path(__file__).with_name("reference")
 

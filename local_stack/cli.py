@@ -29,8 +29,6 @@ from tidegate.program.extras import Extra
 from tidegate.program.settings_flags import with_flags
 from tidegate.schemas.errors import ConfigError, ExitCode
 
-__all__ = ["app", "main"]
-
 app = new_app(
     description="A real Kafka, a real schema registry and a Spanner simulator on this machine.",
     extra=Extra(
@@ -171,11 +169,15 @@ def demo(
     Exit code 0: every figure is right; 1: a figure is wrong, or the run failed.
     """
     if files_of is not None and scenario is not Scenario.DATASTREAM:
-        message = f"--files-of {files_of} has no meaning with --scenario {scenario}"
-        raise ConfigError(message, hint="Add --scenario datastream, or leave --files-of out")
+        raise ConfigError(
+            f"--files-of {files_of} has no meaning with --scenario {scenario}",
+            hint="Add --scenario datastream, or leave --files-of out",
+        )
     if rows is not None and scenario is Scenario.BANK:
-        message = f"--rows {rows} has no meaning with --scenario {scenario}"
-        raise ConfigError(message, hint="Add --scenario backfill or datastream, or leave it out")
+        raise ConfigError(
+            f"--rows {rows} has no meaning with --scenario {scenario}",
+            hint="Add --scenario backfill or datastream, or leave it out",
+        )
     # These libraries take seconds to load, and other commands do not need them.
     from tidegate.local_stack.demo.command import prove  # noqa: PLC0415 - heavy imports, for this command only
     from tidegate.local_stack.demo.run import DemoOptions  # noqa: PLC0415 - heavy imports, for this command only

@@ -10,8 +10,6 @@ from pydantic_settings import SettingsConfigDict
 
 from tidegate.program.settings import Settings
 
-__all__ = ["LocalStackConfig", "load_config"]
-
 
 class LocalStackConfig(Settings):
     """Folder, ports (0: a free one) and what the simulator does."""

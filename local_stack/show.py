@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from deltalake.exceptions import TableNotFoundError
 from rich.table import Table
@@ -12,12 +14,6 @@ from rich.table import Table
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.delta import read_delta
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-__all__ = ["changelog_rows", "mirror_rows", "rows_table", "wait_for_key"]
 
 _POLL_S = 0.3
 _SAY_AFTER_S = 2.0
@@ -61,11 +57,14 @@ def wait_for_key(
         if seconds > deadline_s:
             message = f"no row with key {key!r} arrived within {deadline_s:.0f} s"
             keys = [", ".join(_keys(row)) for row in rows[-_KEYS_SHOWN:]]
-            hint = (
-                f"There are {len(rows)} rows, the last ones with the keys {keys}. Check the key, "
-                "and whether `tidegate-local up` still runs"
+            raise PartFailedError(
+                message,
+                hint=(
+                    f"There are {len(rows)} rows, the last ones with the keys "
+                    f"{keys}. Check the key, "
+                    "and whether `tidegate-local up` still runs"
+                ),
             )
-            raise PartFailedError(message, hint=hint)
         if seconds >= say_after_s and not is_said:
             is_said = True
             say(f"waiting for key {key!r}, for {deadline_s:.0f} s at most: {len(rows)} rows so far")
@@ -87,8 +86,10 @@ def _read(path: Path) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = read_delta(path).to_pylist()
     except TableNotFoundError as error:
         known = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-        message = f"no {path.parent.name} of table {path.name!r} in {path.parent.parent}"
-        raise ConfigError(message, hint=f"Tables: {', '.join(known) or 'none yet'}") from error
+        raise ConfigError(
+            f"no {path.parent.name} of table {path.name!r} in {path.parent.parent}",
+            hint=f"Tables: {', '.join(known) or 'none yet'}",
+        ) from error
     return rows
 
 

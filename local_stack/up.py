@@ -11,33 +11,27 @@ import os
 import shlex
 import shutil
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from tidegate.local_stack.config import LocalStackConfig
 from tidegate.local_stack.demo.bank import ACCOUNTS, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
     open_accounts,
 )
 from tidegate.local_stack.demo.pipeline import Pipeline
+from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tidegate.local_stack.config import LocalStackConfig
-    from tidegate.local_stack.demo.view import RunView
-
-__all__ = ["Sample", "UpFolder", "keep_up", "sample_snippet"]
 
 PREFIX = "bank"
 _WORKERS = 2
@@ -146,9 +140,10 @@ class UpFolder:
     def output(self) -> Path:
         """The consumer's output folder; raises ConfigError if nothing was created here."""
         if not self.is_created:
-            message = f"{self._data_dir} has no output of `tidegate-local up`"
-            hint = "Start `tidegate-local up` with the same --data-dir, or set --output"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                f"{self._data_dir} has no output of `tidegate-local up`",
+                hint="Start `tidegate-local up` with the same --data-dir, or set --output",
+            )
         return self.path / "output"
 
     @contextlib.contextmanager
@@ -165,8 +160,10 @@ class UpFolder:
                 shutil.rmtree(self.path, ignore_errors=True)
             yield
         except BlockingIOError as error:
-            message = f"{self._data_dir} is in use by another `tidegate-local up`"
-            raise ConfigError(message, hint="Stop it, or choose another --data-dir") from error
+            raise ConfigError(
+                f"{self._data_dir} is in use by another `tidegate-local up`",
+                hint="Stop it, or choose another --data-dir",
+            ) from error
         finally:
             os.close(held)
 
@@ -270,5 +267,7 @@ def _continue(pipeline: Pipeline) -> None:
             deadline_s=_ARRIVAL_DEADLINE_S,
         )
     except PartFailedError as error:
-        hint = "`tidegate-local up --fresh` removes the kept data and starts from nothing"
-        raise PartFailedError(error.message, hint=hint) from error
+        raise PartFailedError(
+            error.message,
+            hint="`tidegate-local up --fresh` removes the kept data and starts from nothing",
+        ) from error

@@ -7,8 +7,7 @@ Start it with `tidegate-producer run` or `python -m tidegate.producer`.
 """
 
 if __name__ != "tidegate.producer":
-    message = (
+    raise ImportError(
         f"this package is tidegate.producer, and was imported as {__name__!r}: "
         "write `import tidegate.producer`, and take the repository's top folder off sys.path"
     )
-    raise ImportError(message)

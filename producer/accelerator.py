@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["SWITCH", "Accelerator", "Piece", "accelerator", "describe_accelerator"]
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 SWITCH = "TIDEGATE_ACCELERATOR"
 """The environment variable that turns it off, with the value `off`."""

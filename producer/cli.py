@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 from tidegate.producer.backfill_cli import add_backfill_command
+from tidegate.producer.commands.accept_gap import GapReport
+from tidegate.producer.commands.redrive import RedriveReport
+from tidegate.producer.commands.reset import ResetReport
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.control_cli import add_control_commands
 from tidegate.producer.dead_letters_cli import add_dead_letters_command
@@ -30,17 +35,6 @@ from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.schemas.instants import NS_PER_US
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.status import Status
-
-    from tidegate.producer.commands.accept_gap import GapReport
-    from tidegate.producer.commands.redrive import RedriveReport
-    from tidegate.producer.commands.reset import ResetReport
-
-__all__ = ["app", "main"]
 
 _Report = TypeVar("_Report")
 
@@ -156,8 +150,10 @@ def accept_gap(
     settings = ProducerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     if bool(token) == every:
-        hint = "tidegate-producer status lists stopped stream partitions"
-        raise ConfigError("give either --token or --all", hint=hint)
+        raise ConfigError(
+            "give either --token or --all",
+            hint="tidegate-producer status lists stopped stream partitions",
+        )
     _require_answer(is_given=yes or dry_run)
     from tidegate.producer.commands import accept_gap as command  # noqa: PLC0415 - loads gRPC, as above
 

@@ -33,8 +33,6 @@ from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.schemas.topic_template import TopicTemplate
 from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
 
-__all__ = ["ProducerConfig", "listed"]
-
 _ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
 _PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
 _STREAM = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.status import Status
 
 from tidegate.producer.fleet_config import FleetConfig
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
-
-if TYPE_CHECKING:
-    from rich.status import Status
-
-__all__ = ["add_dead_letters_command"]
 
 
 def add_dead_letters_command(app: typer.Typer) -> None:

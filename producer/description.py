@@ -7,30 +7,13 @@ never read as something else; all faults are named at once.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.change_schema import EXCLUSIONS, key_schema, value_schema
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = [
-    "DIALECTS",
-    "GOOGLE_SQL",
-    "IMMUTABLE_KEY_RANGE",
-    "MUTABLE_KEY_RANGE",
-    "POSTGRESQL",
-    "StreamDescription",
-    "check_start",
-    "check_stream",
-    "filters_of",
-    "retention_ns",
-]
+from tidegate.schemas.tables import TableSchema
 
 GOOGLE_SQL = "GOOGLE_STANDARD_SQL"
 POSTGRESQL = "POSTGRESQL"

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.status import Status
 
 from tidegate.producer.discover_config import DISCOVER_FLAGS, DiscoverConfig
+from tidegate.producer.source_objects import Discovery
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rich.status import Status
-
-    from tidegate.producer.source_objects import Discovery
-
-__all__ = ["add_discover_command"]
 
 
 def add_discover_command(app: typer.Typer) -> None:
@@ -83,8 +78,9 @@ def _require_no_other_source(flags: dict[str, Any]) -> None:
         if value is not None and name != "log_level"
     ]
     if given:
-        message = f"--datastream and {', '.join(given)} name two sources"
-        raise ConfigError(message, hint="Give one of them")
+        raise ConfigError(
+            f"--datastream and {', '.join(given)} name two sources", hint="Give one of them"
+        )
 
 
 def _show(status: Status, what: str, done: int) -> None:

@@ -11,8 +11,6 @@ from pydantic import Field, field_validator
 
 from tidegate.producer.config import ProducerConfig
 
-__all__ = ["DISCOVER_FLAGS", "DiscoverConfig"]
-
 DISCOVER_FLAGS = (
     "project",
     "instance",

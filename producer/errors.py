@@ -32,12 +32,10 @@ that no worker has opened is a `StreamNotStarted`, a command that its state does
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
 
 from tidegate.schemas.errors import ConfigError, ExitCode, ProducerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "CommandNotWritten",

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from tidegate.producer.core.events import (
     CommitOutcomeUnknown,
     CommitUnanswered,
+    DeliveryFailure,
+    Event,
     QueryFailed,
     TransactionAborted,
 )
 from tidegate.producer.errors import QueryError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.producer.core.events import DeliveryFailure, Event
-    from tidegate.producer.retried_faults import RetriedFaults
-
-__all__ = ["IN_THE_LOG", "note_event", "note_silent"]
+from tidegate.producer.retried_faults import RetriedFaults
 
 IN_THE_LOG = "the worker's log has the text"
 """What stands for the text of an error, unless a setting lets it be shown."""

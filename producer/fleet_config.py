@@ -8,8 +8,6 @@ from pydantic import Field
 
 from tidegate.producer.config import ProducerConfig
 
-__all__ = ["FleetConfig"]
-
 
 def _may_be_missing(name: str) -> Any:
     return Field(default="", description=ProducerConfig.model_fields[name].description)

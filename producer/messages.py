@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from tidegate.schemas.topics import (
     HEADER_MOD,
@@ -10,23 +11,6 @@ from tidegate.schemas.topics import (
     HEADER_ORIGIN,
     HEADERS_PARKED,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = [
-    "FORM_EVENT",
-    "FORM_MESSAGE",
-    "FORM_RECORD",
-    "FORM_REDRIVEN",
-    "KEY_PARKED",
-    "MOD_DELETE",
-    "ChangeMessage",
-    "DeadLetter",
-    "ParkedChange",
-    "PublishableRecord",
-    "batch_bytes",
-]
 
 FORM_RECORD = b"record"
 """The content is JSON: Spanner's data change record with this one mod."""

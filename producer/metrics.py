@@ -6,8 +6,6 @@ from typing import Literal, TypeAlias
 
 from tidegate.program.metrics import Metric, Metrics
 
-__all__ = ["METRICS", "CounterName", "GaugeName", "ProducerMetrics", "producer_metrics"]
-
 CounterName: TypeAlias = Literal[
     "records_total",
     "mods_total",

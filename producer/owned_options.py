@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["OWNED_KAFKA_OPTIONS"]
-
 OWNED_KAFKA_OPTIONS = frozenset(
     {
         "acks",

@@ -9,42 +9,24 @@ The loop calls a port from one thread, its own, unless the port says otherwise.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tidegate.producer.core.effects import PublishProgress, PublishRecords, StartQuery
-    from tidegate.producer.core.events import (
-        CommitUnanswered,
-        Delivered,
-        Event,
-        ReaderOutput,
-        SlotRecoveryStarted,
-        TransactionCommitted,
-        TransactionFailure,
-    )
-    from tidegate.producer.description import StreamDescription
-    from tidegate.producer.messages import PublishableRecord
-    from tidegate.producer.records import DataChangeRecord, StreamRecord
-    from tidegate.schemas.progress import ProgressRecord
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = [
-    "Catalogue",
-    "ChangeStream",
-    "DataTopics",
-    "GroupListener",
-    "Membership",
-    "MessageLimits",
-    "OpenReader",
-    "Publisher",
-    "Reader",
-    "RecordTranslator",
-    "Response",
-    "RunningQuery",
-    "StreamStartFinder",
-]
+from tidegate.producer.core.effects import PublishProgress, PublishRecords, StartQuery
+from tidegate.producer.core.events import (
+    CommitUnanswered,
+    Delivered,
+    Event,
+    ReaderOutput,
+    SlotRecoveryStarted,
+    TransactionCommitted,
+    TransactionFailure,
+)
+from tidegate.producer.description import StreamDescription
+from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.records import DataChangeRecord, StreamRecord
+from tidegate.schemas.progress import ProgressRecord
+from tidegate.schemas.tables import TableSchema
 
 
 class Publisher(Protocol):

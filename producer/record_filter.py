@@ -7,23 +7,17 @@ their topic lacks, and what is left out still moves the watermark and is counted
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tidegate.producer.records import Mod, UnreadableValues
+from tidegate.producer.records import DataChangeRecord, Mod, ModType, RecordColumn, UnreadableValues
 from tidegate.schemas.change_schema import ELSEWHERE, TRANSACTIONS_LEFT_OUT
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import PRODUCER_FILTER
+from tidegate.schemas.tables import TableSchema
 from tidegate.schemas.topics import table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.producer.records import DataChangeRecord, ModType, RecordColumn
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["MOD_TYPES", "RecordFilter"]
 
 MOD_TYPES: tuple[ModType, ...] = ("INSERT", "UPDATE", "DELETE")
 _EXCLUDES = {mod_type: f"exclude_{mod_type.lower()}" for mod_type in MOD_TYPES}

@@ -9,32 +9,13 @@ since 1970, as exact as Spanner's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tidegate.schemas.errors import SchemaError
-    from tidegate.schemas.progress import ChildPartition
-    from tidegate.schemas.tables import ColumnType
-
-__all__ = [
-    "ChildPartitionsRecord",
-    "DataChangeRecord",
-    "FilesClosedRecord",
-    "HeartbeatRecord",
-    "LineageRecord",
-    "Mod",
-    "ModType",
-    "PartitionEndRecord",
-    "PartitionEventRecord",
-    "PartitionStartRecord",
-    "RecordColumn",
-    "StreamRecord",
-    "UnreadableValues",
-]
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import ChildPartition
+from tidegate.schemas.tables import ColumnType
 
 ModType: TypeAlias = Literal["INSERT", "UPDATE", "DELETE"]
 

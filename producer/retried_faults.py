@@ -10,13 +10,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["ERRORS_PATH", "RetriedFault", "RetriedFaults", "faults_of_json"]
 
 ERRORS_PATH = "/errors"
 """Where a worker serves its list."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from types import TracebackType
-
-__all__ = ["Clock", "Condition", "Signal", "Tasks", "Threads"]
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 _T = TypeVar("_T")
 _Run: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 from tidegate.producer.config import ProducerConfig
@@ -17,11 +18,6 @@ from tidegate.producer.fleet_config import FleetConfig
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ExitCode
-
-if TYPE_CHECKING:
-    from rich.status import Status
-
-__all__ = ["schemas_app"]
 
 schemas_app = typer.Typer(
     help="The schemas of the stream's topics, without a worker.", no_args_is_help=True

@@ -8,17 +8,13 @@ location = "gs://bucket/path"
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["NOT_OF_FILES", "BackfillPlace", "FilesSource", "files_source", "unfit_for_files"]
 
 _NAMES = {"project": "datastream", "instance": "datastream", "database": "datastream"}
 NOT_OF_FILES = {**_NAMES, "change_stream": "files"}

@@ -5,13 +5,8 @@ The same for all kinds of sources, and what `tidegate-producer discover` prints.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["Discovery", "SourceField", "SourceObject"]
 
 
 @dataclass(frozen=True, slots=True)

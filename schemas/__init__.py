@@ -5,8 +5,7 @@ error tree.  It uses neither Spanner's API nor Spark, and does no I/O.
 """
 
 if __name__ != "tidegate.schemas":
-    message = (
+    raise ImportError(
         f"this package is tidegate.schemas, and was imported as {__name__!r}: "
         "write `import tidegate.schemas`, and take the repository's top folder off sys.path"
     )
-    raise ImportError(message)

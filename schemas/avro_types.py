@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import TimestampForm
-
-if TYPE_CHECKING:
-    from tidegate.schemas.tables import ColumnType
-
-__all__ = ["AVRO_NAME", "avro_type", "differ_in_timestamps", "is_carried", "namespace_of"]
+from tidegate.schemas.tables import ColumnType
 
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """A name that Avro accepts."""
@@ -58,8 +54,7 @@ def avro_type(column_type: ColumnType, timestamps: TimestampForm = TimestampForm
     try:
         return _AVRO_TYPES[column_type.code]
     except KeyError as error:
-        message = "unsupported column type"
-        raise SchemaError(message, type=column_type.code) from error
+        raise SchemaError("unsupported column type", type=column_type.code) from error
 
 
 def is_carried(column_type: ColumnType) -> bool:

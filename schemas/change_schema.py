@@ -13,9 +13,10 @@ ignore: `watched` of a field of `Row` (false, or missing), and `excludes` of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from tidegate.schemas.avro_types import AVRO_NAME, avro_type, differ_in_timestamps, namespace_of
+from tidegate.schemas.avro_types import AVRO_NAME, avro_type, namespace_of
 from tidegate.schemas.datastream_schema import (
     DATASTREAM_NAME,
     PAYLOAD,
@@ -27,35 +28,7 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.flat_schema import FLAT_FIELDS, FLAT_NAME, is_flat, reserved_names
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
-from tidegate.schemas.tables import folded
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from tidegate.schemas.tables import Column, TableSchema
-
-__all__ = [
-    "ELSEWHERE",
-    "EXCLUSIONS",
-    "FOREIGN_HINT",
-    "RESERVED_HINT",
-    "TRANSACTIONS_LEFT_OUT",
-    "UNWATCHED_COLUMNS",
-    "avro_type",
-    "differ_in_timestamps",
-    "envelope_of",
-    "excludes",
-    "key_schema",
-    "lost_parts",
-    "merged_row",
-    "record_names",
-    "require_distinct_names",
-    "row_fields",
-    "unwatched_columns",
-    "value_schema",
-    "with_row",
-    "without",
-]
+from tidegate.schemas.tables import Column, TableSchema, folded
 
 EXCLUSIONS = (
     "exclude_insert",
@@ -138,8 +111,7 @@ def key_schema(
 ) -> dict[str, Any]:
     """Return the schema of a topic's keys; raises SchemaError for a table without a primary key."""
     if not table.key_columns:
-        message = "watched table has no primary key"
-        raise SchemaError(message, table=table.name)
+        raise SchemaError("watched table has no primary key", table=table.name)
     return {
         "type": "record",
         "name": "Key",
@@ -176,8 +148,12 @@ def value_schema(
     ]
     if envelope is Envelope.FLAT:
         for name in reserved_names(c.name for c in table.columns):
-            message = "envelope: a flat value cannot have a column whose name begins with __"
-            raise SchemaError(message, hint=RESERVED_HINT, table=table.name, column=name)
+            raise SchemaError(
+                "envelope: a flat value cannot have a column whose name begins with __",
+                hint=RESERVED_HINT,
+                table=table.name,
+                column=name,
+            )
     fields = {
         Envelope.TIDEGATE: _change_fields,
         Envelope.FLAT: lambda columns, _: [*columns, *FLAT_FIELDS],
@@ -250,9 +226,11 @@ def row_fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         record = found["type"][1] if isinstance(found["type"], list) else found["type"]
         return {field["name"]: field for field in record["fields"]}
     except (KeyError, IndexError, TypeError, StopIteration) as error:
-        message = f"a value schema has no row in {place}"
-        name = f"{schema.get('namespace', '')}.{schema.get('name', '')}"
-        raise SchemaError(message, hint=FOREIGN_HINT, schema=name) from error
+        raise SchemaError(
+            f"a value schema has no row in {place}",
+            hint=FOREIGN_HINT,
+            schema=f"{schema.get('namespace', '')}.{schema.get('name', '')}",
+        ) from error
 
 
 def merged_row(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -338,6 +316,5 @@ def record_names(topic: str) -> dict[str, str]:
 
 def _field(name: str, table: TableSchema) -> str:
     if not AVRO_NAME.fullmatch(name):
-        message = "column name is not a valid Avro name"
-        raise SchemaError(message, table=table.name, column=name)
+        raise SchemaError("column name is not a valid Avro name", table=table.name, column=name)
     return name

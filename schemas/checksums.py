@@ -7,17 +7,12 @@ The same hash names a parked key, and the stream partition that a change comes f
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from xxhash import xxh64_digest, xxh64_intdigest
 
 from tidegate.schemas.progress import ChecksumKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = ["CHECKSUMS", "CHECKSUM_MODULUS", "blake2b_64", "origin_of", "parked_key", "xxhash_64"]
 
 CHECKSUM_MODULUS = 1 << 64
 _SEED = 42

@@ -7,16 +7,12 @@ same event wherever it is written.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS, format_rfc3339
 from tidegate.schemas.order_key import sequence_pair
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["READ_METHOD", "event_facts", "facts_as_json", "record_facts"]
 
 READ_METHOD = "spanner-cdc"
 

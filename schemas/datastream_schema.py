@@ -8,24 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tidegate.schemas.avro_types import avro_type
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.schemas.progress import TimestampForm
-    from tidegate.schemas.tables import ColumnType
-
-__all__ = [
-    "DATASTREAM_HEAD",
-    "DATASTREAM_NAME",
-    "PAYLOAD",
-    "datastream_fields",
-    "datastream_type",
-    "payload_key",
-]
+from tidegate.schemas.progress import TimestampForm
+from tidegate.schemas.tables import ColumnType
 
 DATASTREAM_NAME = "DatastreamEvent"
 PAYLOAD = "payload"

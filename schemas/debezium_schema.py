@@ -7,22 +7,10 @@ does not say whether the column was NULL or absent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.schemas.avro_types import avro_type, namespace_of
-
-if TYPE_CHECKING:
-    from tidegate.schemas.tables import ColumnType
-
-__all__ = [
-    "BEFORE",
-    "DEBEZIUM_NAME",
-    "DEBEZIUM_SOURCE",
-    "DEBEZIUM_TAIL",
-    "debezium_fields",
-    "debezium_type",
-    "is_text",
-]
+from tidegate.schemas.tables import ColumnType
 
 DEBEZIUM_NAME = "Envelope"
 BEFORE = "before"

@@ -6,12 +6,8 @@ underscores, and so may no column (`docs/protocol.md`, 3.8).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["FLAT_FIELDS", "FLAT_NAME", "is_flat", "reserved_names"]
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 FLAT_NAME = "FlatChange"
 """Of the record, by which a reader knows the envelope: a column may have any other name."""

@@ -12,15 +12,6 @@ from functools import lru_cache
 
 from tidegate.schemas.errors import SchemaError
 
-__all__ = [
-    "NS_PER_US",
-    "US_PER_MS",
-    "US_PER_SECOND",
-    "canonical_rfc3339",
-    "format_rfc3339",
-    "parse_rfc3339_ns",
-]
-
 NS_PER_US = 1_000
 US_PER_MS = 1_000
 US_PER_SECOND = 1_000_000

@@ -6,12 +6,7 @@ import json
 import math
 import struct
 from datetime import date
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from decimal import Decimal
-
-__all__ = ["date_text", "decimal_text", "double_text", "float_text", "quoted"]
+from decimal import Decimal
 
 _UNIX_EPOCH_DAY = date(1970, 1, 1).toordinal()
 _SPECIAL = {math.inf: '"Infinity"', -math.inf: '"-Infinity"'}

@@ -19,13 +19,6 @@ from dataclasses import dataclass
 
 from tidegate.schemas.errors import SchemaError
 
-__all__ = [
-    "TIMESTAMP_BYTES",
-    "OrderKey",
-    "first_key_after",
-    "sequence_pair",
-]
-
 TIMESTAMP_BYTES = 8
 _TAIL = struct.Struct(">QQI")
 _UINT64_MAX = (1 << 64) - 1
@@ -52,8 +45,10 @@ def sequence_pair(record_sequence: str) -> tuple[int, int]:
     else:
         pair = (int(match["high"], 16), int(match["low"], 16))
     if max(pair) > _UINT64_MAX:
-        message = "record sequence is neither decimal digits nor <hex>-<hex>"
-        raise SchemaError(message, record_sequence=record_sequence[:80])
+        raise SchemaError(
+            "record sequence is neither decimal digits nor <hex>-<hex>",
+            record_sequence=record_sequence[:80],
+        )
     return pair
 
 
@@ -77,8 +72,10 @@ class OrderKey:
         Raises SchemaError for a field that they cannot represent.
         """
         if "\0" in self.server_transaction_id:
-            message = "server transaction id contains a NUL, which the order key cannot represent"
-            raise SchemaError(message, server_transaction_id=self.server_transaction_id)
+            raise SchemaError(
+                "server transaction id contains a NUL, which the order key cannot represent",
+                server_transaction_id=self.server_transaction_id,
+            )
         try:
             start = (
                 self.commit_timestamp_us.to_bytes(TIMESTAMP_BYTES, "big")
@@ -89,8 +86,9 @@ class OrderKey:
             numbers = range(self.mod_number, self.mod_number + count)
             return [start + _TAIL.pack(high, low, number) for number in numbers]
         except (OverflowError, struct.error, UnicodeEncodeError) as error:
-            message = "coordinates of a change are out of the order key's range"
-            raise SchemaError(message, order_key=repr(self)) from error
+            raise SchemaError(
+                "coordinates of a change are out of the order key's range", order_key=repr(self)
+            ) from error
 
     @classmethod
     def decode(cls, data: bytes) -> OrderKey:
@@ -100,8 +98,9 @@ class OrderKey:
             high, low, mod_number = _TAIL.unpack(data[end + 1 :])
             transaction_id = data[TIMESTAMP_BYTES:end].decode()
         except (ValueError, struct.error) as error:
-            message = "bytes are not an order key"
-            raise SchemaError(message, start=data[:64].hex(), length=len(data)) from error
+            raise SchemaError(
+                "bytes are not an order key", start=data[:64].hex(), length=len(data)
+            ) from error
         timestamp_us = int.from_bytes(data[:TIMESTAMP_BYTES], "big")
         return cls(timestamp_us, transaction_id, (high, low), mod_number)
 

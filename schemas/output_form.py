@@ -6,17 +6,12 @@ default, beside what the stream leaves out.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.progress import PRODUCER_FILTER
 from tidegate.schemas.topic_template import SETTING as TEMPLATE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["Envelope", "KeyFormat", "OutputForm", "ValueFormat", "left_out", "recorded_form"]
 
 _TOMBSTONES = f"{PRODUCER_FILTER}tombstones="
 _ENVELOPE = f"{PRODUCER_FILTER}envelope="

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-__all__ = ["murmur2", "topic_partition_of"]
-
 _SEED = 0x9747B28C
 _FACTOR = 0x5BD1E995
 _MASK = 0xFFFFFFFF

@@ -12,36 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-__all__ = [
-    "MOVE_OUTS",
-    "PROGRESS_VERSION",
-    "STARTS",
-    "ChecksumKind",
-    "ChildPartition",
-    "ControlState",
-    "DataTopic",
-    "PartitionAnnounced",
-    "PartitionFinished",
-    "PartitionGap",
-    "ProgressBody",
-    "ProgressRecord",
-    "SlotChanges",
-    "SlotPaused",
-    "SlotProgress",
-    "SlotWatermark",
-    "SlotWatermarkExpired",
-    "SlowestToken",
-    "StreamControl",
-    "StreamStarted",
-    "TableAdded",
-    "TimestampForm",
-    "TokenMove",
-    "TokenSnapshot",
-    "TopicOffset",
-    "TopicTotals",
-    "WorkerDrain",
-]
-
 PROGRESS_VERSION = 4
 """The newest version of the progress records; every earlier one can be read."""
 

@@ -7,15 +7,16 @@ Anything else is what compaction has left of an older chain (`docs/protocol.md`,
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.progress import SlotProgress, TokenMove, TokenSnapshot, TopicOffset
-
-if TYPE_CHECKING:
-    from tidegate.schemas.progress import SlotChanges, SlotWatermark
-
-__all__ = ["SlotChain"]
+from tidegate.schemas.progress import (
+    SlotChanges,
+    SlotProgress,
+    SlotWatermark,
+    TokenMove,
+    TokenSnapshot,
+    TopicOffset,
+)
 
 
 class SlotChain:
@@ -45,9 +46,11 @@ class SlotChain:
         Raises SchemaError if they do not continue the chain, or contradict it.
         """
         if not self.is_continued_by(changes) or changes.position != self.position + 1:
-            message = "changes of a slot do not continue what was read before them"
             raise SchemaError(
-                message, slot=changes.slot, revision=changes.revision, before=self.revision
+                "changes of a slot do not continue what was read before them",
+                slot=changes.slot,
+                revision=changes.revision,
+                before=self.revision,
             )
         self.position = changes.position
         self.revision = changes.revision
@@ -70,8 +73,11 @@ class SlotChain:
             named.append(token)
         self.entries += len(named)
         if len(self.tokens) != changes.open:
-            message = "changes of a slot lead to another number of open tokens than they state"
-            raise SchemaError(message, slot=changes.slot, revision=changes.revision)
+            raise SchemaError(
+                "changes of a slot lead to another number of open tokens than they state",
+                slot=changes.slot,
+                revision=changes.revision,
+            )
         return named
 
     def watermarks(self) -> dict[str, int]:
@@ -94,8 +100,12 @@ class SlotChain:
     def _token_of(self, number: int, changes: SlotChanges) -> str:
         token = self._tokens_by_number.get(number)
         if token is None:
-            message = "changes of a slot name a token that is not open"
-            raise SchemaError(message, slot=changes.slot, number=number, revision=changes.revision)
+            raise SchemaError(
+                "changes of a slot name a token that is not open",
+                slot=changes.slot,
+                number=number,
+                revision=changes.revision,
+            )
         return token
 
 

@@ -6,8 +6,9 @@ other (`docs/protocol.md`, 5.5).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -29,11 +30,6 @@ from tidegate.schemas.progress import (
     TopicTotals,
     WorkerDrain,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-__all__ = ["CHUNK_BYTES_MAX", "CHUNK_ITEMS_MAX", "ProgressAssembler", "split"]
 
 CHUNK_ITEMS_MAX = 400
 """Tokens or children in one chunk."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import fastavro
 
@@ -41,23 +42,6 @@ from tidegate.schemas.progress import (
     TopicTotals,
     WorkerDrain,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = [
-    "KEY_SCHEMA",
-    "KEY_SCHEMAS",
-    "RECORD_SCHEMA",
-    "RECORD_SCHEMAS",
-    "decode_record",
-    "encode_key",
-    "encode_record",
-    "is_announcement_key",
-    "is_root_key",
-    "schema_text",
-]
-
 
 _BodyWithValue: TypeAlias = (
     StreamStarted
@@ -151,8 +135,9 @@ def _require_version(body: ProgressBody, version: int) -> None:
     """Raise SchemaError for a body that a version does not have."""
     since, what = _SINCE.get(type(body), (1, ""))
     if version < since:
-        message = f"progress records of version {version} cannot hold {what}"
-        raise SchemaError(message, kind=type(body).__name__)
+        raise SchemaError(
+            f"progress records of version {version} cannot hold {what}", kind=type(body).__name__
+        )
 
 
 def is_root_key(key: bytes) -> bool:
@@ -178,11 +163,14 @@ def encode_record(record: ProgressRecord) -> bytes | None:
         return None
     _require_version(body, record.version)
     if record.version == 1 and _has_parked_keys(body):
-        message = "progress records of version 1 cannot hold parked keys"
-        raise SchemaError(message, kind=type(body).__name__)
+        raise SchemaError(
+            "progress records of version 1 cannot hold parked keys", kind=type(body).__name__
+        )
     if record.version == 1 and isinstance(body, StreamStarted) and body.timestamps != "MICROS":
-        message = "progress records of version 1 cannot hold the form of timestamps"
-        raise SchemaError(message, timestamps=body.timestamps)
+        raise SchemaError(
+            "progress records of version 1 cannot hold the form of timestamps",
+            timestamps=body.timestamps,
+        )
     return _written(
         _RECORD_WRITERS[record.version],
         lambda: {
@@ -208,8 +196,10 @@ def _written(schema: Any, make: Callable[[], dict[str, Any]]) -> bytes:
     try:
         fastavro.schemaless_writer(buffer, schema, make())
     except Exception as error:  # fastavro's writer raises many kinds of errors
-        message = "progress record does not match its schema"
-        raise SchemaError(message, cause=f"{type(error).__name__}: {error}"[:200]) from error
+        raise SchemaError(
+            "progress record does not match its schema",
+            cause=f"{type(error).__name__}: {error}"[:200],
+        ) from error
     return buffer.getvalue()
 
 
@@ -251,13 +241,17 @@ def decode_record(
         cause = type(error).__name__
         raise SchemaError(message, hint=hint, length=len(data), cause=cause) from error
     if buffer.tell() != len(data):
-        message = "bytes beyond the end of a progress record"
-        raise SchemaError(message, length=len(data), end=buffer.tell())
+        raise SchemaError(
+            "bytes beyond the end of a progress record", length=len(data), end=buffer.tell()
+        )
     if isinstance(body, _WITHOUT_CHUNKS):
         return ProgressRecord(envelope["epoch"], envelope["worker"], body, version)
     if not 0 <= body.chunk < body.chunks:
-        message = "progress record with a chunk number that its set cannot have"
-        raise SchemaError(message, chunk=body.chunk, chunks=body.chunks)
+        raise SchemaError(
+            "progress record with a chunk number that its set cannot have",
+            chunk=body.chunk,
+            chunks=body.chunks,
+        )
     return ProgressRecord(envelope["epoch"], envelope["worker"], body, version)
 
 
@@ -433,8 +427,7 @@ def _body_from_avro(name: str, body: dict[str, Any]) -> _BodyWithValue:
         case "SlotPaused":
             return SlotPaused(**body)
         case other:
-            message = "progress record of an unknown kind"
-            raise SchemaError(message, kind=other)
+            raise SchemaError("progress record of an unknown kind", kind=other)
 
 
 def _token_from_avro(token: dict[str, Any]) -> TokenSnapshot:

@@ -6,21 +6,15 @@ older than both.  The id in the frame names the writer's schema; Avro resolves i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, cast
 
 import fastavro
 
 from tidegate.schemas.errors import SchemaError, UnreadableProgress
-from tidegate.schemas.progress import PROGRESS_VERSION
+from tidegate.schemas.progress import PROGRESS_VERSION, ProgressRecord
 from tidegate.schemas.progress_codec import RECORD_SCHEMAS, decode_record
 from tidegate.schemas.wire_format import unframe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from tidegate.schemas.progress import ProgressRecord
-
-__all__ = ["ProgressDecoder"]
 
 _Writer: TypeAlias = tuple[int, dict[str, Any] | None]
 
@@ -96,5 +90,6 @@ def _parsed(schema: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return cast("dict[str, Any]", fastavro.parse_schema(dict(schema)))
     except Exception as error:  # fastavro's parser raises many kinds of errors
-        message = "the schema of a progress record is not an Avro record"
-        raise SchemaError(message, cause=type(error).__name__) from error
+        raise SchemaError(
+            "the schema of a progress record is not an Avro record", cause=type(error).__name__
+        ) from error

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 from tidegate.schemas.errors import SchemaError, SchemaNotFound
 
-__all__ = ["InMemorySchemaRegistry", "RegisteredSchema", "SchemaRegistry"]
-
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
@@ -93,8 +91,7 @@ class InMemorySchemaRegistry:
             if known == schema_id:
                 schema: dict[str, Any] = json.loads(text)
                 return schema
-        message = "the registry has no schema with this id"
-        raise SchemaNotFound(message, schema_id=schema_id)
+        raise SchemaNotFound("the registry has no schema with this id", schema_id=schema_id)
 
     def compatibility(self, subject: str) -> str | None:
         """Return the level that was set."""
@@ -142,5 +139,8 @@ def _branch(schema: Any) -> tuple[Any, ...]:
 
 
 def _refuse(subject: str, found: object) -> None:
-    message = "the registry rejects a schema as incompatible with earlier versions"
-    raise SchemaError(message, subject=subject, found=found)
+    raise SchemaError(
+        "the registry rejects a schema as incompatible with earlier versions",
+        subject=subject,
+        found=found,
+    )

@@ -6,19 +6,6 @@ A table that has them comes from a source whose events arrive out of order (`doc
 
 from __future__ import annotations
 
-__all__ = [
-    "CHANGES_BEGIN_WITH",
-    "SOURCE_CHANGE_TYPE",
-    "SOURCE_ORDER",
-    "SOURCE_READ_METHOD",
-    "SOURCE_ROW_ID",
-    "SOURCE_SCHEMA_KEY",
-    "SOURCE_SCN",
-    "SOURCE_TIMESTAMP",
-    "SOURCE_TRANSACTION",
-    "SOURCE_UUID",
-]
-
 SOURCE_ORDER = "_datastream_order"
 """Of a row's changes the one with the highest value is the newest, whenever it was released."""
 

@@ -18,8 +18,6 @@ from typing import Any
 
 from tidegate.schemas.errors import SchemaError
 
-__all__ = ["Column", "ColumnType", "TableSchema", "folded"]
-
 # Words and the spaces between them are separate, so that matching takes linear time.  What follows
 # in parentheses (a length, `MAX`, a precision, `vector_length=>128`) never changes the type's code.
 _OPTIONS = r"\s*(?:\([^()]*\))?"
@@ -130,8 +128,9 @@ class ColumnType:
         if element is None:
             return cls._from_json(value, None)
         if not isinstance(element, Mapping):
-            message = "element type of an array in an unknown notation"
-            raise SchemaError(message, kind=type(element).__name__)
+            raise SchemaError(
+                "element type of an array in an unknown notation", kind=type(element).__name__
+            )
         if element.get("array_element_type") is not None:
             return cls._from_json(value, cls("ARRAY"))
         return cls._from_json(value, cls._from_json(element, None))
@@ -140,8 +139,10 @@ class ColumnType:
     def _from_json(cls, value: Mapping[str, Any], element: ColumnType | None) -> ColumnType:
         code, annotation = value.get("code"), value.get("type_annotation")
         if not isinstance(code, str) or not isinstance(annotation, str | None):
-            message = "column type without a code"
-            raise SchemaError(message, kinds=f"{type(code).__name__}, {type(annotation).__name__}")
+            raise SchemaError(
+                "column type without a code",
+                kinds=f"{type(code).__name__}, {type(annotation).__name__}",
+            )
         return cls(code.upper(), element, annotation or "")
 
 

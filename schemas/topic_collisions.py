@@ -7,12 +7,7 @@ since Spanner compares names without case, and one folder or table of many an ou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-__all__ = ["topic_collisions", "topics_of_one_name"]
+from collections.abc import Callable, Iterable
 
 
 def topic_collisions(wanted: Iterable[str], existing: Iterable[str]) -> dict[str, str]:

@@ -10,14 +10,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Self
 
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from typing import Self
-
-__all__ = ["DATABASE", "SEPARATORS", "SETTING", "TEMPLATE_DEFAULT", "TopicTemplate"]
 
 SETTING = "topic_template"
 """The setting's name, in both programs and in `StreamStarted.filters`."""
@@ -53,20 +48,26 @@ class TopicTemplate:
         parts = _PART.findall(text)
         for part in parts:
             if part.startswith("{") and part not in _KNOWN:
-                message = f"{SETTING}: {part!r} is not one of {', '.join(_KNOWN)}"
-                raise ConfigError(message, hint="Placeholders are written in lower case")
+                raise ConfigError(
+                    f"{SETTING}: {part!r} is not one of {', '.join(_KNOWN)}",
+                    hint="Placeholders are written in lower case",
+                )
             if part not in _KNOWN and not _LITERAL.fullmatch(part):
-                message = f"{SETTING}: {part!r} cannot be part of a topic's name"
-                raise ConfigError(message, hint=_LETTERS_HINT)
+                raise ConfigError(
+                    f"{SETTING}: {part!r} cannot be part of a topic's name", hint=_LETTERS_HINT
+                )
         _require_counts(text, parts)
         if DATABASE in parts and not database:
-            message = f"{SETTING}: {DATABASE} is known to the producer only"
-            hint = "Write the database's id instead, as in {prefix}.my-database.{table}"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                f"{SETTING}: {DATABASE} is known to the producer only",
+                hint="Write the database's id instead, as in {prefix}.my-database.{table}",
+            )
         middle, tail = text.removeprefix(_PREFIX).replace(DATABASE, database).split(_TABLE)
         if not middle.startswith(tuple(SEPARATORS)):
-            message = f"{SETTING}: {text!r} has no separator after {{prefix}}"
-            raise ConfigError(message, hint="Write '.', '-' or '_' after it")
+            raise ConfigError(
+                f"{SETTING}: {text!r} has no separator after {{prefix}}",
+                hint="Write '.', '-' or '_' after it",
+            )
         return cls(middle, tail)
 
     @property
@@ -78,11 +79,13 @@ class TopicTemplate:
 def _require_counts(text: str, parts: list[str]) -> None:
     hint = f"The default is {TEMPLATE_DEFAULT}"
     if parts[:1] != [_PREFIX] or parts.count(_PREFIX) > 1:
-        message = f"{SETTING}: {text!r} must begin with {{prefix}}, and have it once"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(
+            f"{SETTING}: {text!r} must begin with {{prefix}}, and have it once", hint=hint
+        )
     if parts.count(_TABLE) != 1:
-        message = f"{SETTING}: {text!r} must have {{table}} once, or tables would share a topic"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(
+            f"{SETTING}: {text!r} must have {{table}} once, or tables would share a topic",
+            hint=hint,
+        )
     if parts.count(DATABASE) > 1:
-        message = f"{SETTING}: {text!r} has {DATABASE} more than once"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(f"{SETTING}: {text!r} has {DATABASE} more than once", hint=hint)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import PRODUCER_FILTER
@@ -19,23 +19,6 @@ from tidegate.schemas.topic_template import (
     TEMPLATE_DEFAULT,
     TopicTemplate,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-__all__ = [
-    "HEADERS_PARKED",
-    "HEADER_MOD",
-    "HEADER_ORDER",
-    "HEADER_ORIGIN",
-    "HEADER_REDRIVEN",
-    "ROOT_TOKEN",
-    "SLOTS_DEFAULT",
-    "TopicNames",
-    "beside",
-    "slot_of",
-    "table_of",
-]
 
 HEADER_ORDER = "order"
 """First header of every data record: its order key."""
@@ -105,21 +88,25 @@ class TopicNames:
     def __post_init__(self) -> None:
         """Check both."""
         if not _PREFIX.fullmatch(self.prefix):
-            message = f"prefix {self.prefix!r} cannot begin a topic name"
-            hint = "Use at most 100 letters, digits, '.', '_' and '-'; the first is not '.' or '-'"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                f"prefix {self.prefix!r} cannot begin a topic name",
+                hint=(
+                    "Use at most 100 letters, digits, '.', '_' and '-'; the first is not '.' or '-'"
+                ),
+            )
         parsed = TopicTemplate.parse(self.template)
         object.__setattr__(self, "_head", self.prefix + parsed.middle)
         object.__setattr__(self, "_tail", parsed.tail)
         if self._tail.endswith(_NOT_DATA):
-            message = f"{SETTING}: {self.template!r} ends like the name of another topic"
             raise ConfigError(
-                message, hint="Let it end in another text than -progress or -dead-letter"
+                f"{SETTING}: {self.template!r} ends like the name of another topic",
+                hint="Let it end in another text than -progress or -dead-letter",
             )
         if len(self._head) + len(self._tail) >= _TOPIC_LENGTH_MAX:
-            message = f"{SETTING}: {self.template!r} leaves no room for a table"
-            hint = f"A topic's name has at most {_TOPIC_LENGTH_MAX} characters"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                f"{SETTING}: {self.template!r} leaves no room for a table",
+                hint=f"A topic's name has at most {_TOPIC_LENGTH_MAX} characters",
+            )
         object.__setattr__(self, "_not_tables", tuple(self._find_not_tables()))
         others, tail = "|".join(self._not_tables), re.escape(self._tail)
         not_data = f"(?!({others}){tail}$)" if others else ""
@@ -161,11 +148,14 @@ class TopicNames:
         """Raise ConfigError for a stream that has another template: its topics are other ones."""
         recorded = self.recorded_template(filters)
         if recorded != self.template:
-            message = (
-                f"{SETTING}: the stream was begun with {recorded!r}, the setting is "
-                f"{self.template!r}"
+            raise ConfigError(
+                (
+                    f"{SETTING}: the stream was begun with {recorded!r}, the setting is "
+                    f"{self.template!r}"
+                ),
+                hint=f'Set {SETTING} = "{recorded}"',
+                prefix=self.prefix,
             )
-            raise ConfigError(message, hint=f'Set {SETTING} = "{recorded}"', prefix=self.prefix)
 
     def data(self, table: str) -> str:
         """Return the topic of a table, named as Spanner does: `name` or `schema.name`.
@@ -174,16 +164,20 @@ class TopicNames:
         """
         topic = f"{self._head}{table}{self._tail}"
         if table in self._not_tables:
-            message = f"table {table}: its topic {topic} would be named like another kind"
-            hint = f"Use another {SETTING} than {self.template}, or leave the table out"
-            raise ConfigError(message, hint=hint)
-        if len(topic) > _TOPIC_LENGTH_MAX:
-            message = (
-                f"table {table}: its topic's name has {len(topic)} characters, and Kafka allows "
-                f"{_TOPIC_LENGTH_MAX}"
+            raise ConfigError(
+                f"table {table}: its topic {topic} would be named like another kind",
+                hint=f"Use another {SETTING} than {self.template}, or leave the table out",
             )
-            hint = f"Use a shorter prefix or {SETTING}, or leave the table out"
-            raise ConfigError(message, hint=hint, topic=topic)
+        if len(topic) > _TOPIC_LENGTH_MAX:
+            raise ConfigError(
+                (
+                    f"table {table}: its topic's name has {len(topic)} "
+                    "characters, and Kafka allows "
+                    f"{_TOPIC_LENGTH_MAX}"
+                ),
+                hint=f"Use a shorter prefix or {SETTING}, or leave the table out",
+                topic=topic,
+            )
         return topic
 
     @property

@@ -9,8 +9,6 @@ import struct
 
 from tidegate.schemas.errors import SchemaError
 
-__all__ = ["HEADER_BYTES", "frame", "frame_prefix", "unframe"]
-
 _HEADER = struct.Struct(">bI")
 _MAGIC = 0
 HEADER_BYTES = _HEADER.size
@@ -29,7 +27,10 @@ def frame(schema_id: int, body: bytes) -> bytes:
 def unframe(data: bytes) -> tuple[int, bytes]:
     """Return (schema id, body); raises SchemaError without such a header."""
     if len(data) < HEADER_BYTES or data[0] != _MAGIC:
-        message = "bytes have no Confluent header (a zero byte and a schema id)"
-        raise SchemaError(message, start=data[:HEADER_BYTES].hex(), length=len(data))
+        raise SchemaError(
+            "bytes have no Confluent header (a zero byte and a schema id)",
+            start=data[:HEADER_BYTES].hex(),
+            length=len(data),
+        )
     _, schema_id = _HEADER.unpack_from(data)
     return schema_id, data[HEADER_BYTES:]

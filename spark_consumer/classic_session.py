@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tidegate.schemas.errors import ConfigError
 
-__all__ = ["require_classic"]
-
 _CONNECT = "pyspark.sql.connect."
 
 
@@ -16,9 +14,11 @@ def require_classic(spark: object) -> None:
     functions run in the driver's own process: a remote session has neither.
     """
     if any(one.__module__.startswith(_CONNECT) for one in type(spark).__mro__):
-        message = "Spark Connect is not supported: this session has no JVM of its own"
-        hint = (
-            "Use a classic session: tidegate.session(), or"
-            " SparkSession.builder.master(…) in place of remote(…)"
+        raise ConfigError(
+            "Spark Connect is not supported: this session has no JVM of its own",
+            hint=(
+                "Use a classic session: tidegate.session(), or"
+                " SparkSession.builder.master(…) in place of remote(…)"
+            ),
+            session=type(spark).__module__,
         )
-        raise ConfigError(message, hint=hint, session=type(spark).__module__)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import structlog
 import typer
@@ -25,11 +26,6 @@ from tidegate.spark_consumer.commands import status as status_command
 from tidegate.spark_consumer.commands import status_table
 from tidegate.spark_consumer.commands import tail as tail_command
 from tidegate.spark_consumer.config import ConsumerConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-__all__ = ["app", "main"]
 
 app = new_app(
     description="Release changes from Kafka to Delta tables, in commit order, each exactly once."

@@ -7,7 +7,8 @@ replay follows its plan, also when the settings have changed since.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
@@ -18,11 +19,6 @@ from tidegate.schemas.change_schema import (
     UNWATCHED_COLUMNS,
 )
 from tidegate.spark_consumer.table_settings import TableSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["ICEBERG_PACKAGES", "KAFKA_OPTIONS", "SINKS", "SPARK_PACKAGES", "ConsumerConfig"]
 
 SINKS = (
     "changelog",

@@ -6,8 +6,6 @@ from typing import Literal, TypeAlias
 
 from tidegate.program.metrics import Metric, Metrics
 
-__all__ = ["METRICS", "ConsumerMetrics", "CounterName", "GaugeName", "consumer_metrics"]
-
 CounterName: TypeAlias = Literal[
     "released_changes_total",
     "releases_total",

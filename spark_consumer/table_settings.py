@@ -9,8 +9,6 @@ from pydantic import Field, field_validator, model_validator
 
 from tidegate.program.settings_stream import StreamSettings, flat_options
 
-__all__ = ["TableSettings", "column_names"]
-
 _MIB = 1024**2
 _VACUUM_HOURS_MIN = 24
 _FILES_MIN = 2

@@ -2,8 +2,6 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["__version__"]
-
 try:
     __version__ = version("tidegate")
 except PackageNotFoundError:  # a source tree on the path that was never installed

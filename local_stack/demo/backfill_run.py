@@ -13,8 +13,9 @@ Order of a run:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from tidegate.local_stack.demo.bank import ACCOUNTS, LEDGER
 from tidegate.local_stack.demo.bank_database import (
@@ -27,12 +28,6 @@ from tidegate.local_stack.demo.report import BackfillFigures, Report
 from tidegate.local_stack.demo.run import PREFIX, BankRun
 from tidegate.local_stack.judge.first_rows import FirstRows, is_of_backfill
 from tidegate.local_stack.judge.log import fetch_commit_log
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-__all__ = ["BackfillRun"]
 
 _TABLES = (ACCOUNTS, LEDGER)
 _SLOW_MS = 1_500

@@ -12,30 +12,12 @@ import hashlib
 import random
 import uuid
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tidegate.local_stack.judge.delta import TableRows
-
-__all__ = [
-    "ACCOUNTS",
-    "ACCOUNT_COLUMNS",
-    "LEDGER",
-    "LEDGER_COLUMNS",
-    "STREAM",
-    "Bank",
-    "Dialect",
-    "FilesOf",
-    "History",
-    "KeyRanges",
-    "Scenario",
-    "Transfer",
-    "schema_statements",
-]
+from tidegate.local_stack.judge.delta import TableRows
 
 ACCOUNTS = "accounts"
 LEDGER = "ledger"

@@ -6,8 +6,9 @@ traces, which would otherwise use the network.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
@@ -19,27 +20,14 @@ from tidegate.local_stack.demo.bank import (
     ACCOUNTS,
     LEDGER,
     LEDGER_COLUMNS,
+    Bank,
     Dialect,
+    History,
     KeyRanges,
+    Transfer,
     schema_statements,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tidegate.local_stack.demo.bank import Bank, History, Transfer
-    from tidegate.local_stack.parts.database_name import DatabaseName
-
-__all__ = [
-    "commit_time_us",
-    "create_bank_database",
-    "create_database",
-    "load_history",
-    "open_accounts",
-    "open_database",
-    "quiet_environment",
-    "transfer_money",
-]
+from tidegate.local_stack.parts.database_name import DatabaseName
 
 _DDL_TIMEOUT_S = 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

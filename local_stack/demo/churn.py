@@ -16,8 +16,6 @@ from urllib.parse import urlencode
 
 from tidegate.local_stack.errors import LocalStackError
 
-__all__ = ["Disturbance", "DisturbanceKind", "SimulatorControl", "schedule"]
-
 DisturbanceKind = Literal["split", "merge", "kill-worker", "kill-consumer"]
 
 _FIRST, _LAST = 0.06, 0.9
@@ -140,11 +138,11 @@ class SimulatorControl:
             answer = connection.getresponse()
             content = answer.read().decode(errors="replace")
         except OSError as error:
-            message = "the simulator's control port does not answer"
-            raise LocalStackError(message, address=self.address) from error
+            raise LocalStackError(
+                "the simulator's control port does not answer", address=self.address
+            ) from error
         finally:
             connection.close()
         if answer.status != HTTPStatus.OK:
-            message = "the simulator refused"
-            raise LocalStackError(message, path=path, answer=content.strip())
+            raise LocalStackError("the simulator refused", path=path, answer=content.strip())
         return json.loads(content or "null")

@@ -5,21 +5,16 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from tidegate.local_stack.demo.backfill_run import BackfillRun
 from tidegate.local_stack.demo.bank import Scenario
+from tidegate.local_stack.demo.files.report import FilesReport
 from tidegate.local_stack.demo.files.run import files_asked, run_files_demo
 from tidegate.local_stack.demo.report import Report, latency_table, proof_table
 from tidegate.local_stack.demo.run import DemoOptions, run_demo
 from tidegate.local_stack.demo.view import RunView
-
-if TYPE_CHECKING:
-    from tidegate.local_stack.demo.files.report import FilesReport
-
-__all__ = ["prove"]
 
 _KINDS = {Scenario.BACKFILL: BackfillRun}
 

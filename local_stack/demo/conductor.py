@@ -9,23 +9,17 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from tidegate.local_stack.demo.churn import Disturbance, SimulatorControl
+from tidegate.local_stack.demo.customers import Customers
 from tidegate.local_stack.demo.kills import CONSUMER_STEPS, WORKER_STEPS, Killer
+from tidegate.local_stack.demo.pipeline import Pipeline
+from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import LocalStackError, PartFailedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tidegate.local_stack.demo.churn import Disturbance, SimulatorControl
-    from tidegate.local_stack.demo.customers import Customers
-    from tidegate.local_stack.demo.pipeline import Pipeline
-    from tidegate.local_stack.demo.view import RunView
-    from tidegate.local_stack.parts.programs import Program
-
-__all__ = ["Conductor"]
+from tidegate.local_stack.parts.programs import Program
 
 _POLL_S = 0.05
 _REFUSALS_MAX = 20
@@ -89,11 +83,13 @@ class Conductor:
         last = max((one.at_share for one in plan), default=0.0) * self.customers.transfers
         if self.customers.has_finished or done >= last or now_s < self._done_last_s + _IDLE_MAX_S:
             return
-        message = (
-            f"no transfer was made for {_IDLE_MAX_S:.0f} s, and the plan goes on to transfer "
-            f"{last:.0f}"
+        raise PartFailedError(
+            (
+                f"no transfer was made for {_IDLE_MAX_S:.0f} s, and the plan goes on to transfer "
+                f"{last:.0f}"
+            ),
+            transfers=done,
         )
-        raise PartFailedError(message, transfers=done)
 
     def _follow(self, plan: Sequence[Disturbance]) -> None:
         chance = random.Random(f"{self.seed}/victims")  # noqa: S311 - no secret

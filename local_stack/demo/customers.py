@@ -12,18 +12,13 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from tidegate.local_stack.demo.bank import Bank
 from tidegate.local_stack.demo.bank_database import quiet_environment
 from tidegate.local_stack.errors import PartFailedError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tidegate.local_stack.demo.bank import Bank
-    from tidegate.local_stack.parts.database_name import DatabaseName
-
-__all__ = ["Customers"]
+from tidegate.local_stack.parts.database_name import DatabaseName
 
 _STOP_S = 5.0
 
@@ -109,8 +104,7 @@ class Customers:
             if self._follower is not None:
                 self._follower.join(_STOP_S)  # it may not have read the last line yet: the cause
             cause = self._latest.get("failure") or f"exit code {code}"
-            message = "the bank's customers failed"
-            raise PartFailedError(message, cause=cause, log=str(self.log))
+            raise PartFailedError("the bank's customers failed", cause=cause, log=str(self.log))
         return False
 
     def resume(self) -> None:

@@ -7,19 +7,13 @@ many kills hit every step.  The victim restarts at once under the same name.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tidegate.local_stack.demo.report import Kill
 from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.parts.programs import Program
 from tidegate.local_stack.parts.steps import StepFollower, wait_for_step
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tidegate.local_stack.parts.programs import Program
-
-__all__ = ["CONSUMER_STEPS", "WORKER_STEPS", "Killer"]
 
 WORKER_STEPS = ("begin", "publish", "snapshot", "fence", "commit")
 CONSUMER_STEPS = (
@@ -74,8 +68,9 @@ class Killer:
             deadline_s=_CYCLE_DEADLINE_S,
         )
         if not works:
-            message = f"{program.name} finished no cycle since its start"
-            raise PartFailedError(message, log=str(program.spec.log))
+            raise PartFailedError(
+                f"{program.name} finished no cycle since its start", log=str(program.spec.log)
+            )
         aimed = self.aim()
         wait_for_step(
             StepFollower.at_end(program.spec.log),

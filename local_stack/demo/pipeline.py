@@ -10,21 +10,15 @@ import contextlib
 import json
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tidegate.local_stack.errors import PartFailedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tidegate.local_stack.parts.programs import Program, Programs
-
-__all__ = ["Pipeline", "Released"]
+from tidegate.local_stack.parts.programs import Program, Programs
 
 _BATCH = b'"event": "batch"'
 _POLL_S = 0.1
@@ -146,8 +140,9 @@ class Pipeline:
             self.check()
             tick()
             if time.monotonic() > end:
-                message = f"waited {deadline_s:.0f} s for {what}{so_far()}\n{self.log_tails()}"
-                raise PartFailedError(message)
+                raise PartFailedError(
+                    f"waited {deadline_s:.0f} s for {what}{so_far()}\n{self.log_tails()}"
+                )
             time.sleep(_POLL_S)
 
     def wait_released(
@@ -176,11 +171,10 @@ class Pipeline:
         for program in self._all():
             process = program.process
             if process.exit_code is not None and program.name not in self._down_on_purpose:
-                message = (
+                raise PartFailedError(
                     f"{program.name} ended by itself with exit code {process.exit_code}; "
                     f"its log {program.spec.log} ends with:\n{process.log_tail(_TAIL_LINES)}"
                 )
-                raise PartFailedError(message)
 
     def going_down(self, program: Program) -> None:
         """Announce a kill: the program's end is not a failure until `is_up_again`."""

@@ -6,28 +6,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tidegate.local_stack.judge.verdict import Delivery
-
-__all__ = [
-    "Asked",
-    "BackfillFigures",
-    "Kill",
-    "Latency",
-    "Report",
-    "WrongFigure",
-    "latency_figures",
-    "latency_of",
-    "latency_table",
-    "proof_table",
-]
+from tidegate.local_stack.judge.verdict import Delivery
 
 
 @dataclass(frozen=True, slots=True)

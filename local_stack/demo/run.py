@@ -16,10 +16,12 @@ without the start of a JVM in it, and no change is between two parts.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import (
@@ -42,8 +44,9 @@ from tidegate.local_stack.demo.churn import SimulatorControl, schedule
 from tidegate.local_stack.demo.conductor import Conductor
 from tidegate.local_stack.demo.customers import Customers
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.demo.report import Asked, Report, latency_figures
-from tidegate.local_stack.judge.first_rows import is_of_backfill
+from tidegate.local_stack.demo.report import Asked, BackfillFigures, Report, latency_figures
+from tidegate.local_stack.demo.view import RunView
+from tidegate.local_stack.judge.first_rows import FirstRows, is_of_backfill
 from tidegate.local_stack.judge.log import fetch_commit_log
 from tidegate.local_stack.judge.progress import finished_stream_partitions
 from tidegate.local_stack.judge.source import SourceTable, SpannerSource
@@ -51,16 +54,6 @@ from tidegate.local_stack.judge.verdict import Verdict, judge_output
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tidegate.local_stack.demo.report import BackfillFigures
-    from tidegate.local_stack.demo.view import RunView
-    from tidegate.local_stack.judge.first_rows import FirstRows
-
-__all__ = ["PREFIX", "BankRun", "DemoOptions", "bank_layout", "run_demo"]
 
 PREFIX = "bank"
 _CONSUMER_DEADLINE_S = 300.0

@@ -32,8 +32,6 @@ from tidegate.local_stack.demo.bank_database import (
 )
 from tidegate.local_stack.parts.database_name import DatabaseName
 
-__all__ = ["Pace", "Progress", "Tickets", "main", "run_workload"]
-
 _PROGRESS_EVERY_S = 0.5
 _TICKET_POLL_S = 0.02
 _TRANSACTION_TIMEOUT_S = 120.0

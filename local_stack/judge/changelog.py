@@ -6,28 +6,18 @@ Pure: rows and transactions in, figures out.  Each figure that counts faults com
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.local_stack.judge.log import origin_number
+from tidegate.local_stack.judge.delta import ChangelogRow, ChangelogTable, ReleaseManifest
+from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place, origin_number
 from tidegate.local_stack.judge.values import canonical_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     import pyarrow as pa
 
-    from tidegate.local_stack.judge.delta import ChangelogRow, ChangelogTable, ReleaseManifest
-    from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place
-
-__all__ = [
-    "ChangeValues",
-    "ChangelogFigures",
-    "compare_changelog",
-    "examples",
-    "value_difference",
-]
 
 _EXAMPLES_MAX = 5
 

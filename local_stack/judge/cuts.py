@@ -8,20 +8,16 @@ bank's total) are passed in.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.local_stack.judge.changelog import examples
+from tidegate.local_stack.judge.delta import ReleaseManifest, TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-
-    from tidegate.local_stack.judge.delta import ReleaseManifest, TableRows
-
     CutRule = Callable[[Mapping[str, TableRows], int], Sequence[str]]
     """Takes the mirrors of one cut and its time; returns the rules that they break."""
-
-__all__ = ["CutFigures", "MirrorReader", "SourceReader", "compare_cuts", "table_difference"]
 
 
 class SourceReader(Protocol):

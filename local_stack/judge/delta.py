@@ -7,8 +7,10 @@ of a query.  Nothing here assumes that the tables are right.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -17,23 +19,6 @@ from deltalake import DeltaTable
 
 from tidegate.local_stack.judge.log import Place, record_sequence_numbers
 from tidegate.local_stack.judge.values import canonical
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-__all__ = [
-    "ChangelogRow",
-    "ChangelogTable",
-    "DeltaReader",
-    "ManifestTable",
-    "ReleaseManifest",
-    "TableRows",
-    "changelog_table",
-    "delta_files",
-    "read_delta",
-    "table_rows",
-]
 
 _RELEASES = "_releases"
 _CHANGELOG = "changelog"
@@ -208,8 +193,9 @@ def _plain_files(delta: DeltaTable) -> list[str]:
     features = set(delta.protocol().reader_features or ())
     mapping = delta.metadata().configuration.get("delta.columnMapping.mode", "none")
     if "deletionVectors" in features or mapping != "none" or delta.metadata().partition_columns:
-        message = f"{delta.table_uri} has deletion vectors, mapped columns or partition columns"
-        raise ValueError(message)
+        raise ValueError(
+            f"{delta.table_uri} has deletion vectors, mapped columns or partition columns"
+        )
     return sorted(delta.file_uris())
 
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
+from tidegate.local_stack.judge.delta import ReleaseManifest
+from tidegate.local_stack.judge.events import EventRow, SourceEvent
 from tidegate.local_stack.judge.verdict import Delivery
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.local_stack.judge.delta import ReleaseManifest
-    from tidegate.local_stack.judge.events import EventRow, SourceEvent
-
-__all__ = ["CommitTimes", "event_deliveries"]
 
 
 class CommitTimes(Protocol):

@@ -7,19 +7,14 @@ row, of those that the changelog has up to then.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.local_stack.judge.changelog import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.local_stack.judge.cuts import MirrorReader
-    from tidegate.local_stack.judge.delta import ReleaseManifest, TableRows
-    from tidegate.local_stack.judge.events import EventRow, SourceEvent
-
-__all__ = ["EventMirrorFigures", "compare_event_mirrors"]
+from tidegate.local_stack.judge.cuts import MirrorReader
+from tidegate.local_stack.judge.delta import ReleaseManifest, TableRows
+from tidegate.local_stack.judge.events import EventRow, SourceEvent
 
 _ADDED = "_datastream_"
 _UUID, _KIND = "_datastream_uuid", "_datastream_change_type"

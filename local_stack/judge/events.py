@@ -7,18 +7,13 @@ column `_datastream_order`.  Pure: rows and events in, figures out.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.local_stack.judge.changelog import compare_changelog, examples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tidegate.local_stack.judge.delta import ChangelogRow, ChangelogTable, ReleaseManifest
-
-__all__ = ["EventFigures", "EventRow", "SourceEvent", "compare_events", "event_rows"]
+from tidegate.local_stack.judge.delta import ChangelogRow, ChangelogTable, ReleaseManifest
 
 _ADDED = "_datastream_"
 _ORDER, _UUID = "_datastream_order", "_datastream_uuid"

@@ -8,18 +8,13 @@ none has, and a second one for the same key remains as a change that nobody comm
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tidegate.local_stack.judge.cuts import SourceReader
+from tidegate.local_stack.judge.delta import ChangelogTable, TableRows
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tidegate.local_stack.judge.cuts import SourceReader
-    from tidegate.local_stack.judge.delta import ChangelogTable, TableRows
-
-__all__ = ["BACKFILL_TAG", "FirstRows", "first_transactions", "is_of_backfill"]
 
 BACKFILL_TAG = "spanner-backfill"
 _TOKENS = "tidegate-backfill/"

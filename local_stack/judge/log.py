@@ -11,23 +11,11 @@ import functools
 import json
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from xxhash import xxh64_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = [
-    "LoggedChange",
-    "LoggedTransaction",
-    "Place",
-    "fetch_commit_log",
-    "origin_number",
-    "parse_commit_log",
-    "record_sequence_numbers",
-]
 
 _FETCH_TIMEOUT_S = 120
 _SEED = 42

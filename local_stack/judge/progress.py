@@ -13,8 +13,6 @@ from confluent_kafka import DeserializingConsumer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 
-__all__ = ["finished_stream_partitions", "read_topic"]
-
 _POLL_S = 0.2
 _QUIET_MAX_S = 30.0
 _METADATA_S = 15.0
@@ -64,8 +62,9 @@ def _read_until(consumer: DeserializingConsumer, *, topic: str, ends: dict[int, 
             messages.append(message)
             quiet_since = time.monotonic()
         elif time.monotonic() - quiet_since > _QUIET_MAX_S:
-            text = f"no record of {topic} for {_QUIET_MAX_S:.0f} s before the end {ends}"
-            raise TimeoutError(text)
+            raise TimeoutError(
+                f"no record of {topic} for {_QUIET_MAX_S:.0f} s before the end {ends}"
+            )
     return messages
 
 

@@ -6,20 +6,15 @@ more time than everything else in the judge.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.cloud.spanner_v1 import KeySet, TypeCode
 
+from tidegate.local_stack.judge.delta import TableRows
 from tidegate.local_stack.judge.values import rfc3339_us
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tidegate.local_stack.judge.delta import TableRows
-
-__all__ = ["SourceTable", "SpannerSource"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ALL = KeySet(all_=True)  # type: ignore[no-untyped-call]  # the client has no types
@@ -78,8 +73,7 @@ def _column(code: TypeCode, values: Sequence[Any]) -> tuple[Any, ...]:
         case TypeCode.BOOL:
             plain = _boolean
         case _:
-            message = f"the judge does not read columns of type {code.name}"
-            raise TypeError(message)
+            raise TypeError(f"the judge does not read columns of type {code.name}")
     return tuple(None if value.HasField("null_value") else plain(value) for value in values)
 
 

@@ -16,8 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["canonical", "canonical_json", "rfc3339_us"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -46,8 +44,7 @@ def canonical(value: Any) -> Any:
         case list() | tuple():
             return tuple(canonical(item) for item in value)
         case _:
-            message = f"the judge cannot compare a {type(value).__name__}"
-            raise TypeError(message)
+            raise TypeError(f"the judge cannot compare a {type(value).__name__}")
 
 
 def canonical_json(value: Any, kind: pa.DataType) -> Any:

@@ -7,24 +7,15 @@ test enforces this.  It only counts: `demo/report.py` decides what a figure must
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tidegate.local_stack.judge.changelog import ChangelogFigures, compare_changelog
-from tidegate.local_stack.judge.cuts import CutFigures, compare_cuts
-from tidegate.local_stack.judge.delta import DeltaReader
-from tidegate.local_stack.judge.first_rows import first_transactions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from tidegate.local_stack.judge.cuts import CutRule, SourceReader
-    from tidegate.local_stack.judge.delta import ChangelogTable, ReleaseManifest
-    from tidegate.local_stack.judge.first_rows import FirstRows
-    from tidegate.local_stack.judge.log import LoggedTransaction
-
-__all__ = ["Delivery", "Verdict", "judge_output"]
+from tidegate.local_stack.judge.cuts import CutFigures, CutRule, SourceReader, compare_cuts
+from tidegate.local_stack.judge.delta import ChangelogTable, DeltaReader, ReleaseManifest
+from tidegate.local_stack.judge.first_rows import FirstRows, first_transactions
+from tidegate.local_stack.judge.log import LoggedTransaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,6 @@ from typing import Protocol
 
 from tidegate.local_stack.parts.jvm_parts import cache_dir
 
-__all__ = ["SILENT", "SPARK", "ClassArchives", "ClassOptions", "class_archives"]
-
 SPARK = "spark"
 
 STAMP = "stamp.json"

@@ -13,28 +13,21 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate.local_stack.errors import LocalStackError, PartFailedError
 from tidegate.local_stack.parts.class_archives import SILENT, SPARK, ClassArchives, class_archives
 from tidegate.local_stack.parts.ivy import find_ivy_jar
-from tidegate.local_stack.parts.jvm_parts import only_one
+from tidegate.local_stack.parts.jvm_parts import JvmParts, only_one
 from tidegate.local_stack.parts.kafka_broker import BROKER, FORMATTER, KafkaBroker
 from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.process import ChildProcess
 from tidegate.local_stack.parts.programs import quick_start
 from tidegate.local_stack.parts.schema_registry import REGISTRY, SchemaRegistry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.local_stack.parts.java import Java
-    from tidegate.local_stack.parts.jvm_parts import JvmParts
-    from tidegate.local_stack.parts.process import ChildProcess
-
-__all__ = ["are_class_archives_made", "make_class_archives"]
+from tidegate.program.java import Java
 
 _SPARK_DEADLINE_S = 300
 _WRITING_MS = 120_000

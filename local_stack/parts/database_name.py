@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DatabaseName"]
-
 
 @dataclass(frozen=True, slots=True)
 class DatabaseName:

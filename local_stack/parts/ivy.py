@@ -10,17 +10,11 @@ import importlib.util
 import os
 import subprocess
 from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate.local_stack.errors import FetchError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tidegate.local_stack.parts.java import Java
-
-__all__ = ["find_ivy_jar", "retrieve"]
+from tidegate.program.java import Java
 
 # Operators behind a mirror set this to their ivysettings.xml, as for Spark.
 SETTINGS_VARIABLE = "TIDEGATE_IVY_SETTINGS"

@@ -7,25 +7,11 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate.local_stack.errors import JavaMissingError, JavaUnsupportedError
 from tidegate.program.java import JAVA_MAX, JAVA_MIN, Java, install_hint, probe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-__all__ = [
-    "JAVA_MAX",
-    "JAVA_MIN",
-    "Java",
-    "candidates",
-    "find_java",
-    "install_hint",
-    "probe",
-    "require_java_home",
-]
 
 USUAL_PLACES = (
     "/usr/lib/jvm/*/bin/java",
@@ -76,9 +62,10 @@ def require_java_home(environ: Mapping[str, str] | None = None) -> None:
     environ = os.environ if environ is None else environ
     home = environ.get("JAVA_HOME")
     if home and not (Path(home) / "bin" / "java").is_file():
-        message = f"JAVA_HOME is {home}, and {home}/bin/java does not exist"
-        hint = f"Set it to a Java {JAVA_MIN} to {JAVA_MAX}, or unset it"
-        raise JavaMissingError(message, hint=hint)
+        raise JavaMissingError(
+            f"JAVA_HOME is {home}, and {home}/bin/java does not exist",
+            hint=f"Set it to a Java {JAVA_MIN} to {JAVA_MAX}, or unset it",
+        )
 
 
 def find_java(

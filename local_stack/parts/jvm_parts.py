@@ -18,26 +18,14 @@ import pwd
 import shutil
 import tarfile
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate.local_stack.errors import FetchError
 from tidegate.local_stack.parts.ivy import retrieve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tidegate.local_stack.parts.java import Java
-
-__all__ = [
-    "JvmParts",
-    "cache_dir",
-    "fetch_jvm_parts",
-    "fetched_jvm_parts",
-    "only_one",
-]
+from tidegate.program.java import Java
 
 STAMP = "stamp.json"
 

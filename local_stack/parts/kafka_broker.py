@@ -10,27 +10,21 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
+import threading
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.parts.class_archives import ClassOptions, class_archives
+from tidegate.local_stack.parts.jvm_parts import JvmParts
 from tidegate.local_stack.parts.ports import HOST, accepts
 from tidegate.local_stack.parts.process import GRACE_MS, ChildProcess, ProcessSpec
-
-if TYPE_CHECKING:
-    import threading
-    from pathlib import Path
-
-    from tidegate.local_stack.parts.java import Java
-    from tidegate.local_stack.parts.jvm_parts import JvmParts
-    from tidegate.local_stack.parts.secure_listener import SecureListener
-
-__all__ = ["BROKER", "FORMATTER", "KafkaBroker"]
+from tidegate.local_stack.parts.secure_listener import SecureListener
+from tidegate.program.java import Java
 
 BROKER = "kafka.Kafka"
 FORMATTER = "kafka.tools.StorageTool"

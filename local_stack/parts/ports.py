@@ -11,14 +11,9 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tidegate.local_stack.errors import PortTakenError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["HOST", "accepts", "choose_ports"]
 
 HOST = "127.0.0.1"
 

@@ -14,16 +14,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 
 from tidegate.local_stack.errors import LocalStackError, PartFailedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-__all__ = ["GRACE_MS", "Cancelled", "ChildProcess", "ProcessSpec"]
 
 POLL_S = 0.05
 

@@ -7,23 +7,17 @@ it.  It is ready when it answers the request for its subjects.
 from __future__ import annotations
 
 import http.client
+import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tidegate.local_stack.parts.class_archives import ClassOptions, class_archives
+from tidegate.local_stack.parts.jvm_parts import JvmParts
 from tidegate.local_stack.parts.ports import HOST
 from tidegate.local_stack.parts.process import GRACE_MS, ChildProcess, ProcessSpec
-
-if TYPE_CHECKING:
-    import threading
-    from pathlib import Path
-
-    from tidegate.local_stack.parts.java import Java
-    from tidegate.local_stack.parts.jvm_parts import JvmParts
-
-__all__ = ["REGISTRY", "SchemaRegistry"]
+from tidegate.program.java import Java
 
 REGISTRY = "registry"
 

@@ -10,7 +10,7 @@ import ipaddress
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from confluent_kafka.admin import (
     AdminClient,
@@ -24,11 +24,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tidegate.local_stack.parts.ports import HOST
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["SecureListener"]
 
 _USER = "tidegate"
 _ITERATIONS = 4_096

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-__all__ = ["as_toml", "write_settings_file"]
+from collections.abc import Mapping
+from pathlib import Path
 
 
 def write_settings_file(file: Path, settings: Mapping[str, str | Mapping[str, object]]) -> None:

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.parts.ports import HOST
 from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
-
-if TYPE_CHECKING:
-    import threading
-    from pathlib import Path
-
-__all__ = ["SpannerSimulator"]
 
 READY_DEADLINE_S = 60.0
 
@@ -78,5 +73,6 @@ def _addresses(printed: str) -> tuple[str, str]:
         line = json.loads(printed.splitlines()[0])
         return str(line["grpc"]), str(line["control"])
     except (ValueError, KeyError, IndexError, TypeError):
-        message = f"the simulator printed {printed!r} instead of its addresses"
-        raise PartFailedError(message) from None
+        raise PartFailedError(
+            f"the simulator printed {printed!r} instead of its addresses"
+        ) from None

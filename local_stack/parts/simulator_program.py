@@ -6,8 +6,6 @@ import runpy
 import sys
 from importlib.util import find_spec
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the simulator with the arguments of this process; exit 2 where it is not installed."""

@@ -12,8 +12,6 @@ from typing import Any
 from tidegate.spark_consumer.sinks.sql_names import quoted
 from tidegate.spark_consumer.spark.session import local_session
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run; return Java's exit code."""

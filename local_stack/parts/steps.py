@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-__all__ = ["StepFollower", "last_step", "wait_for_step"]
+from pathlib import Path
 
 _TAIL_BYTES = 65_536
 _POLL_S = 0.002

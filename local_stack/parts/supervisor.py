@@ -23,8 +23,6 @@ import subprocess
 import sys
 import time
 
-__all__ = ["main"]
-
 PR_SET_PDEATHSIG = 1
 
 EXIT_CANNOT_START = 127

@@ -10,18 +10,13 @@ for the chunk.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
+from tidegate.producer.backfill.read_partition import Key
 from tidegate.producer.errors import ConditionRefused, QueryRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tidegate.producer.backfill.read_partition import Key
-    from tidegate.producer.ports import Response
-    from tidegate.producer.records import DataChangeRecord
-
-__all__ = ["SILENT_MAX_S", "LongRead"]
+from tidegate.producer.ports import Response
+from tidegate.producer.records import DataChangeRecord
 
 SILENT_MAX_S = 600.0
 """How long Spanner may search before the next part of its answer."""
@@ -88,8 +83,9 @@ class LongRead:
             step.cancel()
             self._rows.cancel()
             what = "row that meets the condition" if self._with_condition else "row of the table"
-            message = f"Spanner has found no {what} for {SILENT_MAX_S:.0f} s"
-            raise (ConditionRefused if self._with_condition else QueryRefused)(message)
+            raise (ConditionRefused if self._with_condition else QueryRefused)(
+                f"Spanner has found no {what} for {SILENT_MAX_S:.0f} s"
+            )
         return self._alive.size_bytes
 
     async def receive(self) -> Response:

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 import structlog
 
 from tidegate.producer.backfill.long_read import LongRead
-from tidegate.producer.backfill.read_partition import is_of_backfill
-from tidegate.producer.backfill.requests import RunState
+from tidegate.producer.backfill.read_partition import Key, is_of_backfill
+from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
 from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
 from tidegate.producer.errors import ConditionRefused, QueryRefused
+from tidegate.producer.ports import ChangeStream, Response, RunningQuery
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -29,20 +31,11 @@ from tidegate.producer.records import (
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
+    StreamRecord,
 )
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from tidegate.producer.backfill.read_partition import Key
-    from tidegate.producer.backfill.requests import TableRequest, TableRequests
-    from tidegate.producer.ports import ChangeStream, Response, RunningQuery
-    from tidegate.producer.records import StreamRecord
-
-__all__ = ["ChunkReads", "ChunkRows", "OnDemandStream"]
 
 _log = structlog.get_logger()
 

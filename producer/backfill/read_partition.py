@@ -27,19 +27,6 @@ from typing import TypeAlias
 
 from tidegate.schemas.errors import SchemaError
 
-__all__ = [
-    "PREFIX",
-    "REST",
-    "Key",
-    "ReadPartition",
-    "done_token",
-    "done_tokens",
-    "is_of_backfill",
-    "parents_of_rest",
-    "read_token",
-    "reading_of",
-]
-
 Key: TypeAlias = tuple[str | float | bool | None, ...]
 """A primary key's values as Spanner's API has them, in key order."""
 
@@ -92,8 +79,9 @@ def reading_of(token: str) -> ReadPartition | None:
         content = base64.urlsafe_b64decode(found[3] + "=" * (-len(found[3]) % 4))
         table, rows, after, through = json.loads(content)
     except (ValueError, binascii.Error) as error:
-        message = "the token of a read partition cannot be read"
-        raise SchemaError(message, token=token, cause=str(error)) from error
+        raise SchemaError(
+            "the token of a read partition cannot be read", token=token, cause=str(error)
+        ) from error
     return ReadPartition(
         table=table,
         number=int(found[1]),

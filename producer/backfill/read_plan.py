@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from tidegate.producer.backfill.read_partition import ReadPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tidegate.producer.backfill.read_partition import Key
-
-__all__ = ["READ_PARTITIONS_MAX", "KeyRanges", "read_partitions"]
+from tidegate.producer.backfill.read_partition import Key, ReadPartition
 
 READ_PARTITIONS_MAX = 256
 """Of a backfill, unless it has more tables.  Each of them names as many tokens at its end."""

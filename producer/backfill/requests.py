@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.backfill.table_run import RunPlace, wait_token
 from tidegate.producer.records import PartitionStartRecord
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["CHUNK_ROWS_DEFAULT", "SHARE_DEFAULT", "RunState", "TableRequest", "TableRequests"]
 
 CHUNK_ROWS_DEFAULT = 5_000
 SHARE_DEFAULT = 20

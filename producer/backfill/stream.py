@@ -7,33 +7,28 @@ is not of one, the change stream itself answers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from tidegate.producer.backfill.read_partition import (
     REST,
+    ReadPartition,
     done_token,
     parents_of_rest,
     read_token,
     reading_of,
 )
 from tidegate.producer.backfill.read_plan import READ_PARTITIONS_MAX, KeyRanges, read_partitions
+from tidegate.producer.ports import ChangeStream, Response, RunningQuery
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     HeartbeatRecord,
     PartitionStartRecord,
+    StreamRecord,
 )
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tidegate.producer.backfill.read_partition import ReadPartition
-    from tidegate.producer.ports import ChangeStream, Response, RunningQuery
-    from tidegate.producer.records import StreamRecord
-
-__all__ = ["BackfillStream", "TableReads"]
 
 _ANNOUNCEMENT_BYTES = 64
 """What a response without anything but lineage counts for."""

@@ -21,18 +21,12 @@ import base64
 import binascii
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tidegate.producer.backfill.read_partition import PREFIX
+from tidegate.producer.backfill.read_partition import PREFIX, Key
 from tidegate.schemas.errors import SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tidegate.producer.backfill.read_partition import Key
-
-__all__ = ["RunPlace", "chunk_token", "place_of", "wait_token"]
 
 _TOKEN = re.compile(rf"{PREFIX}table/([0-9]+)/([0-9]+)/(wait|chunk)/([A-Za-z0-9_-]+)")
 
@@ -140,8 +134,9 @@ def place_of(token: str) -> RunPlace | None:
         text = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4))
         table, after, refusals, at_ns, *rest = json.loads(text)
     except (ValueError, binascii.Error) as error:
-        message = "the token of a backfill cannot be read"
-        raise SchemaError(message, token=token, cause=str(error)) from error
+        raise SchemaError(
+            "the token of a backfill cannot be read", token=token, cause=str(error)
+        ) from error
     key = None if after is None else tuple(after)
     further = rest.pop() if rest and isinstance(rest[-1], dict) else {}
     place = RunPlace(

@@ -10,35 +10,28 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
+from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.stop_reason import is_expired
 from tidegate.producer.commands.alone import join, require_no_worker
 from tidegate.producer.commands.command_rules import Command, require_command
-from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.environment import Environment, find_environment
 from tidegate.producer.commands.fleet_reader import FleetReader
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.commands.this_user import this_user
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
 from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap
 from tidegate.producer.errors import QueryError
 from tidegate.producer.spanner.validate import setup_error
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
+from tidegate.schemas.progress import PartitionGap, TokenSnapshot
 from tidegate.schemas.topics import slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tidegate.lineage.fleet_view import FleetView
-    from tidegate.producer.commands.environment import Environment
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.schemas.progress import PartitionGap, TokenSnapshot
-
-__all__ = ["MARGIN_S", "NAME", "ExpiredPartition", "GapReport", "accept_gap"]
 
 NAME = "accept-gap"
 """Its worker name: a second run fences the first one, and ends what it left open."""
@@ -98,24 +91,28 @@ def accept_gap(
     GapNotAccepted if the transaction failed.
     """
     if config.progress_version < _VERSION:
-        message = f"progress_version {config.progress_version} cannot record accepted gaps"
-        hint = "Upgrade all workers and readers, then set it to 3"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(
+            f"progress_version {config.progress_version} cannot record accepted gaps",
+            hint="Upgrade all workers and readers, then set it to 3",
+        )
     by = accepted_by or this_user()
     config = config.model_copy(update={"worker": NAME, "poison": "stop"})
     with ExitStack() as exits:
         found = exits.enter_context(closing(find_environment(config)))
         if config.files is not None:
-            message = "nothing expires unread in a stream of files"
-            hint = "A stream partition that stopped names its file: replace the file, or park"
-            raise ConfigError(message, hint=hint)
-        if found.source.description.has_key_moves:
-            message = "a gap cannot be accepted where keys move between stream partitions"
-            hint = (
-                "What began in the gap would always be missing: start a new stream, with another "
-                "prefix"
+            raise ConfigError(
+                "nothing expires unread in a stream of files",
+                hint="A stream partition that stopped names its file: replace the file, or park",
             )
-            raise ConfigError(message, hint=hint)
+        if found.source.description.has_key_moves:
+            raise ConfigError(
+                "a gap cannot be accepted where keys move between stream partitions",
+                hint=(
+                    "What began in the gap would always be missing: start a new "
+                    "stream, with another "
+                    "prefix"
+                ),
+            )
         progress("reading the progress topic", 0)
         with closing(FleetReader(config)) as reader:
             fleet = reader.read()
@@ -147,8 +144,11 @@ def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
     """Return the expired stream partitions, the slowest first; ConfigError for another token."""
     known = {name: one for slot in view.slots for name, one in (slot.tokens or {}).items()}
     if token and token not in known:
-        message = "there is no such stream partition, or it has finished"
-        raise ConfigError(message, hint="See tidegate-producer status", token=token)
+        raise ConfigError(
+            "there is no such stream partition, or it has finished",
+            hint="See tidegate-producer status",
+            token=token,
+        )
     if token and not is_expired(known[token].stopped):
         what = known[token].stopped
         message = (
@@ -156,8 +156,12 @@ def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
             if what is None
             else "this stream partition is not stopped by an expired position"
         )
-        hint = "Only what has expired can be accepted as lost; remove the cause of anything else"
-        raise ConfigError(message, hint=hint, token=token, **({"reason": what} if what else {}))
+        raise ConfigError(
+            message,
+            hint="Only what has expired can be accepted as lost; remove the cause of anything else",
+            token=token,
+            **({"reason": what} if what else {}),
+        )
     expired = [one for one in known.values() if is_expired(one.stopped)]
     chosen = [known[token]] if token else expired
     return sorted(chosen, key=lambda one: (one.watermark_us, one.token))

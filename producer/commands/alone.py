@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeVar
 
+from tidegate.producer.commands.parts import Parts
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core.sole_worker import SoleWorker
 from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.driver.sole_run import SoleRun
 from tidegate.producer.kafka.admin import RetryingAdmin
 from tidegate.producer.kafka.group_members import group_members
 from tidegate.program.kafka_clients import admin_config
 from tidegate.schemas.errors import ConfigError, InvariantViolation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import ExitStack
-
-    from tidegate.producer.commands.parts import Parts
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.producer.core.sole_worker import SoleWorker
-    from tidegate.producer.driver.sole_run import SoleRun
-
-__all__ = ["LEAVING_S", "join", "require_no_worker"]
 
 LEAVING_S = 5.0
 """How long Kafka may take to notice what it should have noticed."""
@@ -46,9 +41,12 @@ def require_no_worker(
     give_up_at = time.monotonic() + config.session_timeout_ms / 1_000 + LEAVING_S
     while members := [one for one in group_members(admin, group) if one != former_run]:
         if time.monotonic() > give_up_at:
-            message = f"workers run in group {group}: {', '.join(members)}"
-            hint = "Stop all workers, then run it again; a worker leaves after session_timeout_ms"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                f"workers run in group {group}: {', '.join(members)}",
+                hint=(
+                    "Stop all workers, then run it again; a worker leaves after session_timeout_ms"
+                ),
+            )
         progress(f"waiting for workers to leave the group: {', '.join(members)}", 0)
         time.sleep(_LOOK_S)
 

@@ -5,17 +5,12 @@ Made from what exists: topics, their numbers of topic partitions, and the newest
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from tidegate.producer.commands.schemas import StreamTopic
+from tidegate.producer.config import ProducerConfig
 from tidegate.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tidegate.producer.commands.schemas import StreamTopic
-    from tidegate.producer.config import ProducerConfig
-
-__all__ = ["asyncapi"]
 
 _AVRO = "application/vnd.apache.avro+json;version=1.9.0"
 _JSON = "application/json"

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
 from tidegate.lineage.slot_tokens import can_move
 from tidegate.producer.backfill.read_partition import is_of_backfill
-from tidegate.producer.backfill.requests import RunState, TableRequest
+from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
 from tidegate.producer.backfill.table_run import place_of
 from tidegate.producer.commands.command_rules import Command, require_command
-from tidegate.producer.commands.fleet_reader import FleetReader
+from tidegate.producer.commands.fleet_reader import FleetReader, FleetRecords
 from tidegate.producer.commands.spanner_source import channels_to
 from tidegate.producer.commands.this_user import this_user
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.datastream_source.description import FILES_DIALECT
 from tidegate.producer.kafka.backfill_topic import read_requests, write_request
 from tidegate.producer.kafka.topics import KafkaTopics
@@ -31,15 +32,6 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.progress import PRODUCER_FILTER
 from tidegate.schemas.topics import ROOT_TOKEN, table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.backfill.requests import TableRequests
-    from tidegate.producer.commands.fleet_reader import FleetRecords
-    from tidegate.producer.config import ProducerConfig
-
-__all__ = ["BackfillReport", "change_backfill", "start_backfill"]
 
 _AHEAD_S = 5.0
 """How far ahead a run begins, so that every worker knows of it by then; doubled each time."""
@@ -103,8 +95,10 @@ def start_backfill(
         known = _read(config)
         newest = known.newest(table)
         if newest is not None and _open_tokens(records, newest):
-            message = f"a backfill of the table {table} goes on (run {newest.run})"
-            raise ConfigError(message, hint="Let it end, or end it with --cancel")
+            raise ConfigError(
+                f"a backfill of the table {table} goes on (run {newest.run})",
+                hint="Let it end, or end it with --cancel",
+            )
         if where:
             progress("checking the condition", 0)
             _require_condition(config, table, where)
@@ -150,13 +144,17 @@ def change_backfill(
         records = reader.read()
         request = _read(config).newest(table)
         if request is None:
-            message = f"there was no request for a backfill of the table {table}"
-            raise ConfigError(message, hint=f"Start one: tidegate-producer backfill {table}")
+            raise ConfigError(
+                f"there was no request for a backfill of the table {table}",
+                hint=f"Start one: tidegate-producer backfill {table}",
+            )
         if state is None:
             return _report(records, request)
         if _tokens(records, request) and not _open_tokens(records, request):
-            message = f"the backfill of the table {table} has ended (run {request.run})"
-            raise ConfigError(message, hint=f"Start another: tidegate-producer backfill {table}")
+            raise ConfigError(
+                f"the backfill of the table {table} has ended (run {request.run})",
+                hint=f"Start another: tidegate-producer backfill {table}",
+            )
         require_command(_CHANGES[state], records, reader.members())
         changed = replace(
             request, state=state, share=share or request.share,
@@ -207,11 +205,13 @@ def _write(
 
 def _require_unchanged(newest: TableRequest | None, before: TableRequest | None) -> None:
     if newest is not None and newest != before:
-        message = (
-            f"another command has changed the backfill of the table {newest.table} meanwhile "
-            f"(run {newest.run}, {newest.state}, {newest.by})"
+        raise ConfigError(
+            (
+                f"another command has changed the backfill of the table {newest.table} meanwhile "
+                f"(run {newest.run}, {newest.state}, {newest.by})"
+            ),
+            hint="Look at it with --show, and run the command again",
         )
-        raise ConfigError(message, hint="Look at it with --show, and run the command again")
 
 
 def _ensure_topic(config: ProducerConfig) -> None:
@@ -226,12 +226,16 @@ def _options(config: ProducerConfig) -> dict[str, object]:
 def _require_published(config: ProducerConfig, records: FleetRecords, table: str) -> None:
     """Raise ConfigError for a table without a topic, and for a stream that takes no rows."""
     if records.started.dialect == FILES_DIALECT:
-        message = "a stream of files has no tables that can be read"
-        raise ConfigError(message, hint="Start a backfill of the object in Datastream")
+        raise ConfigError(
+            "a stream of files has no tables that can be read",
+            hint="Start a backfill of the object in Datastream",
+        )
     names = config.topic_names
     if names.is_data(names.backfills):
-        message = f"under this topic_template {names.backfills} is the topic of a table"
-        raise ConfigError(message, hint="A stream with another template can be backfilled")
+        raise ConfigError(
+            f"under this topic_template {names.backfills} is the topic of a table",
+            hint="A stream with another template can be backfilled",
+        )
     visible = list_topics(config.bootstrap_servers, config.kafka_client_options())
     if table_of(table) != table or names.data(table) not in visible:
         known = sorted(
@@ -239,13 +243,17 @@ def _require_published(config: ProducerConfig, records: FleetRecords, table: str
             for topic in visible
             if (found := names.table(topic)) is not None and table_of(found) == found
         )
-        message = f"the stream does not publish the table {table}"
-        raise ConfigError(message, hint=f"It publishes {', '.join(known) or 'none'}")
+        raise ConfigError(
+            f"the stream does not publish the table {table}",
+            hint=f"It publishes {', '.join(known) or 'none'}",
+        )
     head = f"{PRODUCER_FILTER}mod_types="
     chosen = [one.removeprefix(head) for one in records.started.filters if one.startswith(head)]
     if any(MOD_TYPES[0] not in one.split(",") for one in chosen):
-        message = "the stream leaves INSERTs out (mod_types), and rows are published as INSERTs"
-        raise ConfigError(message, hint="Backfill a stream that publishes them")
+        raise ConfigError(
+            "the stream leaves INSERTs out (mod_types), and rows are published as INSERTs",
+            hint="Backfill a stream that publishes them",
+        )
 
 
 def _place_in(records: FleetRecords, ahead_s: float) -> tuple[str, int]:
@@ -260,8 +268,10 @@ def _place_in(records: FleetRecords, ahead_s: float) -> tuple[str, int]:
         if token != ROOT_TOKEN and not is_of_backfill(token) and can_move(one)
     }
     if not found:
-        message = "no stream partition of the change stream is read"
-        raise ConfigError(message, hint="Start workers, and try again once they publish")
+        raise ConfigError(
+            "no stream partition of the change stream is read",
+            hint="Start workers, and try again once they publish",
+        )
     newest = max(found.values())
     token = min(token for token, at_us in found.items() if at_us == newest)
     # Whatever the workers' clocks say, rows of a later run have later times.
@@ -286,8 +296,10 @@ def _require_before_end(records: FleetRecords, request: TableRequest) -> None:
     """Raise ConfigError if a bounded stream ends before a run begins."""
     end_ns = records.started.end_ns
     if end_ns is not None and request.start.start_ns > end_ns:
-        message = f"the stream ends at {format_rfc3339(end_ns)}, before a backfill can begin"
-        raise ConfigError(message, hint="Backfill a stream without an end")
+        raise ConfigError(
+            f"the stream ends at {format_rfc3339(end_ns)}, before a backfill can begin",
+            hint="Backfill a stream without an end",
+        )
 
 
 def _tokens(records: FleetRecords, request: TableRequest) -> list[str]:

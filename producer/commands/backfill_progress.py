@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.producer.backfill.read_partition import is_of_backfill, reading_of
 from tidegate.producer.backfill.table_run import place_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.schemas.progress import StreamStarted
-
-__all__ = ["BackfillProgress", "backfill_progress"]
+from tidegate.schemas.progress import StreamStarted
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from tidegate.producer.accelerator import describe_accelerator
-from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.environment import Environment, find_environment
 from tidegate.producer.commands.parts import make_registrar, require_topics
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.errors import DeliveryDenied
-from tidegate.producer.kafka.write_access import denied_topics
+from tidegate.producer.kafka.write_access import Right, denied_topics
 from tidegate.producer.translation.beside_tables import require_other_name
 from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.subjects import is_registered
@@ -17,15 +18,6 @@ from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 from tidegate.schemas.topic_collisions import topic_collisions, topics_of_one_name
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-
-    from tidegate.producer.commands.environment import Environment
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.producer.kafka.write_access import Right
-
-__all__ = ["check", "missing_subjects"]
 
 _DEAD_LETTER_RIGHTS: tuple[tuple[Right, str], ...] = (
     ("WRITE", ", to which this principal may not write: add the ACL Write"),
@@ -69,8 +61,9 @@ def _require_right_to_write(config: ProducerConfig, found: Environment) -> None:
     topics = [names.progress, *(names.data(table.name) for table in described.tables)]
     existing = sorted(found.kafka.describe(topics))
     if existing and (denied := _denied("WRITE", existing, config, found)):
-        message = f"this principal may not write to {', '.join(denied)}"
-        raise ConfigError(message, hint=DeliveryDenied.fix)
+        raise ConfigError(
+            f"this principal may not write to {', '.join(denied)}", hint=DeliveryDenied.fix
+        )
 
 
 def _dead_letter(config: ProducerConfig, found: Environment) -> str:

@@ -6,21 +6,14 @@ read anyway, and asks here before its first effect.  What only looks is always p
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from tidegate.lineage.fleet_status import fleet_status
+from tidegate.lineage.fleet_status import FleetStatus, fleet_status
+from tidegate.producer.commands.fleet_reader import FleetRecords
 from tidegate.producer.commands.stream_state import StreamState, stream_state
 from tidegate.producer.errors import CommandRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from tidegate.lineage.fleet_status import FleetStatus
-    from tidegate.producer.commands.fleet_reader import FleetRecords
-
-__all__ = ["COMMAND_RULES", "Command", "CommandRule", "require_command", "require_permitted"]
 
 
 class Command(StrEnum):

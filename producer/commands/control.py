@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
-from tidegate.lineage.fleet_status import fleet_status
+from tidegate.lineage.fleet_status import FleetStatus, fleet_status
 from tidegate.producer.commands.command_rules import Command, require_command
-from tidegate.producer.commands.fleet_reader import FleetReader
+from tidegate.producer.commands.fleet_reader import FleetReader, FleetRecords
 from tidegate.producer.commands.stream_state import StreamState, stream_state
 from tidegate.producer.commands.this_user import this_user
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.driver.command_sender import send_commands
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.translation.subjects import register
@@ -27,21 +28,12 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
     PROGRESS_VERSION,
     ControlState,
+    ProgressBody,
     ProgressRecord,
     StreamControl,
     WorkerDrain,
 )
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tidegate.lineage.fleet_status import FleetStatus
-    from tidegate.producer.commands.fleet_reader import FleetRecords
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.schemas.progress import ProgressBody
-
-__all__ = ["ControlReport", "DrainReport", "control", "drain"]
 
 _FIRST_VERSION = 4
 _LOOK_S = 0.5
@@ -150,8 +142,9 @@ def drain(
         unknown = [one for one in named if one not in members]
         if unknown:
             there = ", ".join(members) or "nobody"
-            message = f"no worker {', '.join(unknown)} is in the group"
-            raise ConfigError(message, hint=f"In it: {there}")
+            raise ConfigError(
+                f"no worker {', '.join(unknown)} is in the group", hint=f"In it: {there}"
+            )
         drains = [WorkerDrain(one, by or this_user(), _now_us()) for one in named]
         _write(config, reader, lambda _records: drains)
         give_up_at, remaining = time.monotonic() + wait_s, named
@@ -169,12 +162,14 @@ def _require_version(records: FleetRecords) -> None:
     versions = [slot.version for slot in records.view.slots if slot.version]
     lowest = min(versions, default=records.version)
     if lowest < _FIRST_VERSION:
-        message = f"the fleet writes progress records of version {lowest}, which have no such one"
-        hint = (
-            f"Upgrade all workers and readers, then set progress_version to {_FIRST_VERSION} and "
-            "restart the workers"
+        raise ConfigError(
+            f"the fleet writes progress records of version {lowest}, which have no such one",
+            hint=(
+                "Upgrade all workers and readers, then set progress_version to "
+                f"{_FIRST_VERSION} and "
+                "restart the workers"
+            ),
         )
-        raise ConfigError(message, hint=hint)
 
 
 def _write(

@@ -7,29 +7,22 @@ registry, and changes nothing.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from tidegate.producer.commands.spanner_source import channels_to
 from tidegate.producer.datastream.event_file import EventFile
-from tidegate.producer.datastream.file_store import open_location
+from tidegate.producer.datastream.file_store import FileStore, open_location
 from tidegate.producer.datastream.file_tree import all_files, newest_files, object_folders
 from tidegate.producer.datastream.inventory import Inventory
 from tidegate.producer.description import DIALECTS
+from tidegate.producer.discover_config import DiscoverConfig
 from tidegate.producer.errors import QueryError
 from tidegate.producer.source_objects import Discovery
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.source_tables import source_tables
 from tidegate.schemas.errors import ConfigError, UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.datastream.file_store import FileStore
-    from tidegate.producer.discover_config import DiscoverConfig
-
-__all__ = ["as_json", "discover_files", "discover_spanner"]
 
 _FILES = "the files were read to their end: the newest {count} of each object"
 _ALL_FILES = "all files were read to their end"
@@ -56,12 +49,16 @@ def discover_spanner(config: DiscoverConfig) -> Discovery:
 def _of_spanner(config: DiscoverConfig, catalogue: SpannerCatalogue) -> Discovery:
     first = catalogue.describe(config.change_stream)
     if first.dialect not in DIALECTS:
-        message = f"database: its dialect is {first.dialect}, which is not supported"
-        raise ConfigError(message, hint=f"Use a database of {' or '.join(DIALECTS)}")
+        raise ConfigError(
+            f"database: its dialect is {first.dialect}, which is not supported",
+            hint=f"Use a database of {' or '.join(DIALECTS)}",
+        )
     if config.change_stream and not first.exists:
         known = ", ".join(first.others) or "none"
-        message = f"change_stream: the database has no change stream {config.change_stream}"
-        raise ConfigError(message, hint=f"It has: {known}. Leave the setting out to see all")
+        raise ConfigError(
+            f"change_stream: the database has no change stream {config.change_stream}",
+            hint=f"It has: {known}. Leave the setting out to see all",
+        )
     names = [config.change_stream] if config.change_stream else list(first.others)
     streams = [first] if config.change_stream else [catalogue.describe(name) for name in names]
     objects = source_tables(catalogue.every_table(), catalogue.nullable_columns(), streams)
@@ -92,9 +89,10 @@ def discover_files(
             progress(f"reading {one.name}", files)
             _read(store, one.path, inventory)
     if not files:
-        message = f"--datastream: {location} holds no file with events"
-        hint = "Files end with .avro, .jsonl or .json, or with .gz after that"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(
+            f"--datastream: {location} holds no file with events",
+            hint="Files end with .avro, .jsonl or .json, or with .gz after that",
+        )
     notes = [_FILES.format(count=files_max) if files_max else _ALL_FILES]
     if inventory.types_are_inferred:
         notes.append(_INFERRED)

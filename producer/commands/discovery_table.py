@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from tidegate.producer.source_objects import Discovery, SourceField, SourceObject
-
-__all__ = ["discovery_table"]
+from tidegate.producer.source_objects import Discovery, SourceField, SourceObject
 
 _NULLABLE = {True: "yes", False: "no", None: "unknown"}
 

@@ -7,13 +7,16 @@ left behind.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.commands.files_source import open_files
+from tidegate.producer.commands.opened_source import OpenedSource
 from tidegate.producer.commands.spanner_source import open_spanner
 from tidegate.producer.commands.stream_settings import fixed_settings, require_backfill
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.stream_identity import require_settings
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
 from tidegate.producer.kafka.root_slot import RootSlotReader
@@ -27,18 +30,10 @@ from tidegate.program.stream_start import recorded_filters
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.registry import SchemaRegistry
+from tidegate.schemas.tables import TableSchema
 from tidegate.schemas.topic_collisions import topic_collisions, topics_of_one_name
 from tidegate.schemas.topics import TopicNames
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.producer.commands.opened_source import OpenedSource
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.schemas.registry import SchemaRegistry
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["Environment", "find_environment", "open_root_slot", "recorded_start"]
 
 _SEARCH_PATIENCE_S = 30.0
 _POLL_S = 0.5
@@ -93,12 +88,13 @@ def find_environment(config: ProducerConfig) -> Environment:
     require_own_prefix(names, visible)
     has_dead_letter = names.dead_letter in visible
     if has_dead_letter and config.progress_version == 1:
-        message = f"progress_version 1 cannot record parked keys, and {names.dead_letter} exists"
-        hint = (
-            "Use progress_version 2; or, if no change is parked (tidegate-producer redrive "
-            "--dry-run), delete the topic"
+        raise ConfigError(
+            f"progress_version 1 cannot record parked keys, and {names.dead_letter} exists",
+            hint=(
+                "Use progress_version 2; or, if no change is parked (tidegate-producer redrive "
+                "--dry-run), delete the topic"
+            ),
         )
-        raise ConfigError(message, hint=hint)
     kafka = KafkaTopics(config.bootstrap_servers, options=options)
     registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
     registry.require_reachable()
@@ -178,9 +174,11 @@ def require_creatable(
     own = (names.progress, names.dead_letter, names.backfills)
     data = [names.data(table.name) for table in tables]
     for topic, other in topics_of_one_name(data, filter(names.is_data, visible)).items():
-        message = f"table {names.table(topic)}: its topic {topic} differs from {other} in case only"
-        hint = "Leave the table out (tables_left_out), or rename it"
-        raise ConfigError(message, hint=hint, topic=topic)
+        raise ConfigError(
+            f"table {names.table(topic)}: its topic {topic} differs from {other} in case only",
+            hint="Leave the table out (tables_left_out), or rename it",
+            topic=topic,
+        )
     wanted = [*own, *data]
     for topic, other in topic_collisions(wanted, visible).items():
         table = names.table(topic)
@@ -191,11 +189,14 @@ def require_creatable(
                 "Leave one of the two tables out (tables_left_out), and publish it in a stream of "
                 "its own, under another prefix"
             )
-        message = (
-            f"{subject}: Kafka does not create topic {topic} beside {other}: it treats '.' and "
-            "'_' as the same"
+        raise ConfigError(
+            (
+                f"{subject}: Kafka does not create topic {topic} beside {other}: it treats '.' and "
+                "'_' as the same"
+            ),
+            hint=hint,
+            topic=topic,
         )
-        raise ConfigError(message, hint=hint, topic=topic)
 
 
 def open_root_slot(
@@ -232,8 +233,10 @@ def recorded_start(
         return None
     slots = existing[names.progress].topic_partitions
     if config.names_source and slots != config.slots:
-        message = f"slots: topic {names.progress} has {slots}, the setting says {config.slots}"
-        raise ConfigError(message, hint="Set it to the topic's number; it can never change")
+        raise ConfigError(
+            f"slots: topic {names.progress} has {slots}, the setting says {config.slots}",
+            hint="Set it to the topic's number; it can never change",
+        )
     kafka.require_compacted(names.progress)
     limits = KafkaMessageLimits(config.bootstrap_servers, [names.progress], options=options)
     limits.refresh()
@@ -242,9 +245,11 @@ def recorded_start(
     record, at_end = root_slot.poll(_POLL_S)
     while record is None and not at_end:
         if time.monotonic() > give_up_at:
-            message = "the progress topic cannot be read to its end"
-            hint = "A transaction may be open in it; the broker ends it after its time-out"
-            raise UnreachableError(message, hint=hint, topic=names.progress)
+            raise UnreachableError(
+                "the progress topic cannot be read to its end",
+                hint="A transaction may be open in it; the broker ends it after its time-out",
+                topic=names.progress,
+            )
         record, at_end = root_slot.poll(_POLL_S)
     if config.names_source and record is not None and isinstance(record.body, StreamStarted):
         require_settings(

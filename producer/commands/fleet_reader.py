@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.partition_history import PartitionHistory
 from tidegate.producer.commands.environment import open_root_slot, recorded_start
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.events import AccessDenied, ProgressReadLost, ReadInterrupted
 from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.admin import RetryingAdmin
@@ -27,12 +28,6 @@ from tidegate.schemas.errors import ConsumerError, UnreachableError
 from tidegate.schemas.progress import StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from tidegate.lineage.fleet_view import FleetView
-    from tidegate.producer.config import ProducerConfig
-
-__all__ = ["FleetReader", "FleetRecords", "read_fleet"]
 
 _PATIENCE_S = 30.0
 """Reading gives up when it has come no further for so long."""

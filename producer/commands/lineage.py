@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.tree import Tree
 
 from tidegate.lineage.fleet_status import PartitionCondition
-from tidegate.lineage.lineage_graph import lineage_graph
+from tidegate.lineage.lineage_graph import LineageGraph, Relative, lineage_graph
 from tidegate.producer.commands.fleet_reader import read_fleet
+from tidegate.producer.config import ProducerConfig
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
-
-if TYPE_CHECKING:
-    from tidegate.lineage.lineage_graph import LineageGraph, Relative
-    from tidegate.producer.config import ProducerConfig
-
-__all__ = ["as_dot", "as_json", "as_mermaid", "as_tree", "lineage"]
 
 _TOKEN_MAX = 28
 _TOKEN_END = 20

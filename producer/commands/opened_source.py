@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from tidegate.producer.description import StreamDescription
+from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.ports import Catalogue, ChangeStream
+from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.query_options import QueryOptions
-
-if TYPE_CHECKING:
-    from tidegate.producer.description import StreamDescription
-    from tidegate.producer.driver.tasks import TaskThread
-    from tidegate.producer.ports import Catalogue, ChangeStream
-    from tidegate.producer.spanner.channel import SpannerChannels
-
-__all__ = ["OpenedSource"]
 
 
 @dataclass(frozen=True, slots=True)

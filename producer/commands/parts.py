@@ -6,13 +6,15 @@ Topics and schemas exist when `prepare` returns.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import structlog
 
-from tidegate.producer.commands.environment import open_root_slot
+from tidegate.producer.commands.environment import Environment, open_root_slot
 from tidegate.producer.commands.stream_settings import filter_of, fixed_settings, form_of_output
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import SchedulerLimits
@@ -20,6 +22,7 @@ from tidegate.producer.core.stall_watch import stall_after_us
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
+from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.recorded_start import RecordedStart
 from tidegate.producer.driver.schema_lookups import SchemaLookups
 from tidegate.producer.errors import TopicRefused
@@ -27,7 +30,8 @@ from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.publisher import KafkaPublisher
-from tidegate.producer.kafka.topics import KafkaDataTopics
+from tidegate.producer.kafka.topics import KafkaDataTopics, TopicDescription
+from tidegate.producer.ports import StreamStartFinder
 from tidegate.producer.translation.beside_tables import BesideCatalogue, require_other_name
 from tidegate.producer.translation.event_writer import EventForm
 from tidegate.producer.translation.limited import LimitedTranslator
@@ -39,32 +43,13 @@ from tidegate.producer.translation.table_evolution import (
     OTHER_TIMESTAMPS_HINT,
 )
 from tidegate.producer.translation.table_registrar import TableRegistrar
-from tidegate.producer.translation.translator import Translator
+from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import RESERVED_HINT
 from tidegate.schemas.errors import SchemaNotKept
 from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, StreamStarted
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 from tidegate.schemas.progress_decoder import ProgressDecoder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tidegate.producer.commands.environment import Environment
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.producer.driver.loop import FleetWorker
-    from tidegate.producer.kafka.topics import TopicDescription
-    from tidegate.producer.ports import StreamStartFinder
-    from tidegate.producer.translation.translator import TableEncoding
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = [
-    "Parts",
-    "make_registrar",
-    "prepare",
-    "register_progress",
-    "registered",
-    "require_topics",
-]
+from tidegate.schemas.tables import TableSchema
 
 _log = structlog.get_logger()
 

@@ -10,36 +10,28 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 import fastavro
 
 from tidegate.producer.commands.alone import LEAVING_S, join, require_no_worker
 from tidegate.producer.commands.command_rules import Command, require_command
-from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.environment import Environment, find_environment
 from tidegate.producer.commands.fleet_reader import FleetReader
-from tidegate.producer.commands.parts import prepare
+from tidegate.producer.commands.parts import Parts, prepare
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.redrive import RedrivingWorker
 from tidegate.producer.driver.redriver import Redriver, put_back_parked
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.spanner.values import values_of_text
+from tidegate.producer.translation.parked_survey import ParkedKey, Selection
 from tidegate.producer.translation.putting_back import ParkedTranslator
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import unframe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.commands.environment import Environment
-    from tidegate.producer.commands.parts import Parts
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.producer.translation.parked_survey import ParkedKey, Selection
-
-__all__ = ["NAME", "LeftKey", "RedriveReport", "redrive"]
 
 NAME = "redrive"
 """Its worker name: a second redrive fences the first one, and ends what it left open."""
@@ -101,8 +93,10 @@ def redrive(
     with ExitStack() as exits:
         found = exits.enter_context(closing(find_environment(config)))
         if found.recorded is None:
-            message = f"topic {found.topics.progress} holds no stream: nothing was ever published"
-            raise ConfigError(message, hint="Check the prefix")
+            raise ConfigError(
+                f"topic {found.topics.progress} holds no stream: nothing was ever published",
+                hint="Check the prefix",
+            )
         with closing(FleetReader(config)) as reader:
             require_command(Command.REDRIVE, reader.read(), reader.members())
         dead_letter = found.topics.dead_letter
@@ -117,8 +111,10 @@ def redrive(
             parts.topics.on_found = lambda _topic: None
         topic = found.topics.data(table) if table else None
         if topic is not None and topic not in parts.counts:
-            message = f"table {table!r} has no topic of this stream"
-            raise ConfigError(message, hint="Use the name that Spanner reports, with its schema")
+            raise ConfigError(
+                f"table {table!r} has no topic of this stream",
+                hint="Use the name that Spanner reports, with its schema",
+            )
         translator = ParkedTranslator(
             parts.translator, parts.limits, values_of_text, parts.plain.todays_key
         )

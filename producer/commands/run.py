@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -13,8 +13,11 @@ from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.backfill.on_demand import OnDemandStream
 from tidegate.producer.backfill.requests import TableRequests
 from tidegate.producer.commands.environment import find_environment
-from tidegate.producer.commands.parts import prepare
+from tidegate.producer.commands.parts import Parts, prepare
 from tidegate.producer.commands.stream_settings import filter_of
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.translator import EventTranslator
@@ -23,8 +26,9 @@ from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.parked_log import ParkedLog
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.kafka.backfill_topic import RequestFollower
-from tidegate.producer.metrics import producer_metrics
+from tidegate.producer.metrics import ProducerMetrics, producer_metrics
 from tidegate.producer.observer import Observer
+from tidegate.producer.ports import ChangeStream, RecordTranslator
 from tidegate.producer.retried_faults import ERRORS_PATH, RetriedFaults
 from tidegate.producer.spanner.table_reads import SpannerChunkReads
 from tidegate.producer.spanner.tables_at import TablesAt
@@ -33,18 +37,6 @@ from tidegate.producer.translation.parking import ParkingTranslator
 from tidegate.program.garbage import collect_rarely
 from tidegate.program.health import Health
 from tidegate.program.status_server import serve_status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.commands.parts import Parts
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.producer.core import effects as do
-    from tidegate.producer.core import events as on
-    from tidegate.producer.metrics import ProducerMetrics
-    from tidegate.producer.ports import ChangeStream, RecordTranslator
-
-__all__ = ["run", "start"]
 
 _log = structlog.get_logger()
 

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.commands.check import missing_subjects
 from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import make_registrar, register_progress, registered
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.topics import TopicNames
-
-if TYPE_CHECKING:
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.schemas.registry import RegisteredSchema
-
-__all__ = ["StreamTopic", "Subject", "missing", "register", "shown", "stream_topics", "subjects"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +72,9 @@ def shown(config: ProducerConfig, table: str, *, is_key: bool) -> dict[str, Any]
     versions = _registry(config).versions(subject)
     if not versions:
         known = ", ".join(filter(None, map(names.table, _topics(config)))) or "none"
-        message = f"the registry has no subject {subject}"
-        raise ConfigError(message, hint=f"Tables that have a topic: {known}")
+        raise ConfigError(
+            f"the registry has no subject {subject}", hint=f"Tables that have a topic: {known}"
+        )
     return versions[-1].schema
 
 

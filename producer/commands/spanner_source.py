@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from tidegate.producer.backfill.stream import BackfillStream
 from tidegate.producer.commands.opened_source import OpenedSource
@@ -14,7 +13,9 @@ from tidegate.producer.commands.stream_settings import (
     require_mode,
     require_names,
 )
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.ports import Catalogue
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import form_of
@@ -25,12 +26,6 @@ from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.producer.spanner.validate import validate_stream
 from tidegate.producer.translation.beside_tables import require_other_names
 from tidegate.producer.translation.filtering import FilteredCatalogue
-
-if TYPE_CHECKING:
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.producer.ports import Catalogue
-
-__all__ = ["channels_to", "open_spanner"]
 
 
 def channels_to(config: ProducerConfig) -> SpannerChannels:

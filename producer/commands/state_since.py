@@ -7,17 +7,11 @@ an operator's commands have the time at which they were given.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from tidegate.lineage.fleet_status import FleetStatus
 from tidegate.lineage.stop_reason import is_expired
 from tidegate.producer.commands.stream_state import StreamState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.lineage.fleet_status import FleetStatus
-
-__all__ = ["state_since"]
 
 
 def state_since(found: FleetStatus, state: StreamState) -> int | None:

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from tidegate.lineage.fleet_status import fleet_status
-from tidegate.producer.commands.backfill_progress import backfill_progress
+from tidegate.lineage.fleet_status import FleetStatus, fleet_status
+from tidegate.producer.commands.backfill_progress import BackfillProgress, backfill_progress
 from tidegate.producer.commands.fleet_reader import FleetReader
 from tidegate.producer.commands.state_since import state_since
 from tidegate.producer.commands.stream_state import StreamState, stream_state
-from tidegate.producer.commands.worker_counts import ask_worker
+from tidegate.producer.commands.worker_counts import WorkerCounts, ask_worker
+from tidegate.producer.config import ProducerConfig
 from tidegate.producer.errors import StreamNotStarted
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tidegate.lineage.fleet_status import FleetStatus
-    from tidegate.producer.commands.backfill_progress import BackfillProgress
-    from tidegate.producer.commands.worker_counts import WorkerCounts
-    from tidegate.producer.config import ProducerConfig
-
-__all__ = ["StreamStatus", "as_json", "follow", "lag_s"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from tidegate.lineage.fleet_status import PartitionCondition
-from tidegate.producer.commands.status import lag_s
+from tidegate.lineage.fleet_status import FleetStatus, PartitionCondition, PartitionStatus
+from tidegate.producer.commands.backfill_progress import BackfillProgress
+from tidegate.producer.commands.status import StreamStatus, lag_s
+from tidegate.producer.commands.worker_counts import WorkerCounts
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import RenderableType
-
-    from tidegate.lineage.fleet_status import FleetStatus, PartitionStatus
-    from tidegate.producer.commands.backfill_progress import BackfillProgress
-    from tidegate.producer.commands.status import StreamStatus
-    from tidegate.producer.commands.worker_counts import WorkerCounts
-
-__all__ = ["behind", "status_table"]
 
 _S_PER_HOUR = 3_600
 

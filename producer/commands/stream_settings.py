@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from tidegate.producer.backfill.read_partition import is_of_backfill
-from tidegate.producer.config import listed
+from tidegate.producer.config import ProducerConfig, listed
+from tidegate.producer.description import StreamDescription
 from tidegate.producer.record_filter import MOD_TYPES, RecordFilter
 from tidegate.schemas.change_schema import RESERVED_HINT
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.flat_schema import reserved_names
 from tidegate.schemas.output_form import Envelope, KeyFormat, OutputForm, ValueFormat
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.producer.config import ProducerConfig
-    from tidegate.producer.description import StreamDescription
-
-__all__ = [
-    "backfill_tables",
-    "filter_of",
-    "fixed_settings",
-    "form_of_output",
-    "require_backfill",
-    "require_mode",
-    "require_names",
-]
 
 
 def filter_of(config: ProducerConfig) -> RecordFilter:
@@ -69,15 +54,18 @@ def require_mode(
     if not description.has_key_moves:
         return
     if config.poison == "park":
-        message = f"poison: park is not possible with partition_mode {description.partition_mode}"
-        raise ConfigError(message, hint='Use poison = "stop"')
-    if has_dead_letter:
-        message = f"prefix: {config.prefix} has a dead-letter topic"
-        hint = (
-            f"With partition_mode {description.partition_mode} nothing is parked: use another "
-            "prefix, or delete the topic"
+        raise ConfigError(
+            f"poison: park is not possible with partition_mode {description.partition_mode}",
+            hint='Use poison = "stop"',
         )
-        raise ConfigError(message, hint=hint)
+    if has_dead_letter:
+        raise ConfigError(
+            f"prefix: {config.prefix} has a dead-letter topic",
+            hint=(
+                f"With partition_mode {description.partition_mode} nothing is parked: use another "
+                "prefix, or delete the topic"
+            ),
+        )
 
 
 def backfill_tables(config: ProducerConfig, published: Iterable[str]) -> tuple[str, ...]:
@@ -91,8 +79,10 @@ def backfill_tables(config: ProducerConfig, published: Iterable[str]) -> tuple[s
         return tuple(known)
     for table in wanted:
         if table not in known:
-            message = f"backfill: the stream does not publish the table {table}"
-            raise ConfigError(message, hint=f"Published tables: {', '.join(known) or 'none'}")
+            raise ConfigError(
+                f"backfill: the stream does not publish the table {table}",
+                hint=f"Published tables: {', '.join(known) or 'none'}",
+            )
     return wanted
 
 
@@ -102,9 +92,11 @@ def require_backfill(config: ProducerConfig, recorded: ProgressRecord) -> None:
     if not config.backfill or not isinstance(body, StreamStarted):
         return
     if not any(is_of_backfill(child.token) for child in body.children):
-        message = "backfill: the stream has begun without a backfill"
-        hint = "Leave the setting out, or begin a new stream (another prefix, or reset)"
-        raise ConfigError(message, hint=hint, prefix=config.prefix)
+        raise ConfigError(
+            "backfill: the stream has begun without a backfill",
+            hint="Leave the setting out, or begin a new stream (another prefix, or reset)",
+            prefix=config.prefix,
+        )
 
 
 def require_names(config: ProducerConfig, description: StreamDescription) -> None:
@@ -113,8 +105,11 @@ def require_names(config: ProducerConfig, description: StreamDescription) -> Non
         return
     for table in description.tables:
         for name in reserved_names(column.name for column in table.columns):
-            message = (
-                f"envelope: a flat value cannot have the column {table.name}.{name}, whose name "
-                "begins with __"
+            raise ConfigError(
+                (
+                    "envelope: a flat value cannot have the column "
+                    f"{table.name}.{name}, whose name "
+                    "begins with __"
+                ),
+                hint=RESERVED_HINT,
             )
-            raise ConfigError(message, hint=RESERVED_HINT)

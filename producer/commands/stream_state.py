@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from tidegate.lineage.fleet_status import FleetStatus
 from tidegate.lineage.stop_reason import is_expired
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from tidegate.lineage.fleet_status import FleetStatus
-
-__all__ = ["StreamState", "stream_state"]
 
 
 class StreamState(StrEnum):

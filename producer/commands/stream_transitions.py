@@ -12,15 +12,10 @@ hid it: so a stream without workers may still turn out to have failed, or to hav
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from tidegate.producer.commands.stream_state import StreamState
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["STREAM_TRANSITIONS", "StreamChange", "drawing"]
 
 
 class StreamChange(StrEnum):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import getpass
 import socket
 
-__all__ = ["this_user"]
-
 
 def this_user() -> str:
     """Return the user and the host."""

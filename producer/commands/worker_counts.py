@@ -16,8 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tidegate.producer.retried_faults import ERRORS_PATH, RetriedFault, faults_of_json
 
-__all__ = ["WorkerCounts", "ask_worker"]
-
 _TIMEOUT_S = 5.0
 _PREFIX = "tidegate_producer_"
 
@@ -94,6 +92,5 @@ def _fetch(address: str, path: str) -> str:
         connection.request("GET", path)
         response = connection.getresponse()
         if response.status != http.client.OK:
-            message = f"HTTP {response.status} {response.reason}"
-            raise http.client.HTTPException(message)
+            raise http.client.HTTPException(f"HTTP {response.status} {response.reason}")
         return response.read().decode()

@@ -6,19 +6,13 @@ which they stand behind the gap.  The gaps come from outside: only Spanner knows
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.now import Now
 from tidegate.producer.core.sole_worker import SoleWorker
 from tidegate.producer.errors import GapNotAccepted
+from tidegate.schemas.progress import PartitionGap
 from tidegate.schemas.topics import slot_of
-
-if TYPE_CHECKING:
-    from tidegate.producer.core.now import Now
-    from tidegate.schemas.progress import PartitionGap
-
-__all__ = ["GapAcceptingWorker"]
 
 
 class GapAcceptingWorker(SoleWorker):

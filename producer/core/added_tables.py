@@ -16,22 +16,15 @@ from what this worker has found, is final: somebody has changed the topic in bet
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.topic_watch import TopicWatch
 from tidegate.producer.errors import TopicsChangedError
-from tidegate.schemas.progress import ProgressRecord, StreamStarted, TableAdded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.producer.core.stream_identity import StreamIdentity
-    from tidegate.producer.messages import PublishableRecord
-    from tidegate.schemas.progress import DataTopic
-
-__all__ = ["AddedTables"]
+from tidegate.producer.messages import PublishableRecord
+from tidegate.schemas.progress import DataTopic, ProgressRecord, StreamStarted, TableAdded
 
 
 class AddedTables:

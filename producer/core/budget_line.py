@@ -18,15 +18,10 @@ no commit would release those.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import invariant
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["BudgetLine", "Request"]
 
 _SHARES_MAX = 64
 """At most so many are beyond their share, and passed over, at a time."""

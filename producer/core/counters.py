@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from tidegate.producer.core.stream_partition import Publication, StreamPartition
 from tidegate.schemas.progress import TopicTotals
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.core.stream_partition import Publication, StreamPartition
-
-__all__ = ["Counters"]
 
 _NOTICED_MAX = 1_000
 

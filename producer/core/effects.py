@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.messages import PublishableRecord
-    from tidegate.schemas.errors import TidegateError
-    from tidegate.schemas.progress import ProgressRecord
-
-__all__ = [
-    "AbortTransaction",
-    "AwaitDelivery",
-    "AwaitSources",
-    "BeginTransaction",
-    "CommitTransaction",
-    "Effect",
-    "FindStreamStart",
-    "FollowFleet",
-    "LocalEffect",
-    "PublishProgress",
-    "PublishRecords",
-    "ReadAnnouncements",
-    "RecoverSlot",
-    "RejoinGroup",
-    "ReleaseBudget",
-    "ReleaseSlots",
-    "ReplaceGroupClient",
-    "ReportPause",
-    "ReportStopped",
-    "ReportWaiting",
-    "RestartProducer",
-    "SendOffsets",
-    "StartQuery",
-    "Stop",
-    "StopQuery",
-    "TransactionEffect",
-    "WatchTopic",
-]
+from tidegate.producer.messages import PublishableRecord
+from tidegate.schemas.errors import TidegateError
+from tidegate.schemas.progress import ProgressRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,65 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.errors import ProgressLost
-    from tidegate.producer.messages import PublishableRecord
-    from tidegate.producer.records import HeartbeatRecord, LineageRecord
-    from tidegate.schemas.errors import TidegateError
-    from tidegate.schemas.progress import DataTopic, PartitionGap, ProgressRecord, TopicOffset
-
-__all__ = [
-    "AccessDenied",
-    "CommitOutcomeUnknown",
-    "CommitUnanswered",
-    "Delivered",
-    "DeliveryFailure",
-    "DeliveryFault",
-    "DrainRequested",
-    "Event",
-    "FleetRead",
-    "GapsAccepted",
-    "GroupDescribed",
-    "ProducerFenced",
-    "ProgressRead",
-    "ProgressReadLost",
-    "QueryEnded",
-    "QueryFailed",
-    "QueryPaused",
-    "QueryResumed",
-    "ReadInterrupted",
-    "ReaderOutput",
-    "RecordsRead",
-    "RedriveBegan",
-    "RedriveEnded",
-    "RedriveRead",
-    "RootSlotRead",
-    "SlotOutOfRange",
-    "SlotPositionAdvanced",
-    "SlotReading",
-    "SlotRecoveryStarted",
-    "SlotsAssigned",
-    "SlotsLost",
-    "SlotsRevoked",
-    "StreamStartAbsent",
-    "StreamStartFound",
-    "TableFound",
-    "Ticked",
-    "TopicEvent",
-    "TopicState",
-    "TopicsObserved",
-    "TransactionAborted",
-    "TransactionCommitted",
-    "TransactionFailure",
-]
+from tidegate.producer.errors import ProgressLost
+from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.records import HeartbeatRecord, LineageRecord
+from tidegate.schemas.errors import ConfigError, TidegateError
+from tidegate.schemas.progress import DataTopic, PartitionGap, ProgressRecord, TopicOffset
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,26 +11,11 @@ met again, unless the boundary names them.  What is known of the source of the f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from tidegate.producer.core.position import Position
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.producer.messages import PublishableRecord
-    from tidegate.producer.records import FilesClosedRecord, PartitionStartRecord
-
-__all__ = [
-    "CLOSED",
-    "FILES_PREFIX",
-    "PARTS_MAX",
-    "REFUSED",
-    "SOURCE",
-    "FilePosition",
-    "parts_of",
-    "position_of",
-]
+from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.records import FilesClosedRecord, PartitionStartRecord
 
 FILES_PREFIX = "tidegate-datastream/"
 """Tokens of stream partitions that read files begin with it."""

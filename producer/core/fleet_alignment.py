@@ -9,19 +9,13 @@ move-out, and cannot move either, which no record says: it would hold up all oth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tidegate.producer.core import effects as do
+from tidegate.producer.core.events import FleetRead
 from tidegate.producer.core.lifecycle import SlotPhase
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.core.events import FleetRead
-    from tidegate.producer.core.partition_index import PartitionIndex
-    from tidegate.producer.core.slot import Slot
-
-__all__ = ["STALE_AFTER_US", "FleetAlignment"]
+from tidegate.producer.core.partition_index import PartitionIndex
+from tidegate.producer.core.slot import Slot
 
 STALE_AFTER_US = 5_000_000
 """A view is not used for longer after it was last read to the end of every slot."""

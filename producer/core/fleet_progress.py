@@ -7,19 +7,13 @@ So adapters ask where the slots end, and a view is current once it contains all 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.frontier import ProgressRow
 from tidegate.producer.core.events import FleetRead
 from tidegate.producer.errors import ProgressLost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.schemas.progress import ProgressRecord
-
-__all__ = ["FleetProgress"]
+from tidegate.schemas.progress import ProgressRecord
 
 _ASK_EVERY_US = 1_000_000
 """A view that has not changed is confirmed again, since one that is not grows old."""
@@ -66,8 +60,9 @@ class FleetProgress:
         Raises ProgressLost if reading moved backwards.
         """
         if offset < self._reached[slot]:
-            message = "reading a slot moved backwards"
-            raise ProgressLost(message, slot=slot, was=self._reached[slot], now=offset)
+            raise ProgressLost(
+                "reading a slot moved backwards", slot=slot, was=self._reached[slot], now=offset
+            )
         self._reached[slot] = offset + 1
         if record is not None:
             self._rows.append(ProgressRow(slot, offset, record))

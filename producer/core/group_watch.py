@@ -21,15 +21,10 @@ that is absent for long is replaced by a new one, whatever the state of the grou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.producer.core.effects import RejoinGroup, ReplaceGroupClient
+from tidegate.producer.core.events import GroupDescribed
 from tidegate.schemas.errors import invariant
-
-if TYPE_CHECKING:
-    from tidegate.producer.core.events import GroupDescribed
-
-__all__ = ["GroupWatch", "WatchLimits"]
 
 
 @dataclass(frozen=True, slots=True)

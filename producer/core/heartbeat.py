@@ -8,9 +8,10 @@ spreads the snapshot's cost over them, and bounds what the slot's next owner has
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tidegate.producer.core.stream_partition import Publication, StreamPartition
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.progress import (
     PROGRESS_VERSION,
@@ -21,14 +22,7 @@ from tidegate.schemas.progress import (
     SlowestToken,
     TopicOffset,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.core.stream_partition import Publication, StreamPartition
-    from tidegate.schemas.progress_chain import SlotChain
-
-__all__ = ["Heartbeat", "HeartbeatLimits", "HeartbeatWriter", "SlotState"]
+from tidegate.schemas.progress_chain import SlotChain
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ The query runs in no slot and before there is an epoch, so nothing else of it ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tidegate.producer.core.item_times import Item
 from tidegate.producer.errors import InitialQueryChange
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import (
@@ -15,11 +14,6 @@ from tidegate.producer.records import (
     PartitionStartRecord,
 )
 from tidegate.schemas.instants import NS_PER_US
-
-if TYPE_CHECKING:
-    from tidegate.producer.core.item_times import Item
-
-__all__ = ["names_partitions"]
 
 
 def names_partitions(item: Item) -> bool:

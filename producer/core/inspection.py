@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tidegate.schemas.errors import InvariantViolation, invariant
+from tidegate.producer.core.group_watch import GroupWatch
+from tidegate.producer.core.lifecycle import PartitionState
+from tidegate.producer.core.operator_commands import OperatorCommands
+from tidegate.producer.core.partition_index import PartitionIndex
+from tidegate.producer.core.slot import Slot
+from tidegate.producer.core.story import Story
+from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.transaction import OpenTransaction
+from tidegate.producer.core.transaction_cycle import TransactionCycle
+from tidegate.schemas.errors import InvariantViolation, TidegateError, invariant
 from tidegate.schemas.topics import slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.core.group_watch import GroupWatch
-    from tidegate.producer.core.lifecycle import PartitionState
-    from tidegate.producer.core.operator_commands import OperatorCommands
-    from tidegate.producer.core.partition_index import PartitionIndex
-    from tidegate.producer.core.slot import Slot
-    from tidegate.producer.core.story import Story
-    from tidegate.producer.core.stream_identity import StreamIdentity
-    from tidegate.producer.core.transaction import OpenTransaction
-    from tidegate.producer.core.transaction_cycle import TransactionCycle
-    from tidegate.schemas.errors import TidegateError
-
-__all__ = ["InspectedWorker"]
 
 _KNOWN = (
     "slots",

@@ -16,8 +16,6 @@ from tidegate.producer.records import (
 )
 from tidegate.schemas.instants import NS_PER_US
 
-__all__ = ["Item", "lies_past", "waits_for_move_ins"]
-
 Item: TypeAlias = PublishableRecord | HeartbeatRecord | LineageRecord
 
 

@@ -11,15 +11,10 @@ wait for each other, and the one that waits with the least T of all waits for no
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tidegate.producer.core.effects import AwaitSources
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["MoveIns", "SourceWaits"]
 
 
 @dataclass(slots=True)

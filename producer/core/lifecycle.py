@@ -18,23 +18,11 @@ A pair that is not in its table cannot happen: it is an InvariantViolation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tidegate.schemas.errors import InvariantViolation
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = [
-    "PARTITION_TRANSITIONS",
-    "SLOT_TRANSITIONS",
-    "PartitionChange",
-    "PartitionState",
-    "SlotChange",
-    "SlotPhase",
-    "transition",
-]
 
 
 class SlotPhase(Enum):
@@ -146,5 +134,6 @@ def transition(
     try:
         return table[state, change]
     except KeyError:
-        message = f"unexpected change in state {state.name}: {change.value}"
-        raise InvariantViolation(message, **subject) from None
+        raise InvariantViolation(
+            f"unexpected change in state {state.name}: {change.value}", **subject
+        ) from None

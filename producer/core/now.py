@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Now"]
-
 
 class Now(NamedTuple):
     """One moment on both clocks of a worker, in microseconds.

@@ -11,16 +11,10 @@ reached first was there when it started, and was meant for its predecessor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tidegate.producer.core import events as on
 from tidegate.producer.errors import ProgressLost
 from tidegate.schemas.progress import ControlState, StreamControl, WorkerDrain
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from tidegate.producer.core import events as on
-
-__all__ = ["OperatorCommands"]
 
 _ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
 """With any number of slots: the checksum of an empty token is 0."""
@@ -65,8 +59,12 @@ class OperatorCommands:
     def advance(self, event: on.RootSlotRead) -> None:
         """Note how far the slot was read; raises ProgressLost if reading moved backwards."""
         if event.begin < self._position:
-            message = "reading a slot moved backwards"
-            raise ProgressLost(message, slot=_ROOT_SLOT, was=self._position, now=event.begin)
+            raise ProgressLost(
+                "reading a slot moved backwards",
+                slot=_ROOT_SLOT,
+                was=self._position,
+                now=event.begin,
+            )
         self._position = max(self._position, event.end)
 
     def handle(self, event: on.RootSlotRead) -> None:

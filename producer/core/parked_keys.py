@@ -10,8 +10,8 @@ key is parked with it, which costs it time and no change.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import TooManyParkedKeys
 from tidegate.producer.messages import (
@@ -20,15 +20,9 @@ from tidegate.producer.messages import (
     KEY_PARKED,
     ChangeMessage,
     ParkedChange,
+    PublishableRecord,
 )
 from tidegate.schemas.checksums import parked_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.producer.messages import PublishableRecord
-
-__all__ = ["PARKED_KEYS_MAX", "ParkedKeys"]
 
 PARKED_KEYS_MAX = 1_000
 """A stream partition with so many parks no further one: it stops.

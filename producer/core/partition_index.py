@@ -9,23 +9,16 @@ and compares.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from tidegate.lineage.keyed_heap import KeyedHeap
 from tidegate.producer.core.lifecycle import PartitionState, SlotPhase
-from tidegate.producer.core.query_scheduler import QueryScheduler, SchedulerLimits
-from tidegate.schemas.errors import invariant
+from tidegate.producer.core.query_scheduler import Decision, QueryScheduler, SchedulerLimits
+from tidegate.producer.core.slot import Slot
+from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.schemas.errors import TidegateError, invariant
 from tidegate.schemas.topics import slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.producer.core.query_scheduler import Decision
-    from tidegate.producer.core.slot import Slot
-    from tidegate.producer.core.stream_partition import StreamPartition
-    from tidegate.schemas.errors import TidegateError
-
-__all__ = ["PartitionIndex"]
 
 
 class _Facts(NamedTuple):

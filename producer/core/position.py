@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.records import (
+    FilesClosedRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import sequence_pair
 from tidegate.schemas.progress import MOVE_OUTS, STARTS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.messages import PublishableRecord
-    from tidegate.producer.records import (
-        FilesClosedRecord,
-        PartitionEventRecord,
-        PartitionStartRecord,
-    )
-
-__all__ = ["Position"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +56,9 @@ class Position:
 
     def with_closed(self, record: FilesClosedRecord) -> Position:
         """Return the position without files that are not met again; only where files are read."""
-        message = "files were closed in a stream partition that reads none"
-        raise InvariantViolation(message, files=len(record.files))
+        raise InvariantViolation(
+            "files were closed in a stream partition that reads none", files=len(record.files)
+        )
 
     @property
     def resumption(self) -> Mapping[str, str]:

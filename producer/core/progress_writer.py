@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.producer.core.effects import Effect, PublishProgress
+from tidegate.producer.core.heartbeat import Heartbeat
+from tidegate.producer.core.stream_partition import Publication, StreamPartition
 from tidegate.schemas.progress import (
     PROGRESS_VERSION,
     ChildPartition,
@@ -18,12 +19,6 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX, split
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from tidegate.producer.core.heartbeat import Heartbeat
-    from tidegate.producer.core.stream_partition import Publication, StreamPartition
-
-__all__ = ["ProgressWriter"]
 
 
 @dataclass(frozen=True, slots=True)

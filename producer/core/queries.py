@@ -6,30 +6,24 @@ is ignored, and its bytes are released.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.key_moves import SourceWaits
 from tidegate.producer.core.lifecycle import PartitionChange
+from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.query_failure import Consequence, consequence_of
 from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.refusals import Refusals
 from tidegate.producer.core.stall_watch import StallWatch
+from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.waiting_report import WaitingReport
 from tidegate.producer.errors import QueryError
 from tidegate.schemas.errors import InvariantViolation, TidegateError
 from tidegate.schemas.instants import NS_PER_US
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tidegate.producer.core import events as on
-    from tidegate.producer.core.counters import Counters
-    from tidegate.producer.core.partition_index import PartitionIndex
-    from tidegate.producer.core.stream_partition import StreamPartition
-
-__all__ = ["Queries", "QueryLimits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +68,9 @@ class Queries:
         while (decision := index.decide(now_us)) is not None:
             partition = find(decision.token)
             if partition is None:
-                message = "a query was scheduled in a slot that is not OWNED"
-                raise InvariantViolation(message, token=decision.token)
+                raise InvariantViolation(
+                    "a query was scheduled in a slot that is not OWNED", token=decision.token
+                )
             effects += self._carry_out(partition, decision.change)
         return effects + self.report(index, now_us)
 

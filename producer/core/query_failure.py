@@ -8,7 +8,6 @@ worker does must not look like a stream partition in trouble.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import (
     IncompatibleChange,
@@ -20,13 +19,8 @@ from tidegate.producer.errors import (
     TooManyParkedKeys,
     TopicRefused,
 )
-from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.errors import SchemaError, TidegateError
 from tidegate.schemas.topics import ROOT_TOKEN
-
-if TYPE_CHECKING:
-    from tidegate.schemas.errors import TidegateError
-
-__all__ = ["Consequence", "consequence_of"]
 
 _OF_ONE_STREAM_PARTITION = (
     TokenRefused,

@@ -28,17 +28,13 @@ again: its caller carries out a decision, reports the change, and asks for the n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tidegate.lineage.keyed_heap import KeyedHeap
 from tidegate.producer.core.lifecycle import PartitionChange, PartitionState
 from tidegate.schemas.errors import invariant
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["OPEN_QUERIES_MAX", "Decision", "QueryScheduler", "SchedulerLimits"]
 
 OPEN_QUERIES_MAX = 10_000
 """As many as one worker's core was measured with; a bound, and not what to aim at."""

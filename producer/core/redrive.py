@@ -9,19 +9,13 @@ The changes come from outside, as events: what is parked does not fit into a cor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.now import Now
 from tidegate.producer.core.sole_worker import SoleWorker
 from tidegate.producer.core.transaction import TransactionPhase
 from tidegate.producer.errors import RedriveFailed
 from tidegate.schemas.topics import ROOT_TOKEN
-
-if TYPE_CHECKING:
-    from tidegate.producer.core.now import Now
-
-__all__ = ["RedrivingWorker"]
 
 
 class RedrivingWorker(SoleWorker):

@@ -7,8 +7,6 @@ or read up to the same undecodable record, with every rebalance.
 
 from __future__ import annotations
 
-__all__ = ["Refusals"]
-
 
 class Refusals:
     """The tokens that were stopped within the last `pause_us`; monotonic times."""

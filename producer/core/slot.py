@@ -13,8 +13,9 @@ would bring back a stream partition that has finished since.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tidegate.producer.core.heartbeat import (
     Heartbeat,
@@ -34,6 +35,7 @@ from tidegate.schemas.errors import InvariantViolation, SchemaError, invariant
 from tidegate.schemas.progress import (
     ChecksumKind,
     PartitionAnnounced,
+    PartitionGap,
     ProgressRecord,
     SlotChanges,
     SlotPaused,
@@ -43,13 +45,6 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.progress_chunks import ProgressAssembler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.schemas.progress import PartitionGap
-
-__all__ = ["US_PER_MINUTE", "Slot"]
 
 US_PER_MINUTE = 60_000_000
 
@@ -127,9 +122,11 @@ class Slot:
         if committed_offset is None:
             return
         if end_offset <= committed_offset:
-            message = "a slot ends before the offset that the group has committed for it"
             raise ProgressLost(
-                message, slot=self.number, committed=committed_offset, end=end_offset
+                "a slot ends before the offset that the group has committed for it",
+                slot=self.number,
+                committed=committed_offset,
+                end=end_offset,
             )
         self.position = committed_offset
 
@@ -174,16 +171,22 @@ class Slot:
         """
         recovery, self._recovery = self._recovery, None
         if recovery is None or self.position < recovery.end_offset:
-            message = "slot became OWNED before its recovery finished"
-            raise InvariantViolation(message, slot=self.number)
+            raise InvariantViolation(
+                "slot became OWNED before its recovery finished", slot=self.number
+            )
         if epoch in recovery.broken:
-            message = "a slot lacks changes between its snapshot and its end"
-            raise ProgressLost(message, slot=self.number, cause=str(recovery.broken[epoch]))
+            raise ProgressLost(
+                "a slot lacks changes between its snapshot and its end",
+                slot=self.number,
+                cause=str(recovery.broken[epoch]),
+            )
         chain = recovery.chains.get(epoch)
         if recovery.committed_offset is not None and chain is None:
-            message = "a slot holds no snapshot at or after its committed offset"
             raise ProgressLost(
-                message, slot=self.number, committed=recovery.committed_offset, epoch=epoch
+                "a slot holds no snapshot at or after its committed offset",
+                slot=self.number,
+                committed=recovery.committed_offset,
+                epoch=epoch,
             )
         self.paused_by = recovery.paused.get(epoch)
         includes = -1 if chain is None else chain.includes
@@ -262,14 +265,19 @@ class Slot:
         if self.phase is SlotPhase.ASSIGNED:
             return
         if position < self.position:
-            message = "reading a slot moved backwards"
-            raise ProgressLost(message, slot=self.number, was=self.position, now=position)
+            raise ProgressLost(
+                "reading a slot moved backwards", slot=self.number, was=self.position, now=position
+            )
         self.position = position
 
     def fail_reading(self, reason: str) -> NoReturn:
         """Raise ProgressLost: the log does not hold the next offset."""
-        message = "the offset that a slot is read from is not in its log"
-        raise ProgressLost(message, slot=self.number, position=self.position, reason=reason)
+        raise ProgressLost(
+            "the offset that a slot is read from is not in its log",
+            slot=self.number,
+            position=self.position,
+            reason=reason,
+        )
 
     def _announce(self, announced: PartitionAnnounced) -> None:
         token = announced.child.token
@@ -379,15 +387,18 @@ class Slot:
         Raises ProgressLost if the heartbeat was written before what was read of the slot.
         """
         if first_offset < self.position:
-            message = "a slot's snapshot was written before the offset that it was read up to"
             raise ProgressLost(
-                message, slot=self.number, position=self.position, offset=first_offset
+                "a slot's snapshot was written before the offset that it was read up to",
+                slot=self.number,
+                position=self.position,
+                offset=first_offset,
             )
         begins_chain = isinstance(heartbeat.body, SlotProgress)
         chain_offset = first_offset if begins_chain else self.chain_offset
         if chain_offset is None:
-            message = "changes of a slot without a snapshot before them"
-            raise InvariantViolation(message, slot=self.number)
+            raise InvariantViolation(
+                "changes of a slot without a snapshot before them", slot=self.number
+            )
         return min(chain_offset, heartbeat.after.includes + 1)
 
     def check_invariants(self) -> None:

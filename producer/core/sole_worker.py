@@ -8,20 +8,14 @@ other end the same is done again from the beginning.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.lifecycle import SlotPhase
+from tidegate.producer.core.now import Now
+from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.worker import Worker
-from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tidegate.producer.core.now import Now
-    from tidegate.producer.core.slot import Slot
-    from tidegate.schemas.errors import TidegateError
-
-__all__ = ["SoleWorker"]
+from tidegate.schemas.errors import ConfigError, TidegateError
 
 
 class SoleWorker(Worker):

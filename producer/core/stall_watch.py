@@ -11,12 +11,8 @@ waited for a broker, has heard nothing in that time from any query; it must not 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tidegate.producer.core.stream_partition import StreamPartition
-
-__all__ = ["StallWatch", "stall_after_us"]
+from tidegate.producer.core.stream_partition import StreamPartition
 
 _HEARTBEATS_MISSED = 10
 _SILENCE_MIN_US = 5_000_000

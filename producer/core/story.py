@@ -7,21 +7,15 @@ records: a line must not keep memory that the byte budget counts as free.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.schemas.instants import US_PER_SECOND
-from tidegate.schemas.progress import PartitionAnnounced, PartitionFinished
+from tidegate.schemas.progress import PartitionAnnounced, PartitionFinished, ProgressRecord
 from tidegate.schemas.topics import slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tidegate.schemas.progress import ProgressRecord
-
-__all__ = ["Story"]
 
 _LINES_MAX = 2_000
 _LINES_SHOWN_MAX = 30

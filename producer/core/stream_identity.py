@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import StreamChangedError
 from tidegate.schemas.output_form import left_out, recorded_form
-from tidegate.schemas.progress import PRODUCER_FILTER, StreamStarted, TimestampForm
+from tidegate.schemas.progress import (
+    PRODUCER_FILTER,
+    ChildPartition,
+    DataTopic,
+    StreamStarted,
+    TimestampForm,
+)
 from tidegate.schemas.topic_template import SETTING
 from tidegate.schemas.topics import TopicNames
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.schemas.progress import ChildPartition, DataTopic
-
-__all__ = ["StreamIdentity", "require_settings"]
 
 
 @dataclass(frozen=True, slots=True)

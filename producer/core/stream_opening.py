@@ -5,25 +5,19 @@ The query runs under the empty token, in no slot: nothing of it is published but
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidegate.producer.core import effects as do
 from tidegate.producer.core.lifecycle import PartitionState
+from tidegate.producer.core.now import Now
+from tidegate.producer.core.progress_writer import ProgressWriter
+from tidegate.producer.core.queries import Queries
+from tidegate.producer.core.slot import Slot
+from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
-
-if TYPE_CHECKING:
-    from tidegate.producer.core.now import Now
-    from tidegate.producer.core.progress_writer import ProgressWriter
-    from tidegate.producer.core.queries import Queries
-    from tidegate.producer.core.slot import Slot
-    from tidegate.producer.core.stream_identity import StreamIdentity
-    from tidegate.producer.core.transaction_cycle import TransactionCycle
-
-__all__ = ["StreamOpening"]
 
 
 class StreamOpening:

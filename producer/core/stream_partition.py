@@ -13,7 +13,6 @@ instant: what the position at its start covers is dropped, and nothing else ever
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tidegate.lineage.stop_reason import stop_text
 from tidegate.producer.core.file_position import position_of
@@ -39,7 +38,7 @@ from tidegate.producer.records import (
     PartitionEventRecord,
     PartitionStartRecord,
 )
-from tidegate.schemas.errors import InvariantViolation, invariant
+from tidegate.schemas.errors import InvariantViolation, TidegateError, invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
     PROGRESS_VERSION,
@@ -50,11 +49,6 @@ from tidegate.schemas.progress import (
     TopicTotals,
 )
 from tidegate.schemas.topics import ROOT_TOKEN
-
-if TYPE_CHECKING:
-    from tidegate.schemas.errors import TidegateError
-
-__all__ = ["Publication", "StreamPartition"]
 
 RETRY_DELAY_MIN_US = 100_000
 RETRY_DELAY_MAX_US = 30_000_000
@@ -273,9 +267,8 @@ class StreamPartition:
 
     def _add_record(self, record: PublishableRecord) -> None:
         if self.read.covers(record):
-            message = "the source returned a record behind what it had returned before"
             raise SourceOrderBroken(
-                message,
+                "the source returned a record behind what it had returned before",
                 token=self.child.token,
                 commit_timestamp_us=record.commit_timestamp_us,
                 server_transaction_id=record.server_transaction_id,

@@ -8,16 +8,10 @@ begins after that finds it, or it was deleted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from tidegate.producer.core.effects import FindStreamStart
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.producer.core.slot import Slot
-
-__all__ = ["StreamStartSearch"]
+from tidegate.producer.core.slot import Slot
 
 _PATIENCE_US = 10_000_000
 """How long a search that is under way may still take before another one is started."""

@@ -7,16 +7,10 @@ description may be unknown to a broker that has just started: it has to be missi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tidegate.producer.core.events import TopicsObserved, TopicState
+from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.errors import TopicsChangedError
-
-if TYPE_CHECKING:
-    from tidegate.producer.core.events import TopicsObserved, TopicState
-    from tidegate.producer.core.stream_identity import StreamIdentity
-    from tidegate.schemas.progress import DataTopic
-
-__all__ = ["TopicWatch"]
+from tidegate.schemas.progress import DataTopic
 
 _PATIENCE_US = 15_000_000
 

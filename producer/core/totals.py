@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tidegate.producer.messages import PublishableRecord
 from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS
-from tidegate.schemas.progress import TopicTotals
-
-if TYPE_CHECKING:
-    from tidegate.producer.messages import PublishableRecord
-    from tidegate.schemas.progress import ChecksumKind
-
-__all__ = ["counted"]
+from tidegate.schemas.progress import ChecksumKind, TopicTotals
 
 
 @dataclass(slots=True)

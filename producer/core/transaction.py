@@ -12,14 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tidegate.producer.core.heartbeat import Heartbeat
-    from tidegate.producer.core.stream_partition import Publication
-    from tidegate.schemas.progress import ProgressRecord, TableAdded
-
-__all__ = ["OpenTransaction", "TransactionPhase"]
+from tidegate.producer.core.heartbeat import Heartbeat
+from tidegate.producer.core.stream_partition import Publication
+from tidegate.schemas.progress import ProgressRecord, TableAdded
 
 
 class TransactionPhase(Enum):

@@ -10,35 +10,28 @@ lost from then on does not change the outcome, only the outcome is not applied t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tidegate.producer.core import effects as do
+from tidegate.producer.core.added_tables import AddedTables
+from tidegate.producer.core.counters import Counters
+from tidegate.producer.core.events import Delivered
 from tidegate.producer.core.group_watch import WatchLimits
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
+from tidegate.producer.core.now import Now
+from tidegate.producer.core.operator_commands import OperatorCommands
+from tidegate.producer.core.partition_index import PartitionIndex
+from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.queries import QueryLimits
+from tidegate.producer.core.slot import Slot
+from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.transaction import OpenTransaction, TransactionPhase
 from tidegate.schemas.errors import invariant
-from tidegate.schemas.progress import ProgressRecord, SlotPaused, StreamStarted
+from tidegate.schemas.progress import PartitionGap, ProgressRecord, SlotPaused, StreamStarted
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.producer.core.added_tables import AddedTables
-    from tidegate.producer.core.counters import Counters
-    from tidegate.producer.core.events import Delivered
-    from tidegate.producer.core.now import Now
-    from tidegate.producer.core.operator_commands import OperatorCommands
-    from tidegate.producer.core.partition_index import PartitionIndex
-    from tidegate.producer.core.progress_writer import ProgressWriter
-    from tidegate.producer.core.slot import Slot
-    from tidegate.producer.core.stream_partition import StreamPartition
-    from tidegate.schemas.progress import PartitionGap
-
-__all__ = ["TransactionCycle", "WorkerLimits"]
 
 _REPUBLISH_DELAY_US = 100_000
 _COMMIT_PATIENCE_US = 60_000_000

@@ -13,18 +13,12 @@ translation, which knows the topic's limit by now, stops or parks exactly this r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, TypeAlias
 
 from tidegate.producer.core import effects as do
-from tidegate.producer.core.events import DeliveryFault
+from tidegate.producer.core.events import DeliveryFailure, DeliveryFault
 from tidegate.producer.errors import DeliveryDenied, DeliveryRefused, MessageTooLarge
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from tidegate.producer.core.events import DeliveryFailure
-
-__all__ = ["ATTEMPTS_MAX", "UndeliverableRecords", "Verdict"]
 
 ATTEMPTS_MAX = 3
 """Transactions that may fail for one permanent cause.

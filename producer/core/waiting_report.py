@@ -5,15 +5,10 @@ They may wait for hours, and begin and end to wait many times a second: once a m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core.lifecycle import PartitionState
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["WaitingReport"]
 
 _EVERY_US = 60_000_000
 

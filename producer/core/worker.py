@@ -9,7 +9,7 @@ After an unknown outcome no state is kept: every slot is read again from the log
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
@@ -19,13 +19,16 @@ from tidegate.producer.core.fleet_alignment import FleetAlignment
 from tidegate.producer.core.group_watch import GroupWatch
 from tidegate.producer.core.inspection import InspectedWorker
 from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
+from tidegate.producer.core.now import Now
 from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.queries import Queries
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.story import Story
+from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.stream_opening import StreamOpening
+from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.stream_start_search import StreamStartSearch
 from tidegate.producer.core.transaction_cycle import TransactionCycle, WorkerLimits
 from tidegate.producer.core.undeliverable import UndeliverableRecords
@@ -33,13 +36,6 @@ from tidegate.producer.errors import ProducerFencedError, ProgressLost, TopicsCh
 from tidegate.schemas.errors import InvariantViolation, TidegateError, invariant
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from tidegate.producer.core.now import Now
-    from tidegate.producer.core.stream_identity import StreamIdentity
-    from tidegate.producer.core.stream_partition import StreamPartition
-
-__all__ = ["Worker"]
 
 
 class Worker(InspectedWorker):
@@ -183,8 +179,9 @@ class Worker(InspectedWorker):
                 if partition is not None:
                     self._queries.resume(partition, event)
             case on.RedriveBegan() | on.RedriveRead() | on.RedriveEnded() | on.GapsAccepted():
-                message = "parked changes or gaps for a worker that does not take them"
-                raise InvariantViolation(message, worker=self.name)
+                raise InvariantViolation(
+                    "parked changes or gaps for a worker that does not take them", worker=self.name
+                )
             case on.Ticked():
                 if event.has_read_inbox:
                     effects += self._queries.repeat_stalled(now_us)

@@ -17,8 +17,9 @@ import json
 import lzma
 import struct
 import zlib
+from collections.abc import Callable, Iterator
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import fastavro
 from fastavro import _read_py  # what fastavro itself uses where it is not compiled
@@ -39,11 +40,6 @@ from tidegate.producer.datastream.file_limits import (
 )
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.unified_types import without_logical_types
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-__all__ = ["MAGIC", "AvroContainer"]
 
 _Codec: TypeAlias = "Callable[[bytes], Iterator[bytes | LargeRead]]"
 
@@ -85,8 +81,9 @@ class AvroContainer:
         except (
             fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, *_DAMAGE,
         ) as error:  # fmt: skip
-            message = f"the schema in the head is not one of Avro: {error}"
-            raise WrongSchema.at(self._position, message) from error
+            raise WrongSchema.at(
+                self._position, f"the schema in the head is not one of Avro: {error}"
+            ) from error
         reader = _read_py if is_recursive else fastavro
         self._read: Callable[[Any, Any, Any], Any] = reader.schemaless_reader
 
@@ -163,8 +160,10 @@ class AvroContainer:
         name = metadata.get("avro.codec", b"null").decode(errors="replace")
         if name not in _CODECS:
             known = ", ".join(sorted(_CODECS))
-            message = f"the file is compressed with {name[:20]!r}, which is not one of {known}"
-            raise WrongSchema.at(self._position, message)
+            raise WrongSchema.at(
+                self._position,
+                f"the file is compressed with {name[:20]!r}, which is not one of {known}",
+            )
         return _CODECS[name]
 
     def _decompressed(self, data: bytes) -> Iterator[bytes | LargeRead]:

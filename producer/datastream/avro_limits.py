@@ -7,15 +7,11 @@ deep as the bytes say, without a limit of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.datastream.file_limits import DEPTH_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["contains_itself"]
 
 _EMPTY_MAX = 1_000
 _NOTHING = ("null",)
@@ -78,15 +74,13 @@ class _Types:
                 fields = [self.facts(one["type"], depth + 1) for one in schema["fields"]]
                 empty = sum(one.empty for one in fields) if fields else 1
                 if empty > _EMPTY_MAX:
-                    message = f"a record has more than {_EMPTY_MAX} fields without bytes"
-                    raise ValueError(message)
+                    raise ValueError(f"a record has more than {_EMPTY_MAX} fields without bytes")
                 found = self._named[name] = _within(empty, fields)
                 return found
             case "array" | "map" as kind:
                 items = self.facts(schema["items" if kind == "array" else "values"], depth + 1)
                 if items.empty:
-                    message = f"the items of a type {kind} have parts without bytes"
-                    raise ValueError(message)
+                    raise ValueError(f"the items of a type {kind} have parts without bytes")
                 return _within(0, [items])
             case "enum" | "fixed" as kind:
                 found = _Facts(int(kind == "fixed" and not schema.get("size")), 0)

@@ -20,12 +20,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
+from tidegate.producer.datastream.position import Position
 from tidegate.producer.errors import SourceFileError
-
-if TYPE_CHECKING:
-    from tidegate.producer.datastream.position import Position
 
 __all__ = [
     "DatastreamError",

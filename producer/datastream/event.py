@@ -7,10 +7,10 @@ of the payload, which stay what the file has (a timestamp is a number in Avro, a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.datastream.errors import (
     InvalidEvent,
@@ -18,8 +18,9 @@ from tidegate.producer.datastream.errors import (
     UnknownReadMethod,
     WrongSchema,
 )
-from tidegate.producer.datastream.metadata import metadata_of
+from tidegate.producer.datastream.metadata import SourceMetadata, metadata_of
 from tidegate.producer.datastream.order_key import order_key
+from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.read_methods import (
     KNOWN_METHODS,
     ReadKind,
@@ -27,18 +28,9 @@ from tidegate.producer.datastream.read_methods import (
     read_method_of,
 )
 from tidegate.producer.datastream.record_fields import RecordFields
-from tidegate.producer.datastream.sort_keys import completed
+from tidegate.producer.datastream.sort_keys import SortKeys, completed
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS, parse_rfc3339_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from tidegate.producer.datastream.metadata import SourceMetadata
-    from tidegate.producer.datastream.position import Position
-    from tidegate.producer.datastream.sort_keys import SortKeys
-
-__all__ = ["NEEDED_FIELDS", "ChangeType", "Event", "parse_event"]
 
 NEEDED_FIELDS = (
     "stream_name",
@@ -147,8 +139,9 @@ def _method(of: RecordFields, metadata: Any, position: Position) -> ReadMethod:
     text = of.needed_text("read_method")
     method = read_method_of(text, metadata if isinstance(metadata, Mapping) else ())
     if method is None:
-        message = f"read_method is not one of {', '.join(KNOWN_METHODS)}"
-        raise UnknownReadMethod.at(position, message, read_method=text[:80])
+        raise UnknownReadMethod.at(
+            position, f"read_method is not one of {', '.join(KNOWN_METHODS)}", read_method=text[:80]
+        )
     return method
 
 
@@ -159,8 +152,7 @@ def _change_type(method: ReadMethod, metadata: SourceMetadata, position: Positio
     """
     if metadata.change_type is None:
         if method.kind is ReadKind.CDC:
-            message = "a change has no source_metadata.change_type"
-            raise WrongSchema.at(position, message)
+            raise WrongSchema.at(position, "a change has no source_metadata.change_type")
         found = ChangeType.DELETE if metadata.is_deleted else ChangeType.INSERT
     else:
         try:
@@ -170,16 +162,21 @@ def _change_type(method: ReadMethod, metadata: SourceMetadata, position: Positio
             shown = metadata.change_type[:80]
             raise InvalidEvent.at(position, message, change_type=shown) from None
     if metadata.is_deleted is not None and metadata.is_deleted != found.is_deletion:
-        message = f"is_deleted is {str(metadata.is_deleted).lower()} in a change of type {found}"
-        raise InvalidEvent.at(position, message)
+        raise InvalidEvent.at(
+            position,
+            f"is_deleted is {str(metadata.is_deleted).lower()} in a change of type {found}",
+        )
     return found
 
 
 def _require_key(key: Collection[str], columns: Collection[str], position: Position) -> None:
     missing = [name for name in key if name not in columns]
     if missing:
-        message = f"the row has no column {', '.join(missing)}, which its key names"
-        raise MissingKeyColumn.at(position, message, key=list(key))
+        raise MissingKeyColumn.at(
+            position,
+            f"the row has no column {', '.join(missing)}, which its key names",
+            key=list(key),
+        )
 
 
 def _sort_keys(record: Mapping[str, Any], position: Position) -> SortKeys | None:
@@ -188,8 +185,7 @@ def _sort_keys(record: Mapping[str, Any], position: Position) -> SortKeys | None
         return None
     if isinstance(found, list) and all(type(one) in (int, str) for one in found):
         return tuple(found)
-    message = "sort_keys is not an array of strings and whole numbers"
-    raise WrongSchema.at(position, message)
+    raise WrongSchema.at(position, "sort_keys is not an array of strings and whole numbers")
 
 
 def _instant_us(record: Mapping[str, Any], name: str, position: Position) -> int:
@@ -206,11 +202,15 @@ def _instant_us(record: Mapping[str, Any], name: str, position: Position) -> int
             raise InvalidEvent.at(position, f"{name} is out of range", found=value)
         return value * US_PER_MS
     if not isinstance(value, str):
-        message = f"{name} is neither a number of milliseconds nor a text"
-        raise WrongSchema.at(position, message, kind=type(value).__name__)
+        raise WrongSchema.at(
+            position,
+            f"{name} is neither a number of milliseconds nor a text",
+            kind=type(value).__name__,
+        )
     text = value.replace(" ", "T", 1)
     try:
         return parse_rfc3339_ns(text if _ZONE.search(text) else f"{text}Z") // NS_PER_US
     except SchemaError as error:
-        message = f"{name} is not a timestamp such as 2021-12-25T05:42:04.408"
-        raise InvalidEvent.at(position, message, found=value[:80]) from error
+        raise InvalidEvent.at(
+            position, f"{name} is not a timestamp such as 2021-12-25T05:42:04.408", found=value[:80]
+        ) from error

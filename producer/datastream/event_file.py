@@ -23,8 +23,6 @@ from tidegate.producer.datastream.json_lines import json_lines
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.unified_types import PayloadField, named_types, payload_fields
 
-__all__ = ["EventFile"]
-
 _GZIP = b"\x1f\x8b"
 
 
@@ -93,8 +91,11 @@ class EventFile:
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise self._translated(error) from error
         if head.lstrip()[:1] not in (b"{", b""):
-            message = "the file is neither Avro nor JSON lines, plain or with gzip"
-            raise FileDamaged.at(self._last, message, begins_with=head.hex())
+            raise FileDamaged.at(
+                self._last,
+                "the file is neither Avro nor JSON lines, plain or with gzip",
+                begins_with=head.hex(),
+            )
         return json_lines(plain, self.name)
 
     def _refuse(self, message: str) -> None:
@@ -123,8 +124,7 @@ class EventFile:
         types = {one["name"]: one["type"] for one in schema["fields"]}
         missing = [name for name in NEEDED_FIELDS if name not in types]
         if missing:
-            message = f"the file's schema has no field {', '.join(missing)}"
-            raise WrongSchema.at(head, message)
+            raise WrongSchema.at(head, f"the file's schema has no field {', '.join(missing)}")
         for name in ("source_metadata", "payload"):
             if not isinstance(types[name], Mapping) or types[name].get("type") != "record":
                 raise WrongSchema.at(head, f"the field {name} of the file's schema is not a record")

@@ -8,31 +8,11 @@ More than `LARGE_BYTES` at once is announced (`LargeRead`), so that a reader can
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from typing_extensions import Buffer
-
-__all__ = [
-    "BLOCK_BYTES_MAX",
-    "DEPTH_MAX",
-    "DIGITS_MAX",
-    "EMPTY_MAX",
-    "HEAD_BYTES_MAX",
-    "ITEMS_MAX",
-    "LARGE_BYTES",
-    "LINE_BYTES_MAX",
-    "RATIO_MAX",
-    "BeyondLimit",
-    "LargeRead",
-    "MeteredBytes",
-    "bounded_inflation",
-    "inflated",
-    "require_depth",
-]
+from typing_extensions import Buffer
 
 LARGE_BYTES = 512 << 10
 """More than this is announced before it is read."""
@@ -85,16 +65,14 @@ class MeteredBytes:
         """Return the next bytes."""
         self._left -= 1
         if self._left < 0:
-            message = f"it has more than {ITEMS_MAX} values"
-            raise BeyondLimit(message)
+            raise BeyondLimit(f"it has more than {ITEMS_MAX} values")
         return self._data.read(size)
 
 
 def require_depth(value: Any) -> None:
     """Raise BeyondLimit for lists and objects that are nested deeper than `DEPTH_MAX`."""
     if _depth(value) > DEPTH_MAX:
-        message = f"it is nested deeper than {DEPTH_MAX} levels"
-        raise BeyondLimit(message)
+        raise BeyondLimit(f"it is nested deeper than {DEPTH_MAX} levels")
 
 
 def _depth(value: Any) -> int:
@@ -131,8 +109,7 @@ def bounded_inflation(
         yield LargeRead(most)
         yield more(most - len(first))
         if not is_whole():
-            message = f"it is cut short, or becomes more than {most} bytes of {size}"
-            raise BeyondLimit(message)
+            raise BeyondLimit(f"it is cut short, or becomes more than {most} bytes of {size}")
     elif not is_whole():
         raise ValueError("it is cut short")
 

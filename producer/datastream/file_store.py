@@ -12,31 +12,19 @@ from __future__ import annotations
 import io
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
-from tidegate.producer.datastream.store_errors import LocationGone, PathMissing, refuse
+from typing_extensions import Buffer
+
+from tidegate.producer.datastream.store_errors import LocationGone, refuse
 from tidegate.program.extras import Extra
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import parse_rfc3339_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from typing_extensions import Buffer
-
-__all__ = [
-    "Entry",
-    "FileStore",
-    "FsspecStore",
-    "LocalStore",
-    "PathMissing",
-    "StoredFile",
-    "open_location",
-]
 
 _BUFFER_BYTES = 1 << 20
 _BLOCK_BYTES = 4 << 20
@@ -153,8 +141,9 @@ class LocalStore:
             refuse(error, folder, scheme="", setting=self._setting)
         # A file or folder that was removed since it was listed says nothing of the others.
         if missing and self._location and not Path(self._location).exists():
-            message = f"{self._setting}: {self._location} is gone"
-            raise LocationGone(message, hint=_GONE_HINT) from missing[0]
+            raise LocationGone(
+                f"{self._setting}: {self._location} is gone", hint=_GONE_HINT
+            ) from missing[0]
         return found
 
     def open(self, path: str) -> BinaryIO:
@@ -198,8 +187,9 @@ class FsspecStore:
             found = self._files.find(folder, detail=True)
         except FileNotFoundError as error:  # of a folder that does not exist it finds nothing
             bucket = self._url(folder.lstrip("/").partition("/")[0])
-            message = f"{self._setting}: the bucket {bucket} is gone"
-            raise LocationGone(message, hint=_GONE_HINT) from error
+            raise LocationGone(
+                f"{self._setting}: the bucket {bucket} is gone", hint=_GONE_HINT
+            ) from error
         except Exception as error:  # noqa: BLE001 - each library has its own
             refuse(error, self._url(folder), scheme=self._scheme, setting=self._setting)
         return [
@@ -268,15 +258,20 @@ def open_location(location: str, *, setting: str = _FLAG) -> tuple[FileStore, st
         return LocalStore(location=path, setting=setting), path
     extra = _EXTRAS.get(scheme)
     if extra is None:
-        message = f"{setting}: {scheme}:// is not supported"
-        raise ConfigError(message, hint="Give a local folder, gs://BUCKET/PATH or s3://BUCKET/PATH")
+        raise ConfigError(
+            f"{setting}: {scheme}:// is not supported",
+            hint="Give a local folder, gs://BUCKET/PATH or s3://BUCKET/PATH",
+        )
     if not path.strip("/"):
-        message = f"{setting}: {location} names no bucket"
-        raise ConfigError(message, hint=f"Give {scheme}://BUCKET/PATH")
+        raise ConfigError(
+            f"{setting}: {location} names no bucket", hint=f"Give {scheme}://BUCKET/PATH"
+        )
     folder = path.strip("/")
     if "@" in folder.partition("/")[0]:
-        message = f"{setting}: a bucket's name has no @"
-        raise ConfigError(message, hint="Leave credentials out of it: " + _CREDENTIALS[scheme])
+        raise ConfigError(
+            f"{setting}: a bucket's name has no @",
+            hint="Leave credentials out of it: " + _CREDENTIALS[scheme],
+        )
     extra.require()
     for name in _LOGGERS:  # else Python prints warnings of those without a handler, as plain text
         logging.getLogger(name).addHandler(_SILENT)
@@ -305,8 +300,10 @@ def _modified_us(entry: Mapping[str, Any], url: str) -> int:
                 return int(seconds * 1_000_000)
             case _:
                 continue
-    message = f"{url}: the store does not say when it was written"
-    raise ConfigError(message, hint="Late files are recognised by it: use gs://, s3:// or a folder")
+    raise ConfigError(
+        f"{url}: the store does not say when it was written",
+        hint="Late files are recognised by it: use gs://, s3:// or a folder",
+    )
 
 
 def _buffered(raw: Any, path: str, *, scheme: str, setting: str) -> BinaryIO:

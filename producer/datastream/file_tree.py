@@ -8,15 +8,10 @@ ones.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tidegate.producer.datastream.file_store import Entry, FileStore
-
-__all__ = ["all_files", "is_event_file", "newest_files", "object_folders"]
+from tidegate.producer.datastream.file_store import Entry, FileStore
 
 _DEPTH_MAX = 32
 _YEAR = re.compile(r"[0-9]{4}", re.ASCII)

@@ -6,23 +6,17 @@ Pure: files go in one by one, the newest of each object first.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.datastream.errors import MixedSources
+from tidegate.producer.datastream.event import Event
 from tidegate.producer.datastream.log_positions import log_of_mysql
 from tidegate.producer.datastream.metadata import MySqlMetadata
-from tidegate.producer.datastream.read_methods import ReadKind
+from tidegate.producer.datastream.read_methods import ReadKind, SourceKind
+from tidegate.producer.datastream.unified_types import PayloadField
 from tidegate.producer.source_objects import SourceField, SourceObject
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tidegate.producer.datastream.event import Event
-    from tidegate.producer.datastream.read_methods import SourceKind
-    from tidegate.producer.datastream.unified_types import PayloadField
-
-__all__ = ["Inventory"]
 
 
 class Inventory:
@@ -73,13 +67,17 @@ class Inventory:
         if self.source is None:
             self.source = source
         elif source is not self.source:
-            message = f"the location has events of {self.source} and of {source}"
-            raise MixedSources.at(event.position, message)
+            raise MixedSources.at(
+                event.position, f"the location has events of {self.source} and of {source}"
+            )
         log = _log_of(event)
         if log:
             if self._log and log != self._log:
-                message = "the location has events of two binary logs of MySQL"
-                raise MixedSources.at(event.position, message, logs=sorted((self._log, log)))
+                raise MixedSources.at(
+                    event.position,
+                    "the location has events of two binary logs of MySQL",
+                    logs=sorted((self._log, log)),
+                )
             self._log = log
 
 

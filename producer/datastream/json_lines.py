@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from tidegate.producer.datastream.errors import FileCutShort, FileDamaged, InvalidEvent
 from tidegate.producer.datastream.file_limits import (
@@ -19,11 +20,6 @@ from tidegate.producer.datastream.file_limits import (
     require_depth,
 )
 from tidegate.producer.datastream.position import Position
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["json_lines"]
 
 # Matches from any quote on, without a way back: the time is linear whatever the line is.
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
@@ -86,8 +82,7 @@ def _require_few_items(line: bytes) -> None:
             found = number
             break
     if found > ITEMS_MAX:
-        message = f"it has more than {ITEMS_MAX} values"
-        raise BeyondLimit(message)
+        raise BeyondLimit(f"it has more than {ITEMS_MAX} values")
 
 
 def _beginnings(line: bytes, start: int, end: int) -> int:

@@ -12,16 +12,6 @@ from functools import lru_cache
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import sequence_pair
 
-__all__ = [
-    "gtid_of_log",
-    "log_file_number",
-    "log_of_mysql",
-    "oracle_record_set",
-    "postgresql_lsn",
-    "spanner_sequence",
-    "sql_server_lsn",
-]
-
 # Bounded digits, so that every part fits 64 bits.
 _LOG_FILE = re.compile(r"(.+)\.([0-9]{1,18})", re.ASCII | re.DOTALL)
 _GTID = re.compile(

@@ -7,28 +7,14 @@ for Spanner: those are of `docs/protocol.md`, 3.10.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.read_methods import SourceKind
 from tidegate.producer.datastream.record_fields import RecordFields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.datastream.position import Position
-
-__all__ = [
-    "MySqlMetadata",
-    "OracleMetadata",
-    "PostgreSqlMetadata",
-    "SalesforceMetadata",
-    "SourceMetadata",
-    "SpannerMetadata",
-    "SqlServerMetadata",
-    "metadata_of",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,8 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from tidegate.producer.datastream.errors import InvalidEvent, MissingSortKey
 from tidegate.producer.datastream.log_positions import (
@@ -48,20 +49,14 @@ from tidegate.producer.datastream.metadata import (
     OracleMetadata,
     PostgreSqlMetadata,
     SalesforceMetadata,
+    SourceMetadata,
     SpannerMetadata,
     SqlServerMetadata,
 )
+from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.read_methods import ReadKind, ReadMethod, SourceKind
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.datastream.metadata import SourceMetadata
-    from tidegate.producer.datastream.position import Position
-
-__all__ = ["BACKFILL_KEY", "order_after_log", "order_after_time", "order_key"]
 
 BACKFILL_KEY = b"\0"
 """Of every row of a backfill: before all changes."""
@@ -92,8 +87,9 @@ def order_key(
     try:
         return _CHANGE + _encoded(metadata, at, position)
     except (struct.error, SchemaError) as error:
-        message = "a field that orders changes is out of range"
-        raise InvalidEvent.at(position, message, cause=str(error)[:200]) from error
+        raise InvalidEvent.at(
+            position, "a field that orders changes is out of range", cause=str(error)[:200]
+        ) from error
 
 
 def order_after_log(source: SourceKind, log: str) -> bytes | None:
@@ -160,8 +156,9 @@ def _has_place(metadata: SourceMetadata) -> bool:
 
 def _present(name: str, value: _Parsed | None, position: Position) -> _Parsed:
     if value is None or value == "":
-        message = f"a change has no source_metadata.{name}, which orders its source's changes"
-        raise MissingSortKey.at(position, message)
+        raise MissingSortKey.at(
+            position, f"a change has no source_metadata.{name}, which orders its source's changes"
+        )
     return value
 
 
@@ -171,6 +168,7 @@ def _parsed(
     given = _present(name, text, position)
     found = parse(given)
     if found is None:
-        message = f"source_metadata.{name} has an unknown notation"
-        raise InvalidEvent.at(position, message, **{name: given[:80]})
+        raise InvalidEvent.at(
+            position, f"source_metadata.{name} has an unknown notation", **{name: given[:80]}
+        )
     return found

@@ -10,15 +10,10 @@ identifiers; its metadata say that it is MySQL.  MongoDB has them too, and is no
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-__all__ = ["KNOWN_METHODS", "ReadKind", "ReadMethod", "SourceKind", "read_method_of"]
 
 
 class SourceKind(StrEnum):

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.datastream.errors import InvalidEvent, WrongSchema
+from tidegate.producer.datastream.position import Position
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
-
-if TYPE_CHECKING:
-    from tidegate.producer.datastream.position import Position
-
-__all__ = ["RecordFields"]
 
 _SHOWN_MAX = 80
 
@@ -67,8 +63,11 @@ class RecordFields:
         try:
             return parse_rfc3339_ns(value) // NS_PER_US
         except SchemaError as error:
-            message = f"{self._path(name)} is not a time such as 2021-12-25T05:42:04.408123Z"
-            raise InvalidEvent.at(self._position, message, found=value[:_SHOWN_MAX]) from error
+            raise InvalidEvent.at(
+                self._position,
+                f"{self._path(name)} is not a time such as 2021-12-25T05:42:04.408123Z",
+                found=value[:_SHOWN_MAX],
+            ) from error
 
     def flag(self, name: str) -> bool | None:
         """Return a boolean."""

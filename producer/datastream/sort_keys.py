@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tidegate.producer.datastream.errors import SortKeyMismatch
 from tidegate.producer.datastream.log_positions import (
@@ -38,17 +38,13 @@ from tidegate.producer.datastream.metadata import (
     OracleMetadata,
     PostgreSqlMetadata,
     SalesforceMetadata,
+    SourceMetadata,
     SpannerMetadata,
     SqlServerMetadata,
 )
+from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.read_methods import ReadKind, ReadMethod
 from tidegate.schemas.instants import US_PER_MS
-
-if TYPE_CHECKING:
-    from tidegate.producer.datastream.metadata import SourceMetadata
-    from tidegate.producer.datastream.position import Position
-
-__all__ = ["SortKeys", "completed"]
 
 SortKeys: TypeAlias = tuple[str | int, ...]
 _Parse: TypeAlias = Callable[[str], object]
@@ -90,8 +86,11 @@ def completed(
     form = _FORMS[type(metadata)]
     first, rest = sort_keys[:1], sort_keys[1:]
     if not first or len(rest) > len(form) or (len(rest) < len(form) and not _may_end(metadata)):
-        message = f"sort_keys have {len(sort_keys)} parts and not {len(form) + 1}"
-        raise SortKeyMismatch.at(position, message, sort_keys=list(sort_keys))
+        raise SortKeyMismatch.at(
+            position,
+            f"sort_keys have {len(sort_keys)} parts and not {len(form) + 1}",
+            sort_keys=list(sort_keys),
+        )
     is_without_place = method.kind is ReadKind.SUPPLEMENTATION and not _has_text(rest)
     if first[0] != source_timestamp_us // US_PER_MS and not (is_without_place and first[0] == 0):
         message = "sort_keys do not begin with source_timestamp in milliseconds"
@@ -118,13 +117,18 @@ def _missing(
             continue
         known = getattr(metadata, name)
         if not isinstance(key, int if parse is None else str):
-            message = f"the part of sort_keys for {name} has another type"
-            raise SortKeyMismatch.at(position, message, found=key)
+            raise SortKeyMismatch.at(
+                position, f"the part of sort_keys for {name} has another type", found=key
+            )
         if known is None or known == "":
             missing[name] = key
         elif not _is_same(known, key, parse):
-            message = f"sort_keys and source_metadata have different values of {name}"
-            raise SortKeyMismatch.at(position, message, sort_key=key, metadata=known)
+            raise SortKeyMismatch.at(
+                position,
+                f"sort_keys and source_metadata have different values of {name}",
+                sort_key=key,
+                metadata=known,
+            )
     return missing
 
 

@@ -12,8 +12,6 @@ from typing import NoReturn
 from tidegate.producer.datastream.position import printable
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
-__all__ = ["LocationGone", "PathMissing", "refuse"]
-
 _LOGINS = ("NoCredentialsError", "DefaultCredentialsError", "RefreshError", "PartialCredentials")
 _REFUSED_BY_ENDPOINT = re.compile(
     "invalid_(client|grant|request|scope)|unauthorized_client|access_denied|reauth", re.IGNORECASE
@@ -51,24 +49,28 @@ def refuse(error: Exception, path: str, *, scheme: str, setting: str) -> NoRetur
     kind, text, path = type(error).__name__, _shortened(error), printable(path)
     may_pass = kind == "RefreshError" and _REFUSED_BY_ENDPOINT.search(text) is None
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        message = f"{setting}: {path} does not exist"
-        raise PathMissing(message, hint="Check the location") from error
+        raise PathMissing(f"{setting}: {path} does not exist", hint="Check the location") from error
     if _is_payers(error):
-        message = f"{setting}: {path} is in a bucket whose requesters pay, which is not supported"
-        raise ConfigError(message, hint="Use a bucket whose owner pays for requests") from error
+        raise ConfigError(
+            f"{setting}: {path} is in a bucket whose requesters pay, which is not supported",
+            hint="Use a bucket whose owner pays for requests",
+        ) from error
     if isinstance(error, ValueError) and not scheme:
         # A NUL, or a character that no file name can have; printed as its escape.
-        message = f"{setting}: {path!r} is not a path"
-        raise ConfigError(message, hint="Check the location") from error
+        raise ConfigError(
+            f"{setting}: {path!r} is not a path", hint="Check the location"
+        ) from error
     if isinstance(error, PermissionError) or _is_forbidden(error):
         message = f"{setting}: {path} may not be read: {text}"
         hint = _RIGHT_HINTS.get(scheme, "Grant this principal read access to it")
         raise ConfigError(message, hint=hint) from error
     if (any(kind.startswith(one) for one in _LOGINS) or _is_anonymous(error)) and not may_pass:
-        message = f"{setting}: no credentials for {path} ({kind})"
-        raise ConfigError(message, hint=_LOGIN_HINTS.get(scheme, "")) from error
-    message = f"{path} cannot be read: {kind}: {text}"
-    raise UnreachableError(message, hint="Run it again once it answers") from error
+        raise ConfigError(
+            f"{setting}: no credentials for {path} ({kind})", hint=_LOGIN_HINTS.get(scheme, "")
+        ) from error
+    raise UnreachableError(
+        f"{path} cannot be read: {kind}: {text}", hint="Run it again once it answers"
+    ) from error
 
 
 def _is_forbidden(error: Exception) -> bool:

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["PayloadField", "named_types", "payload_fields", "without_logical_types"]
-
 _DEPTH_MAX = 32
 _NAME_CHARACTERS_MAX = 1_000
 _PRIMITIVE = {

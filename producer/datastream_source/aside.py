@@ -7,18 +7,13 @@ the others; then it is counted as left out, or a record of the dead-letter topic
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from tidegate.producer.core.file_position import REFUSED
 from tidegate.producer.datastream_source.event_records import place_of, time_and_turn
+from tidegate.producer.datastream_source.found_file import FoundFile
 from tidegate.producer.messages import FORM_EVENT, ParkedChange, PublishableRecord
 from tidegate.producer.records import DataChangeRecord
-
-if TYPE_CHECKING:
-    from tidegate.producer.datastream_source.found_file import FoundFile
-    from tidegate.schemas.errors import TidegateError
-
-__all__ = ["copied_event", "dead_letter", "refused_event", "refused_file", "set_aside"]
+from tidegate.schemas.errors import TidegateError
 
 _ERROR_CHARACTERS_MAX = 1_000
 _PATH_CHARACTERS_MAX = 2_000

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidegate.producer.description import StreamDescription
 from tidegate.producer.translation.beside_tables import require_other_name
-
-if TYPE_CHECKING:
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["FILES_DIALECT", "FilesCatalogue"]
+from tidegate.schemas.tables import TableSchema
 
 FILES_DIALECT = "DATASTREAM"
 """In `StreamStarted`, in the place of a database's dialect."""

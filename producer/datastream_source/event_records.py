@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.datastream.errors import IncompleteRow, InvalidEvent
+from tidegate.producer.datastream.event import Event
 from tidegate.producer.datastream.file_limits import DEPTH_MAX, DIGITS_MAX
 from tidegate.producer.datastream.metadata import (
     MySqlMetadata,
@@ -25,6 +27,7 @@ from tidegate.producer.datastream.metadata import (
 )
 from tidegate.producer.datastream.position import printable
 from tidegate.producer.datastream.read_methods import SourceKind
+from tidegate.producer.datastream.unified_types import PayloadField
 from tidegate.producer.datastream_source.known_decimals import TEXT_DECIMAL
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.schemas.avro_types import AVRO_NAME
@@ -44,20 +47,6 @@ from tidegate.schemas.source_order import (
     SOURCE_UUID,
 )
 from tidegate.schemas.tables import ColumnType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tidegate.producer.datastream.event import Event
-    from tidegate.producer.datastream.unified_types import PayloadField
-
-__all__ = [
-    "EventRecords",
-    "file_and_record",
-    "place_of",
-    "table_name",
-    "time_and_turn",
-]
 
 _STRING, _TIMESTAMP, _JSON = ColumnType("STRING"), ColumnType("TIMESTAMP"), ColumnType("JSON")
 _INTEGER = ColumnType("INT64")
@@ -149,8 +138,9 @@ def file_and_record(order: str) -> tuple[str, int]:
     """Return the file's name in a position, and the record's number, of an `SOURCE_ORDER`."""
     found = _PLACE.fullmatch(order[-_PLACE_CHARACTERS:])
     if found is None:
-        message = "the order of an event does not end with its file and record"
-        raise SchemaError(message, order=order[:200])
+        raise SchemaError(
+            "the order of an event does not end with its file and record", order=order[:200]
+        )
     return found[1], int(found[2], 16)
 
 
@@ -193,8 +183,11 @@ class EventRecords:
                 found = payload.get(name)
                 row[column] = None if found is None else convert(found)
         except (SchemaError, ValueError, TypeError, ArithmeticError, KeyError) as error:
-            message = f"the column {name} has a value that its type does not have"
-            raise InvalidEvent.at(event.position, message, cause=str(error)[:200]) from error
+            raise InvalidEvent.at(
+                event.position,
+                f"the column {name} has a value that its type does not have",
+                cause=str(error)[:200],
+            ) from error
         row.update(_metadata(event))
         if fields is None:  # a null of JSON has no type, so that no column shows it
             row.update({_column(name): None for name, found in payload.items() if found is None})
@@ -245,10 +238,9 @@ def _require_whole_row(event: Event) -> None:
     metadata = event.metadata
     if event.is_deleted or not isinstance(metadata, SpannerMetadata) or metadata.is_whole_row:
         return
-    message = "the payload is not the whole row"
     raise IncompleteRow.at(
         event.position,
-        message,
+        "the payload is not the whole row",
         value_capture_type=metadata.value_capture_type,
         captured=list(metadata.captured_columns),
     )
@@ -277,8 +269,10 @@ def _form_of(event: Event, shown: Sequence[tuple[str, str]], keys: Sequence[str]
     keyed += [name for name, _ in added if name in keys]
     if len(keyed) < len(keys):
         missing = sorted({*keys} - {name for name, _ in shown})
-        message = f"{', '.join(missing)} of the key is null, and JSON does not say of which type"
-        raise InvalidEvent.at(event.position, message)
+        raise InvalidEvent.at(
+            event.position,
+            f"{', '.join(missing)} of the key is null, and JSON does not say of which type",
+        )
     return _Form(tuple(columns), tuple(convert), tuple(keyed))
 
 
@@ -348,8 +342,7 @@ def _type_of(unified: str) -> tuple[ColumnType, Callable[[Any], Any]]:
 
 def _decimal(value: Any, scale: int) -> str:
     if len(value) > _DECIMAL_BYTES_MAX:
-        message = f"a decimal has {len(value)} bytes"
-        raise ValueError(message)
+        raise ValueError(f"a decimal has {len(value)} bytes")
     unscaled = int.from_bytes(value, "big", signed=True)
     return f"{Decimal(unscaled).scaleb(-scale, context=_EXACT):f}"
 
@@ -360,8 +353,7 @@ def _number(value: Any) -> str:
     number = Decimal(value)
     # Few characters may be very many digits, such as those of 1e999999999.
     if number.is_finite() and abs(number.adjusted()) + len(number.as_tuple().digits) > DIGITS_MAX:
-        message = f"a number has more than {DIGITS_MAX} digits"
-        raise ValueError(message)
+        raise ValueError(f"a number has more than {DIGITS_MAX} digits")
     return f"{number:f}"
 
 
@@ -400,8 +392,7 @@ def _json_text(value: Any) -> str:
 
 def _dumped(value: Any, depth: int = 0) -> str:
     if depth > DEPTH_MAX:
-        message = f"a value is nested deeper than {DEPTH_MAX} levels"
-        raise ValueError(message)
+        raise ValueError(f"a value is nested deeper than {DEPTH_MAX} levels")
     match value:
         case dict():
             inner = (f"{json.dumps(key)}:{_dumped(one, depth + 1)}" for key, one in value.items())

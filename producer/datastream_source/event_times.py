@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-__all__ = ["KEPT_MAX", "EventTimes"]
-
 KEPT_MAX = 200_000
 
 

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["FileFigures", "Progress"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,23 +14,16 @@ tell it from one that was not read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
 from tidegate.producer.core.file_position import CLOSED, REFUSED, SOURCE, parts_of
 from tidegate.producer.datastream.errors import FileNamesCollide
 from tidegate.producer.datastream.position import Position
-from tidegate.producer.datastream_source.found_file import minute_of_name
+from tidegate.producer.datastream_source.found_file import FoundFile, minute_of_name
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
 from tidegate.producer.datastream_source.published_parts import PublishedParts
 from tidegate.producer.records import FilesClosedRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.producer.datastream_source.found_file import FoundFile
-
-__all__ = ["FileLedger"]
 
 _NO_FILES = (CLOSED, SOURCE)
 """What a boundary has beside files."""
@@ -89,8 +82,10 @@ class FileLedger:
             known = self._found.get(one.name)
             if known is not None:
                 if known.path != one.path:
-                    message = f"a position cannot distinguish the file from {known.path}"
-                    raise FileNamesCollide.at(Position(one.path, 0), message)
+                    raise FileNamesCollide.at(
+                        Position(one.path, 0),
+                        f"a position cannot distinguish the file from {known.path}",
+                    )
                 if one.name not in self._complete:
                     self._found[one.name] = one  # it may have grown
                 elif one.modified_us > known.modified_us:

@@ -11,8 +11,6 @@ from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE
 from tidegate.schemas.checksums import xxhash_64
 
-__all__ = ["FoundFile", "found_file", "minute_of", "minute_of_name"]
-
 _HASH_BITS = 36
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACE = re.compile(r"(?:.*/)?(\d{4})/(\d{2})/(\d{2})/(\d{2})/(\d{2})/[^/]+", re.ASCII | re.DOTALL)
@@ -59,8 +57,9 @@ def found_file(path: str, *, within: str, modified_us: int) -> FoundFile:
     below = path.removeprefix(within).lstrip("/")
     minute = minute_of(below)
     if minute is None:
-        message = "the file is not in a folder yyyy/mm/dd/hh/mm of its object"
-        raise MisplacedFile.at(Position(path, 0), message)
+        raise MisplacedFile.at(
+            Position(path, 0), "the file is not in a folder yyyy/mm/dd/hh/mm of its object"
+        )
     hashed = xxhash_64(below.encode(errors="surrogateescape")) & ((1 << _HASH_BITS) - 1)
     return FoundFile(path, minute, f"{minute << _HASH_BITS | hashed:016x}", modified_us)
 

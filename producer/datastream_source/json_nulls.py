@@ -6,14 +6,9 @@ value anywhere has no place in the topic, and is left out.  Pure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from tidegate.producer.records import DataChangeRecord
-
-__all__ = ["with_known_nulls"]
+from tidegate.producer.records import DataChangeRecord
 
 
 def with_known_nulls(record: DataChangeRecord, known: Collection[str]) -> DataChangeRecord:

@@ -8,14 +8,9 @@ values can be written as the other's, each that fits.  Pure.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from tidegate.producer.records import DataChangeRecord, RecordColumn
 from tidegate.schemas.tables import ColumnType
-
-if TYPE_CHECKING:
-    from tidegate.producer.records import DataChangeRecord, RecordColumn
-
-__all__ = ["TEXT_DECIMAL", "KnownDecimals", "exchanged"]
 
 TEXT_DECIMAL = ColumnType("NUMERIC", None, "PG_NUMERIC")
 """Of a decimal that `NUMERIC` is too narrow for."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["US_PER_MINUTE", "SourceLimits"]
-
 US_PER_MINUTE = 60_000_000
 
 

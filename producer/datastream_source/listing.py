@@ -7,22 +7,15 @@ a listing comes in parts, between which its reader shows that it lives.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from tidegate.producer.datastream.errors import MisplacedFile
+from tidegate.producer.datastream.file_store import FileStore
 from tidegate.producer.datastream.file_tree import is_event_file
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.store_errors import PathMissing
-from tidegate.producer.datastream_source.found_file import found_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tidegate.producer.datastream.file_store import FileStore
-    from tidegate.producer.datastream_source.found_file import FoundFile
-
-__all__ = ["files_from"]
+from tidegate.producer.datastream_source.found_file import FoundFile, found_file
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HOURS_ASKED_BLINDLY = 3
@@ -75,8 +68,10 @@ def _hours(
     for one in entries:
         if not one.is_folder:
             if level == 0 and is_event_file(one.name):
-                message = "the file is not in a folder yyyy/mm/dd/hh/mm of its object"
-                raise MisplacedFile.at(Position(one.path, 0), message)
+                raise MisplacedFile.at(
+                    Position(one.path, 0),
+                    "the file is not in a folder yyyy/mm/dd/hh/mm of its object",
+                )
             continue
         if not one.name.isdigit() or len(one.name) != len(first[level]):
             continue

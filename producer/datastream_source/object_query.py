@@ -6,35 +6,35 @@ Files are listed and read beside the other readers, in portions, since both may 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import structlog
 
 from tidegate.producer.datastream.errors import DatastreamError, FileDenied
+from tidegate.producer.datastream.event import Event
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_limits import LARGE_BYTES, LargeRead
+from tidegate.producer.datastream.file_store import FileStore
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.store_errors import PathMissing
 from tidegate.producer.datastream_source.file_figures import FileFigures
+from tidegate.producer.datastream_source.found_file import FoundFile
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE
 from tidegate.producer.datastream_source.listing import files_from
-from tidegate.producer.datastream_source.object_reading import ListFiles, ReadFile, WaitUntil
+from tidegate.producer.datastream_source.object_reading import (
+    Item,
+    ListFiles,
+    ObjectReading,
+    ReadFile,
+    WaitUntil,
+)
 from tidegate.producer.datastream_source.waiting_query import WaitingQuery, record_bytes
+from tidegate.producer.runtime_ports import Clock, Tasks
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tidegate.producer.datastream.event import Event
-    from tidegate.producer.datastream.file_store import FileStore
-    from tidegate.producer.datastream_source.found_file import FoundFile
-    from tidegate.producer.datastream_source.object_reading import Item, ObjectReading
-    from tidegate.producer.runtime_ports import Clock, Tasks
-
-__all__ = ["ObjectQuery"]
 
 _PORTION_EVENTS = 200
 _COPIES = 8

@@ -8,32 +8,27 @@ the query started at, each once; the other ones are read only for their uuids.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tidegate.producer.core.file_position import SOURCE
 from tidegate.producer.datastream.errors import DatastreamError, FileCutShort, FileDenied
+from tidegate.producer.datastream.event import Event
 from tidegate.producer.datastream.read_methods import ReadKind
+from tidegate.producer.datastream.unified_types import PayloadField
 from tidegate.producer.datastream_source.aside import copied_event, refused_event, refused_file
 from tidegate.producer.datastream_source.event_records import EventRecords, place_of
 from tidegate.producer.datastream_source.event_times import EventTimes
 from tidegate.producer.datastream_source.file_figures import Progress
 from tidegate.producer.datastream_source.file_ledger import FileLedger
+from tidegate.producer.datastream_source.found_file import FoundFile
+from tidegate.producer.datastream_source.limits import SourceLimits
 from tidegate.producer.datastream_source.object_source import ObjectSource
 from tidegate.producer.datastream_source.seen_uuids import SeenUuids
 from tidegate.producer.datastream_source.table_settings import TableSettings
 from tidegate.producer.records import DataChangeRecord, FilesClosedRecord, HeartbeatRecord
 from tidegate.schemas.instants import NS_PER_US
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.producer.datastream.event import Event
-    from tidegate.producer.datastream.unified_types import PayloadField
-    from tidegate.producer.datastream_source.found_file import FoundFile
-    from tidegate.producer.datastream_source.limits import SourceLimits
-
-__all__ = ["Due", "Item", "ListFiles", "ObjectReading", "ReadFile", "WaitUntil"]
 
 Item: TypeAlias = DataChangeRecord | FilesClosedRecord | HeartbeatRecord
 _DEEP_EVERY_US = 600_000_000

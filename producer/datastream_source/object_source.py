@@ -6,18 +6,12 @@ in the position, since the files that it was learned from leave it.  Pure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidegate.producer.datastream.errors import MixedSources
+from tidegate.producer.datastream.event import Event
 from tidegate.producer.datastream.metadata import MySqlMetadata
+from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.read_methods import ReadKind
 from tidegate.producer.datastream_source.server_order import ServerOrder
-
-if TYPE_CHECKING:
-    from tidegate.producer.datastream.event import Event
-    from tidegate.producer.datastream.position import Position
-
-__all__ = ["ObjectSource"]
 
 _LOGS = "binary logs of MySQL"
 _SERVERS = "servers of MySQL, by their GTIDs; after a failover list them in source.servers"
@@ -48,8 +42,9 @@ class ObjectSource:
         """Note an event; raises MixedSources if its order cannot be compared with the others'."""
         kind, log = self._source_of(event)
         if self._kind and kind != self._kind:
-            message = f"the object has events of {self._kind} and of {kind}"
-            raise MixedSources.at(event.position, message)
+            raise MixedSources.at(
+                event.position, f"the object has events of {self._kind} and of {kind}"
+            )
         self.require_log(log, event.position)
         return self.note(event)
 
@@ -57,8 +52,9 @@ class ObjectSource:
         """Raise MixedSources for the base name of another binary log than the known one."""
         if log and self._log and log != self._log:
             of_what = _SERVERS if "gtid " in self._log + log else _LOGS
-            message = f"the object has events of two {of_what}"
-            raise MixedSources.at(position, message, logs=[self._log, log])
+            raise MixedSources.at(
+                position, f"the object has events of two {of_what}", logs=[self._log, log]
+            )
 
     def _source_of(self, event: Event) -> tuple[str, str]:
         metadata = event.metadata

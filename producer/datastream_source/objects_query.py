@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from tidegate.producer.datastream.errors import MisplacedFile
+from tidegate.producer.datastream.file_store import FileStore
 from tidegate.producer.datastream.file_tree import object_folders
 from tidegate.producer.datastream.position import Position, printable
 from tidegate.producer.datastream.store_errors import PathMissing
 from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.producer.datastream_source.waiting_query import WaitingQuery
 from tidegate.producer.records import HeartbeatRecord, PartitionStartRecord
+from tidegate.producer.runtime_ports import Clock, Tasks
 from tidegate.schemas.instants import NS_PER_US
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from tidegate.producer.datastream.file_store import FileStore
-    from tidegate.producer.runtime_ports import Clock, Tasks
-
-__all__ = ["ObjectsQuery"]
 
 
 class ObjectsQuery(WaitingQuery):
@@ -82,6 +76,8 @@ class ObjectsQuery(WaitingQuery):
         names = [one.removeprefix(self._location).strip("/") for one in folders]
         for name in names:
             if printable(name) != name:
-                message = "the folder of an object has a name that is not UTF-8"
-                raise MisplacedFile.at(Position(printable(name), 0), message)
+                raise MisplacedFile.at(
+                    Position(printable(name), 0),
+                    "the folder of an object has a name that is not UTF-8",
+                )
         return names

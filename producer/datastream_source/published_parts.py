@@ -6,15 +6,10 @@ that was read in parts is read again in parts, with those of other files between
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 from tidegate.producer.core.file_position import parts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["PublishedParts"]
 
 
 class PublishedParts:

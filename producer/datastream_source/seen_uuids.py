@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from tidegate.schemas.checksums import xxhash_64
 
-__all__ = ["SeenUuids"]
-
 
 class SeenUuids:
     """Hashes of the uuids of files, at most so many: those of the oldest file are forgotten first.

@@ -7,19 +7,13 @@ ones before it.  The first server's order keys are those that they are without a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from tidegate.producer.datastream.event import Event
 from tidegate.producer.datastream.log_positions import gtid_of_log, log_of_mysql
 from tidegate.producer.datastream.metadata import MySqlMetadata
 from tidegate.producer.datastream.read_methods import ReadKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.producer.datastream.event import Event
-
-__all__ = ["ServerOrder"]
 
 _RANK_SHIFT = 60
 """Above every number of a transaction, which has 18 digits at most; leaves 16 ranks."""

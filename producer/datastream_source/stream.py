@@ -5,9 +5,10 @@ A query needs more than its start: the files that the position names.  `resumed`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from tidegate.producer.datastream.file_store import FileStore
 from tidegate.producer.datastream_source.file_figures import FileFigures
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
 from tidegate.producer.datastream_source.object_query import ObjectQuery
@@ -17,20 +18,13 @@ from tidegate.producer.datastream_source.table_settings import TableSettings
 from tidegate.producer.datastream_source.tokens import object_of, objects_minute, objects_token
 from tidegate.producer.datastream_source.waiting_query import RecordsResponse
 from tidegate.producer.errors import TokenRefused
+from tidegate.producer.ports import RunningQuery
 from tidegate.producer.records import ChildPartitionsRecord
+from tidegate.producer.runtime_ports import Clock, Tasks
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.datastream.file_store import FileStore
-    from tidegate.producer.ports import RunningQuery
-    from tidegate.producer.runtime_ports import Clock, Tasks
-
-__all__ = ["DatastreamFiles"]
 
 _US_PER_MS = 1_000
 
@@ -83,8 +77,11 @@ class DatastreamFiles:
             )
         found = object_of(token)
         if found is None:
-            message = "the stream has begun with another source than Datastream's files"
-            raise TokenRefused(message, code="INVALID_ARGUMENT", token=token)
+            raise TokenRefused(
+                "the stream has begun with another source than Datastream's files",
+                code="INVALID_ARGUMENT",
+                token=token,
+            )
         first_minute, folder = found
         reading = ObjectReading(
             resumption=self.resumption,

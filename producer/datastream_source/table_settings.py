@@ -9,22 +9,16 @@ was begun then.  Sources that order their changes by time need no log.  Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from tidegate.producer.datastream.errors import MissingKeyColumn, MissingSortKey
+from tidegate.producer.datastream.event import Event
 from tidegate.producer.datastream.log_positions import log_of_mysql
 from tidegate.producer.datastream.order_key import order_after_log, order_after_time
 from tidegate.producer.datastream.read_methods import ReadKind, SourceKind
 from tidegate.producer.datastream_source.event_records import table_name
 from tidegate.producer.datastream_source.server_order import ServerOrder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.datastream.event import Event
-
-__all__ = ["LaterBackfill", "TableSettings"]
 
 _BY_TIME = (SourceKind.POSTGRESQL, SourceKind.SQL_SERVER, SourceKind.SALESFORCE)
 
@@ -87,8 +81,12 @@ def _is_of(event: Event, later: LaterBackfill) -> bool:
 def _with_key(event: Event, table: str, key: tuple[str, ...]) -> Event:
     missing = [name for name in key if event.payload.get(name) is None]
     if missing:
-        message = f"the row has no {', '.join(missing)}, of which source.keys make its key"
-        raise MissingKeyColumn.at(event.position, message, table=table, key=list(key))
+        raise MissingKeyColumn.at(
+            event.position,
+            f"the row has no {', '.join(missing)}, of which source.keys make its key",
+            table=table,
+            key=list(key),
+        )
     return replace(event, metadata=replace(event.metadata, primary_keys=key))
 
 
@@ -102,6 +100,7 @@ def _order_key(event: Event, table: str, later: LaterBackfill) -> bytes:
             SourceKind.MYSQL: "the name of a binary log such as mysql-bin.000124, or a GTID",
             SourceKind.ORACLE: "the sequence number of a redo log",
         }.get(source, "left out: its source has no log that orders changes")
-        message = f"source.backfills: log of {table} must be {expected}"
-        raise MissingSortKey.at(event.position, message, log=later.log)
+        raise MissingSortKey.at(
+            event.position, f"source.backfills: log of {table} must be {expected}", log=later.log
+        )
     return found

@@ -13,8 +13,6 @@ import re
 
 from tidegate.producer.core.file_position import FILES_PREFIX
 
-__all__ = ["object_of", "object_token", "objects_minute", "objects_token"]
-
 _OBJECTS = re.compile(rf"{FILES_PREFIX}objects/([0-9]+)")
 _OBJECT = re.compile(rf"{FILES_PREFIX}object/([0-9]+)/(.*)", re.DOTALL)
 

@@ -5,7 +5,7 @@ Port: `ports.RecordTranslator`, around the one that translates data change recor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
 from tidegate.producer.datastream_source.aside import dead_letter, set_aside
 from tidegate.producer.datastream_source.event_records import file_and_record, time_and_turn
@@ -13,17 +13,11 @@ from tidegate.producer.datastream_source.json_nulls import with_known_nulls
 from tidegate.producer.datastream_source.known_decimals import KnownDecimals, exchanged
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.ports import RecordTranslator
+from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.translation.parking import POISON
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from tidegate.producer.ports import RecordTranslator
-    from tidegate.producer.records import DataChangeRecord
-
-__all__ = ["EventTranslator"]
 
 
 class EventTranslator:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from tidegate.producer.records import DataChangeRecord, HeartbeatRecord
+from tidegate.producer.records import DataChangeRecord, HeartbeatRecord, StreamRecord
+from tidegate.producer.runtime_ports import Clock, Tasks
+from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tidegate.producer.records import StreamRecord
-    from tidegate.producer.runtime_ports import Clock, Tasks
-    from tidegate.schemas.errors import TidegateError
-
-__all__ = ["RecordsResponse", "WaitingQuery", "record_bytes"]
 
 _RECORD_BYTES = 600
 """Of a record beside its texts: the columns that are added, and Python's objects."""

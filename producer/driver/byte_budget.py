@@ -12,16 +12,10 @@ received and decoded; `benchmarks/results/producer.md` has a measurement.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from tidegate.producer.core.budget_line import BudgetLine, Request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tidegate.producer.runtime_ports import Signal, Tasks
-
-__all__ = ["ByteBudget"]
+from tidegate.producer.runtime_ports import Signal, Tasks
 
 _LOOK_AGAIN_S = 1.0
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from tidegate.producer.core.now import Now
-
-if TYPE_CHECKING:
-    from tidegate.producer.runtime_ports import Clock
-
-__all__ = ["SystemClock", "now_on"]
+from tidegate.producer.runtime_ports import Clock
 
 _NS_PER_US = 1_000
 

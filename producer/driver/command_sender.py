@@ -7,20 +7,14 @@ and what it has read since is all that was ever said.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.errors import CommandNotWritten
+from tidegate.producer.ports import Publisher
+from tidegate.schemas.progress import ProgressRecord
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tidegate.producer.ports import Publisher
-    from tidegate.schemas.progress import ProgressRecord
-
-__all__ = ["send_commands"]
 
 _ATTEMPTS = 3
 _COMMITS = 3

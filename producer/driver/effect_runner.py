@@ -8,25 +8,19 @@ failed, the remaining effects of that transaction are dropped, and the failure i
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable, Iterable
+from typing import assert_never
 
 import structlog
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.clock import now_on
 from tidegate.producer.driver.line_rate import LineRate
-from tidegate.schemas.errors import InvariantViolation, invariant
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tidegate.producer.core.worker import Worker
-    from tidegate.producer.ports import Membership, OpenReader, Publisher, Reader, StreamStartFinder
-    from tidegate.producer.runtime_ports import Clock
-    from tidegate.schemas.errors import TidegateError
-
-__all__ = ["EffectRunner"]
+from tidegate.producer.ports import Membership, OpenReader, Publisher, Reader, StreamStartFinder
+from tidegate.producer.runtime_ports import Clock
+from tidegate.schemas.errors import InvariantViolation, TidegateError, invariant
 
 _log = structlog.get_logger()
 
@@ -83,8 +77,7 @@ class EffectRunner:
     def membership(self) -> Membership:
         """The membership; raises InvariantViolation before `attach`."""
         if self._membership is None:
-            message = "a worker runs without a group"
-            raise InvariantViolation(message)
+            raise InvariantViolation("a worker runs without a group")
         return self._membership
 
     def close(self) -> None:

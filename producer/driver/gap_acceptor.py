@@ -7,20 +7,13 @@ the stream partition can be read there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidegate.producer.core import events as on
 from tidegate.producer.driver.sole_run import SoleRun
 from tidegate.producer.errors import EndedInGap, GapNotAccepted, PositionExpired, TokenRefused
+from tidegate.producer.ports import ChangeStream
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
-from tidegate.schemas.progress import PartitionGap
-
-if TYPE_CHECKING:
-    from tidegate.producer.ports import ChangeStream
-    from tidegate.schemas.progress import TokenSnapshot
-
-__all__ = ["GapAcceptor", "find_gap"]
+from tidegate.schemas.progress import PartitionGap, TokenSnapshot
 
 _PROBE_HEARTBEAT_MS = 1_000
 
@@ -47,8 +40,11 @@ async def find_gap(
     name, position_us = token.token, token.watermark_us
     refusal = await _refusal(stream, name, max(token.start_ns, position_us * NS_PER_US))
     if refusal is None:
-        message = "the position of this stream partition has not expired: it can be read on"
-        raise ConfigError(message, hint="Restart its worker", token=name)
+        raise ConfigError(
+            "the position of this stream partition has not expired: it can be read on",
+            hint="Restart its worker",
+            token=name,
+        )
     if isinstance(refusal, TokenRefused):
         raise refusal
     earliest = str(refusal.fields["lost_until"])

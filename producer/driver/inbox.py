@@ -8,20 +8,16 @@ other queries, with which they have no order.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-from tidegate.producer.core.events import RecordsRead
+from tidegate.producer.core.events import ReaderOutput, RecordsRead, TableFound
 from tidegate.producer.driver.threads import SystemThreads
+from tidegate.producer.runtime_ports import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tidegate.producer.core.events import ReaderOutput, TableFound
-    from tidegate.producer.runtime_ports import Threads
-
     _Output: TypeAlias = ReaderOutput | TableFound
 
-__all__ = ["Inbox", "joined"]
 
 _JOINED_MAX = 100
 """Outputs at most; the loop looks at the group between two numbers of outputs."""

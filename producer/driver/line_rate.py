@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tidegate.schemas.instants import US_PER_SECOND
 
-__all__ = ["LineRate"]
-
 
 class LineRate:
     """Admits `burst` lines, and one more for each interval that passes; counts those left out."""

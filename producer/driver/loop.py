@@ -7,27 +7,21 @@ committed before the poll returns.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import structlog
 
 from tidegate.producer.core import events as on
+from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.driver.inbox import Inbox
+from tidegate.producer.ports import Membership, OpenReader, Publisher, StreamStartFinder
+from tidegate.producer.runtime_ports import Clock, Threads
+from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import US_PER_SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tidegate.producer.core.worker import Worker
-    from tidegate.producer.ports import Membership, OpenReader, Publisher, StreamStartFinder
-    from tidegate.producer.runtime_ports import Clock, Threads
-    from tidegate.schemas.errors import TidegateError
-    from tidegate.schemas.progress import DataTopic
-
-__all__ = ["FleetWorker"]
+from tidegate.schemas.progress import DataTopic
 
 _IDLE_S = 0.02
 _GATHER_S = 0.003

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import structlog
 
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.line_rate import LineRate
+from tidegate.producer.messages import ParkedChange
+from tidegate.producer.runtime_ports import Clock
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
-
-if TYPE_CHECKING:
-    from tidegate.producer.messages import ParkedChange
-    from tidegate.producer.runtime_ports import Clock
-
-__all__ = ["ParkedLog"]
 
 _INTERVAL_US = 60 * US_PER_SECOND
 _log = structlog.get_logger()

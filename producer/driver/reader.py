@@ -12,7 +12,8 @@ received something that completes no record yet, since its query is not silent t
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
 from tidegate.producer.core.events import (
     QueryEnded,
@@ -22,7 +23,9 @@ from tidegate.producer.core.events import (
     ReaderOutput,
     RecordsRead,
 )
+from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.messages import MOD_DELETE, PublishableRecord
+from tidegate.producer.ports import ChangeStream, RecordTranslator, Response, RunningQuery
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -33,16 +36,8 @@ from tidegate.producer.records import (
     PartitionEventRecord,
     PartitionStartRecord,
 )
+from tidegate.producer.runtime_ports import Tasks
 from tidegate.schemas.errors import InvariantViolation, TidegateError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.driver.byte_budget import ByteBudget
-    from tidegate.producer.ports import ChangeStream, RecordTranslator, Response, RunningQuery
-    from tidegate.producer.runtime_ports import Tasks
-
-__all__ = ["PartitionReader", "size_bytes"]
 
 ReadItem: TypeAlias = PublishableRecord | HeartbeatRecord | LineageRecord
 

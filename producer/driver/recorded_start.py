@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tidegate.schemas.progress import ProgressRecord
-
-__all__ = ["RecordedStart"]
+from tidegate.schemas.progress import ProgressRecord
 
 
 class RecordedStart:

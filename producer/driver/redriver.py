@@ -6,26 +6,19 @@ put back now, and those keys' changes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 from tidegate.producer.core import events as on
 from tidegate.producer.driver.sole_run import SoleRun
 from tidegate.producer.errors import RedriveFailed
-from tidegate.producer.translation.parked_survey import ParkedSurvey, same_key
+from tidegate.producer.messages import (
+    ChangeMessage,
+    DeadLetter,
+    ParkedChange,
+    PublishableRecord,
+)
+from tidegate.producer.translation.parked_survey import ParkedSurvey, Selection, same_key
 from tidegate.producer.translation.putting_back import batches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from tidegate.producer.messages import (
-        ChangeMessage,
-        DeadLetter,
-        ParkedChange,
-        PublishableRecord,
-    )
-    from tidegate.producer.translation.parked_survey import Selection
-
-__all__ = ["Redriver", "put_back_parked"]
 
 _KEEP_ALIVE_CHANGES = 500
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 
 from tidegate.schemas.errors import TidegateError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = ["SchemaLookups"]
 
 _PATIENCE_S = 300.0
 _PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 30.0

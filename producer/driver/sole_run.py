@@ -5,21 +5,15 @@ For one thread, which has to come back here every few seconds: the group is poll
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from tidegate.producer.core import events as on
+from tidegate.producer.core.sole_worker import SoleWorker
 from tidegate.producer.driver.clock import SystemClock
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.runtime_ports import Clock
+from tidegate.schemas.errors import ProducerError
 from tidegate.schemas.instants import US_PER_SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.core import events as on
-    from tidegate.producer.core.sole_worker import SoleWorker
-    from tidegate.producer.driver.loop import FleetWorker
-    from tidegate.producer.runtime_ports import Clock
-    from tidegate.schemas.errors import ProducerError
-
-__all__ = ["SoleRun"]
 
 
 class SoleRun:

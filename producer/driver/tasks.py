@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from tidegate.producer.runtime_ports import Signal
-
-__all__ = ["TaskThread"]
+from tidegate.producer.runtime_ports import Signal
 
 _T = TypeVar("_T")
 _Run: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"

@@ -7,12 +7,8 @@ calls another port.  What runs beside it: `tasks.py`.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tidegate.producer.runtime_ports import Condition
-
-__all__ = ["SystemThreads"]
+from tidegate.producer.runtime_ports import Condition
 
 
 class SystemThreads:

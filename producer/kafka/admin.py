@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -11,11 +12,6 @@ from tidegate.producer.kafka.retries import retry
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.schemas.errors import UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = ["CALL_TIMEOUT_S", "RetryingAdmin", "RetryingClient", "SharedAdmin"]
 
 CALL_TIMEOUT_S = 5.0
 """For one call; a retry follows."""

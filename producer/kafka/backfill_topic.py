@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 from confluent_kafka import (
+    Consumer,
     KafkaError,
     KafkaException,
+    Message,
     Producer,
 )
 
@@ -30,13 +33,6 @@ from tidegate.program.kafka_errors import (
     kafka_failure,
 )
 from tidegate.schemas.errors import SchemaError, TidegateError, UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from confluent_kafka import Consumer, Message
-
-__all__ = ["RequestFollower", "read_requests", "write_request"]
 
 _log = structlog.get_logger()
 
@@ -84,9 +80,11 @@ class RequestFollower:
         if self._failure is not None:
             raise self._failure
         if not read:
-            message = "the requests for backfills cannot be read"
-            hint = "Check the broker, and the right to read the topic"
-            raise UnreachableError(message, hint=hint, topic=self._topic)
+            raise UnreachableError(
+                "the requests for backfills cannot be read",
+                hint="Check the broker, and the right to read the topic",
+                topic=self._topic,
+            )
 
     def close(self) -> None:
         """Stop reading; returns when the client is closed, after seconds at most."""
@@ -196,9 +194,8 @@ def write_request(
     except KafkaException as error:
         cause = error.args[0]
         if is_denied(cause):
-            attempt = f"cannot write to topic {topic}"
             raise kafka_failure(
-                cause, bootstrap_servers=bootstrap_servers, attempt=attempt
+                cause, bootstrap_servers=bootstrap_servers, attempt=f"cannot write to topic {topic}"
             ) from error
         fenced = cause.code() in FENCED
         reason = "another such command was started meanwhile" if fenced else cause.str()
@@ -250,9 +247,12 @@ def _take(
     for message in messages:
         error, value = message.error(), message.value()
         if error is not None and error.code() in OUT_OF_RANGE:
-            text = "the requests for backfills cannot be read on"
-            hint = "The topic must keep cleanup.policy=compact"
-            raise UnreachableError(text, hint=hint, topic=message.topic(), cause=error.str())
+            raise UnreachableError(
+                "the requests for backfills cannot be read on",
+                hint="The topic must keep cleanup.policy=compact",
+                topic=message.topic(),
+                cause=error.str(),
+            )
         if error is not None and error.code() == AT_END:
             is_at_end = True
         elif error is not None:

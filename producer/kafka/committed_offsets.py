@@ -10,17 +10,13 @@ answers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, RetryingClient
 from tidegate.program.kafka_clients import make_client
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["CommittedOffsets"]
 
 
 class CommittedOffsets:

@@ -7,10 +7,17 @@ transaction that is still open below that end is waited for: it ends by itself, 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    IsolationLevel,
+    KafkaError,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, RetryingAdmin
 from tidegate.producer.messages import (
@@ -28,14 +35,6 @@ from tidegate.program.kafka_offsets import listed_offset
 from tidegate.schemas.errors import SchemaError, UnreachableError
 from tidegate.schemas.instants import US_PER_MS
 from tidegate.schemas.topics import HEADERS_PARKED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from confluent_kafka import Message
-    from confluent_kafka.admin import AdminClient
-
-__all__ = ["KafkaDeadLetters", "parked_change"]
 
 _BATCH_MAX = 100
 _POLL_S = 0.5
@@ -104,9 +103,13 @@ class KafkaDeadLetters:
                 if not messages:
                     yield None
                 if time.monotonic() - moved_at > self._patience_s:
-                    message_text = "the dead-letter topic cannot be read to its end"
-                    hint = "A transaction may be open in it; the broker ends it after its time-out"
-                    raise UnreachableError(message_text, hint=hint, topic=self._topic)
+                    raise UnreachableError(
+                        "the dead-letter topic cannot be read to its end",
+                        hint=(
+                            "A transaction may be open in it; the broker ends it after its time-out"
+                        ),
+                        topic=self._topic,
+                    )
         finally:
             consumer.close()
 

@@ -8,22 +8,19 @@ Python's garbage collector cannot see a cycle through the inside of the client.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.producer.core.effects import PublishProgress
 from tidegate.producer.kafka.refusals import Refusals, RefusedMessage
+from tidegate.producer.messages import PublishableRecord
 from tidegate.schemas.progress import SlotChanges, SlotProgress, TopicOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from confluent_kafka import KafkaError, Message
-
-    from tidegate.producer.core.effects import PublishProgress
-    from tidegate.producer.messages import PublishableRecord
 
     Callback = Callable[[KafkaError | None, Message], None]
 
-__all__ = ["DeliveryReports"]
 
 _FAILURES_MAX = 10
 

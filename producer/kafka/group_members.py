@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, GroupMetadata
 
-from tidegate.producer.kafka.admin import CALL_TIMEOUT_S
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, GroupMetadata
-
-    from tidegate.producer.kafka.admin import RetryingAdmin
-
-__all__ = ["describe_group", "group_members", "member_name"]
+from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, RetryingAdmin
 
 _UUID_SUFFIX = re.compile("-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 """What the broker adds to a static member's name to make a member id of it."""

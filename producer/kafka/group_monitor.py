@@ -11,21 +11,16 @@ from __future__ import annotations
 import struct
 from concurrent.futures import Future
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, GroupMetadata
 
 from tidegate.producer.core.events import GroupDescribed
+from tidegate.producer.kafka.admin import SharedAdmin
 from tidegate.producer.kafka.group_members import describe_group, member_name
 from tidegate.schemas.instants import US_PER_SECOND
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, GroupMetadata
-
-    from tidegate.producer.kafka.admin import SharedAdmin
-
-__all__ = ["GroupMonitor"]
 
 _INTERVAL_US = 10 * US_PER_SECOND
 _AGE_MAX_US = 8 * US_PER_SECOND

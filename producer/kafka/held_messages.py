@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from confluent_kafka import Message
-
-__all__ = ["HeldMessages"]
 
 
 class HeldMessages:

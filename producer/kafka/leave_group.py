@@ -21,17 +21,11 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import structlog
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 
 from tidegate.program.bounded_call import CallHangs, call_bounded
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
-
-__all__ = ["keep_place", "leave_group"]
 
 _POLL_S = 0.05
 _QUIET_POLLS = 2

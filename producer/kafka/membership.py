@@ -10,7 +10,8 @@ import struct
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -31,24 +32,18 @@ from tidegate.producer.kafka.admin import RetryingAdmin, SharedAdmin
 from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 from tidegate.producer.kafka.group_monitor import GroupMonitor
 from tidegate.producer.kafka.leave_group import keep_place, leave_group
+from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.recovery import SlotRecovery
+from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topic_monitor import TopicMonitor
 from tidegate.producer.kafka.worker_names import NameClaim
+from tidegate.producer.ports import GroupListener
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied
 from tidegate.schemas.errors import ProducerError
 from tidegate.schemas.progress_codec import is_announcement_key
+from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.wire_format import unframe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tidegate.producer.kafka.progress_follower import ProgressFollower
-    from tidegate.producer.kafka.root_slot import RootSlotReader
-    from tidegate.producer.ports import GroupListener
-    from tidegate.schemas.progress_decoder import ProgressDecoder
-
-__all__ = ["KafkaMembership"]
 
 _BATCH_MAX = 500
 _OFFSET_BEGINNING = 0
@@ -328,9 +323,10 @@ class KafkaMembership:
         """
         self._must_replace = False
         if self.has_successor():
-            message = f"the group fenced this worker: {reason}"
-            hint = "Another process runs under its name: give every worker a name of its own"
-            raise ProducerError(message, hint=hint)
+            raise ProducerError(
+                f"the group fenced this worker: {reason}",
+                hint="Another process runs under its name: give every worker a name of its own",
+            )
         _log.warning("the group's client is replaced", reason=reason)
         former, self._consumer = self._consumer, make_client(Consumer, self._config)
         lost, self._assigned = tuple(sorted(self._assigned)), set()

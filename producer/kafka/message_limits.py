@@ -9,7 +9,8 @@ line.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
@@ -18,11 +19,6 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import is_denied, is_unsupported, kafka_failure
 from tidegate.schemas.errors import ConfigError, UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["PROGRESS_BYTES_MIN", "KafkaMessageLimits"]
 
 PROGRESS_BYTES_MIN = 512 * 1024
 """What the progress topic has to take: `docs/protocol.md`, 5.5."""
@@ -88,9 +84,10 @@ class KafkaMessageLimits:
     def require(self, topic: str, bytes_min: int) -> None:
         """Raise ConfigError if a topic takes no message of `bytes_min`."""
         if self.bytes_max(topic) < bytes_min:
-            message = f"topic {topic} takes messages of {self.bytes_max(topic)} bytes at most"
-            hint = f"Set its max.message.bytes to {bytes_min} or more"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                f"topic {topic} takes messages of {self.bytes_max(topic)} bytes at most",
+                hint=f"Set its max.message.bytes to {bytes_min} or more",
+            )
 
     # ------------------------------------------------------------ inside
 

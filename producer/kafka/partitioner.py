@@ -16,8 +16,6 @@ from confluent_kafka import cimpl
 
 from tidegate.schemas import partitioner
 
-__all__ = ["topic_partition_of"]
-
 _FUNCTION = "rd_kafka_msg_partitioner_murmur2"
 _KNOWN_SIZES = 256
 

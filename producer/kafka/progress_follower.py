@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.core.events import (
@@ -19,16 +20,12 @@ from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_clients import admin_config
 from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied
 from tidegate.schemas.errors import ConsumerError, SchemaError
+from tidegate.schemas.progress import ProgressRecord
+from tidegate.schemas.progress_decoder import ProgressDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from confluent_kafka import Message
 
-    from tidegate.schemas.progress import ProgressRecord
-    from tidegate.schemas.progress_decoder import ProgressDecoder
-
-__all__ = ["ProgressFollower"]
 
 _BATCH_MAX = 200
 """Records of one poll: decoding them takes some milliseconds of the caller's loop."""
@@ -123,9 +120,11 @@ class ProgressFollower:
         if error is not None and is_denied(error):
             return AccessDenied(f"topic {self._topic}", error.str())
         if error is not None and slot is not None and error.code() in OUT_OF_RANGE:
-            message_text = "the offset that a slot is read from is not in its log"
             raise ProgressLost(
-                message_text, slot=slot, position=self.progress.reached(slot), reason=error.str()
+                "the offset that a slot is read from is not in its log",
+                slot=slot,
+                position=self.progress.reached(slot),
+                reason=error.str(),
             )
         if error is not None and error.code() != AT_END:
             self._interruption = ReadInterrupted(f"all slots of topic {self._topic}", error.str())

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from tidegate.producer.core.effects import PublishProgress, PublishRecords
 from tidegate.producer.core.events import (
     CommitOutcomeUnknown,
     CommitUnanswered,
@@ -25,12 +27,13 @@ from tidegate.producer.core.events import (
     TransactionCommitted,
     TransactionFailure,
 )
-from tidegate.producer.kafka.delivery_reports import DeliveryReports
+from tidegate.producer.kafka.delivery_reports import Callback, DeliveryReports
+from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.partitioner import topic_partition_of
 from tidegate.producer.kafka.refusals import RefusedMessage, fault_of
 from tidegate.producer.kafka.retries import retry
 from tidegate.producer.kafka.write_access import denied_topics
-from tidegate.producer.messages import MOD_DELETE
+from tidegate.producer.messages import MOD_DELETE, PublishableRecord
 from tidegate.program.bounded_call import CallHangs, call_bounded
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import FENCED, is_denied, is_unsupported, kafka_failure
@@ -40,16 +43,8 @@ from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN, HEA
 from tidegate.schemas.wire_format import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from tidegate.producer.core.effects import PublishProgress, PublishRecords
-    from tidegate.producer.kafka.delivery_reports import Callback
-    from tidegate.producer.kafka.message_limits import KafkaMessageLimits
-    from tidegate.producer.messages import PublishableRecord
-
     Headers = list[tuple[str, str | bytes | None]]
 
-__all__ = ["KafkaPublisher"]
 
 _GROUP_ERRORS = (
     KafkaError.FENCED_INSTANCE_ID,
@@ -150,8 +145,9 @@ class KafkaPublisher:
                 raise ConfigError(message, hint=hint, timeout_ms=timeout_ms) from error
             if is_denied(reason) or is_unsupported(reason):
                 raise kafka_failure(reason, attempt="init_transactions failed") from error
-            message = f"init_transactions failed: {reason.str()}"
-            raise UnreachableError(message, hint="Check the broker and its log") from error
+            raise UnreachableError(
+                f"init_transactions failed: {reason.str()}", hint="Check the broker and its log"
+            ) from error
 
     # ------------------------------------------------------------ one transaction
 
@@ -336,14 +332,14 @@ class KafkaPublisher:
         try:
             call_bounded(lambda: call(*arguments, within_s), within_s=within_s + _HANGS_AFTER_S)
         except CallHangs:
-            reason = "the Kafka client does not return"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, fatal=True)) from None  # noqa: SLF001 - its public constant
+            code = KafkaError._TIMED_OUT  # noqa: SLF001 - its public constant
+            error = KafkaError(code, "the Kafka client does not return", fatal=True)
+            raise KafkaException(error) from None
 
     @property
     def _open(self) -> Producer:
         if self._producer is None:
-            message = "the producer was not started"
-            raise UnreachableError(message)
+            raise UnreachableError("the producer was not started")
         return self._producer
 
     def _produce(

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tidegate.producer.kafka.admin import CALL_TIMEOUT_S
+from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, RetryingAdmin
+from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 from tidegate.program.kafka_offsets import listed_offset
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
-    from tidegate.producer.kafka.admin import RetryingAdmin
-    from tidegate.producer.kafka.committed_offsets import CommittedOffsets
-
-__all__ = ["SlotRecovery"]
 
 
 class SlotRecovery:

@@ -5,20 +5,13 @@ Classifies them, and decides nothing: what follows is the core's to say.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError
 
 from tidegate.producer.core.events import DeliveryFailure, DeliveryFault
-from tidegate.producer.messages import batch_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
-
-__all__ = ["Refusals", "RefusedMessage", "fault_of"]
+from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord, batch_bytes
 
 _FAULTS = {
     KafkaError.MSG_SIZE_TOO_LARGE: DeliveryFault.TOO_LARGE,

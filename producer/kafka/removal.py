@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -17,13 +18,7 @@ from tidegate.program.kafka_clients import (
 )
 from tidegate.program.kafka_errors import kafka_failure
 from tidegate.schemas.errors import UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.schemas.topics import TopicNames
-
-__all__ = ["StreamRemoval"]
+from tidegate.schemas.topics import TopicNames
 
 _GONE_S = 60.0
 _LOOK_S = 0.2
@@ -84,8 +79,9 @@ class StreamRemoval:
         give_up_at = time.monotonic() + _GONE_S
         while left := set(topics).intersection(list_topics(self._servers, self._options)):
             if time.monotonic() > give_up_at:
-                message = "topics are still there after they were deleted"
-                raise UnreachableError(message, topics=sorted(left))
+                raise UnreachableError(
+                    "topics are still there after they were deleted", topics=sorted(left)
+                )
             time.sleep(_LOOK_S)
 
     def _each(self, answers: Mapping[str, Any], attempt: str) -> None:

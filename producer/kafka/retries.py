@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_fixed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from confluent_kafka import KafkaError
-
-__all__ = ["PATIENCE_S", "PAUSE_S", "retry"]
 
 PATIENCE_S = 60.0
 PAUSE_S = 0.1

@@ -7,6 +7,7 @@ over by its key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.core.events import (
@@ -22,17 +23,13 @@ from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied, kafka
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import ProgressAssembler
 from tidegate.schemas.progress_codec import is_root_key
+from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 from tidegate.schemas.wire_format import unframe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from confluent_kafka import Consumer, KafkaError, Message
 
-    from tidegate.schemas.progress_decoder import ProgressDecoder
-
-__all__ = ["RootSlotReader"]
 
 _BATCH_MAX = 500
 _CATCH_UP_BATCHES_MAX = 20
@@ -170,8 +167,9 @@ class RootSlotReader:
         if offset is None:
             return
         if offset < self._position:
-            text = "reading a slot moved backwards"
-            raise ProgressLost(text, slot=_ROOT_SLOT, was=self._position, now=offset)
+            raise ProgressLost(
+                "reading a slot moved backwards", slot=_ROOT_SLOT, was=self._position, now=offset
+            )
         self._position = offset + 1
 
     def _note(self, error: KafkaError) -> bool:

@@ -6,23 +6,15 @@ gives.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from concurrent.futures import Future
 
 import structlog
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
+from tidegate.producer.kafka.admin import SharedAdmin
 from tidegate.schemas.instants import US_PER_SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from concurrent.futures import Future
-
-    from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
-
-    from tidegate.producer.kafka.admin import SharedAdmin
-
-__all__ = ["SlotEnds"]
 
 _TIMEOUT_S = 5.0
 _AGE_MAX_US = 8 * US_PER_SECOND

@@ -5,24 +5,17 @@ A client whose answer is late is dropped with it, for the reason that `group_mon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, TopicDescription
 
 from tidegate.producer.core.events import AccessDenied, TopicsObserved, TopicState
+from tidegate.producer.kafka.admin import SharedAdmin
 from tidegate.program.kafka_errors import is_denied
 from tidegate.schemas.instants import US_PER_SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from concurrent.futures import Future
-
-    from confluent_kafka.admin import AdminClient, TopicDescription
-
-    from tidegate.producer.kafka.admin import SharedAdmin
-
-__all__ = ["TopicMonitor"]
 
 _INTERVAL_US = 10 * US_PER_SECOND
 _TIMEOUT_S = 5.0

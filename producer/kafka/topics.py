@@ -7,27 +7,22 @@ partitions) is returned, for comparison with what the stream recorded when it st
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tidegate.producer.errors import TopicRefused
+from tidegate.producer.ports import MessageLimits
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import is_unsupported, kafka_failure
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.schemas.progress import DataTopic
 from tidegate.schemas.topic_collisions import topics_of_one_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, MutableMapping
-
-    from tidegate.producer.ports import MessageLimits
-    from tidegate.schemas.topics import TopicNames
-
-__all__ = ["KafkaDataTopics", "KafkaTopics", "PlannedTopics", "TopicDescription"]
+from tidegate.schemas.topics import TopicNames
 
 _log = structlog.get_logger()
 _CALL_TIMEOUT_S = 15.0
@@ -129,11 +124,10 @@ class KafkaTopics:
             {topic: NewTopic(topic, slots, replication, config=_PROGRESS_SETTINGS)}
         )[topic]
         if description.topic_partitions != slots:
-            message = (
-                f"topic {topic} has {description.topic_partitions} slots, the setting says {slots}"
+            raise ConfigError(
+                f"topic {topic} has {description.topic_partitions} slots, the setting says {slots}",
+                hint="Set `slots` to the topic's number; it can never change",
             )
-            hint = "Set `slots` to the topic's number; it can never change"
-            raise ConfigError(message, hint=hint)
         return description
 
     def require_compacted(self, topic: str) -> None:
@@ -156,12 +150,13 @@ class KafkaTopics:
             _log.warning("cleanup policy unknown", topic=topic, cause=cause)
             return
         if policy != _COMPACT:
-            message = f"topic {topic}: {_POLICY} is {policy!r}, it must be {_COMPACT!r}"
-            hint = (
-                f"Run kafka-configs.sh --bootstrap-server {self._bootstrap_servers} --alter "
-                f"--entity-type topics --entity-name {topic} --add-config {_POLICY}={_COMPACT}"
+            raise ConfigError(
+                f"topic {topic}: {_POLICY} is {policy!r}, it must be {_COMPACT!r}",
+                hint=(
+                    f"Run kafka-configs.sh --bootstrap-server {self._bootstrap_servers} --alter "
+                    f"--entity-type topics --entity-name {topic} --add-config {_POLICY}={_COMPACT}"
+                ),
             )
-            raise ConfigError(message, hint=hint)
 
     def ensure_dead_letter(self, topic: str, *, replication: int) -> TopicDescription:
         """Return the dead-letter topic; create it if it is missing.
@@ -211,10 +206,11 @@ class KafkaTopics:
         except KafkaException as error:
             raise self._failure(error, "cannot list the topics") from error
         for topic, other in topics_of_one_name(topics, filter(names.is_data, visible)).items():
-            message = (
-                f"table {names.table(topic)}: its topic {topic} differs from {other} in case only"
+            raise TopicRefused(
+                f"table {names.table(topic)}: its topic {topic} differs from {other} in case only",
+                hint=_OTHER_CASE_HINT,
+                topic=topic,
             )
-            raise TopicRefused(message, hint=_OTHER_CASE_HINT, topic=topic)
 
     def _ensure(self, wanted: dict[str, NewTopic]) -> dict[str, TopicDescription]:
         found = self._create_missing(wanted)
@@ -223,8 +219,10 @@ class KafkaTopics:
             found = self.describe(wanted)
             time.sleep(0.05)
         if len(found) < len(wanted):
-            message = "created topics are not visible in broker metadata"
-            raise UnreachableError(message, topics=sorted(wanted.keys() - found.keys()))
+            raise UnreachableError(
+                "created topics are not visible in broker metadata",
+                topics=sorted(wanted.keys() - found.keys()),
+            )
         return found
 
     def _create_missing(self, wanted: Mapping[str, NewTopic]) -> dict[str, TopicDescription]:
@@ -260,8 +258,9 @@ class KafkaTopics:
                     if not is_last:
                         return False
                     hint = "Start the missing brokers, or set replication_factor to their number"
-                message = f"cannot create topic {name}: {reason.str()}"
-                raise TopicRefused(message, hint=hint, topic=name) from error
+                raise TopicRefused(
+                    f"cannot create topic {name}: {reason.str()}", hint=hint, topic=name
+                ) from error
         return True
 
     def _failure(self, error: KafkaException, attempt: str) -> ConfigError | UnreachableError:
@@ -339,8 +338,9 @@ class KafkaDataTopics:
                 raise TopicRefused(error.message, hint=error.hint, topic=topic) from error
             raise
         if self.on_found is None:
-            message = "a later table was found, and no worker is there to record it"
-            raise InvariantViolation(message, topic=topic)
+            raise InvariantViolation(
+                "a later table was found, and no worker is there to record it", topic=topic
+            )
         self._counts.setdefault(topic, found.topic_partitions)
         self._limits.add(topic)
         self.on_found(DataTopic(topic, found.topic_id, found.topic_partitions, key_schema_id))

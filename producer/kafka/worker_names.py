@@ -10,14 +10,9 @@ unused, of a group that has no members (`<group>-<worker>`).  The last claim is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from confluent_kafka import TopicPartition
 
-if TYPE_CHECKING:
-    from tidegate.producer.kafka.committed_offsets import CommittedOffsets
-
-__all__ = ["NameClaim"]
+from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 
 _UNUSED_OFFSET = 0
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from tidegate.program.kafka_clients import admin_config, make_client
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["Right", "denied_topics"]
 
 Right: TypeAlias = Literal["READ", "WRITE"]
 

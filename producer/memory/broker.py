@@ -11,24 +11,11 @@ Not for use by several threads.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from tidegate.producer.core.events import TopicState
-from tidegate.producer.memory.log import Log, Outcome, ProducerHandle, Transaction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.producer.memory.group import Group, MemberMetadata
-    from tidegate.producer.memory.log import Entry, Place
-
-__all__ = [
-    "MESSAGE_BYTES_MAX",
-    "MemoryBroker",
-    "MessageRefused",
-    "ProducerFenced",
-    "UnknownTopicPartition",
-]
+from tidegate.producer.memory.group import Group, MemberMetadata
+from tidegate.producer.memory.log import Entry, Log, Outcome, Place, ProducerHandle, Transaction
 
 MESSAGE_BYTES_MAX = 1_048_588
 """The brokers' limit, unless set otherwise: Kafka's default."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.errors import QueryInterrupted
@@ -17,15 +16,11 @@ from tidegate.producer.records import (
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
+    StreamRecord,
 )
+from tidegate.producer.runtime_ports import Clock, Tasks
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
-
-if TYPE_CHECKING:
-    from tidegate.producer.records import StreamRecord
-    from tidegate.producer.runtime_ports import Clock, Tasks
-
-__all__ = ["MemoryChangeStream", "MemoryResponse"]
 
 _NS_PER_US = 1_000
 _MS_PER_S = 1_000
@@ -68,8 +63,9 @@ class MemoryChangeStream:
             last_ns = partition.records[-1].commit_timestamp_ns if partition.records else 0
             earliest_ns = max(partition.start_ns, partition.promised_ns, last_ns)
             if partition.end_ns is not None or record.commit_timestamp_ns < earliest_ns:
-                message = f"{token} takes no record of {record.commit_timestamp_ns} any more"
-                raise ValueError(message)
+                raise ValueError(
+                    f"{token} takes no record of {record.commit_timestamp_ns} any more"
+                )
             partition.records.append(record)
         self._changed.notify()
 
@@ -83,8 +79,7 @@ class MemoryChangeStream:
             for parent in ended:
                 times = [record.commit_timestamp_ns + 1 for record in parent.records]
                 if parent.end_ns is not None or at_ns < max([parent.promised_ns, *times]):
-                    message = f"the stream partitions {parents} cannot end at {at_ns}"
-                    raise ValueError(message)
+                    raise ValueError(f"the stream partitions {parents} cannot end at {at_ns}")
             named = tuple(ChildPartition(token, parents, at_ns) for token in children)
             for parent in ended:
                 parent.end_ns, parent.children = at_ns, named

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ManualClock"]
-
 _START_US = 1_700_000_000_000_000
 _US_PER_SECOND = 1_000_000
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.ports import MessageLimits
 from tidegate.schemas.progress import DataTopic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.memory.broker import MemoryBroker
-    from tidegate.producer.ports import MessageLimits
-
-__all__ = ["MemoryDataTopics"]
 
 
 class MemoryDataTopics:

@@ -11,12 +11,8 @@ Not for use by several threads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from random import Random
-
-__all__ = ["Group", "GroupRefusal", "MemberMetadata"]
+from random import Random
+from typing import NamedTuple
 
 _SEPARATOR = "\0"
 _KEEPS = 0.8

@@ -6,14 +6,9 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from tidegate.producer.memory.group import GroupRefusal, MemberMetadata
-
-if TYPE_CHECKING:
-    from tidegate.producer.memory.group import Group
-
-__all__ = ["Callback", "ClientState", "GroupClient"]
+from tidegate.producer.memory.group import Group, GroupRefusal, MemberMetadata
 
 Callback: TypeAlias = tuple[str, frozenset[int]]
 """A callback that the application must run: ("assigned", "revoked" or "lost", slots)."""

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["TOMBSTONE", "Entry", "Log", "Outcome", "Place", "ProducerHandle", "Transaction"]
+from typing import TypeAlias
 
 Place: TypeAlias = tuple[str, int]
 """Topic and topic partition."""

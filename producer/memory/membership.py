@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tidegate.producer.core.events import (
     AccessDenied,
+    Event,
     GroupDescribed,
     ProgressRead,
     ReadInterrupted,
@@ -15,9 +16,12 @@ from tidegate.producer.core.events import (
     SlotRecoveryStarted,
     TopicsObserved,
 )
-from tidegate.producer.memory.group_client import ClientState, GroupClient
-from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.memory.group_client import Callback, ClientState, GroupClient
+from tidegate.producer.memory.log import TOMBSTONE, Log
 from tidegate.producer.memory.progress_follower import MemoryProgressFollower
+from tidegate.producer.ports import GroupListener
+from tidegate.producer.runtime_ports import Clock
 from tidegate.schemas.errors import ProducerError, UnreachableError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import (
@@ -30,18 +34,6 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.progress_chunks import ProgressAssembler
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tidegate.producer.core.events import Event
-    from tidegate.producer.memory.broker import MemoryBroker
-    from tidegate.producer.memory.group_client import Callback
-    from tidegate.producer.memory.log import Log
-    from tidegate.producer.ports import GroupListener
-    from tidegate.producer.runtime_ports import Clock
-
-__all__ = ["MemoryMembership", "MemoryStreamStartFinder"]
 
 _ASK_AGAIN_S = 0.1
 _PATIENCE_US = 60 * US_PER_SECOND

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.producer.memory.broker import MemoryBroker
-
-__all__ = ["MemoryMessageLimits"]
+from tidegate.producer.memory.broker import MemoryBroker
 
 
 class MemoryMessageLimits:

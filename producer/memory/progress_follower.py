@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidegate.producer.core.events import FleetRead, ProgressReadLost, ReadInterrupted
 from tidegate.producer.core.fleet_progress import FleetProgress
 from tidegate.producer.errors import ProgressLost
+from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.schemas.errors import ConsumerError
 from tidegate.schemas.progress import ProgressRecord
-
-if TYPE_CHECKING:
-    from tidegate.producer.memory.broker import MemoryBroker
-
-__all__ = ["MemoryProgressFollower"]
 
 
 class MemoryProgressFollower:

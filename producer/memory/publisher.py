@@ -9,32 +9,26 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from tidegate.producer.core.effects import PublishProgress, PublishRecords
 from tidegate.producer.core.events import (
+    CommitUnanswered,
     Delivered,
     DeliveryFailure,
     DeliveryFault,
     ProducerFenced,
     TransactionAborted,
     TransactionCommitted,
+    TransactionFailure,
 )
 from tidegate.producer.memory import broker as kafka
+from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.group import GroupRefusal, MemberMetadata
-from tidegate.producer.memory.log import TOMBSTONE
-from tidegate.producer.messages import MOD_DELETE, batch_bytes
+from tidegate.producer.memory.log import TOMBSTONE, Place, ProducerHandle, Transaction
+from tidegate.producer.messages import MOD_DELETE, ChangeMessage, PublishableRecord, batch_bytes
 from tidegate.schemas.partitioner import topic_partition_of
 from tidegate.schemas.progress import SlotChanges, SlotProgress, TopicOffset
 from tidegate.schemas.progress_codec import encode_key, encode_record
-
-if TYPE_CHECKING:
-    from tidegate.producer.core.effects import PublishProgress, PublishRecords
-    from tidegate.producer.core.events import CommitUnanswered, TransactionFailure
-    from tidegate.producer.memory.broker import MemoryBroker
-    from tidegate.producer.memory.log import Place, ProducerHandle, Transaction
-    from tidegate.producer.messages import ChangeMessage, PublishableRecord
-
-__all__ = ["MemoryPublisher"]
 
 
 @dataclass(slots=True)

@@ -18,19 +18,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from google.cloud.spanner_v1 import types
 
-__all__ = [
-    "ChangeStreamRecord",
-    "CreateSessionRequest",
-    "DirectedReadOptions",
-    "ExecuteSqlRequest",
-    "ReadRequest",
-    "RequestOptions",
-    "ResultSet",
-    "ResultSetMetadata",
-    "Session",
-    "Type",
-    "TypeCode",
-]
 
 _CLIENT = "google.cloud.spanner_v1"
 _MESSAGES = f"{_CLIENT}.types"

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import grpc
 
 from tidegate.producer.spanner.call import CallError
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["Authorization"]
 
 _RENEW_EVERY_S = 10.0
 """Many calls may be rejected for one token."""
@@ -75,8 +71,10 @@ class Authorization:
         try:
             credentials.before_request(request, "POST", self._url, headers)
         except google.auth.exceptions.GoogleAuthError as error:
-            details = f"the credentials' token could not be refreshed: {error}"
-            raise CallError(grpc.StatusCode.UNAVAILABLE, details) from error
+            raise CallError(
+                grpc.StatusCode.UNAVAILABLE,
+                f"the credentials' token could not be refreshed: {error}",
+            ) from error
         return [(name.lower(), value) for name, value in headers.items()]
 
     def _default(self) -> tuple[Any, Any]:

@@ -7,8 +7,6 @@ times are the caller's.
 
 from __future__ import annotations
 
-__all__ = ["RATE_MIN_BYTES_PER_S", "ByteProgress"]
-
 RATE_MIN_BYTES_PER_S = 1_024
 """Of a message that counts as coming.
 

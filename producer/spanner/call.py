@@ -11,29 +11,15 @@ from __future__ import annotations
 import asyncio
 import math
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import grpc
 from h2.errors import ErrorCodes
 
 from tidegate.producer.spanner.byte_progress import ByteProgress
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = [
-    "AHEAD_BYTES",
-    "RETRY_AFTER_HEADER",
-    "WAITING",
-    "Call",
-    "CallError",
-    "ReadAhead",
-    "cancelled",
-    "framed",
-    "of_error_code",
-]
 
 AHEAD_BYTES = 4 << 10
 """What the server may send on a stream that nobody reads, and on one that is silent."""

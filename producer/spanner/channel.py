@@ -11,7 +11,8 @@ import asyncio
 import platform
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 import grpc
@@ -33,16 +34,9 @@ from tidegate.producer.spanner.status_details import (
     is_rejection,
     is_web_page,
 )
-from tidegate.producer.spanner.stream_channels import StreamChannels
+from tidegate.producer.spanner.stream_channels import ResponseStream, StreamChannels
 from tidegate.program.rejections import Rejections
 from tidegate.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tidegate.producer.spanner.stream_channels import ResponseStream
-
-__all__ = ["ENDPOINT_DEFAULT", "SpannerChannels", "rpc_error"]
 
 ENDPOINT_DEFAULT = "spanner.googleapis.com:443"
 _SERVICE = "/google.spanner.v1.Spanner/"

@@ -7,18 +7,12 @@ NaN is neither less than a number nor equal to itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tidegate.producer.backfill.read_partition import Key
 from tidegate.producer.description import POSTGRESQL
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tidegate.producer.backfill.read_partition import Key
-    from tidegate.schemas.tables import Column, TableSchema
-
-__all__ = ["ChunkSql", "KeyOrder", "KeyPart", "chunk_query", "unordered_key"]
+from tidegate.schemas.tables import Column, TableSchema
 
 _COMPARED = {"BOOL", "INT64", "STRING", "BYTES", "DATE", "TIMESTAMP", "NUMERIC", "UUID"}
 """Types of key columns whose values SQL compares as it sorts them."""

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from google.protobuf.message import DecodeError
+from google.protobuf.struct_pb2 import Value
 
 from tidegate.producer.spanner.api_messages import ResultSetMetadata
-from tidegate.producer.spanner.raw_values import parse_response, parse_value
+from tidegate.producer.spanner.raw_values import Serialised, parse_response, parse_value
 from tidegate.producer.spanner.values import merge
 from tidegate.schemas.errors import SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from google.protobuf.struct_pb2 import Value
-
-    from tidegate.producer.spanner.raw_values import Serialised
-
-__all__ = ["Chunks", "row_type"]
 
 
 class Chunks:

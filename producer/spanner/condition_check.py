@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.description import POSTGRESQL
 from tidegate.producer.errors import QueryError, QueryRefused
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
 from tidegate.schemas.errors import ConfigError, UnreachableError
-
-if TYPE_CHECKING:
-    from tidegate.producer.spanner.channel import SpannerChannels
-
-__all__ = ["WHERE_MAX", "changing_word", "require_condition"]
 
 WHERE_MAX = 1_000
 """Characters of a condition: each chunk of a run has it in its tokens."""
@@ -53,8 +49,10 @@ def require_condition(
     answer.
     """
     if not where.strip() or len(where) > WHERE_MAX:
-        message = f"--where: the condition has {len(where.strip()):,} characters"
-        raise ConfigError(message, hint=f"Give a condition of 1 to {WHERE_MAX:,} characters")
+        raise ConfigError(
+            f"--where: the condition has {len(where.strip()):,} characters",
+            hint=f"Give a condition of 1 to {WHERE_MAX:,} characters",
+        )
     try:
         _require(channels, table, change_stream, where)
     except QueryError as error:
@@ -77,19 +75,21 @@ def _require(channels: SpannerChannels, table: str, change_stream: str, where: s
     catalogue = SpannerCatalogue(channels)
     found = catalogue.table(table, stream=change_stream)
     if found is None:
-        message = f"the database has no table {table}"
-        raise ConfigError(message, hint="Check the setting database")
+        raise ConfigError(f"the database has no table {table}", hint="Check the setting database")
     if (wrong := unordered_key(found)) is not None:
-        message = (
-            f"--where: the key column {table}.{wrong.name} has the type {wrong.type.code}, whose "
-            "values a query cannot continue behind"
+        raise ConfigError(
+            (
+                f"--where: the key column {table}.{wrong.name} has the type "
+                f"{wrong.type.code}, whose "
+                "values a query cannot continue behind"
+            ),
+            hint="Backfill the whole table, without --where",
         )
-        raise ConfigError(message, hint="Backfill the whole table, without --where")
     order = catalogue.key_order(table)
     if word := changing_word(where, dialect=order.dialect):
-        message = f"--where: the value of {word} changes while the table is read"
         raise ConfigError(
-            message, hint="Write the value itself, such as TIMESTAMP '2024-05-01T00:00:00Z'"
+            f"--where: the value of {word} changes while the table is read",
+            hint="Write the value itself, such as TIMESTAMP '2024-05-01T00:00:00Z'",
         )
     columns = [one.name for one in found.key_columns]
     chunk = chunk_query(found, order, columns, after=None, where=where, rows=1)
@@ -98,8 +98,10 @@ def _require(channels: SpannerChannels, table: str, change_stream: str, where: s
     for sql in (chunk.sql, alone):
         undeclared = sorted(_plan(channels, sql, where))
         if undeclared:
-            message = f"--where: the condition has the parameter {undeclared[0]}"
-            raise ConfigError(message, hint="Write its value into the condition")
+            raise ConfigError(
+                f"--where: the condition has the parameter {undeclared[0]}",
+                hint="Write its value into the condition",
+            )
 
 
 def _plan(channels: SpannerChannels, sql: str, where: str) -> list[str]:
@@ -112,6 +114,8 @@ def _plan(channels: SpannerChannels, sql: str, where: str) -> list[str]:
         if error.code not in ("INVALID_ARGUMENT", "OUT_OF_RANGE"):
             raise
         details = str(error.fields.get("details", ""))
-        message = f"--where: Spanner does not take the condition {where!r}: {details}"
-        raise ConfigError(message, hint="Give what could follow WHERE in a query") from error
+        raise ConfigError(
+            f"--where: Spanner does not take the condition {where!r}: {details}",
+            hint="Give what could follow WHERE in a query",
+        ) from error
     return [field.name for field in result.metadata.undeclared_parameters.fields]

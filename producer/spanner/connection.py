@@ -8,8 +8,8 @@ call does (`call`): one that nobody reads must not keep the others waiting.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import grpc
 import h2
@@ -18,6 +18,7 @@ from h2.errors import ErrorCodes
 from h2.events import (
     ConnectionTerminated,
     DataReceived,
+    Event,
     RemoteSettingsChanged,
     ResponseReceived,
     StreamEnded,
@@ -32,20 +33,12 @@ from tidegate.producer.spanner.call import (
     AHEAD_BYTES,
     Call,
     CallError,
+    ReadAhead,
     framed,
     of_error_code,
 )
 from tidegate.producer.spanner.draining import DrainingConnection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from h2.events import Event
-
-    from tidegate.producer.spanner.call import ReadAhead
-    from tidegate.producer.spanner.endpoint import Endpoint
-
-__all__ = ["Connection", "NotSentError"]
+from tidegate.producer.spanner.endpoint import Endpoint
 
 _CONNECT_TIMEOUT_S = 20.0
 _KEEPALIVE_S = 120.0

@@ -7,8 +7,9 @@ Input that cannot be read is a SchemaError that names the field; no input makes 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -23,7 +24,7 @@ from tidegate.producer.records import (
 )
 from tidegate.producer.spanner.api_messages import TypeCode
 from tidegate.producer.spanner.chunks import Chunks, row_type
-from tidegate.producer.spanner.raw_values import LIST, NULL, TEXT, content_of, elements
+from tidegate.producer.spanner.raw_values import LIST, NULL, TEXT, Serialised, content_of, elements
 from tidegate.producer.spanner.values import (
     flag,
     integer,
@@ -40,13 +41,6 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.tables import ColumnType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tidegate.producer.spanner.raw_values import Serialised
-
-__all__ = ["ColumnTypesCache", "ResponseDecoder"]
 
 _COLUMN_SETS_MAX = 4096
 _REPEATED_MAX = 1024

@@ -9,7 +9,8 @@ names the field.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import orjson
 
@@ -19,25 +20,18 @@ from tidegate.producer.records import (
     HeartbeatRecord,
     Mod,
     RecordColumn,
+    StreamRecord,
     UnreadableValues,
 )
 from tidegate.producer.spanner.api_messages import TypeCode
 from tidegate.producer.spanner.chunks import Chunks, row_type
-from tidegate.producer.spanner.raw_values import TEXT, content_of
+from tidegate.producer.spanner.decode import ColumnTypesCache
+from tidegate.producer.spanner.raw_values import TEXT, Serialised, content_of
 from tidegate.producer.spanner.values import values_of_text
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.tables import ColumnType
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.records import StreamRecord
-    from tidegate.producer.spanner.decode import ColumnTypesCache
-    from tidegate.producer.spanner.raw_values import Serialised
-
-__all__ = ["JsonResponseDecoder"]
 
 _MOD_TYPES = ("INSERT", "UPDATE", "DELETE")
 _DEFAULT_SCHEMA = "public."

@@ -9,7 +9,8 @@ kind, is refused, never read as something else.
 from __future__ import annotations
 
 import binascii
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from google.protobuf.message import DecodeError
 
@@ -21,21 +22,14 @@ from tidegate.producer.records import (
     PartitionEventRecord,
     PartitionStartRecord,
     RecordColumn,
+    StreamRecord,
 )
 from tidegate.producer.spanner.api_messages import ChangeStreamRecord, Type, TypeCode
 from tidegate.producer.spanner.chunks import Chunks, row_type
-from tidegate.producer.spanner.raw_values import TEXT, content_of
+from tidegate.producer.spanner.decode import ColumnTypesCache
+from tidegate.producer.spanner.raw_values import TEXT, Serialised, content_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import ColumnType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tidegate.producer.records import StreamRecord
-    from tidegate.producer.spanner.decode import ColumnTypesCache
-    from tidegate.producer.spanner.raw_values import Serialised
-
-__all__ = ["ProtoResponseDecoder", "type_of"]
 
 _MESSAGE: Any = ChangeStreamRecord.pb()
 _DATA: Any = ChangeStreamRecord.DataChangeRecord.pb()
@@ -176,8 +170,9 @@ def _name(names: Mapping[int, Any], number: int, field: str) -> str:
     """Return the name of an enum's number; one that this program does not know is a SchemaError."""
     found = names.get(number)
     if found is None:
-        message = "a change record with a number that is not known"
-        raise SchemaError(message, field=field, number=number)
+        raise SchemaError(
+            "a change record with a number that is not known", field=field, number=number
+        )
     return str(found.name)
 
 
@@ -188,8 +183,9 @@ def _parsed(value: Serialised) -> Any:
     try:
         return _MESSAGE.FromString(binascii.a2b_base64(text, strict_mode=True))
     except (binascii.Error, DecodeError) as error:
-        message = "a change stream's row cannot be read as a change stream record"
-        raise SchemaError(message, cause=str(error)) from error
+        raise SchemaError(
+            "a change stream's row cannot be read as a change stream record", cause=str(error)
+        ) from error
 
 
 def _instant(record: Any, name: str) -> int:
@@ -236,8 +232,11 @@ def _values(mod_values: Any, columns: tuple[RecordColumn, ...]) -> dict[str, Any
     for one in mod_values:
         index = one.column_metadata_index
         if not 0 <= index < len(columns):
-            message = "a value of a column that the record does not name"
-            raise SchemaError(message, index=index, columns=len(columns))
+            raise SchemaError(
+                "a value of a column that the record does not name",
+                index=index,
+                columns=len(columns),
+            )
         values[columns[index].name] = _plain(one.value)
     return values
 

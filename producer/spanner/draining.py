@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from h2.config import H2Configuration
 from h2.connection import ConnectionInputs, H2Connection, H2ConnectionStateMachine
-
-if TYPE_CHECKING:
-    from h2.config import H2Configuration
-    from h2.events import Event
-
-__all__ = ["DrainingConnection"]
+from h2.events import Event
 
 
 class DrainingConnection(H2Connection):

@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 from base64 import b64encode
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 from urllib.request import (  # type: ignore[attr-defined]  # the stubs lack the last
     getproxies,
@@ -18,11 +18,6 @@ from urllib.request import (  # type: ignore[attr-defined]  # the stubs lack the
 import certifi
 
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["Endpoint"]
 
 _ROOTS_VARIABLE = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 """As gRPC reads it, so that both kinds of connection trust the same."""

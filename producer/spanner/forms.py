@@ -7,8 +7,9 @@ syntax"): its four arguments, its errors, the `records` that come of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tidegate.producer.description import (
     GOOGLE_SQL,
@@ -16,18 +17,12 @@ from tidegate.producer.description import (
     MUTABLE_KEY_RANGE,
     POSTGRESQL,
 )
+from tidegate.producer.records import StreamRecord
 from tidegate.producer.spanner.api_messages import TypeCode
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.producer.spanner.decode_json import JsonResponseDecoder
 from tidegate.producer.spanner.decode_proto import ProtoResponseDecoder
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.records import StreamRecord
-
-__all__ = ["WINDOW_US", "Decoder", "StreamForm", "form_of"]
 
 _STREAM_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from tidegate.producer.spanner.api_messages import DirectedReadOptions, RequestOptions
 
-__all__ = ["QueryOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:

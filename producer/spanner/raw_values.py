@@ -16,7 +16,8 @@ a value that is kept for longer than its message.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -26,20 +27,6 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Value
 
 from tidegate.schemas.errors import SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = [
-    "LIST",
-    "NULL",
-    "TEXT",
-    "Serialised",
-    "content_of",
-    "elements",
-    "parse_response",
-    "parse_value",
-]
 
 Serialised: TypeAlias = bytes | memoryview
 """Bytes of a message; a view where they are many."""

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Sequence
 
+from tidegate.producer.description import StreamDescription
 from tidegate.producer.source_objects import SourceField, SourceObject
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from tidegate.producer.description import StreamDescription
-    from tidegate.schemas.tables import Column, ColumnType, TableSchema
-
-__all__ = ["source_tables"]
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 
 def source_tables(

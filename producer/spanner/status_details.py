@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -15,11 +16,6 @@ from google.rpc.status_pb2 import Status
 from tidegate.producer.spanner.call import RETRY_AFTER_HEADER, CallError
 from tidegate.program.retry_after import WAIT_MAX_S, asked_wait_s
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-__all__ = ["DETAILS_TRAILER", "asked_pause_us", "is_lost_session", "is_rejection", "is_web_page"]
 
 _Detail = TypeVar("_Detail", ResourceInfo, RetryInfo)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import grpc
 
@@ -19,22 +20,16 @@ from tidegate.producer.errors import (
     QueryRefused,
     TokenRefused,
 )
+from tidegate.producer.ports import Response
+from tidegate.producer.records import StreamRecord
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
 from tidegate.producer.spanner.call import WAITING
+from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.forms import Decoder, StreamForm
 from tidegate.producer.spanner.query_options import QueryOptions
+from tidegate.producer.spanner.stream_channels import ResponseStream
 from tidegate.schemas.errors import SchemaError, TidegateError
 from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tidegate.producer.ports import Response
-    from tidegate.producer.records import StreamRecord
-    from tidegate.producer.spanner.channel import SpannerChannels
-    from tidegate.producer.spanner.forms import Decoder, StreamForm
-    from tidegate.producer.spanner.stream_channels import ResponseStream
-
-__all__ = ["SpannerChangeStream", "SpannerQuery", "SpannerResponse"]
 
 _PART_EVERY_S = 1.0
 _T = TypeVar("_T")

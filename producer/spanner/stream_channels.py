@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tidegate.producer.spanner.call import cancelled
-from tidegate.producer.spanner.connection import NotSentError
+from tidegate.producer.spanner.call import Call, cancelled
+from tidegate.producer.spanner.connection import Connection, NotSentError
 from tidegate.program.freed_memory import return_freed_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from tidegate.producer.spanner.call import Call
-    from tidegate.producer.spanner.connection import Connection
-
-__all__ = ["STREAMS_PER_CHANNEL_MAX", "ResponseStream", "StreamChannels"]
 
 STREAMS_PER_CHANNEL_MAX = 90
 """The service allows about a hundred on one connection; a call beyond would wait unseen."""

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from tidegate.producer.backfill.read_partition import Key, ReadPartition
+from tidegate.producer.backfill.read_plan import KeyRanges
+from tidegate.producer.backfill.table_run import RunPlace
 from tidegate.producer.errors import ConditionRefused, QueryError, QueryRefused
+from tidegate.producer.ports import Response, RunningQuery
+from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, ReadRequest, TypeCode
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
+from tidegate.producer.spanner.forms import Decoder
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerQuery
 from tidegate.producer.spanner.table_rows import ChunkDecoder, KeysDecoder, RowsDecoder
+from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import format_rfc3339
+from tidegate.schemas.tables import Column, TableSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
     import grpc
     from google.protobuf.struct_pb2 import ListValue, Value
 
-    from tidegate.producer.backfill.read_partition import Key, ReadPartition
-    from tidegate.producer.backfill.read_plan import KeyRanges
-    from tidegate.producer.backfill.table_run import RunPlace
-    from tidegate.producer.ports import Response, RunningQuery
-    from tidegate.producer.records import DataChangeRecord
-    from tidegate.producer.spanner.channel import SpannerChannels
-    from tidegate.producer.spanner.forms import Decoder
-    from tidegate.producer.spanner.tables_at import TablesAt
-    from tidegate.schemas.tables import Column, TableSchema
-
-__all__ = ["ChunkQuery", "SpannerChunkReads", "SpannerTableReads"]
 
 _FACTOR = 8
 """What a message takes until it is decoded and translated, itself included, by its size."""
@@ -84,9 +81,11 @@ class SpannerTableReads:
         except QueryError as error:
             raise _explained(error) from error
         if found is None:
-            message = "a table of the backfill does not exist any more"
-            hint = "Start a new stream (tidegate-producer reset), without the table"
-            raise SchemaError(message, hint=hint, table=name)
+            raise SchemaError(
+                "a table of the backfill does not exist any more",
+                hint="Start a new stream (tidegate-producer reset), without the table",
+                table=name,
+            )
         return found
 
     def _request(self, table: str, columns: Iterable[Column], *, read_ns: int) -> Any:

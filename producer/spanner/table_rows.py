@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.backfill.read_partition import Key, ReadPartition
+from tidegate.producer.backfill.read_plan import KeyRanges
+from tidegate.producer.backfill.table_run import RunPlace
+from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn, StreamRecord
 from tidegate.producer.spanner.chunks import Chunks, row_type
 from tidegate.producer.spanner.decode_proto import type_of
-from tidegate.producer.spanner.raw_values import NULL, TEXT, content_of, parse_value
+from tidegate.producer.spanner.raw_values import NULL, TEXT, Serialised, content_of, parse_value
 from tidegate.schemas.avro_types import is_carried
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.tables import Column
 from tidegate.schemas.topics import beside
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from google.protobuf.struct_pb2 import Value
 
-    from tidegate.producer.backfill.read_partition import Key, ReadPartition
-    from tidegate.producer.backfill.read_plan import KeyRanges
-    from tidegate.producer.backfill.table_run import RunPlace
-    from tidegate.producer.records import StreamRecord
-    from tidegate.producer.spanner.raw_values import Serialised
-    from tidegate.schemas.tables import Column
-
-__all__ = ["BACKFILL_TAG", "ChunkDecoder", "KeysDecoder", "RowsDecoder"]
 
 BACKFILL_TAG = "spanner-backfill"
 """Stands for the transaction tag of a row that was read from its table."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.ports import Catalogue
-    from tidegate.producer.runtime_ports import Tasks
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["TablesAt"]
+from tidegate.producer.ports import Catalogue
+from tidegate.producer.runtime_ports import Tasks
+from tidegate.schemas.tables import TableSchema
 
 _T = TypeVar("_T")
 

@@ -6,20 +6,14 @@ written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
-from tidegate.producer.description import check_start, check_stream
+from tidegate.producer.description import StreamDescription, check_start, check_stream
 from tidegate.producer.errors import PositionExpired, QueryError
+from tidegate.producer.ports import Catalogue, ChangeStream
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.instants import format_rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from tidegate.producer.description import StreamDescription
-    from tidegate.producer.ports import Catalogue, ChangeStream
-
-__all__ = ["setup_error", "validate_stream"]
 
 _NO_ANSWER = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 _PROBE_HEARTBEAT_MS = 1_000

@@ -6,6 +6,7 @@ value.  NULL and empty differ where they differ in the service's documentation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -15,6 +16,7 @@ from tidegate.producer.spanner.raw_values import (
     LIST,
     NULL,
     TEXT,
+    Serialised,
     content_of,
     elements,
     parse_value,
@@ -22,26 +24,8 @@ from tidegate.producer.spanner.raw_values import (
 from tidegate.schemas.errors import SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from google.protobuf.struct_pb2 import Value
 
-    from tidegate.producer.spanner.raw_values import Serialised
-
-__all__ = [
-    "flag",
-    "integer",
-    "is_null",
-    "items",
-    "json_object",
-    "json_values",
-    "merge",
-    "sequence_of",
-    "struct_fields",
-    "text_of",
-    "text_or_empty",
-    "values_of_text",
-]
 
 _MERGEABLE = {"string_value", "list_value"}
 _INTEGER_BYTES_MAX = 20

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tidegate.producer.translation.values import (
     NUMERIC_SCALE,
@@ -19,26 +19,10 @@ from tidegate.producer.translation.values import (
     converter,
     unscaled_bytes,
 )
-from tidegate.schemas.change_schema import avro_type
+from tidegate.schemas.avro_types import avro_type
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import TimestampForm
-
-if TYPE_CHECKING:
-    from tidegate.schemas.tables import ColumnType
-
-__all__ = [
-    "END_OF_ARRAY",
-    "NULL",
-    "PRESENT",
-    "FieldWriter",
-    "array_field",
-    "field_writer",
-    "usual_form",
-    "write_boolean",
-    "write_long",
-    "write_text",
-    "written_by",
-]
+from tidegate.schemas.tables import ColumnType
 
 FieldWriter: TypeAlias = Callable[[Any], bytes]
 """From a JSON value, null included, to Avro bytes; raises SchemaError if it does not fit."""

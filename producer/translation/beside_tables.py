@@ -6,20 +6,14 @@ and its place in the progress topic come about as those of a later table do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from tidegate.producer.description import StreamDescription
+from tidegate.producer.ports import Catalogue
 from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.tables import TableSchema
 from tidegate.schemas.topics import beside, table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.producer.description import StreamDescription
-    from tidegate.producer.ports import Catalogue
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["BesideCatalogue", "require_other_name", "require_other_names"]
 
 _HINT = "Rename the table, or leave it out (tables_left_out)"
 

@@ -21,16 +21,19 @@ holds nothing of a schema or a record but column names, as literals.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from tidegate.producer import accelerator as accelerated
 from tidegate.producer.accelerator import accelerator
 from tidegate.producer.errors import TableChanged
-from tidegate.producer.records import UnreadableValues
+from tidegate.producer.records import Mod, UnreadableValues
 from tidegate.producer.translation.avro_fields import (
     END_OF_ARRAY,
     NULL,
     PRESENT,
+    FieldWriter,
     field_writer,
     usual_form,
     write_long,
@@ -41,18 +44,9 @@ from tidegate.producer.translation.source_writer import SOURCE_FIELDS
 from tidegate.schemas.change_schema import FOREIGN_HINT, row_fields
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import TimestampForm
+from tidegate.schemas.registry import RegisteredSchema
+from tidegate.schemas.tables import TableSchema
 from tidegate.schemas.wire_format import frame_prefix
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tidegate.producer import accelerator as accelerated
-    from tidegate.producer.records import Mod
-    from tidegate.producer.translation.avro_fields import FieldWriter
-    from tidegate.schemas.registry import RegisteredSchema
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["ChangeWriter", "Pieces", "other_form"]
 
 _MOD_TYPES = ["INSERT", "UPDATE", "DELETE"]
 _FIELDS = ["mod_type", "new_values", "old_values", "new_columns", "old_columns", "source"]

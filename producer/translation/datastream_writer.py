@@ -6,8 +6,10 @@ stream and the change: a change that is published twice has one id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation.change_writer import Pieces, other_form
 from tidegate.producer.translation.event_writer import EventForm, EventWriter, json_text
 from tidegate.schemas.change_schema import row_fields
@@ -16,15 +18,8 @@ from tidegate.schemas.datastream_schema import DATASTREAM_HEAD, PAYLOAD, payload
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.records import DataChangeRecord, Mod
-    from tidegate.schemas.registry import RegisteredSchema
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["DatastreamWriter"]
+from tidegate.schemas.registry import RegisteredSchema
+from tidegate.schemas.tables import TableSchema
 
 
 class DatastreamWriter(EventWriter):

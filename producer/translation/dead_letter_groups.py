@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from tidegate.producer.messages import FORM_EVENT
+from tidegate.producer.messages import FORM_EVENT, DeadLetter, ParkedChange
 from tidegate.producer.translation.parked_survey import RedrivenKeys
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.order_key import OrderKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tidegate.producer.messages import DeadLetter, ParkedChange
-
-__all__ = ["DeadLetterGroup", "DeadLetterGroups", "grouped"]
 
 _GROUPS_MAX = 1_000
 

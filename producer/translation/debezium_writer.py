@@ -7,8 +7,10 @@ null.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation.avro_fields import NULL
 from tidegate.producer.translation.change_writer import Pieces, other_form
 from tidegate.producer.translation.event_fields import debezium_field
@@ -17,15 +19,8 @@ from tidegate.schemas.debezium_schema import BEFORE, DEBEZIUM_TAIL
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.records import DataChangeRecord, Mod
-    from tidegate.schemas.registry import RegisteredSchema
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["DebeziumWriter"]
+from tidegate.schemas.registry import RegisteredSchema
+from tidegate.schemas.tables import TableSchema
 
 _OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 _NS_PER_MS = 1_000_000

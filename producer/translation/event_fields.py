@@ -11,11 +11,12 @@ import base64
 import json
 from collections.abc import Callable
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tidegate.producer.translation.avro_fields import (
     NULL,
     PRESENT,
+    FieldWriter,
     array_field,
     field_writer,
     write_text,
@@ -27,12 +28,7 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.json_values import date_text, decimal_text, double_text, float_text, quoted
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
-
-if TYPE_CHECKING:
-    from tidegate.producer.translation.avro_fields import FieldWriter
-    from tidegate.schemas.tables import ColumnType
-
-__all__ = ["JsonField", "debezium_field", "json_field", "json_key_field"]
+from tidegate.schemas.tables import ColumnType
 
 JsonField: TypeAlias = Callable[[Any], str]
 """From a JSON value, null included, to its text in an event; raises SchemaError if unfit."""

@@ -12,25 +12,20 @@ from __future__ import annotations
 import io
 import json
 from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 
+from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation.change_writer import ChangeWriter
 from tidegate.producer.translation.event_fields import json_field, json_key_field
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.output_form import Envelope, KeyFormat, ValueFormat
 from tidegate.schemas.progress import TimestampForm
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tidegate.producer.records import DataChangeRecord, Mod
-    from tidegate.schemas.registry import RegisteredSchema
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["EventForm", "EventWriter", "json_text"]
+from tidegate.schemas.registry import RegisteredSchema
+from tidegate.schemas.tables import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,25 +6,19 @@ sees its table.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import structlog
 
+from tidegate.producer.description import StreamDescription
 from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.ports import Catalogue, RecordTranslator
+from tidegate.producer.record_filter import RecordFilter
+from tidegate.producer.records import DataChangeRecord
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.instants import NS_PER_US
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tidegate.producer.description import StreamDescription
-    from tidegate.producer.ports import Catalogue, RecordTranslator
-    from tidegate.producer.record_filter import RecordFilter
-    from tidegate.producer.records import DataChangeRecord
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["FilteredCatalogue", "FilteringTranslator"]
+from tidegate.schemas.tables import TableSchema
 
 _log = structlog.get_logger()
 
@@ -73,14 +67,17 @@ class FilteredCatalogue:
         wrong = self._filter.unmatched(found.tables) if self._is_new else []
         if wrong:
             watched = ", ".join(table.name for table in found.tables)
-            message = f"{wrong[0]} is not in the change stream"
-            hint = f"It watches {watched}; a name with * in it may be one of a later table"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                f"{wrong[0]} is not in the change stream",
+                hint=f"It watches {watched}; a name with * in it may be one of a later table",
+            )
         tables = tuple(self._narrowed(found.tables))
         if self._is_new and found.tables and not tables and not found.watches_all:
             watched = ", ".join(table.name for table in found.tables)
-            message = "tables: the filter leaves out every table that the change stream watches"
-            raise ConfigError(message, hint=f"It watches {watched}")
+            raise ConfigError(
+                "tables: the filter leaves out every table that the change stream watches",
+                hint=f"It watches {watched}",
+            )
         return replace(found, tables=tables)
 
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:

@@ -5,18 +5,13 @@ All else is as in `change_writer`: shapes, keys, frames, the names of captured c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from tidegate.producer.records import Mod
 from tidegate.producer.translation.avro_fields import PRESENT, write_text
 from tidegate.producer.translation.change_writer import ChangeWriter, Pieces, other_form
 from tidegate.schemas.flat_schema import FLAT_FIELDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.producer.records import Mod
-
-__all__ = ["FlatWriter"]
 
 _KINDS = {
     "INSERT": write_text("c") + write_text("false"),

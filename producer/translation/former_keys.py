@@ -10,8 +10,9 @@ from __future__ import annotations
 import io
 import json
 import struct
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import Any
 
 import fastavro
 
@@ -20,17 +21,10 @@ from tidegate.producer.translation.keys import key_converter, key_field_writer
 from tidegate.producer.translation.values import converter
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.output_form import KeyFormat
+from tidegate.schemas.progress import TimestampForm
+from tidegate.schemas.registry import RegisteredSchema
+from tidegate.schemas.tables import TableSchema
 from tidegate.schemas.wire_format import HEADER_BYTES, unframe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
-
-    from tidegate.schemas.progress import TimestampForm
-    from tidegate.schemas.registry import RegisteredSchema
-    from tidegate.schemas.tables import TableSchema
-
-__all__ = ["FormerKeys"]
 
 _AVRO_ZEROS = {
     code: tuple(PRESENT + struct.pack(form, zero) for zero in (0.0, -0.0))

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-__all__ = ["ANSWER_HOLDS_US", "FreshAnswers", "monotonic_us"]
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 ANSWER_HOLDS_US = 5_000_000
 """So much later what somebody has repaired is seen."""

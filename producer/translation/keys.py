@@ -11,17 +11,11 @@ import math
 import re
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from tidegate.producer.translation.avro_fields import field_writer, written_by
+from tidegate.producer.translation.avro_fields import FieldWriter, field_writer, written_by
 from tidegate.producer.translation.values import Converter, converter
 from tidegate.schemas.progress import TimestampForm
-
-if TYPE_CHECKING:
-    from tidegate.producer.translation.avro_fields import FieldWriter
-    from tidegate.schemas.tables import ColumnType
-
-__all__ = ["key_converter", "key_field_writer"]
+from tidegate.schemas.tables import ColumnType
 
 _FLOAT32 = struct.Struct(">f")
 _PLAIN = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?", re.ASCII)

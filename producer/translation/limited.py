@@ -10,20 +10,14 @@ seconds, however many such changes there are, since all others would wait for ea
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from tidegate.producer.errors import MessageTooLarge
+from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.ports import MessageLimits, RecordTranslator
+from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation.fresh_answers import FreshAnswers, monotonic_us
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from tidegate.producer.messages import ChangeMessage, PublishableRecord
-    from tidegate.producer.ports import MessageLimits, RecordTranslator
-    from tidegate.producer.records import DataChangeRecord, Mod
-
-__all__ = ["LimitedTranslator", "key_text"]
 
 _OVERHEAD_BYTES_MAX = 200
 """Of a message beside its key, value and order key, rather too many than too few."""

@@ -7,17 +7,13 @@ are what Spanner sent; values that could not be read are their text, as a JSON s
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn, UnreadableValues
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
 from tidegate.schemas.tables import ColumnType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = ["read_parked_record", "write_parked_record"]
 
 _TEXTS = (
     "record_sequence",

@@ -11,19 +11,19 @@ It remembers something of each key, and nothing of a change.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tidegate.producer.messages import FORM_EVENT, FORM_REDRIVEN
+from tidegate.producer.messages import (
+    FORM_EVENT,
+    FORM_REDRIVEN,
+    ChangeMessage,
+    DeadLetter,
+    ParkedChange,
+)
 from tidegate.producer.translation.parking import POISON
 from tidegate.schemas.checksums import parked_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.messages import ChangeMessage, DeadLetter, ParkedChange
-
-__all__ = ["KeyName", "ParkedKey", "ParkedSurvey", "RedrivenKeys", "Selection", "same_key"]
 
 SHARED_NUMBER = "SharedNumber"
 """The reason why a key stays that only shares its number or its row with one that stays."""

@@ -10,7 +10,8 @@ its key could not be recognised, and would overtake it.  Its error is raised, as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.producer.errors import (
     IncompatibleChange,
@@ -18,24 +19,18 @@ from tidegate.producer.errors import (
     TableChanged,
     TopicRefused,
 )
-from tidegate.producer.messages import FORM_RECORD, ParkedChange, PublishableRecord
+from tidegate.producer.messages import FORM_RECORD, ChangeMessage, ParkedChange, PublishableRecord
+from tidegate.producer.ports import MessageLimits, RecordTranslator
+from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.translation.limited import key_text
 from tidegate.producer.translation.parked_record import write_parked_record
+from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
-
-    from tidegate.producer.messages import ChangeMessage
-    from tidegate.producer.ports import MessageLimits, RecordTranslator
-    from tidegate.producer.records import DataChangeRecord
-    from tidegate.producer.translation.translator import Translator
-
     _Poison: TypeAlias = SchemaError | IncompatibleChange | MessageTooLarge | TopicRefused
 
-__all__ = ["ERROR_CHARACTERS_MAX", "POISON", "ParkingTranslator"]
 
 POISON = (SchemaError, IncompatibleChange, MessageTooLarge, TopicRefused)
 """What is raised for a change that no repetition publishes."""
@@ -144,8 +139,9 @@ class ParkingTranslator:
         )
         bytes_max = self._limits.bytes_max(self._dead_letter)
         if change.size_bytes > bytes_max:
-            reason = f"{self._dead_letter} takes {bytes_max} bytes, it needs {change.size_bytes}"
-            raise unparkable(error, reason) from error
+            raise unparkable(
+                error, f"{self._dead_letter} takes {bytes_max} bytes, it needs {change.size_bytes}"
+            ) from error
         key = key_text(record.mods[0])[:_KEY_SHOWN_MAX]
         self._report(change, key, record.commit_timestamp_ns // NS_PER_US)
         return change

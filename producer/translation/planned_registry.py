@@ -6,14 +6,9 @@ registry would accept a schema.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tidegate.schemas.registry import RegisteredSchema
-
-if TYPE_CHECKING:
-    from tidegate.schemas.registry import SchemaRegistry
-
-__all__ = ["PlannedRegistry"]
+from tidegate.schemas.registry import RegisteredSchema, SchemaRegistry
 
 _ID_MAX = (1 << 31) - 1
 """Ids count down from here, where no registry's ids are."""

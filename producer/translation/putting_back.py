@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from tidegate.producer.errors import MessageTooLarge, RedriveFailed
 from tidegate.producer.messages import (
@@ -14,20 +15,19 @@ from tidegate.producer.messages import (
     PublishableRecord,
     batch_bytes,
 )
+from tidegate.producer.ports import MessageLimits, RecordTranslator
 from tidegate.producer.translation.parked_record import read_parked_record
-from tidegate.producer.translation.parked_survey import KeyName, same_key
+from tidegate.producer.translation.parked_survey import (
+    KeyName,
+    ParkedKey,
+    ParkedSurvey,
+    Selection,
+    same_key,
+)
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.topics import HEADER_REDRIVEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from tidegate.producer.ports import MessageLimits, RecordTranslator
-    from tidegate.producer.translation.parked_survey import ParkedKey, ParkedSurvey, Selection
-
-__all__ = ["ParkedTranslator", "batches"]
 
 _BATCH_CHANGES = 500
 _BATCH_BYTES = 4 << 20

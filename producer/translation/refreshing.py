@@ -14,30 +14,25 @@ readers wait for the one that asks.
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
 from tidegate.producer.errors import IncompatibleChange, TableChanged, TopicRefused
+from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.ports import Catalogue, DataTopics
+from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.translation.fresh_answers import FreshAnswers, monotonic_us
 from tidegate.producer.translation.table_evolution import evolve
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.errors import SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from typing import TypeAlias
-
-    from tidegate.producer.messages import PublishableRecord
-    from tidegate.producer.ports import Catalogue, DataTopics
-    from tidegate.producer.records import DataChangeRecord
-    from tidegate.producer.translation.table_registrar import TableRegistrar
-    from tidegate.producer.translation.translator import TableEncoding, Translator
-
     _Refusal: TypeAlias = SchemaError | IncompatibleChange | TopicRefused
 
-__all__ = ["RefreshingTranslator"]
 
 _log = structlog.get_logger()
 

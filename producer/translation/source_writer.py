@@ -7,14 +7,8 @@ the stream partition, in fewer bytes than any other part of the message.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.translation.avro_fields import write_boolean, write_long, write_text
-
-if TYPE_CHECKING:
-    from tidegate.producer.records import DataChangeRecord
-
-__all__ = ["SOURCE_FIELDS", "SourceWriter"]
 
 SOURCE_FIELDS = [
     "commit_timestamp",

@@ -5,14 +5,10 @@ A user that may only read needs nothing more where somebody has made both.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tidegate.schemas.registry import SchemaRegistry
-
-__all__ = ["is_registered", "register", "require_backward", "require_no_weaker"]
+from tidegate.schemas.registry import SchemaRegistry
 
 _LEVEL = "BACKWARD"
 _HINT = f"Set the subject's compatibility to {_LEVEL}"
@@ -50,11 +46,11 @@ def require_backward(registry: SchemaRegistry, subject: str) -> None:
     try:
         registry.set_compatibility(subject, _LEVEL)
     except ConfigError as error:
-        message = (
-            f"registry_url: subject {subject} has no compatibility level, and it cannot be set"
-        )
-        hint = f"{_HINT}, or let the registry's user set it"
-        raise ConfigError(message, hint=hint, cause=error.message) from error
+        raise ConfigError(
+            f"registry_url: subject {subject} has no compatibility level, and it cannot be set",
+            hint=f"{_HINT}, or let the registry's user set it",
+            cause=error.message,
+        ) from error
 
 
 def require_no_weaker(registry: SchemaRegistry, subject: str) -> str | None:
@@ -64,6 +60,9 @@ def require_no_weaker(registry: SchemaRegistry, subject: str) -> str | None:
     """
     level = registry.compatibility(subject)
     if level not in (*_SUFFICIENT, *_UNSET):
-        message = f"registry_url: subject {subject} has the compatibility {level}"
-        raise ConfigError(message, hint=_HINT, expected=_LEVEL)
+        raise ConfigError(
+            f"registry_url: subject {subject} has the compatibility {level}",
+            hint=_HINT,
+            expected=_LEVEL,
+        )
     return level

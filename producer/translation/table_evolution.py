@@ -7,13 +7,14 @@ about what a process knows, `grown` about what the fleet has registered.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.errors import IncompatibleChange
-from tidegate.schemas.avro_types import is_carried
+from tidegate.producer.records import RecordColumn
+from tidegate.schemas.avro_types import differ_in_timestamps, is_carried
 from tidegate.schemas.change_schema import (
-    differ_in_timestamps,
     envelope_of,
     excludes,
     merged_row,
@@ -21,15 +22,7 @@ from tidegate.schemas.change_schema import (
     row_fields,
     with_row,
 )
-from tidegate.schemas.tables import Column, TableSchema, folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tidegate.producer.records import RecordColumn
-    from tidegate.schemas.tables import ColumnType
-
-__all__ = ["OTHER_ENVELOPE_HINT", "OTHER_TIMESTAMPS_HINT", "evolve", "grown"]
+from tidegate.schemas.tables import Column, ColumnType, TableSchema, folded
 
 OTHER_ENVELOPE_HINT = (
     "Set envelope to the one that the stream began with, or start a new stream under another "
@@ -108,11 +101,15 @@ def grown(
     """
     setting = envelope_of(own)
     if others := sorted({envelope_of(one) for one in versions} - {setting}):
-        message = (
-            f"envelope: the setting is '{setting}', and the topic's registered value schemas have "
-            f"'{others[0]}'"
+        raise IncompatibleChange(
+            (
+                f"envelope: the setting is '{setting}', and the topic's "
+                "registered value schemas have "
+                f"'{others[0]}'"
+            ),
+            hint=OTHER_ENVELOPE_HINT,
+            table=table,
         )
-        raise IncompatibleChange(message, hint=OTHER_ENVELOPE_HINT, table=table)
     fields = merged_row((*reversed(versions), own))
     for name, field in row_fields(own).items():
         if field["type"] != fields[name]["type"]:

@@ -9,17 +9,19 @@ topic partitions.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.record_filter import RecordFilter
+from tidegate.producer.translation.event_writer import EventForm
 from tidegate.producer.translation.subjects import require_backward, require_no_weaker
 from tidegate.producer.translation.table_evolution import OTHER_TIMESTAMPS_HINT, grown
 from tidegate.producer.translation.translator import TableEncoding
+from tidegate.schemas.avro_types import differ_in_timestamps
 from tidegate.schemas.change_schema import (
-    differ_in_timestamps,
     excludes,
     key_schema,
     lost_parts,
@@ -30,19 +32,9 @@ from tidegate.schemas.change_schema import (
 from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotKept, UnreachableError
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
-from tidegate.schemas.registry import RegisteredSchema
-from tidegate.schemas.tables import TableSchema, folded
-from tidegate.schemas.topics import beside, table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from tidegate.producer.translation.event_writer import EventForm
-    from tidegate.schemas.registry import SchemaRegistry
-    from tidegate.schemas.tables import Column
-    from tidegate.schemas.topics import TopicNames
-
-__all__ = ["TableRegistrar"]
+from tidegate.schemas.registry import RegisteredSchema, SchemaRegistry
+from tidegate.schemas.tables import Column, TableSchema, folded
+from tidegate.schemas.topics import TopicNames, beside, table_of
 
 _ROUNDS_MAX = 10
 _NOT_KEPT_HINT = (
@@ -231,10 +223,16 @@ class TableRegistrar:
         for one in self._registry.versions(subject)[-1:]:
             if dropped := lost_parts(schema, one.schema):
                 parts = ", ".join(dropped)
-                message = f"the schema registry does not keep parts of a schema: {parts}"
-                raise SchemaNotKept(message, hint=_NOT_KEPT_HINT, subject=subject)
-        message = "the schema registry does not show what was registered"
-        raise UnreachableError(message, hint="Check the registry and its log", subject=subject)
+                raise SchemaNotKept(
+                    f"the schema registry does not keep parts of a schema: {parts}",
+                    hint=_NOT_KEPT_HINT,
+                    subject=subject,
+                )
+        raise UnreachableError(
+            "the schema registry does not show what was registered",
+            hint="Check the registry and its log",
+            subject=subject,
+        )
 
     def _find_value(
         self, topic: str, table: TableSchema

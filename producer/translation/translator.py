@@ -5,37 +5,31 @@ A record that shows an unknown column or type raises `TableChanged`; nothing is 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
-from tidegate.producer.records import Mod, UnreadableValues
+from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn, UnreadableValues
 from tidegate.producer.translation.avro_fields import write_long
 from tidegate.producer.translation.change_writer import ChangeWriter
 from tidegate.producer.translation.datastream_writer import DatastreamWriter
 from tidegate.producer.translation.debezium_writer import DebeziumWriter
+from tidegate.producer.translation.event_writer import EventForm, EventWriter
 from tidegate.producer.translation.flat_writer import FlatWriter
 from tidegate.producer.translation.former_keys import FormerKeys
 from tidegate.producer.translation.source_writer import SourceWriter
-from tidegate.schemas.change_schema import avro_type, envelope_of
+from tidegate.schemas.avro_types import avro_type
+from tidegate.schemas.change_schema import envelope_of
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.output_form import Envelope, KeyFormat
 from tidegate.schemas.progress import TimestampForm
-from tidegate.schemas.tables import folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tidegate.producer.records import DataChangeRecord, RecordColumn
-    from tidegate.producer.translation.event_writer import EventForm, EventWriter
-    from tidegate.schemas.registry import RegisteredSchema
-    from tidegate.schemas.tables import Column, ColumnType, TableSchema
-
-__all__ = ["ChangePlace", "TableEncoding", "Translator"]
+from tidegate.schemas.registry import RegisteredSchema
+from tidegate.schemas.tables import Column, ColumnType, TableSchema, folded
 
 _MODS = {"INSERT": b"I", "UPDATE": b"U", "DELETE": b"D"}
 _PLANS_MAX = 4096
@@ -309,8 +303,11 @@ def _require_carried(
             )
         other = taken.setdefault(column.name, shown.name)
         if other != shown.name:
-            message = "a record has two columns whose names differ in case only"
-            raise SchemaError(message, table=table.name, columns=[other, shown.name])
+            raise SchemaError(
+                "a record has two columns whose names differ in case only",
+                table=table.name,
+                columns=[other, shown.name],
+            )
         if column.name != shown.name:
             renames[shown.name] = column.name
         if not _carries(column.type, shown.type):

@@ -17,22 +17,12 @@ from collections.abc import Callable
 from datetime import date
 from decimal import Context, Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, canonical_rfc3339, parse_rfc3339_ns
 from tidegate.schemas.progress import TimestampForm
-
-if TYPE_CHECKING:
-    from tidegate.schemas.tables import ColumnType
-
-__all__ = [
-    "NUMERIC_SCALE",
-    "NUMERIC_WHOLE_DIGITS",
-    "Converter",
-    "converter",
-    "unscaled_bytes",
-]
+from tidegate.schemas.tables import ColumnType
 
 Converter: TypeAlias = Callable[[Any], Any]
 """From a JSON value, not null, to a plain Avro value; raises SchemaError if it does not fit."""

@@ -8,9 +8,11 @@ the way of a run that sets such records aside.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -21,32 +23,10 @@ from tidegate.spark_consumer.batch.rows import (
     IS_PROGRESS,
     has_order_key,
 )
+from tidegate.spark_consumer.batch.schema_ids import SchemaIds
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.readable import why_unreadable
 from tidegate.spark_consumer.sinks.row_decoding import find_undecodable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from tidegate.spark_consumer.batch.schema_ids import SchemaIds
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-
-__all__ = [
-    "NO_SCHEMA_OF_TOPIC",
-    "BadRecords",
-    "DeadLetterRows",
-    "Place",
-    "as_dead_letters",
-    "frame_of",
-    "is_readable",
-    "place_of",
-    "readable_rows",
-    "reasons_of",
-    "unordered_rows",
-    "unreadable_rows",
-    "without",
-]
 
 NO_SCHEMA_OF_TOPIC = "no record of its topic names a schema that is known"
 _NO_ORDER_KEY = "its first header is no order key"

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from structlog.typing import FilteringBoundLogger
+
+from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.batch.batch_figures import BatchFigures, RecentFigures
 from tidegate.spark_consumer.batch.batch_log import BatchLog
 from tidegate.spark_consumer.batch.batch_metrics import BatchMetrics
-from tidegate.spark_consumer.batch.effect_loop import EffectLoop
+from tidegate.spark_consumer.batch.effect_loop import EffectLoop, LoopStep
+from tidegate.spark_consumer.batch.ports import BatchRows, Parts
 from tidegate.spark_consumer.batch.sink_work import SinkWork
 from tidegate.spark_consumer.batch.step_timer import StepTimer
+from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.dead_letters import DEAD_LETTERS
 from tidegate.spark_consumer.errors import RunStopped
+from tidegate.spark_consumer.metrics import ConsumerMetrics
 from tidegate.spark_consumer.sinks.delta.late_events import LATE_EVENTS
 from tidegate.spark_consumer.sinks.port import ClosingSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
     from pyspark.sql import DataFrame
-    from structlog.typing import FilteringBoundLogger
-
-    from tidegate.lineage.frontier import EndOffsets
-    from tidegate.spark_consumer.batch.effect_loop import LoopStep
-    from tidegate.spark_consumer.batch.ports import BatchRows, Parts
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.metrics import ConsumerMetrics
-
-__all__ = ["Batch"]
 
 
 class Batch:
@@ -93,9 +89,10 @@ class Batch:
         ConfigError within a batch, which would wait for itself.
         """
         if self._thread == threading.get_ident():
-            message = "the query cannot be stopped inside a batch, such as by a sink's function"
-            hint = "Set a flag there, and call stop() in another thread when it is set"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                "the query cannot be stopped inside a batch, such as by a sink's function",
+                hint="Set a flag there, and call stop() in another thread when it is set",
+            )
         self._stopping.set()
         with self._running:
             pass
@@ -114,8 +111,7 @@ class Batch:
         """Do batch `batch` with all its rows, or repeat it; raises RunStopped after `stop`."""
         with self._running:
             if self._stopping.is_set():
-                message = "the run is stopping"
-                raise RunStopped(message, batch=batch)
+                raise RunStopped("the run is stopping", batch=batch)
             self._thread, self._began_s = threading.get_ident(), self._monotonic()
             try:
                 state = self._run(rows, batch)

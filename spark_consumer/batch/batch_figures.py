@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.schemas.instants import US_PER_SECOND
-from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.batch.effect_loop import EffectLoop
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.cadence import MIRRORS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.spark_consumer.batch.effect_loop import EffectLoop
-    from tidegate.spark_consumer.core.batch_state import State
-
-__all__ = ["KEPT", "SINK_STEP", "BatchFigures", "RecentFigures", "SinkFigures", "sinks_stand_at"]
 
 KEPT = 100
 """Batches whose figures are kept: Spark keeps as many reports of progress."""

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+from structlog.typing import FilteringBoundLogger
 
 from tidegate.schemas.instants import US_PER_SECOND
-from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from structlog.typing import FilteringBoundLogger
-
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.plan import Plan
-
-__all__ = ["SUMMARY_SECONDS", "BatchLog"]
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
+from tidegate.spark_consumer.core.plan import Plan
 
 SUMMARY_SECONDS = 60.0
 

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tidegate.schemas.instants import US_PER_SECOND
-from tidegate.spark_consumer.batch.batch_figures import sinks_stand_at
-from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.spark_consumer.batch.batch_figures import BatchFigures
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.metrics import ConsumerMetrics
-
-__all__ = ["BatchMetrics"]
+from tidegate.spark_consumer.batch.batch_figures import BatchFigures, sinks_stand_at
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
+from tidegate.spark_consumer.metrics import ConsumerMetrics
 
 
 class BatchMetrics:

@@ -7,8 +7,10 @@ distribution comes as quantiles, by which the core cuts releases and segments.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.wire_format import HEADER_BYTES, unframe
@@ -23,13 +25,6 @@ from tidegate.spark_consumer.batch.rows import (
 from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.release import NO_CHANGES, QUANTILES, Distribution
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from pyspark.sql import Column, DataFrame
-
-__all__ = ["RecordFrame", "count_changes", "topics_of"]
 
 RecordFrame: TypeAlias = "tuple[str, bytes, bytes | None]"
 """Topic, the key's header, the value's header or None for a record without a value."""

@@ -6,33 +6,26 @@ too large for the driver is left to Spark.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.order_key import TIMESTAMP_BYTES, first_key_after
 from tidegate.schemas.wire_format import HEADER_BYTES
-from tidegate.spark_consumer.batch.batch_stats import topics_of
+from tidegate.spark_consumer.batch.batch_stats import RecordFrame, topics_of
 from tidegate.spark_consumer.batch.row_sums import HASH, with_hash
 from tidegate.spark_consumer.batch.rows import (
     CHANGE_COLUMNS,
     IS_PROGRESS,
     ORDER_KEY_BYTES_MIN,
 )
+from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.release import NO_CHANGES, QUANTILES, Distribution
 from tidegate.spark_consumer.core.row_sums import CHECKSUM_MODULUS, RowSum
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame
-
-    from tidegate.spark_consumer.batch.batch_stats import RecordFrame
-    from tidegate.spark_consumer.core.batch_state import TopicIds
-
-__all__ = ["CollectedBatch", "collect_batch", "sum_of_changes"]
 
 _IS_LARGE = "is_large"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,9 @@ from tidegate.schemas.order_key import OrderKey, first_key_after
 from tidegate.spark_consumer.batch.bad_records import NO_SCHEMA_OF_TOPIC
 from tidegate.spark_consumer.batch.release_order import numbered
 from tidegate.spark_consumer.core.origin_sums import sum_by_origin
+from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
-from tidegate.spark_consumer.core.topic_schemas import by_table
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, by_table
 from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UnknownSchema
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_changes
@@ -19,14 +21,7 @@ from tidegate.spark_consumer.sinks.port import Release, SourceRecord
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from pyspark.sql import DataFrame, SparkSession
-
-    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-
-__all__ = ["collected_release"]
 
 
 def collected_release(

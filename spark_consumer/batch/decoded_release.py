@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import invariant
@@ -20,26 +21,15 @@ from tidegate.spark_consumer.batch.release_order import (
     numbered,
 )
 from tidegate.spark_consumer.batch.row_sums import HALF_BITS, high_half, low_half
-from tidegate.spark_consumer.core.origin_sums import NO_CHANGES_OF_ORIGIN, OriginSum
+from tidegate.spark_consumer.batch.segments import ReleaseRows
+from tidegate.spark_consumer.core.origin_sums import NO_CHANGES_OF_ORIGIN, OriginSum, Pair
+from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.release import first_ordinals
 from tidegate.spark_consumer.core.row_sums import CHECKSUM_MODULUS, Conflict, ReleaseCount
-from tidegate.spark_consumer.core.topic_schemas import by_table
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, by_table
 from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UnknownSchema
 from tidegate.spark_consumer.sinks.decoding import decode_changes
-from tidegate.spark_consumer.sinks.port import DecodedTable, Release, SourceRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, Row
-
-    from tidegate.spark_consumer.batch.segments import ReleaseRows
-    from tidegate.spark_consumer.core.origin_sums import Pair
-    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.port import AnyTable
-
-__all__ = ["decoded_release"]
+from tidegate.spark_consumer.sinks.port import AnyTable, DecodedTable, Release, SourceRecord
 
 _KEY_HASH = "key_hash"
 

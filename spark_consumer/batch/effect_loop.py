@@ -6,13 +6,17 @@ them is safe is in `core.batch_run`.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
+from tidegate.lineage.frontier import EndOffsets, Frontier, ProgressRow
 from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.schemas.source_order import SOURCE_ORDER
+from tidegate.spark_consumer.batch.ports import BatchRows, Parts
 from tidegate.spark_consumer.core.batch_effects import (
+    BatchEffect,
     CountChanges,
     CountRelease,
     DeleteFiles,
@@ -31,6 +35,7 @@ from tidegate.spark_consumer.core.batch_effects import (
 )
 from tidegate.spark_consumer.core.batch_events import (
     BatchBegun,
+    BatchEvent,
     ChangesCounted,
     DeadLettersStored,
     FrontierLoaded,
@@ -46,38 +51,27 @@ from tidegate.spark_consumer.core.batch_events import (
     TopicsDescribed,
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
-from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.hand_over import HandOver, require_handed
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
+    Plan,
     SetLateAside,
     StoreDeadLetters,
     StoreSegment,
     WriteRelease,
 )
+from tidegate.spark_consumer.core.proof import Mismatch
 from tidegate.spark_consumer.core.topic_schemas import by_table, row_columns
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.sinks.manifest import drop_manifests
+from tidegate.spark_consumer.sinks.port import MergingSink, Release, Sink
 from tidegate.spark_consumer.sinks.release_writer import (
     merge_mirrors,
     merging_sinks,
     write_release,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
-
-    from tidegate.lineage.frontier import EndOffsets, Frontier, ProgressRow
-    from tidegate.spark_consumer.batch.ports import BatchRows, Parts
-    from tidegate.spark_consumer.core.batch_effects import BatchEffect
-    from tidegate.spark_consumer.core.batch_events import BatchEvent
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.plan import Plan
-    from tidegate.spark_consumer.core.proof import Mismatch
-    from tidegate.spark_consumer.sinks.port import MergingSink, Release, Sink
-
-__all__ = ["EffectLoop", "LoopStep"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,26 +6,18 @@ order key, with its release where it cannot be decoded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.batch.bad_records import is_readable
 from tidegate.spark_consumer.batch.rows import has_order_key
-from tidegate.spark_consumer.core.topic_schemas import by_table
+from tidegate.spark_consumer.core.plan import Plan
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, by_table
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.port import DecodedTable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import Column, DataFrame
-
-    from tidegate.spark_consumer.core.plan import Plan
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-
-__all__ = ["handed_batch"]
 
 _OF_A_RELEASE = ("release", "ordinal")
 

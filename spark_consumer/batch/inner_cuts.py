@@ -8,20 +8,17 @@ release holds the same rows with the same ordinals.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.batch.release_order import edges_of
 from tidegate.spark_consumer.batch.rows import transaction_begin
+from tidegate.spark_consumer.core.plan import ReleaseBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame
 
-    from tidegate.spark_consumer.core.plan import ReleaseBounds
-
-__all__ = ["cuts_of", "find_inner_cuts"]
 
 SLICES_MAX = 256
 """Each slice is a comparison for every row."""

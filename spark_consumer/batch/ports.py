@@ -6,32 +6,26 @@ Nothing here needs Spark, so the loop also runs over rows and files in memory.
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from tidegate.lineage.frontier import ProgressRow
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.instants import NS_PER_US
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from tidegate.lineage.frontier import ProgressRow
-    from tidegate.lineage.subscription import Subscription
-    from tidegate.schemas.progress import PartitionGap
-    from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
-    from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
-    from tidegate.spark_consumer.core.batch_state import Segment, State
-    from tidegate.spark_consumer.core.batch_stats import BatchStats
-    from tidegate.spark_consumer.core.gate import Limits
-    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-    from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
-    from tidegate.spark_consumer.sinks.manifest import ManifestWriter
-    from tidegate.spark_consumer.sinks.port import Release, Sink
-
-__all__ = ["BatchRows", "Parts"]
+from tidegate.schemas.progress import PartitionGap
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
+from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.core.batch_state import Segment, State
+from tidegate.spark_consumer.core.batch_stats import BatchStats
+from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
+from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+from tidegate.spark_consumer.sinks.manifest import ManifestWriter
+from tidegate.spark_consumer.sinks.port import Release, Sink
 
 
 class BatchRows(Protocol):

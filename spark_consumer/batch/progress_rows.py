@@ -9,8 +9,10 @@ the driver slot by slot, a part of the slots at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.window import Window
 
@@ -23,19 +25,8 @@ from tidegate.spark_consumer.batch.rows import IS_PROGRESS
 from tidegate.spark_consumer.sinks.avro_column import avro_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from pyspark.sql import Column, DataFrame
-
     _Row = tuple[int, int, bytes | None]
 
-__all__ = [
-    "MINUTES_KEPT",
-    "PORTION_BYTES",
-    "ROWS_TAKEN_WHOLE_MAX",
-    "ProgressReader",
-    "name_of_record",
-]
 
 ROWS_TAKEN_WHOLE_MAX = 5_000
 """Up to this many offsets, choosing would cost more than collecting all rows."""

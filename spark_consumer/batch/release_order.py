@@ -10,32 +10,14 @@ of its own, and those who count the release check that each slice holds its own 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.order_key import TIMESTAMP_BYTES, first_key_after
 from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame
-
-    from tidegate.spark_consumer.core.plan import ReleaseBounds
-
-__all__ = [
-    "COPY_COLUMNS",
-    "PLACE",
-    "SLICE",
-    "SLICE_KEY",
-    "edges_of",
-    "in_order",
-    "is_late_or_early",
-    "is_outside",
-    "numbered",
-    "slice_keys",
-]
+from tidegate.spark_consumer.core.plan import ReleaseBounds
 
 COPY_COLUMNS = ("copies", "is_conflict", "last")
 """Of each change in a release: its records, whether they differ, and the place of the last one."""

@@ -7,30 +7,15 @@ error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.order_key import first_key_after
 from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS
 from tidegate.spark_consumer.core.row_sums import CHECKSUM_MODULUS, RowSum
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame
-
-__all__ = [
-    "HALF_BITS",
-    "HASH",
-    "high_half",
-    "low_half",
-    "part_sums_of",
-    "read_part_sums",
-    "read_sum",
-    "sum_of",
-    "with_hash",
-]
 
 HASH = "row_hash"
 """Name of the column that `with_hash` adds."""

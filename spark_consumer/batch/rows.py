@@ -5,8 +5,7 @@ Bounds are commit timestamps and are compared as bytes with the order key, so no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import (
     BinaryType,
@@ -19,24 +18,6 @@ from pyspark.sql.types import (
 
 from tidegate.schemas.order_key import TIMESTAMP_BYTES, first_key_after
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-__all__ = [
-    "CHANGE_COLUMNS",
-    "CHANGE_SCHEMA",
-    "HEADERS",
-    "HEADER_TYPE",
-    "IS_PROGRESS",
-    "ORDER_KEY_BYTES_MIN",
-    "at_or_below",
-    "commit_us",
-    "has_order_key",
-    "kafka_columns",
-    "transaction_begin",
-    "within",
-]
 
 IS_PROGRESS = "is_progress"
 """Marks the rows of the progress topic."""

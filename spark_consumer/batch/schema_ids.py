@@ -6,22 +6,16 @@ another topic, must never enter a plan: a topic is read with all the ids that it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from tidegate.schemas.change_schema import record_names
 from tidegate.schemas.errors import SchemaError, SchemaNotFound
 from tidegate.schemas.wire_format import unframe
-from tidegate.spark_consumer.batch.batch_stats import topics_of
+from tidegate.spark_consumer.batch.batch_stats import RecordFrame, topics_of
+from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.topic_schemas import full_name
 from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UndecodableRecord, UnknownSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from tidegate.spark_consumer.batch.batch_stats import RecordFrame
-    from tidegate.spark_consumer.core.batch_state import TopicIds
-
-__all__ = ["SchemaIds"]
 
 
 class SchemaIds:

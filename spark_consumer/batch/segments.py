@@ -8,13 +8,14 @@ no two runs write to one folder.  Rows are counted as they are written and as th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has no types
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.batch.release_order import in_order
@@ -32,20 +33,11 @@ from tidegate.spark_consumer.batch.rows import (
     at_or_below,
     within,
 )
+from tidegate.spark_consumer.core.batch_state import Segment
 from tidegate.spark_consumer.core.conservation import require_whole
-from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum
+from tidegate.spark_consumer.core.plan import ReleaseBounds
+from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum, SegmentRead
 from tidegate.spark_consumer.sinks.observed import observed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pyspark.sql import Column, SparkSession
-
-    from tidegate.spark_consumer.core.batch_state import Segment
-    from tidegate.spark_consumer.core.plan import ReleaseBounds
-    from tidegate.spark_consumer.core.row_sums import SegmentRead
-
-__all__ = ["COUNTED", "ReleaseRows", "SegmentFiles"]
 
 COUNTED = "is_counted"
 

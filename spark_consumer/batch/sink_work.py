@@ -7,17 +7,10 @@ them.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tidegate.spark_consumer.core.cadence import MIRRORS
-from tidegate.spark_consumer.core.plan import MergeMirror, WriteRelease
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.spark_consumer.core.plan import Plan
-
-__all__ = ["SinkWork"]
+from tidegate.spark_consumer.core.plan import MergeMirror, Plan, WriteRelease
 
 _NOTHING = -1
 """Where a mirror stands before its first release."""

@@ -6,18 +6,14 @@ then usually has what the newest snapshots name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tidegate.lineage.subscription import Subscription
 from tidegate.spark_consumer.batch.rows import kafka_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import DataFrame, SparkSession
-
-    from tidegate.lineage.subscription import Subscription
-
-__all__ = ["kafka_rows", "source_options", "topic_rows"]
 
 
 def source_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[str, str]:

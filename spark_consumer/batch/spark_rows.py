@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.lineage.frontier import ProgressRow
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.order_key import first_key_after
+from tidegate.schemas.progress import PartitionGap
 from tidegate.schemas.wire_format import HEADER_BYTES
 from tidegate.spark_consumer.batch.bad_records import (
+    BadRecords,
     as_dead_letters,
     frame_of,
     place_of,
@@ -22,13 +27,17 @@ from tidegate.spark_consumer.batch.bad_records import (
     unreadable_rows,
     without,
 )
-from tidegate.spark_consumer.batch.batch_stats import count_changes, topics_of
-from tidegate.spark_consumer.batch.collected_batch import collect_batch, sum_of_changes
+from tidegate.spark_consumer.batch.batch_stats import RecordFrame, count_changes, topics_of
+from tidegate.spark_consumer.batch.collected_batch import (
+    CollectedBatch,
+    collect_batch,
+    sum_of_changes,
+)
 from tidegate.spark_consumer.batch.collected_release import collected_release
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
 from tidegate.spark_consumer.batch.handed_rows import handed_batch
 from tidegate.spark_consumer.batch.inner_cuts import find_inner_cuts
-from tidegate.spark_consumer.batch.progress_rows import ROWS_TAKEN_WHOLE_MAX
+from tidegate.spark_consumer.batch.progress_rows import ROWS_TAKEN_WHOLE_MAX, ProgressReader
 from tidegate.spark_consumer.batch.rows import (
     CHANGE_COLUMNS,
     IS_PROGRESS,
@@ -36,33 +45,18 @@ from tidegate.spark_consumer.batch.rows import (
     at_or_below,
     within,
 )
-from tidegate.spark_consumer.batch.segments import COUNTED
+from tidegate.spark_consumer.batch.segments import COUNTED, SegmentFiles
 from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_ordered
 from tidegate.spark_consumer.batch.undecodable import naming_undecodable
+from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
+from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
+from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.errors import UndecodableRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from pyspark.sql import DataFrame
-
-    from tidegate.lineage.frontier import ProgressRow
-    from tidegate.schemas.progress import PartitionGap
-    from tidegate.spark_consumer.batch.bad_records import BadRecords
-    from tidegate.spark_consumer.batch.batch_stats import RecordFrame
-    from tidegate.spark_consumer.batch.collected_batch import CollectedBatch
-    from tidegate.spark_consumer.batch.progress_rows import ProgressReader
-    from tidegate.spark_consumer.batch.segments import SegmentFiles
-    from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
-    from tidegate.spark_consumer.core.batch_stats import BatchStats
-    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-    from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
-    from tidegate.spark_consumer.sinks.port import Release
-
-__all__ = ["LateRows", "SparkRows"]
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+from tidegate.spark_consumer.sinks.port import Release
 
 
 class LateRows(Protocol):
@@ -143,8 +137,9 @@ class SparkRows:
     def store_dead_letters(self, plan: Plan, release: int | None) -> int:
         """Append what is no change to its table, in a Spark job; return how many it holds."""
         if self._bad is None or (release is not None and self._unreadable is None):
-            message = "a plan sets records aside that were not found"
-            raise InvariantViolation(message, batch=plan.batch, release=release)
+            raise InvariantViolation(
+                "a plan sets records aside that were not found", batch=plan.batch, release=release
+            )
         if release is None or self._unreadable is None:
             rows = unordered_rows(self._frame)
         else:

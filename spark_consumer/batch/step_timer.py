@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = ["StepTimer"]
+from collections.abc import Callable, Mapping
 
 
 class StepTimer:

@@ -6,14 +6,18 @@ is the number that the change's record states.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import invariant
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.batch.release_order import SLICE, SLICE_KEY, is_late_or_early
+from tidegate.spark_consumer.core.plan import ReleaseBounds
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.core.transactions import (
     ALL_WHOLE,
     LISTED_MAX,
@@ -24,18 +28,7 @@ from tidegate.spark_consumer.core.transactions import (
 )
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_stated
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame
-
-    from tidegate.schemas.progress import PartitionGap
-    from tidegate.spark_consumer.core.plan import ReleaseBounds
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.port import Release
-
-__all__ = ["count_collected", "count_ordered", "is_in_gap", "is_whole", "sums_by_transaction"]
+from tidegate.spark_consumer.sinks.port import Release
 
 _PLACE = ("commit_us", "server_transaction_id")
 

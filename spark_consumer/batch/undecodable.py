@@ -7,20 +7,17 @@ other in the driver, which names the first that it cannot decode.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.errors import UndecodableRecord
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from pyspark.sql import DataFrame
 
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-
-__all__ = ["naming_undecodable"]
 
 _OF_DECODING = (
     "MALFORMED_AVRO_MESSAGE",

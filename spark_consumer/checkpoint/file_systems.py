@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tidegate.schemas.errors import ConfigError
 
-__all__ = ["S3A_CLASS", "is_missing_file_system", "missing_file_system"]
-
 S3A_CLASS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 _NO_CLASS = "java.lang.ClassNotFoundException"

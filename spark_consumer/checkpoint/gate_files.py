@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topic_template import TEMPLATE_DEFAULT
-from tidegate.spark_consumer.checkpoint.json_files import not_as_written
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage, not_as_written
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import MIRRORS
 from tidegate.spark_consumer.core.files import (
@@ -23,28 +26,11 @@ from tidegate.spark_consumer.core.files import (
     plan_file,
     state_file,
 )
-from tidegate.spark_consumer.core.frontier_log import FrontierLog
+from tidegate.spark_consumer.core.frontier_log import FrontierLog, StoredFrontier
 from tidegate.spark_consumer.core.hand_over import BY_KEY
+from tidegate.spark_consumer.core.part_log import StoredFile
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import CheckpointConflict, CheckpointMismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
-
-    from tidegate.lineage.subscription import Subscription
-    from tidegate.schemas.topics import TopicNames
-    from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
-    from tidegate.spark_consumer.core.frontier_log import StoredFrontier
-    from tidegate.spark_consumer.core.part_log import StoredFile
-
-__all__ = [
-    "GateFiles",
-    "QueryIdentity",
-    "complete_from_us",
-    "newest_state",
-    "require_identity",
-]
 
 _Stored = TypeVar("_Stored")
 
@@ -109,9 +95,10 @@ class GateFiles:
     def store_adopted(self, state: State) -> None:
         """Store the state before batch 0; raises CheckpointMismatch if there is one."""
         if not self._storage.create_json(ADOPTED_FILE, state.snapshot()):
-            message = "the checkpoint has adopted an output already"
-            hint = "Run with this checkpoint, or adopt into an empty one"
-            raise CheckpointMismatch(message, hint=hint)
+            raise CheckpointMismatch(
+                "the checkpoint has adopted an output already",
+                hint="Run with this checkpoint, or adopt into an empty one",
+            )
 
     def release_max(self, sink: str = "") -> int:
         """Return the highest release that a state or plan names for a sink, -1 if none does.
@@ -166,9 +153,11 @@ class GateFiles:
     def store_plan(self, plan: Plan) -> None:
         """Store the plan of a batch; raises CheckpointConflict if one is stored."""
         if not self._storage.create_json(plan_file(plan.batch), plan.snapshot()):
-            message = "another run has already planned this batch"
-            hint = "Nothing is lost: start the run again, and it does what that plan says"
-            raise CheckpointConflict(message, hint=hint, batch=plan.batch)
+            raise CheckpointConflict(
+                "another run has already planned this batch",
+                hint="Nothing is lost: start the run again, and it does what that plan says",
+                batch=plan.batch,
+            )
 
     def frontier(self, name: str, subscription: Subscription) -> FrontierLog | None:
         """Return a frontier, if all of it is stored.
@@ -213,9 +202,12 @@ def require_identity(
     wanted = {"prefix": names.prefix, "topic_template": names.template, "output": output}
     for name, expected in wanted.items():
         if expected is not None and getattr(found, name) != expected:
-            message = f"the checkpoint belongs to another {name}"
-            hint = f"Set the former {name}, or use a new checkpoint with a new output"
-            raise ConfigError(message, hint=hint, found=getattr(found, name), expected=expected)
+            raise ConfigError(
+                f"the checkpoint belongs to another {name}",
+                hint=f"Set the former {name}, or use a new checkpoint with a new output",
+                found=getattr(found, name),
+                expected=expected,
+            )
     return found
 
 

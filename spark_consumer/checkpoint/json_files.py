@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
 
 from tidegate.spark_consumer.errors import CheckpointMismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-__all__ = ["JsonFiles", "JsonStorage", "LocalFolder", "decoded", "not_as_written"]
 
 _NO_FILE = (
     FileNotFoundError,

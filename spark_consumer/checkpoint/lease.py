@@ -7,15 +7,10 @@ by.  Without it two supervised runs would replace each other without end.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
 from tidegate.spark_consumer.errors import CheckpointMismatch
-
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
-
-__all__ = ["RENEWED_EVERY_S", "Lease", "LeaseSeen", "LeaseWatch", "seen_lease"]
 
 RENEWED_EVERY_S = 2.0
 _MISSED = 3

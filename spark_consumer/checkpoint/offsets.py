@@ -7,14 +7,9 @@ then a line per source.  A line is identified by the topics that it names, never
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import CheckpointMismatch
-
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.checkpoint.storage import Storage
-
-__all__ = ["end_offsets", "parse_offset_log", "read_offsets"]
 
 _VERSION = "v1"
 _NOTHING_YET = "-"
@@ -29,8 +24,12 @@ def end_offsets(checkpoint: Storage, batch: int) -> dict[str, dict[int, int]]:
     """
     data = checkpoint.read(f"offsets/{batch}")
     if data is None:
-        message = "Spark's offset log lacks the batch that Spark runs"
-        raise CheckpointMismatch(message, hint=_HINT, batch=batch, folder=checkpoint.root)
+        raise CheckpointMismatch(
+            "Spark's offset log lacks the batch that Spark runs",
+            hint=_HINT,
+            batch=batch,
+            folder=checkpoint.root,
+        )
     return parse_offset_log(data.decode(), batch=batch)
 
 
@@ -47,15 +46,17 @@ def parse_offset_log(text: str, *, batch: int) -> dict[str, dict[int, int]]:
     """Return the end offsets that an entry of the log holds; raises CheckpointMismatch as above."""
     version, _, *sources = text.splitlines()
     if version != _VERSION:
-        message = "Spark's offset log has an unknown format"
-        raise CheckpointMismatch(message, hint=_HINT, batch=batch, version=version)
+        raise CheckpointMismatch(
+            "Spark's offset log has an unknown format", hint=_HINT, batch=batch, version=version
+        )
     ends: dict[str, dict[int, int]] = {}
     for line in sources:
         if line == _NOTHING_YET:
             continue
         for topic, offsets in json.loads(line).items():
             if topic in ends:
-                message = "two sources read the same topic"
-                raise CheckpointMismatch(message, hint=_HINT, batch=batch, topic=topic)
+                raise CheckpointMismatch(
+                    "two sources read the same topic", hint=_HINT, batch=batch, topic=topic
+                )
             ends[topic] = {int(topic_partition): end for topic_partition, end in offsets.items()}
     return ends

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tidegate.schemas.errors import UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["S3Access", "S3Credentials"]
 
 _Answer = TypeVar("_Answer")
 
@@ -77,5 +73,8 @@ def _answered(ask: Callable[[], _Answer]) -> _Answer:
         message = "Spark's session does not say how it reaches the bucket"
         # Hadoop's texts name providers, never keys.
         cause = str(error.java_exception.toString())
-        hint = "Check spark.hadoop.fs.s3a.* of the session: endpoint, region, credentials"
-        raise UnreachableError(message, hint=hint, cause=cause) from error
+        raise UnreachableError(
+            message,
+            hint="Check spark.hadoop.fs.s3a.* of the session: endpoint, region, credentials",
+            cause=cause,
+        ) from error

@@ -8,18 +8,14 @@ Hadoop has made: endpoint, credentials, encryption and proxy are those of the se
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-__all__ = ["S3Objects"]
 
 _EXISTS = 412
 _BUSY = 409
@@ -67,8 +63,12 @@ class S3Objects:
         is_new = self._is_put_where_none_is(key, data, mark)
         if is_new and not self._is_proved:
             if self._is_put_where_none_is(key, data, mark=""):
-                message = "the object store ignores that an object must be new"
-                raise ConfigError(message, hint=_NO_CONDITION, bucket=self._bucket, object=key)
+                raise ConfigError(
+                    "the object store ignores that an object must be new",
+                    hint=_NO_CONDITION,
+                    bucket=self._bucket,
+                    object=key,
+                )
             self._is_proved = True
         return is_new
 
@@ -85,9 +85,12 @@ class S3Objects:
                     raise
             else:
                 return True
-        message = "the object store does not decide who may write an object"
-        hint = "Start again; if it stays so, ask the store's operator about If-None-Match"
-        raise UnreachableError(message, hint=hint, bucket=self._bucket, object=key)
+        raise UnreachableError(
+            "the object store does not decide who may write an object",
+            hint="Start again; if it stays so, ask the store's operator about If-None-Match",
+            bucket=self._bucket,
+            object=key,
+        )
 
     def _put(self, key: str, data: bytes, *, headers: Mapping[str, str], mark: str | None) -> None:
         request = self._request(key, len(data))
@@ -135,6 +138,8 @@ def _fitting_hadoop() -> Iterator[None]:
     except (Py4JJavaError, Py4JNetworkError):
         raise
     except (Py4JError, TypeError) as error:
-        message = "hadoop-aws has not what a checkpoint in S3 needs"
-        hint = "Use Spark 4.0 with the hadoop-aws of its own Hadoop, 3.4.1"
-        raise ConfigError(message, hint=hint, cause=str(error)[:_CAUSE_MAX]) from error
+        raise ConfigError(
+            "hadoop-aws has not what a checkpoint in S3 needs",
+            hint="Use Spark 4.0 with the hadoop-aws of its own Hadoop, 3.4.1",
+            cause=str(error)[:_CAUSE_MAX],
+        ) from error

@@ -6,10 +6,15 @@ stored, so that a replay needs no registry.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.avro_types import namespace_of
 from tidegate.schemas.change_schema import excludes, unwatched_columns
+from tidegate.schemas.registry import SchemaRegistry
+from tidegate.spark_consumer.checkpoint.json_files import JsonStorage
+from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.files import schema_file
 from tidegate.spark_consumer.core.topic_schemas import (
     TopicSchemas,
@@ -17,16 +22,6 @@ from tidegate.spark_consumer.core.topic_schemas import (
     reader_schema,
 )
 from tidegate.spark_consumer.errors import AMBIGUOUS_NAMES_HINT, AmbiguousNames
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.lineage.subscription import Subscription
-    from tidegate.schemas.registry import SchemaRegistry
-    from tidegate.spark_consumer.checkpoint.json_files import JsonStorage
-    from tidegate.spark_consumer.core.batch_state import TopicIds
-
-__all__ = ["SchemaStore"]
 
 
 class SchemaStore:
@@ -76,8 +71,11 @@ class SchemaStore:
                     self._of_tables[both] = self._joined(*both, own, subscription)
                 schemas[own] = schemas[other] = self._of_tables[both]
         if alike := names_of_one(one.table for one in schemas.values()):
-            message = "the stream has tables whose names differ in case only"
-            raise AmbiguousNames(message, hint=AMBIGUOUS_NAMES_HINT, tables=alike)
+            raise AmbiguousNames(
+                "the stream has tables whose names differ in case only",
+                hint=AMBIGUOUS_NAMES_HINT,
+                tables=alike,
+            )
         return schemas
 
     def _joined(

@@ -12,6 +12,7 @@ that moment finds none.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -29,11 +30,8 @@ from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
 from tidegate.spark_consumer.checkpoint.writers import Writers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from pyspark.sql import SparkSession
 
-__all__ = ["Storage"]
 
 _Result = TypeVar("_Result")
 _OVERWRITE = _RECURSIVE = True
@@ -318,10 +316,11 @@ class Storage:
             thrown = error.java_exception
             if str(thrown.getClass().getName()) in _EXISTS:
                 raise _FileExistsAlready from error
-            message = "the storage rejected a request"
-            hint = "Check the folder, its permissions and the file system's settings"
             raise UnreachableError(
-                message, hint=hint, folder=self.root, cause=str(thrown.toString())
+                "the storage rejected a request",
+                hint="Check the folder, its permissions and the file system's settings",
+                folder=self.root,
+                cause=str(thrown.toString()),
             ) from error
 
 

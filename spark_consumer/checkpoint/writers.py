@@ -9,17 +9,13 @@ be deleted: on an object store it may lack the youngest writer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.core.claims import CLAIMS_KEPT, is_needed
 from tidegate.spark_consumer.core.last_number import last_number
 from tidegate.spark_consumer.errors import WriterReplaced
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["WriterFiles", "Writers"]
 
 _FOLDER = "writers"
 _DELETED_AT_ONCE = 1_000
@@ -88,8 +84,11 @@ class Writers:
             message = "another run has taken this folder"
         else:
             return
-        hint = "Only one run at a time may work on a checkpoint; this one stops"
-        raise WriterReplaced(message, hint=hint, writer=self.number)
+        raise WriterReplaced(
+            message,
+            hint="Only one run at a time may work on a checkpoint; this one stops",
+            writer=self.number,
+        )
 
     def _has(self, number: int) -> bool:
         return self._files.read_json(_file(number)) is not None

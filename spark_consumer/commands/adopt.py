@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.registry_http import HttpSchemaRegistry
@@ -16,19 +17,13 @@ from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.spark_consumer.commands.locations import require_folders
+from tidegate.spark_consumer.config import ConsumerConfig
+from tidegate.spark_consumer.core.batch_state import OutputProof
 from tidegate.spark_consumer.core.retention import complete_from_us
 from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.topic_ids import may_exist
 from tidegate.spark_consumer.kafka.topics import find_missing_topics
 from tidegate.spark_consumer.spark.requirements import require_spark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tidegate.spark_consumer.config import ConsumerConfig
-    from tidegate.spark_consumer.core.batch_state import OutputProof
-
-__all__ = ["adopt", "require_kafka_keeps", "require_names"]
 
 
 def adopt(config: ConsumerConfig, *, step: Callable[[str], None]) -> Sequence[Mapping[str, Any]]:
@@ -83,10 +78,15 @@ def require_kafka_keeps(config: ConsumerConfig, proof: OutputProof) -> None:
     kept = first_records(config.bootstrap_servers, options, Subscription(names))
     from_us = complete_from_us(kept, now_us=time.time_ns() // NS_PER_US)
     if not kept or (from_us is not None and from_us > proof.needs_after_us):
-        message = "the output cannot be adopted: Kafka no longer has all changes after its end"
         raise ConfigError(
-            message, hint=hint, through_us=proof.needs_after_us, kafka_complete_from_us=from_us
+            "the output cannot be adopted: Kafka no longer has all changes after its end",
+            hint=hint,
+            through_us=proof.needs_after_us,
+            kafka_complete_from_us=from_us,
         )
     if may_exist(names.dead_letter, bootstrap_servers=config.bootstrap_servers, options=options):
-        message = "the output cannot be adopted: changes were parked, and may have been put back"
-        raise ConfigError(message, hint=hint, topic=names.dead_letter)
+        raise ConfigError(
+            "the output cannot be adopted: changes were parked, and may have been put back",
+            hint=hint,
+            topic=names.dead_letter,
+        )

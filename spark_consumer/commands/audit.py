@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import shlex
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -17,17 +18,10 @@ from rich.text import Text
 from tidegate.program.java import QUICK_START
 from tidegate.spark_consumer.commands.locations import local_folder, require_release
 from tidegate.spark_consumer.commands.stream_check import require_stream
+from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.cadence import CHANGELOG
+from tidegate.spark_consumer.core.proof import AuditReport
 from tidegate.spark_consumer.spark.requirements import require_spark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from tidegate.spark_consumer.config import ConsumerConfig
-    from tidegate.spark_consumer.core.proof import AuditReport
-
-__all__ = ["audit", "tables_of"]
 
 _SMALL_BYTES = 64 * 1024**2
 """Of the files of all changelogs: these are read in seconds."""

@@ -13,21 +13,15 @@ import tempfile
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.file_systems import S3A_CLASS, missing_file_system
 from tidegate.spark_consumer.checkpoint.gate_files import require_identity
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
-from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
+from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES, ConsumerConfig
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.spark.requirements import is_submitted
-
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.config import ConsumerConfig
-
-__all__ = ["local_folder", "require_folders", "require_locations", "require_release"]
 
 _CONFIGURED_ELSEWHERE = (
     "HADOOP_CONF_DIR",
@@ -73,8 +67,9 @@ def require_release(config: ConsumerConfig) -> None:
         output is not None
         and newest_manifest(LocalFolder(output), watermark_us=sys.maxsize) is None
     ):
-        message = "the output has no release manifest"
-        raise ConfigError(message, hint="Check --output", output=config.output)
+        raise ConfigError(
+            "the output has no release manifest", hint="Check --output", output=config.output
+        )
 
 
 def _require_own_query(config: ConsumerConfig) -> None:
@@ -90,9 +85,8 @@ def _require_own_query(config: ConsumerConfig) -> None:
     )
     found = None if identity is None else identity.query_id
     if manifest is not None and manifest.query_id != found:
-        message = "the output has releases of another query than the checkpoint's"
         raise ConfigError(
-            message,
+            "the output has releases of another query than the checkpoint's",
             hint=_ANOTHER_QUERY,
             output=config.output,
             checkpoint=config.checkpoint,

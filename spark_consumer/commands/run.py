@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
 
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.health import Health
@@ -18,15 +17,11 @@ from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.status_server import serve_status
 from tidegate.program.stream_start import require_topic_names
 from tidegate.spark_consumer.commands.locations import require_locations
+from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import wait_for_topics
 from tidegate.spark_consumer.metrics import consumer_metrics
 from tidegate.spark_consumer.spark.requirements import is_submitted, require_spark
-
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.config import ConsumerConfig
-
-__all__ = ["prepare", "run"]
 
 _LOOK_EVERY_S = 1.0
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tidegate.lineage.frontier import Frontier
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.change_schema import excludes, unwatched_columns
 from tidegate.schemas.errors import ConfigError
@@ -20,20 +22,11 @@ from tidegate.schemas.topic_template import SETTING, TEMPLATE_DEFAULT
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, LocalFolder
-from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.files import QUERY_FILE, frontier_file, schema_file
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.html_table import html_table
 from tidegate.spark_consumer.sinks.manifest import read_manifest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tidegate.lineage.frontier import Frontier
-    from tidegate.spark_consumer.core.batch_state import State
-
-__all__ = ["RELEASES_SHOWN", "TITLES", "Figures", "read_status", "status"]
-
 
 RELEASES_SHOWN = 10
 """Of the newest ones."""
@@ -180,9 +173,8 @@ def _lag(us: int, now_us: int) -> float | None:
 
 def _folder(checkpoint: str) -> LocalFolder:
     if "://" in checkpoint:
-        message = "status reads checkpoints on this machine only"
         raise ConfigError(
-            message,
+            "status reads checkpoints on this machine only",
             hint="Run it where the checkpoint is, or look at the run's metrics",
             checkpoint=checkpoint,
         )
@@ -193,12 +185,16 @@ def _newest_state(files: JsonFiles, checkpoint: str) -> State:
     try:
         state = newest_state(files)
     except OSError as error:
-        message = f"the checkpoint cannot be read: {error.strerror}"
-        raise ConfigError(message, hint="Check the address of the checkpoint") from error
+        raise ConfigError(
+            f"the checkpoint cannot be read: {error.strerror}",
+            hint="Check the address of the checkpoint",
+        ) from error
     if state is None:
-        message = "there is no state in this checkpoint"
-        hint = "Check --checkpoint; a run stores its first state at the end of its first batch"
-        raise ConfigError(message, hint=hint, checkpoint=checkpoint)
+        raise ConfigError(
+            "there is no state in this checkpoint",
+            hint="Check --checkpoint; a run stores its first state at the end of its first batch",
+            checkpoint=checkpoint,
+        )
     return state
 
 

@@ -5,19 +5,15 @@ A row is one line: what does not fit is cut.  `--json` has everything whole.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.spark_consumer.commands.status import TITLES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["tables_of"]
 
 _CUT = frozenset({"value", "slowest", "token"})
 """Columns that give way where a row is too wide; the others are cut only when that is not enough.

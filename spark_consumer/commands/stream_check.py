@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import find_missing_topics
-
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.config import ConsumerConfig
-
-__all__ = ["require_stream"]
 
 
 def require_stream(config: ConsumerConfig) -> HttpSchemaRegistry:
@@ -29,8 +23,12 @@ def require_stream(config: ConsumerConfig) -> HttpSchemaRegistry:
     registry.require_reachable()
     names = config.topic_names
     if find_missing_topics(config.bootstrap_servers, Subscription(names), options=options):
-        message = "there is no progress topic"
-        hint = "Check the setting prefix: the first worker of a stream creates its progress topic"
-        raise ConfigError(message, hint=hint, topic=names.progress)
+        raise ConfigError(
+            "there is no progress topic",
+            hint=(
+                "Check the setting prefix: the first worker of a stream creates its progress topic"
+            ),
+            topic=names.progress,
+        )
     require_topic_names(config, registry.schema)
     return registry

@@ -9,10 +9,11 @@ import base64
 import json
 import math
 import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
@@ -23,17 +24,11 @@ from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_pla
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.release_rows import release_rows
 from tidegate.spark_consumer.sinks.manifest import (
+    Manifest,
     first_manifest,
     newest_manifest,
     read_manifest,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from tidegate.spark_consumer.sinks.manifest import Manifest
-
-__all__ = ["as_json", "as_text", "fitted", "tail"]
 
 _LOOK_EVERY_S = 0.5
 _BYTES_MAX = 256 * 1024**2
@@ -68,13 +63,17 @@ def tail(
     direct, files = _direct(output), _folder(output)
     newest = newest_manifest(files, watermark_us=_FOREVER_US)
     if newest is None:
-        message = "nothing has been released to this output"
         raise ConfigError(
-            message, hint="Check --output; its _releases folder is empty", output=output
+            "nothing has been released to this output",
+            hint="Check --output; its _releases folder is empty",
+            output=output,
         )
     if unknown := sorted(set(tables) - newest.tables.keys()):
-        hint = f"Known tables: {', '.join(sorted(newest.tables)) or 'none'}"
-        raise ConfigError("the output has no such table", hint=hint, tables=unknown)
+        raise ConfigError(
+            "the output has no such table",
+            hint=f"Known tables: {', '.join(sorted(newest.tables)) or 'none'}",
+            tables=unknown,
+        )
     number = max(newest.release + 1 - releases, first_manifest(files))
     while True:
         manifest = read_manifest(files, number)
@@ -165,17 +164,19 @@ def _plain(value: Any) -> Any:
 def _direct(output: str) -> DirectWay:
     missing = [name for name in ("deltalake", "pyarrow") if not is_installed(name)]
     if missing:
-        message = f"tail needs {', '.join(missing)}"
-        raise ConfigError(message, hint='Type: pip install "tidegate[local]"')
+        raise ConfigError(
+            f"tail needs {', '.join(missing)}", hint='Type: pip install "tidegate[local]"'
+        )
     try:
         return DirectWay(
             find_place(output if ":" in output else str(Path(output).resolve())),
             bytes_max=_BYTES_MAX,
         )
     except OnlySpark as error:
-        message = "tail reads outputs on this machine only"
         raise ConfigError(
-            message, hint="Read the changelog tables with Spark", output=output
+            "tail reads outputs on this machine only",
+            hint="Read the changelog tables with Spark",
+            output=output,
         ) from error
 
 

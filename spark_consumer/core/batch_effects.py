@@ -17,45 +17,24 @@ plan stand in `plan`, and the one before them in `hand_over`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.schemas.progress import PartitionGap
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State, TopicIds
+from tidegate.spark_consumer.core.frontier_log import FrontierLog, StoredFrontier
 from tidegate.spark_consumer.core.hand_over import HandOver
+from tidegate.spark_consumer.core.part_log import StoredFile
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
+    Plan,
+    ReleaseBounds,
     SetLateAside,
     StoreDeadLetters,
     StoreSegment,
     WriteRelease,
 )
-
-if TYPE_CHECKING:
-    from tidegate.schemas.progress import PartitionGap
-    from tidegate.spark_consumer.core.batch_state import State, TopicIds
-    from tidegate.spark_consumer.core.frontier_log import FrontierLog, StoredFrontier
-    from tidegate.spark_consumer.core.part_log import StoredFile
-    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-    from tidegate.spark_consumer.core.row_sums import SegmentRead
-
-__all__ = [
-    "BatchEffect",
-    "CountChanges",
-    "CountRelease",
-    "DeleteFiles",
-    "DescribeTopics",
-    "DropManifests",
-    "InspectSegments",
-    "LoadFrontier",
-    "LoadPlan",
-    "LoadState",
-    "ReadMoreProgress",
-    "ReadProgress",
-    "StoreFrontier",
-    "StorePlan",
-    "StoreSchemas",
-    "StoreState",
-]
+from tidegate.spark_consumer.core.row_sums import SegmentRead
 
 
 @dataclass(frozen=True, slots=True)

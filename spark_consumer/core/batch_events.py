@@ -5,36 +5,16 @@ They carry facts only; `batch_run` decides what follows from them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.lineage.frontier import EndOffsets, ProgressRow
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.batch_stats import BatchStats
-    from tidegate.spark_consumer.core.frontier_log import FrontierLog
-    from tidegate.spark_consumer.core.plan import Plan
-    from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum
-
-__all__ = [
-    "BatchBegun",
-    "BatchEvent",
-    "ChangesCounted",
-    "DeadLettersStored",
-    "FrontierLoaded",
-    "LateSetAside",
-    "PlanLoaded",
-    "ProgressRead",
-    "ReleaseCounted",
-    "SegmentStored",
-    "SegmentsInspected",
-    "SegmentsJoined",
-    "StateLoaded",
-    "StateStored",
-    "TopicsDescribed",
-]
+from tidegate.lineage.frontier import EndOffsets, ProgressRow
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.batch_stats import BatchStats
+from tidegate.spark_consumer.core.frontier_log import FrontierLog
+from tidegate.spark_consumer.core.plan import Plan
+from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,12 @@ and looks at neither frontier nor rows.  Nothing but the state is carried to the
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-from tidegate.lineage.frontier import Frontier
+from tidegate.lineage.frontier import EndOffsets, Frontier, ProgressRow
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.spark_consumer.core.batch_effects import (
     BatchEffect,
@@ -56,13 +58,14 @@ from tidegate.spark_consumer.core.batch_events import (
     StateStored,
     TopicsDescribed,
 )
-from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, Segment, State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.conservation import Balance, is_whole, require_whole
 from tidegate.spark_consumer.core.files import frontier_name, list_part, segment_name
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import (
     Gate,
+    Limits,
     after,
     no_longer_needed,
     waiting_segments,
@@ -72,7 +75,9 @@ from tidegate.spark_consumer.core.kept_releases import first_kept_after
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
+    Plan,
     SetLateAside,
+    Step,
     StoreDeadLetters,
     StoreSegment,
     WriteRelease,
@@ -85,19 +90,8 @@ from tidegate.spark_consumer.core.plan_check import (
     topics_of_merge,
 )
 from tidegate.spark_consumer.core.release_check import ReleaseCheck
+from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
 from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from tidegate.lineage.frontier import EndOffsets, ProgressRow
-    from tidegate.lineage.subscription import Subscription
-    from tidegate.spark_consumer.core.batch_state import Segment
-    from tidegate.spark_consumer.core.gate import Limits
-    from tidegate.spark_consumer.core.plan import Plan, Step
-    from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
-
-__all__ = ["BatchRun"]
 
 
 class BatchRun:
@@ -467,10 +461,11 @@ class BatchRun:
 
     def _find_damage(self, found: Sequence[RowSum | None]) -> list[BatchEffect]:
         require_whole(self._inspected, found)
-        message = "segments that are whole were not read as a whole"
-        hint = "Nothing of this release was written; a restart repeats the batch"
         raise ChangesNotConserved(
-            message, hint=hint, batch=self._batch, segments=[read.name for read in self._inspected]
+            "segments that are whole were not read as a whole",
+            hint="Nothing of this release was written; a restart repeats the batch",
+            batch=self._batch,
+            segments=[read.name for read in self._inspected],
         )
 
     def _named(self, planned: Segment) -> Segment:

@@ -5,38 +5,23 @@ State N is the last file that batch N writes; it follows from state N - 1 and pl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.files import folder_of, frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
 from tidegate.spark_consumer.core.origin_ledger import NOTHING_FOLLOWED, OriginLedger
+from tidegate.spark_consumer.core.row_sums import RowSum
 from tidegate.spark_consumer.core.segment_list import (
     ALL_IN_THE_STATE,
     SegmentList,
     read_named,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tidegate.lineage.frontier import EndOffsets
-    from tidegate.spark_consumer.core.row_sums import RowSum
-
-__all__ = [
-    "BEFORE_EVERYTHING_US",
-    "STATE_FORMAT",
-    "OutputProof",
-    "Segment",
-    "SegmentPart",
-    "State",
-    "TopicIds",
-    "end_offsets_from_json",
-    "end_offsets_to_json",
-]
 
 BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.release import NO_CHANGES, Distribution
-
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.core.batch_state import TopicIds
-
-__all__ = ["BatchStats"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,8 @@ stands at exactly one release in all of its tables, at an older one than the cha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = [
-    "CHANGELOG",
-    "HISTORY",
-    "ICEBERG_CHANGELOG",
-    "ICEBERG_MIRROR",
-    "MIRROR",
-    "MIRRORS",
-    "Cadence",
-    "merges_due",
-]
 
 CHANGELOG = "changelog"
 """Name of the sink that keeps every release, from which the mirror takes those that it lacks."""

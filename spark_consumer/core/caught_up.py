@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tidegate.lineage.frontier import Frontier
 from tidegate.schemas.instants import US_PER_SECOND
-
-if TYPE_CHECKING:
-    from tidegate.lineage.frontier import Frontier
-    from tidegate.spark_consumer.core.batch_state import State
-
-__all__ = ["CaughtUp", "Waiting"]
+from tidegate.spark_consumer.core.batch_state import State
 
 _REPORT_EVERY_S = 30.0
 

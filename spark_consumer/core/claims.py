@@ -7,8 +7,6 @@ not needed for a number is not needed for any higher one.
 
 from __future__ import annotations
 
-__all__ = ["CLAIMS_KEPT", "is_needed"]
-
 CLAIMS_KEPT = 100
 """Newest numbers that are all kept."""
 

@@ -9,14 +9,10 @@ no file of another partition, and none that is left out, between its first and i
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-__all__ = ["CompactionBudget", "CompactionLimits", "DataFile", "choose_run"]
+from typing import Any
 
 _FULL_PART = 2
 """A file of more than one in this many parts of the target is left as it is."""

@@ -9,24 +9,18 @@ anything is written to a sink.  All figures come with jobs that run anyway.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum, SegmentRead
+from tidegate.spark_consumer.core.batch_state import Segment, State
+from tidegate.spark_consumer.core.plan import Plan
+from tidegate.spark_consumer.core.row_sums import (
+    NO_ROWS,
+    Conflict,
+    ReleaseCount,
+    RowSum,
+    SegmentRead,
+)
 from tidegate.spark_consumer.errors import ChangesNotConserved, ConflictingCopies, SegmentDamaged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tidegate.spark_consumer.core.batch_state import Segment, State
-    from tidegate.spark_consumer.core.plan import Plan
-    from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
-
-__all__ = [
-    "Balance",
-    "is_whole",
-    "reads_of",
-    "require_whole",
-]
 
 _DAMAGE_HINT = (
     "Something has changed the folder gate/segments of the checkpoint: restore it, or start with "
@@ -72,13 +66,13 @@ def require_whole(reads: Sequence[SegmentRead], found: Sequence[RowSum | None]) 
     """
     for read, sums in zip(reads, found, strict=True):
         if sums is None:
-            message = "a pending segment cannot be read"
-            raise SegmentDamaged(message, hint=_DAMAGE_HINT, segment=read.name)
+            raise SegmentDamaged(
+                "a pending segment cannot be read", hint=_DAMAGE_HINT, segment=read.name
+            )
         if read.expected is None or sums == read.expected:
             continue
-        message = "a pending segment does not hold the changes that were written to it"
         raise SegmentDamaged(
-            message,
+            "a pending segment does not hold the changes that were written to it",
             hint=_DAMAGE_HINT,
             segment=read.name,
             after_us=read.after_us,
@@ -123,9 +117,8 @@ class Balance:
         fresh = self._plan.fresh
         is_last = self._counted == len(self._plan.releases)
         if fresh is not None and is_last and self._due_rows != fresh.due_rows:
-            message = "a batch's releases do not hold the changes that were read for them"
             raise ChangesNotConserved(
-                message,
+                "a batch's releases do not hold the changes that were read for them",
                 hint=_BUG_HINT,
                 batch=self._plan.batch,
                 read=fresh.due_rows,
@@ -138,9 +131,8 @@ class Balance:
     def add_late(self, rows: int) -> None:
         """Take what the table of late changes holds of the batch."""
         if rows != self._plan.late_rows:
-            message = "the table of late changes does not hold those that were read"
             raise ChangesNotConserved(
-                message,
+                "the table of late changes does not hold those that were read",
                 hint=_LATE_HINT,
                 batch=self._plan.batch,
                 read=self._plan.late_rows,
@@ -150,9 +142,8 @@ class Balance:
     def add_dead_letters(self, expected: int, stored: int) -> None:
         """Take what the table of dead letters holds of the batch, or of one of its releases."""
         if stored != expected:
-            message = "the table of dead letters does not hold the records that were set aside"
             raise ChangesNotConserved(
-                message,
+                "the table of dead letters does not hold the records that were set aside",
                 hint=_DEAD_LETTERS_HINT,
                 batch=self._plan.batch,
                 read=expected,
@@ -170,9 +161,8 @@ class Balance:
         """
         fresh = self._plan.fresh
         if fresh is not None and self._stored != fresh.early:
-            message = "a batch's segments do not hold the changes that were read for them"
             raise ChangesNotConserved(
-                message,
+                "a batch's segments do not hold the changes that were read for them",
                 hint=_BUG_HINT,
                 batch=self._plan.batch,
                 read=fresh.early.rows,
@@ -193,18 +183,21 @@ class Balance:
         return waiting
 
     def _fail_waiting(self, waiting: int, least: int, most: int) -> None:
-        message = "the segments do not hold the changes that wait"
         raise ChangesNotConserved(
-            message, hint=_BUG_HINT, batch=self._plan.batch, waiting=waiting, least=least, most=most
+            "the segments do not hold the changes that wait",
+            hint=_BUG_HINT,
+            batch=self._plan.batch,
+            waiting=waiting,
+            least=least,
+            most=most,
         )
 
 
 def _require_equal_copies(conflict: Conflict | None) -> None:
     if conflict is None:
         return
-    message = "two records have the same order key and are not the same change"
     raise ConflictingCopies(
-        message,
+        "two records have the same order key and are not the same change",
         hint=_CONFLICT_HINT,
         first=conflict.first,
         last=conflict.last,

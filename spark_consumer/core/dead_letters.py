@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DEAD_LETTERS", "with_dead_letters"]
-
 DEAD_LETTERS = "dead_letters"
 """The table's folder in the output."""
 

@@ -2,31 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ADOPTED_FILE",
-    "FRONTIERS",
-    "LISTED_FOLDERS",
-    "LISTS",
-    "PLANS",
-    "QUERY_FILE",
-    "SEGMENTS",
-    "START_FILE",
-    "STATES",
-    "folder_of",
-    "frontier_file",
-    "frontier_folder",
-    "frontier_name",
-    "frontier_part",
-    "frontiers_of_older_programs",
-    "list_part",
-    "number_in",
-    "plan_file",
-    "schema_file",
-    "segment_file",
-    "segment_name",
-    "state_file",
-]
-
 QUERY_FILE = "query.json"
 START_FILE = "start.json"
 ADOPTED_FILE = "adopted.json"

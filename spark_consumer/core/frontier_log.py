@@ -7,22 +7,15 @@ that writes, so no two runs write to one file.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tidegate.lineage.frontier import Frontier
+from tidegate.lineage.frontier import Frontier, FrontierMark
+from tidegate.lineage.subscription import Subscribed
 from tidegate.spark_consumer.core.files import frontier_file, frontier_folder, frontier_part
 from tidegate.spark_consumer.core.formats import require_known
-from tidegate.spark_consumer.core.part_log import Part, with_changes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tidegate.lineage.frontier import FrontierMark
-    from tidegate.lineage.subscription import Subscribed
-    from tidegate.spark_consumer.core.part_log import StoredFile
-
-__all__ = ["FRONTIER_FORMAT", "FrontierLog", "StoredFrontier"]
+from tidegate.spark_consumer.core.part_log import Part, StoredFile, with_changes
 
 FRONTIER_FORMAT = 3
 """Of an index; 2 had no accepted gaps; 1 had no number, and held the whole frontier in one file."""

@@ -12,11 +12,17 @@ Everything is a function of state N - 1, its frontier, and the rows and end offs
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from tidegate.lineage.errors import ProtocolError
+from tidegate.lineage.frontier import (
+    EndOffsets,
+    Frontier,
+    ProgressRow,
+    Watermark,
+)
 from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import StreamStarted
@@ -26,10 +32,12 @@ from tidegate.spark_consumer.core.batch_state import (
     State,
     TopicIds,
 )
+from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS, Cadence, merges_due
 from tidegate.spark_consumer.core.files import plan_file, segment_file, state_file
 from tidegate.spark_consumer.core.marker_news import NewsReader
 from tidegate.spark_consumer.core.origin_account import ENTRIES_MAX
+from tidegate.spark_consumer.core.origin_ledger import OriginLedger
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, FreshRows, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.read_limit import average_bytes
 from tidegate.spark_consumer.core.readable_stream import require_readable
@@ -39,7 +47,7 @@ from tidegate.spark_consumer.core.release import (
     segments_of,
 )
 from tidegate.spark_consumer.core.row_sums import RowSum
-from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
+from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE, SegmentList
 from tidegate.spark_consumer.core.sink_set import (
     begins_after,
     joining_mirrors,
@@ -51,29 +59,6 @@ from tidegate.spark_consumer.errors import (
     DataTopicChanged,
     UnorderedChange,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tidegate.lineage.frontier import (
-        EndOffsets,
-        Frontier,
-        ProgressRow,
-        Watermark,
-    )
-    from tidegate.spark_consumer.core.batch_stats import BatchStats
-    from tidegate.spark_consumer.core.origin_ledger import OriginLedger
-    from tidegate.spark_consumer.core.segment_list import SegmentList
-
-
-__all__ = [
-    "STATES_KEPT",
-    "Gate",
-    "Limits",
-    "after",
-    "no_longer_needed",
-    "waiting_segments",
-]
 
 STATES_KEPT = 100
 
@@ -146,10 +131,12 @@ class Gate:
             found = ids.get(topic, recorded)
             if found != recorded:
                 happened = "deleted" if found is None else "re-created"
-                message = f"a data topic was {happened} after the stream began"
-                hint = "Its changes are gone: reset the stream, and start with a new output"
                 raise DataTopicChanged(
-                    message, hint=hint, topic=topic, recorded_id=recorded, found_id=found
+                    f"a data topic was {happened} after the stream began",
+                    hint="Its changes are gone: reset the stream, and start with a new output",
+                    topic=topic,
+                    recorded_id=recorded,
+                    found_id=found,
                 )
 
     def take(self, rows: Iterable[ProgressRow], *, end_offsets: EndOffsets) -> None:
@@ -206,10 +193,11 @@ class Gate:
         for row in rows:
             body = row.record.body
             if isinstance(body, StreamStarted) and body.start_ns > (through_us + 1) * NS_PER_US:
-                message = "the stream began after the end of the adopted output"
-                hint = "Changes between the two are missing: start with a new output"
                 raise CheckpointMismatch(
-                    message, hint=hint, adopted_through_us=through_us, start_ns=body.start_ns
+                    "the stream began after the end of the adopted output",
+                    hint="Changes between the two are missing: start with a new output",
+                    adopted_through_us=through_us,
+                    start_ns=body.start_ns,
                 )
 
     def _require_no_fall(self, watermark: Watermark | None) -> None:
@@ -221,9 +209,8 @@ class Gate:
         before_us = self._state.watermark_us
         if before_us == BEFORE_EVERYTHING_US or (watermark and watermark.us >= before_us):
             return
-        message = "the watermark moved backwards: the progress topic contradicts earlier records"
         raise ProtocolError(
-            message,
+            "the watermark moved backwards: the progress topic contradicts earlier records",
             hint="Find out who writes to the progress topic; then reset the stream",
             was_us=before_us,
             is_us=None if watermark is None else watermark.us,
@@ -246,9 +233,11 @@ class Gate:
         if end_offsets is None:
             raise InvariantViolation("decide() was called before take()")
         if stats.unordered_rows:
-            message = "a data topic holds records without an order key"
             raise UnorderedChange(
-                message, hint=BAD_RECORD_HINT, rows=stats.unordered_rows, first=stats.unordered_at
+                "a data topic holds records without an order key",
+                hint=BAD_RECORD_HINT,
+                rows=stats.unordered_rows,
+                first=stats.unordered_at,
             )
         batch = state.batch + 1
         is_adopting = state.adopts_through_us is not None
@@ -476,8 +465,10 @@ def _require_growth(before: EndOffsets, now: EndOffsets) -> None:
     for topic, ends in before.items():
         for topic_partition, offset in ends.items():
             if now.get(topic, {}).get(topic_partition, 0) < offset:
-                message = "a topic ends before the offset that was read of it: it was re-created"
-                hint = "Start with a new output and a new checkpoint"
                 raise CheckpointMismatch(
-                    message, hint=hint, topic=topic, topic_partition=topic_partition, read=offset
+                    "a topic ends before the offset that was read of it: it was re-created",
+                    hint="Start with a new output and a new checkpoint",
+                    topic=topic,
+                    topic_partition=topic_partition,
+                    read=offset,
                 )

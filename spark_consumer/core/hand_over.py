@@ -7,25 +7,11 @@ repeated.  It waits for no watermark: each change is handed over by the batch th
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import ChangesNotConserved
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from tidegate.spark_consumer.core.plan import Plan
-
-__all__ = [
-    "BY_KEY",
-    "CHANGELOG_BY_KEY",
-    "MIRROR_BY_KEY",
-    "PARQUET_BY_KEY",
-    "HandOver",
-    "hand_over",
-    "require_handed",
-]
 
 CHANGELOG_BY_KEY = "changelog_by_key"
 """Name of the sink that appends each batch's changes to Delta tables."""
@@ -66,9 +52,13 @@ def hand_over(plan: Plan, takers: Collection[str]) -> tuple[HandOver, ...]:
 def require_handed(rows: int, effect: HandOver, *, batch: int) -> None:
     """Raise ChangesNotConserved if a batch holds other than the changes that its plan counted."""
     if effect.rows not in (None, rows):
-        message = "a batch does not hold the changes that its plan counted"
-        hint = "Nothing of it was handed over; a restart repeats the batch"
-        raise ChangesNotConserved(message, hint=hint, batch=batch, planned=effect.rows, found=rows)
+        raise ChangesNotConserved(
+            "a batch does not hold the changes that its plan counted",
+            hint="Nothing of it was handed over; a restart repeats the batch",
+            batch=batch,
+            planned=effect.rows,
+            found=rows,
+        )
 
 
 def _rows(plan: Plan) -> int | None:

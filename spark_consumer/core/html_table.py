@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-__all__ = ["html_table"]
+from typing import Any
 
 
 def html_table(head: Sequence[str], rows: Iterable[Iterable[Any]], *, title: str = "") -> str:

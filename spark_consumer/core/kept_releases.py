@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tidegate.spark_consumer.core.plan import WriteRelease
-
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.core.plan import Plan, Step
-
-__all__ = ["DROPPED_AT_ONCE", "first_kept", "first_kept_after"]
+from tidegate.spark_consumer.core.plan import Plan, Step, WriteRelease
 
 DROPPED_AT_ONCE = 1_000
 """Most manifests that a batch deletes, where a change of the setting leaves more to delete."""

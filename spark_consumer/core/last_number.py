@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["last_number"]
+from collections.abc import Callable
 
 
 def last_number(first: int, is_there: Callable[[int], bool]) -> int:

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["QueryRestarts", "is_late_write"]
-
 _TEXTS_OF_SPARK = (
     "[CONCURRENT_STREAM_LOG_UPDATE]",
     "Multiple streaming queries are concurrently using",

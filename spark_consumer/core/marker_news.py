@@ -5,19 +5,18 @@ A plan holds it, so that a replay needs no progress row to compare the same.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.progress import ChecksumKind, PartitionAnnounced, PartitionFinished
+from tidegate.schemas.progress import (
+    ChecksumKind,
+    PartitionAnnounced,
+    PartitionFinished,
+    ProgressBody,
+)
 from tidegate.spark_consumer.core.origin_sums import OriginSum
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.schemas.progress import ProgressBody
-
-__all__ = ["NO_NEWS", "MarkerChunk", "MarkerNews", "NewsReader"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,17 @@ same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.dead_letters import with_dead_letters
-from tidegate.spark_consumer.core.origin_ledger import NOTHING_FOLLOWED, OriginFaults
+from tidegate.spark_consumer.core.origin_ledger import NOTHING_FOLLOWED, OriginFaults, OriginLedger
+from tidegate.spark_consumer.core.origin_sums import OriginSum, Pair
+from tidegate.spark_consumer.core.part_log import StoredFile
+from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
+from tidegate.spark_consumer.core.proof import Mismatch
 from tidegate.spark_consumer.core.transactions import LISTED_MAX
 from tidegate.spark_consumer.errors import StreamPartitionIncomplete
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.origin_ledger import OriginLedger
-    from tidegate.spark_consumer.core.origin_sums import OriginSum, Pair
-    from tidegate.spark_consumer.core.part_log import StoredFile
-    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-    from tidegate.spark_consumer.core.proof import Mismatch
-
-__all__ = ["ENTRIES_MAX", "OriginAccount"]
 
 ENTRIES_MAX = 10_000
 """Stream partitions, and pairs of one and a topic, that are followed at a time, together."""

@@ -8,31 +8,18 @@ of its changes were released without being summed.  The rules are those of an au
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tidegate.spark_consumer.core.marker_news import MarkerChunk
+from tidegate.spark_consumer.core.marker_news import MarkerChunk, MarkerNews
 from tidegate.spark_consumer.core.origin_sums import (
     NO_CHANGES_OF_ORIGIN,
     OriginSum,
+    Pair,
     signed_origin,
 )
 from tidegate.spark_consumer.core.proof import Fault, Mismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from tidegate.spark_consumer.core.marker_news import MarkerNews
-    from tidegate.spark_consumer.core.origin_sums import Pair
-
-__all__ = [
-    "ALL_AGREE",
-    "NOTHING_FOLLOWED",
-    "Followed",
-    "OriginFaults",
-    "OriginLedger",
-    "fault_of",
-]
 
 
 @dataclass(frozen=True, slots=True)

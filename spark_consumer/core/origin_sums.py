@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tidegate.schemas.checksums import CHECKSUM_MODULUS, origin_of, xxhash_64
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["NO_CHANGES_OF_ORIGIN", "OriginSum", "Pair", "signed_origin", "sum_by_origin"]
 
 Pair: TypeAlias = tuple[int | None, str]
 """An `origin` as a signed number, None where a record does not say it, and a topic."""

@@ -7,13 +7,9 @@ few times only, and there are few parts, however many changes there were.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-__all__ = ["FILE_BYTES_MAX", "Part", "StoredFile", "with_changes"]
+from typing import Any, Generic, TypeAlias, TypeVar
 
 FILE_BYTES_MAX = 4_000_000
 """Of JSON in one file; an item that is larger has a file of its own."""

@@ -6,10 +6,12 @@ a changed setting between two attempts cannot change batch N.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.batch_state import (
@@ -23,30 +25,10 @@ from tidegate.spark_consumer.core.files import frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
 from tidegate.spark_consumer.core.marker_news import NO_NEWS, MarkerNews
 from tidegate.spark_consumer.core.origin_ledger import ALL_AGREE, OriginFaults
+from tidegate.spark_consumer.core.proof import Mismatch
 from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
 from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionFaults
 from tidegate.spark_consumer.errors import CheckpointMismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.lineage.frontier import EndOffsets
-    from tidegate.spark_consumer.core.proof import Mismatch
-
-__all__ = [
-    "PLAN_FORMAT",
-    "CompactSegments",
-    "Compaction",
-    "FreshRows",
-    "MergeMirror",
-    "Plan",
-    "ReleaseBounds",
-    "SetLateAside",
-    "Step",
-    "StoreDeadLetters",
-    "StoreSegment",
-    "WriteRelease",
-]
 
 PLAN_FORMAT = 8
 """7 had no `joining`, 6 no `gaps`, 5 no `news`, 4 merged each release into the mirror.
@@ -374,9 +356,14 @@ class Plan:
         """
         found = require_known("plan", data, newest=PLAN_FORMAT)
         if found < _OLDEST_FORMAT:
-            message = "a plan was stored by another version of Tidegate, in another format"
-            hint = "Finish the batch with that version, or start with a new checkpoint and output"
-            raise CheckpointMismatch(message, hint=hint, found=found, expected=PLAN_FORMAT)
+            raise CheckpointMismatch(
+                "a plan was stored by another version of Tidegate, in another format",
+                hint=(
+                    "Finish the batch with that version, or start with a new checkpoint and output"
+                ),
+                found=found,
+                expected=PLAN_FORMAT,
+            )
         compaction, fresh = data["compaction"], data.get("fresh")
         dropped = data.get("dropped_frontiers")
         if dropped is None:

@@ -5,30 +5,24 @@ A plan that was stored may be of another run, so this is checked before anything
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import invariant
+from tidegate.spark_consumer.core.batch_state import State, TopicIds
 from tidegate.spark_consumer.core.conservation import reads_of
-from tidegate.spark_consumer.core.plan import PLAN_FORMAT, CompactSegments, WriteRelease
+from tidegate.spark_consumer.core.plan import (
+    PLAN_FORMAT,
+    CompactSegments,
+    MergeMirror,
+    Plan,
+    Step,
+    WriteRelease,
+)
 from tidegate.spark_consumer.core.release import overlapping
+from tidegate.spark_consumer.core.row_sums import SegmentRead
 from tidegate.spark_consumer.core.sink_set import require_plan_sinks, require_sinks
 from tidegate.spark_consumer.errors import CheckpointMismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.lineage.frontier import EndOffsets
-    from tidegate.spark_consumer.core.batch_state import State, TopicIds
-    from tidegate.spark_consumer.core.plan import MergeMirror, Plan, Step
-    from tidegate.spark_consumer.core.row_sums import SegmentRead
-
-__all__ = [
-    "check_plan",
-    "reads_of_step",
-    "require_same_batch",
-    "require_state",
-    "topics_of_merge",
-]
 
 
 def require_state(state: State | None, batch: int, *, like: State, sinks: Sequence[str]) -> State:
@@ -39,13 +33,20 @@ def require_state(state: State | None, batch: int, *, like: State, sinks: Sequen
     """
     hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
     if state is None:
-        message = "Spark's checkpoint continues after a batch that the gate has no state of"
-        raise CheckpointMismatch(message, hint=hint, batch=batch)
+        raise CheckpointMismatch(
+            "Spark's checkpoint continues after a batch that the gate has no state of",
+            hint=hint,
+            batch=batch,
+        )
     found = (state.batch, state.prefix, state.query_id)
     wanted = (batch, like.prefix, like.query_id)
     if found != wanted:
-        message = "the stored state does not belong to this batch"
-        raise CheckpointMismatch(message, hint=hint, found=found, expected=wanted)
+        raise CheckpointMismatch(
+            "the stored state does not belong to this batch",
+            hint=hint,
+            found=found,
+            expected=wanted,
+        )
     require_sinks(state, sinks)
     return state
 
@@ -72,9 +73,12 @@ def require_same_batch(
     }
     different = sorted(name for name in wanted if found[name] != wanted[name])
     if different:
-        message = "the stored plan does not belong to this batch"
-        hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
-        raise CheckpointMismatch(message, hint=hint, batch=plan.batch, different=different)
+        raise CheckpointMismatch(
+            "the stored plan does not belong to this batch",
+            hint="Spark's checkpoint and the gate's belong together: restore or remove both",
+            batch=plan.batch,
+            different=different,
+        )
     require_plan_sinks(state, plan, sinks)
 
 
@@ -133,9 +137,12 @@ def reads_of_step(step: Step, before: State) -> tuple[SegmentRead, ...]:
     known = {segment.name: segment for segment in before.segments}
     unknown = sorted(set(names) - known.keys())
     if unknown:
-        message = "the plan reads segments that the state does not name"
-        hint = "Restore the whole checkpoint of one moment, or adopt the output into a new one"
-        raise CheckpointMismatch(message, hint=hint, batch=before.batch + 1, segments=unknown)
+        raise CheckpointMismatch(
+            "the plan reads segments that the state does not name",
+            hint="Restore the whole checkpoint of one moment, or adopt the output into a new one",
+            batch=before.batch + 1,
+            segments=unknown,
+        )
     segments = [known[name] for name in names]
     return reads_of(segments, after_us=after_us, through_us=through_us)
 

@@ -6,18 +6,13 @@ is no contradiction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.html_table import html_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.schemas.progress import PartitionGap
-
-__all__ = ["AuditReport", "Fault", "Findings", "Mismatch", "Verdict"]
 
 
 class Verdict(StrEnum):

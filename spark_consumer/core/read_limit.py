@@ -7,8 +7,6 @@ is started again where they do not fit any more.
 
 from __future__ import annotations
 
-__all__ = ["average_bytes", "must_restart", "offsets_per_batch"]
-
 _ROWS_REMEMBERED = 10_000
 """Changes that the former average stands for: a few large ones alone do not move it."""
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from tidegate.lineage.frontier import ProgressRow
 from tidegate.schemas.output_form import Envelope, recorded_form
 from tidegate.schemas.progress import StreamStarted
 from tidegate.spark_consumer.errors import UnreadableEnvelope
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.lineage.frontier import ProgressRow
-
-__all__ = ["require_readable"]
 
 
 def require_readable(rows: Iterable[ProgressRow]) -> None:
@@ -28,12 +22,16 @@ def require_readable(rows: Iterable[ProgressRow]) -> None:
             continue
         envelope = recorded_form(body.filters)["envelope"]
         if envelope != Envelope.TIDEGATE:
-            message = (
-                f"the stream's values have the envelope '{envelope}', and the Spark consumer "
-                "cannot read them"
+            raise UnreadableEnvelope(
+                (
+                    f"the stream's values have the envelope '{envelope}', and the Spark consumer "
+                    "cannot read them"
+                ),
+                hint=(
+                    'Run it on a stream with envelope = "tidegate", under another '
+                    "prefix; this one is "
+                    "for other programs"
+                ),
+                stream=body.stream,
+                envelope=envelope,
             )
-            hint = (
-                'Run it on a stream with envelope = "tidegate", under another prefix; this one is '
-                "for other programs"
-            )
-            raise UnreadableEnvelope(message, hint=hint, stream=body.stream, envelope=envelope)

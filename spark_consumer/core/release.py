@@ -6,27 +6,12 @@ every bound is a commit timestamp, and each change is compared with the bounds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.batch_state import Segment
 from tidegate.spark_consumer.core.plan import Compaction, ReleaseBounds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = [
-    "NO_CHANGES",
-    "QUANTILES",
-    "Distribution",
-    "compaction_of",
-    "cut",
-    "first_ordinals",
-    "overlapping",
-    "releases_of",
-    "segments_of",
-]
 
 QUANTILES = 64
 """Parts into which a distribution is cut: releases can be sized to about a sixty-fourth."""

@@ -7,19 +7,14 @@ missing like any other, and the error says that there are dead letters to look a
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.core.batch_events import ReleaseCounted
+from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.origin_account import OriginAccount
+from tidegate.spark_consumer.core.origin_ledger import OriginLedger
+from tidegate.spark_consumer.core.part_log import StoredFile
+from tidegate.spark_consumer.core.plan import Plan, WriteRelease
 from tidegate.spark_consumer.core.transactions import TransactionJudge
-
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.core.batch_events import ReleaseCounted
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.origin_ledger import OriginLedger
-    from tidegate.spark_consumer.core.part_log import StoredFile
-    from tidegate.spark_consumer.core.plan import Plan, WriteRelease
-
-__all__ = ["ReleaseCheck"]
 
 
 class ReleaseCheck:

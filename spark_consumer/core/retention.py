@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.instants import US_PER_MS, US_PER_SECOND
 from tidegate.spark_consumer.errors import ChangesExpired, DataTopicChanged
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.lineage.frontier import EndOffsets
-
-__all__ = ["FirstRecord", "complete_from_us", "require_kept"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +56,21 @@ def require_kept(
         for topic_partition, following in sorted(offsets.items()):
             first = kept.get(topic, {}).get(topic_partition)
             if first is None and following:
-                message = "a topic that was read is not there any more: it was deleted"
-                hint = (
-                    "Its changes are gone: reset the stream, and start with a new output. If the "
-                    "topic is there, allow this principal to describe it"
-                )
                 raise DataTopicChanged(
-                    message, hint=hint, topic=topic, topic_partition=topic_partition, read=following
+                    "a topic that was read is not there any more: it was deleted",
+                    hint=(
+                        "Its changes are gone: reset the stream, and start with a "
+                        "new output. If the "
+                        "topic is there, allow this principal to describe it"
+                    ),
+                    topic=topic,
+                    topic_partition=topic_partition,
+                    read=following,
                 )
             if first is not None and first.end is not None and first.end < following:
-                message = "a topic ends before what was read of it: it was deleted and re-created"
-                hint = "Its changes are gone: reset the stream, and start with a new output"
                 raise DataTopicChanged(
-                    message,
-                    hint=hint,
+                    "a topic ends before what was read of it: it was deleted and re-created",
+                    hint="Its changes are gone: reset the stream, and start with a new output",
                     topic=topic,
                     topic_partition=topic_partition,
                     read=following,
@@ -83,14 +78,12 @@ def require_kept(
                 )
             if first is None or first.offset <= following:
                 continue
-            message = "Kafka has removed records that were not read yet"
-            hint = (
-                "They are lost for this query: reset the stream, and start with a new output; "
-                "a longer retention of the data topics prevents it"
-            )
             raise ChangesExpired(
-                message,
-                hint=hint,
+                "Kafka has removed records that were not read yet",
+                hint=(
+                    "They are lost for this query: reset the stream, and start with a new output; "
+                    "a longer retention of the data topics prevents it"
+                ),
                 topic=topic,
                 topic_partition=topic_partition,
                 lost_from=following,

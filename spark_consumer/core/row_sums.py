@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.core.origin_sums import OriginSum, Pair
 from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionFaults
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.spark_consumer.core.origin_sums import OriginSum, Pair
-
-__all__ = ["CHECKSUM_MODULUS", "NO_ROWS", "Conflict", "ReleaseCount", "RowSum", "SegmentRead"]
 
 CHECKSUM_MODULUS = 1 << 64
 

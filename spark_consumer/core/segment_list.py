@@ -9,19 +9,13 @@ one file.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tidegate.spark_consumer.core.files import folder_of, list_part
-from tidegate.spark_consumer.core.part_log import Part, with_changes
+from tidegate.spark_consumer.core.part_log import Part, StoredFile, with_changes
 from tidegate.spark_consumer.errors import CheckpointMismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from tidegate.spark_consumer.core.part_log import StoredFile
-
-__all__ = ["ALL_IN_THE_STATE", "SegmentList", "read_named"]
 
 _REMOVED_PER_SEGMENT = 16
 """Names of removed segments that take about the place of a segment."""
@@ -113,9 +107,12 @@ def read_named(
     """Return a file that the state of a batch names; raises CheckpointMismatch if it is missing."""
     content = read(file)
     if content is None:
-        message = "a file that the state names is not stored"
-        hint = "Restore the checkpoint's whole folder"
-        raise CheckpointMismatch(message, hint=hint, batch=batch, file=file)
+        raise CheckpointMismatch(
+            "a file that the state names is not stored",
+            hint="Restore the checkpoint's whole folder",
+            batch=batch,
+            file=file,
+        )
     return content
 
 

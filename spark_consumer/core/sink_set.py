@@ -8,50 +8,46 @@ lack what was handed over before.  No sink leaves: it would lack releases if it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS
 from tidegate.spark_consumer.core.hand_over import MIRROR_BY_KEY
+from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import CheckpointMismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.plan import Plan
-
-__all__ = [
-    "begins_after",
-    "first_release",
-    "joining_mirrors",
-    "require_plan_sinks",
-    "require_sinks",
-    "sinks_now",
-]
 
 
 def require_sinks(state: State, wanted: Sequence[str]) -> None:
     """Raise CheckpointMismatch if a query with these sinks cannot go on after a state."""
     left = [name for name in state.sinks if name not in wanted]
     if left:
-        message = "the checkpoint was started with other sinks, and this run lacks some of them"
-        hint = (
-            "Run with the former sinks, and others beside them if you like;"
-            " or start with a new checkpoint and a new output"
+        raise CheckpointMismatch(
+            "the checkpoint was started with other sinks, and this run lacks some of them",
+            hint=(
+                "Run with the former sinks, and others beside them if you like;"
+                " or start with a new checkpoint and a new output"
+            ),
+            missing=left,
+            found=state.sinks,
         )
-        raise CheckpointMismatch(message, hint=hint, missing=left, found=state.sinks)
     joiners = [name for name in wanted if name not in state.sinks]
     if joiners and state.stream_has_ended:
-        message = "the stream has ended: no batch follows with which a sink could join"
-        hint = "Run without it, or start with a new checkpoint and a new output"
-        raise CheckpointMismatch(message, hint=hint, joining=joiners, found=state.sinks)
+        raise CheckpointMismatch(
+            "the stream has ended: no batch follows with which a sink could join",
+            hint="Run without it, or start with a new checkpoint and a new output",
+            joining=joiners,
+            found=state.sinks,
+        )
     if MIRROR_BY_KEY in joiners and (state.batch >= 0 or state.next_release):
         raise _mirror_by_key_is_late(batch=state.batch + 1)
     joining = joining_mirrors(state, wanted)
     if joining and (CHANGELOG not in state.sinks or CHANGELOG in state.begins):
-        message = "a mirror can join only beside a changelog that has every release"
-        hint = "Run without it, or start with a new checkpoint and a new output"
-        raise CheckpointMismatch(message, hint=hint, joining=joining, found=state.sinks)
+        raise CheckpointMismatch(
+            "a mirror can join only beside a changelog that has every release",
+            hint="Run without it, or start with a new checkpoint and a new output",
+            joining=joining,
+            found=state.sinks,
+        )
 
 
 def require_plan_sinks(state: State, plan: Plan, wanted: Sequence[str]) -> None:
@@ -61,9 +57,12 @@ def require_plan_sinks(state: State, plan: Plan, wanted: Sequence[str]) -> None:
     """
     unknown = [name for name in plan.sinks if name not in wanted]
     if unknown or not set(state.sinks) <= set(plan.sinks):
-        message = "the stored plan of this batch names other sinks"
-        hint = "Run with these sinks: the plan was made with them"
-        raise CheckpointMismatch(message, hint=hint, batch=plan.batch, found=plan.sinks)
+        raise CheckpointMismatch(
+            "the stored plan of this batch names other sinks",
+            hint="Run with these sinks: the plan was made with them",
+            batch=plan.batch,
+            found=plan.sinks,
+        )
     if MIRROR_BY_KEY in wanted and MIRROR_BY_KEY not in plan.sinks:
         raise _mirror_by_key_is_late(batch=plan.batch)
 

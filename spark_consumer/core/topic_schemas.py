@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import folded
 from tidegate.spark_consumer.errors import AMBIGUOUS_NAMES_HINT, AmbiguousNames
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-__all__ = [
-    "TopicSchemas",
-    "by_table",
-    "full_name",
-    "names_of_one",
-    "reader_schema",
-    "row_columns",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,5 +91,4 @@ def _row(change_schema: Mapping[str, Any]) -> dict[str, Any]:
             for branch in field["type"]:
                 if isinstance(branch, dict):
                     return branch
-    message = "a value schema has no row in new_values"
-    raise SchemaError(message, schema=full_name(change_schema))
+    raise SchemaError("a value schema has no row in new_values", schema=full_name(change_schema))

@@ -6,28 +6,14 @@ record states how many its transaction has, over all tables (`docs/protocol.md`,
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.dead_letters import with_dead_letters
 from tidegate.spark_consumer.core.proof import Fault, Mismatch
 from tidegate.spark_consumer.errors import TransactionIncomplete
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tidegate.schemas.progress import PartitionGap
-
-__all__ = [
-    "ALL_WHOLE",
-    "LISTED_MAX",
-    "RecordOfChange",
-    "TransactionCount",
-    "TransactionFaults",
-    "TransactionJudge",
-    "count_transactions",
-    "faults_in",
-]
 
 LISTED_MAX = 20
 """Transactions of each kind that are named; all are counted."""

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tidegate.lineage.subscription import Subscription
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import kafka_failure
 from tidegate.program.kafka_offsets import listed_offset
 from tidegate.spark_consumer.core.retention import FirstRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.lineage.subscription import Subscription
-
-__all__ = ["first_records"]
 
 _TIMEOUT_S = 10.0
 _ANY_TIME = 0

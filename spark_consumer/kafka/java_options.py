@@ -6,15 +6,10 @@ text, so that executors need no files.  Values are secrets: no error may hold on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["java_options"]
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -41,12 +36,16 @@ def _login(options: Mapping[str, str]) -> dict[str, str]:
     if mechanism is None and user is None and password is None:
         return {}
     if mechanism is None or user is None or password is None:
-        message = "kafka_options: a login needs sasl.mechanism, sasl.username and sasl.password"
-        raise ConfigError(message, hint="Set all three, or none")
+        raise ConfigError(
+            "kafka_options: a login needs sasl.mechanism, sasl.username and sasl.password",
+            hint="Set all three, or none",
+        )
     module = _LOGIN_MODULES.get(mechanism.upper())
     if module is None:
-        message = "kafka_options: the consumer does not know this sasl.mechanism"
-        raise ConfigError(message, hint=f"Use one of {', '.join(_LOGIN_MODULES)}")
+        raise ConfigError(
+            "kafka_options: the consumer does not know this sasl.mechanism",
+            hint=f"Use one of {', '.join(_LOGIN_MODULES)}",
+        )
     login = f"{module} required username={_quoted(user)} password={_quoted(password)};"
     return {"sasl.mechanism": mechanism.upper(), "sasl.jaas.config": login}
 
@@ -64,12 +63,16 @@ def _tls(options: Mapping[str, str]) -> dict[str, str]:
         translated["ssl.truststore.certificates"] = authorities
     certificate, key = _pem(options, "ssl.certificate"), _pem(options, "ssl.key")
     if (certificate is None) is not (key is None):
-        message = "kafka_options: ssl.certificate and ssl.key belong together"
-        raise ConfigError(message, hint="Set both, as .location or as .pem, or none")
+        raise ConfigError(
+            "kafka_options: ssl.certificate and ssl.key belong together",
+            hint="Set both, as .location or as .pem, or none",
+        )
     if certificate is not None and key is not None:
         if "PRIVATE KEY-----" not in key or "-----BEGIN RSA" in key or "-----BEGIN EC" in key:
-            message = "kafka_options: Spark's Kafka client reads a private key in PKCS#8 only"
-            raise ConfigError(message, hint="Type: openssl pkcs8 -topk8 -in key.pem -out new.pem")
+            raise ConfigError(
+                "kafka_options: Spark's Kafka client reads a private key in PKCS#8 only",
+                hint="Type: openssl pkcs8 -topk8 -in key.pem -out new.pem",
+            )
         translated["ssl.keystore.type"] = "PEM"
         translated["ssl.keystore.certificate.chain"] = certificate
         translated["ssl.keystore.key"] = key
@@ -92,6 +95,8 @@ def _pem(options: Mapping[str, str], name: str) -> str | None:
     try:
         return Path(options[f"{name}.location"]).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"kafka_options: the file that {name}.location names cannot be read as PEM"
-        hint = "Name a file that this user may read, in PEM"
-        raise ConfigError(message, hint=hint, cause=type(error).__name__) from None
+        raise ConfigError(
+            f"kafka_options: the file that {name}.location names cannot be read as PEM",
+            hint="Name a file that this user may read, in PEM",
+            cause=type(error).__name__,
+        ) from None

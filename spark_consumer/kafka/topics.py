@@ -5,22 +5,16 @@ Spark would wait for minutes and then fail with a stack trace; here one sentence
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
+from tidegate.lineage.subscription import Subscription
+from tidegate.program.health import Health
 from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.schemas.errors import UnreachableError
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tidegate.lineage.subscription import Subscription
-    from tidegate.program.health import Health
-
-__all__ = ["find_missing_topics", "wait_for_topics"]
 
 _POLL_SECONDS = 2.0
 _REPORT_SECONDS = 30.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import structlog
@@ -15,7 +16,7 @@ from tidegate.program.logs import log_to_stderr
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.commands.stream_check import require_stream
-from tidegate.spark_consumer.config import SINKS
+from tidegate.spark_consumer.config import SINKS, ConsumerConfig
 from tidegate.spark_consumer.core.cadence import (
     CHANGELOG,
     HISTORY,
@@ -31,28 +32,21 @@ from tidegate.spark_consumer.core.hand_over import (
 from tidegate.spark_consumer.library.own_sinks import named_sink, require_function
 from tidegate.spark_consumer.library.query import TidegateQuery
 from tidegate.spark_consumer.library.settings import load_settings, require_option
-from tidegate.spark_consumer.sinks.batch_function import BatchFunctionSink
+from tidegate.spark_consumer.sinks.batch_function import BatchChanges, BatchFunctionSink
 from tidegate.spark_consumer.sinks.datastream.sink import DATASTREAM_FILES
 from tidegate.spark_consumer.sinks.delta.transactions_sink import TRANSACTIONS
-from tidegate.spark_consumer.sinks.function import FunctionSink
+from tidegate.spark_consumer.sinks.function import FunctionSink, Mode, ReleasedChanges
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
 from tidegate.spark_consumer.sinks.parquet import PARQUET
 from tidegate.spark_consumer.sinks.parquet_transactions import PARQUET_TRANSACTIONS
+from tidegate.spark_consumer.sinks.port import Sink
 from tidegate.spark_consumer.spark.query import build_query
 from tidegate.spark_consumer.spark.requirements import require_session
 from tidegate.spark_consumer.spark.standby import require_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.spark_consumer.config import ConsumerConfig
-    from tidegate.spark_consumer.sinks.batch_function import BatchChanges
-    from tidegate.spark_consumer.sinks.function import Mode, ReleasedChanges
-    from tidegate.spark_consumer.sinks.port import Sink
-
-__all__ = ["StreamBuilder", "TableMode", "stream"]
 
 TableMode: TypeAlias = Literal["commit", "transaction", "key"]
 """The order of what a sink of tables or files gets."""
@@ -111,8 +105,9 @@ class StreamBuilder:
         """
         require_option(name)
         if value is None:
-            message = f"option {name}: there is no value"
-            raise ConfigError(message, hint="Give one, or leave the option out")
+            raise ConfigError(
+                f"option {name}: there is no value", hint="Give one, or leave the option out"
+            )
         if name == "output":
             return self.output(str(value))
         if name == "sinks":
@@ -132,9 +127,12 @@ class StreamBuilder:
         """Set the folder of all tables and manifests; raises ConfigError for a second one."""
         folder = os.fspath(path).rstrip("/") or "/"
         if self._output not in (None, folder):
-            message = "a query has one output, which holds all of its tables"
-            hint = "Give each of changelog and mirror a path in the same folder"
-            raise ConfigError(message, hint=hint, output=self._output, second=folder)
+            raise ConfigError(
+                "a query has one output, which holds all of its tables",
+                hint="Give each of changelog and mirror a path in the same folder",
+                output=self._output,
+                second=folder,
+            )
         self._output = folder
         return self
 
@@ -170,12 +168,18 @@ class StreamBuilder:
         if mode == "key" and history is None:
             return self._add(MIRROR_BY_KEY, path)
         if mode != "commit":
-            message = "mirror: unknown order mode, or one that a history does not have"
-            hint = "Use commit, or key without a history; transactions are in the changelog"
-            raise ConfigError(message, hint=hint, mode=mode, history=history)
+            raise ConfigError(
+                "mirror: unknown order mode, or one that a history does not have",
+                hint="Use commit, or key without a history; transactions are in the changelog",
+                mode=mode,
+                history=history,
+            )
         if history not in (None, "scd2"):
-            message = "mirror: unknown kind of history"
-            raise ConfigError(message, hint='Use history="scd2", or leave it out', history=history)
+            raise ConfigError(
+                "mirror: unknown kind of history",
+                hint='Use history="scd2", or leave it out',
+                history=history,
+            )
         if history is None:
             return self._add(MIRROR, path)
         return self._add(HISTORY, path, folders=(HISTORY, MIRROR))
@@ -225,8 +229,9 @@ class StreamBuilder:
         the prefix.  Raises ConfigError if neither kind is asked for.
         """
         if not changelog and not mirror:
-            message = "iceberg: no table is asked for"
-            raise ConfigError(message, hint="Leave changelog=True or mirror=True")
+            raise ConfigError(
+                "iceberg: no table is asked for", hint="Leave changelog=True or mirror=True"
+            )
         if catalog:
             self._options["iceberg_catalog"] = catalog
         if namespace:
@@ -367,9 +372,11 @@ class StreamBuilder:
         name = self._name or f"tidegate-{config.prefix}"
         require_session(self._spark)
         if any(query.name == name for query in self._spark.streams.active):
-            message = "a query of this name runs in this session"
-            hint = "Stop it first, or give this one another name with queryName()"
-            raise ConfigError(message, hint=hint, name=name)
+            raise ConfigError(
+                "a query of this name runs in this session",
+                hint="Stop it first, or give this one another name with queryName()",
+                name=name,
+            )
         if not structlog.is_configured():
             log_to_stderr(config.log_level)
         require_stream(config)
@@ -380,9 +387,11 @@ class StreamBuilder:
 
     def _add_own(self, sink: Sink, method: str) -> Self:
         if not sink.name or sink.name in SINKS or sink.name in self._own:
-            message = f"{method}: the name is empty or in use"
-            hint = "Give each function and each sink a name of its own"
-            raise ConfigError(message, hint=hint, name=sink.name)
+            raise ConfigError(
+                f"{method}: the name is empty or in use",
+                hint="Give each function and each sink a name of its own",
+                name=sink.name,
+            )
         self._own[sink.name] = sink
         return self
 
@@ -396,9 +405,11 @@ class StreamBuilder:
         if path is not None:
             folder, _, last = os.fspath(path).rstrip("/").rpartition("/")
             if last not in (folders or (sink,)):
-                message = f"{sink}: the path must end in /{sink}"
-                hint = f"Tables are in <output>/{sink}/<table>: give <output>/{sink}"
-                raise ConfigError(message, hint=hint, path=os.fspath(path))
+                raise ConfigError(
+                    f"{sink}: the path must end in /{sink}",
+                    hint=f"Tables are in <output>/{sink}/<table>: give <output>/{sink}",
+                    path=os.fspath(path),
+                )
             self.output(folder or ("/" if os.fspath(path).startswith("/") else "."))
         if sink not in self._sinks:
             self._sinks.append(sink)
@@ -409,19 +420,22 @@ class StreamBuilder:
         if checkpoint is not None:
             given["checkpoint"] = os.fspath(checkpoint)
         if "checkpoint" not in given:
-            message = "checkpoint: is not set"
-            raise ConfigError(message, hint='Give one: start(checkpoint="<folder>")')
-        if not self._sinks and not self._own:
-            message = "the query has no output"
-            hint = "Call changelog(), mirror(), topic(…) or for_each_release(…) before start()"
-            raise ConfigError(message, hint=hint)
-        if self._output is None:
-            message = "output: is not set"
-            hint = (
-                "Call output(folder), or give a path such as changelog(folder + '/changelog');"
-                " the release manifests are there too"
+            raise ConfigError(
+                "checkpoint: is not set", hint='Give one: start(checkpoint="<folder>")'
             )
-            raise ConfigError(message, hint=hint)
+        if not self._sinks and not self._own:
+            raise ConfigError(
+                "the query has no output",
+                hint="Call changelog(), mirror(), topic(…) or for_each_release(…) before start()",
+            )
+        if self._output is None:
+            raise ConfigError(
+                "output: is not set",
+                hint=(
+                    "Call output(folder), or give a path such as changelog(folder + '/changelog');"
+                    " the release manifests are there too"
+                ),
+            )
         # Settings name one table sink at least; a program may have functions alone.
         sinks = ",".join(self._sinks)
         config = load_settings({**given, "output": self._output, "sinks": sinks or CHANGELOG})
@@ -433,5 +447,6 @@ def _of_mode(mode: str, by_change: str, by_transaction: str, by_key: str) -> str
     sinks = {"commit": by_change, "transaction": by_transaction, "key": by_key}
     if mode in sinks:
         return sinks[mode]
-    message = f"{by_change}: unknown order mode"
-    raise ConfigError(message, hint=f"Use one of {', '.join(sinks)}", mode=mode)
+    raise ConfigError(
+        f"{by_change}: unknown order mode", hint=f"Use one of {', '.join(sinks)}", mode=mode
+    )

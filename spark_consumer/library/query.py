@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -19,23 +20,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.schemas.errors import InvariantViolation, TidegateError
 from tidegate.spark_consumer.checkpoint.gate_files import newest_state
-from tidegate.spark_consumer.commands.status import read_status
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.commands.status import Figures, read_status
 from tidegate.spark_consumer.errors import RunStopped
 from tidegate.spark_consumer.notebook.release_figure import plot_releases, require_plots
 from tidegate.spark_consumer.notebook.releases import LAST, releases_in
 from tidegate.spark_consumer.sinks.delta.as_of import microseconds
+from tidegate.spark_consumer.spark.gate_query import GateQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-    from tidegate.spark_consumer.checkpoint.storage import Storage
-    from tidegate.spark_consumer.commands.status import Figures
-    from tidegate.spark_consumer.spark.gate_query import GateQuery
-
-__all__ = ["QueryFailed", "QueryStatus", "TidegateQuery"]
 
 _POLL_S = 1.0
 
@@ -199,8 +195,7 @@ class TidegateQuery(StreamingQuery):
     @property
     def _output(self) -> Storage:
         if self._running.output is None:
-            message = "a query without an output was asked for its releases"
-            raise InvariantViolation(message)
+            raise InvariantViolation("a query without an output was asked for its releases")
         return self._running.output
 
     def _is_released(self, time_us: int) -> bool:

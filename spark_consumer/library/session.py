@@ -16,8 +16,6 @@ from tidegate.spark_consumer.spark.requirements import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["session"]
-
 
 def session(
     app_name: str = "tidegate",
@@ -41,9 +39,10 @@ def session(
     """
     unknown = sorted(name for name in settings if not name.startswith("spark."))
     if unknown:
-        message = f"session: {', '.join(unknown)}: not a setting of Spark"
-        hint = 'Names of Spark\'s settings begin with "spark.", such as spark.driver.memory'
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(
+            f"session: {', '.join(unknown)}: not a setting of Spark",
+            hint='Names of Spark\'s settings begin with "spark.", such as spark.driver.memory',
+        )
     own = {name: _text(value) for name, value in settings.items()}
     require_spark(jars=jars)
     from tidegate.spark_consumer.spark.session import (  # noqa: PLC0415 - pyspark, checked above

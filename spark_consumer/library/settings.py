@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from tidegate.program.settings import InvalidSettings
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import ConsumerConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["load_settings", "require_option"]
 
 _SESSION = "Give it to tidegate.session(), or set it on your own session"
 _PROGRAM = "`tidegate-consumer run` has it; a program stops the query by itself"
@@ -35,8 +31,10 @@ def require_option(name: str) -> None:
     if name in _OPTIONS:
         return
     if name in _WITHOUT_EFFECT:
-        message = f"option {name}: it has no effect on a query that a program starts"
-        raise ConfigError(message, hint=_WITHOUT_EFFECT[name])
+        raise ConfigError(
+            f"option {name}: it has no effect on a query that a program starts",
+            hint=_WITHOUT_EFFECT[name],
+        )
     if name.startswith("kafka."):
         plain = name.removeprefix("kafka.")
         hint = f'Give options of the Kafka client as kafka_options={{"{plain}": …}}'
@@ -44,8 +42,7 @@ def require_option(name: str) -> None:
         words = {_plain(known): known for known in _OPTIONS}
         close = difflib.get_close_matches(_plain(name), words, n=1, cutoff=0.8)
         hint = f"Did you mean {words[close[0]]}?" if close else _HINT
-    message = f"option {name}: unknown setting"
-    raise ConfigError(message, hint=hint)
+    raise ConfigError(f"option {name}: unknown setting", hint=hint)
 
 
 def load_settings(given: Mapping[str, Any]) -> ConsumerConfig:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-__all__ = ["plot_releases", "require_plots"]
 
 _TABLES_SHOWN = 8
 """Colours repeat soon after; the smaller tables are added up."""
@@ -42,8 +41,10 @@ def plot_releases(releases: DataFrame) -> Figure:
     columns: Any = getattr(releases, "columns", ())
     missing = [name for name in _NEEDED if name not in columns]
     if missing:
-        message = f"plot_releases: the frame has no {', '.join(missing)}"
-        raise ConfigError(message, hint="Give what tidegate.releases(spark, output) returns")
+        raise ConfigError(
+            f"plot_releases: the frame has no {', '.join(missing)}",
+            hint="Give what tidegate.releases(spark, output) returns",
+        )
 
     class ReleaseFigure(Figure):
         """Shows itself in a notebook: only pyplot would teach IPython to show any figure."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from pyspark.sql import SparkSession
 
-__all__ = ["EXTRA", "LAST", "ROWS_OF", "ReleaseFiles", "Released", "releases", "releases_in"]
 
 EXTRA = "notebook"
 """The extra that brings pandas and matplotlib."""
@@ -87,13 +86,16 @@ def releases_in(files: ReleaseFiles, *, last: int = LAST) -> DataFrame:
     """Do as `releases` for the folder of an output."""
     Extra(EXTRA, ("pandas",)).require()
     if last < 1:
-        message = "releases: last must be 1 or more"
-        raise ConfigError(message, hint="Leave it out for the last thousand", last=last)
+        raise ConfigError(
+            "releases: last must be 1 or more", hint="Leave it out for the last thousand", last=last
+        )
     found = _read(files, last=last)
     if not found:
-        message = "the output has no release manifest"
-        hint = "Check the address; a new output has its first release after some seconds"
-        raise ConfigError(message, hint=hint, output=str(files.root))
+        raise ConfigError(
+            "the output has no release manifest",
+            hint="Check the address; a new output has its first release after some seconds",
+            output=str(files.root),
+        )
     return _frame(found)
 
 
@@ -167,8 +169,11 @@ def _rows(manifest: Manifest, table: str) -> int | None:
 def _files(spark: SparkSession | None, address: str) -> ReleaseFiles:
     if spark is None:
         if "://" in address:
-            message = "releases: without a session, outputs on this machine only"
-            raise ConfigError(message, hint="Give a session: releases(spark, …)", output=address)
+            raise ConfigError(
+                "releases: without a session, outputs on this machine only",
+                hint="Give a session: releases(spark, …)",
+                output=address,
+            )
         return LocalFolder(Path(address.removeprefix("file:")))
     from tidegate.spark_consumer.checkpoint.storage import Storage  # noqa: PLC0415 - needs py4j
     from tidegate.spark_consumer.classic_session import require_classic  # noqa: PLC0415 - as above

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.classic.column import Column as ClassicColumn
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import Column
-
-__all__ = ["avro_column"]
 
 
 def avro_column(body: Column, writer: Mapping[str, Any], options: Mapping[str, str]) -> Column:

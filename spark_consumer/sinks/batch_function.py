@@ -7,23 +7,17 @@ each change exactly once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.released_frame import in_order, with_variants
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
-    from tidegate.spark_consumer.sinks.port import Release, TableVersion
-
-__all__ = ["BATCH_FIELDS", "BatchChanges", "BatchFunctionSink"]
 
 BATCH_FIELDS = (
     "batch BIGINT, table STRING, topic_partition INT, offset BIGINT, "
@@ -66,9 +60,11 @@ class BatchChanges:
         """
         one = self._tables.get(name)
         if one is None:
-            message = "the stream has shown no such table yet"
-            hint = f"Known tables: {', '.join(sorted(self._tables)) or 'none'}"
-            raise ConfigError(message, hint=hint, table=name)
+            raise ConfigError(
+                "the stream has shown no such table yet",
+                hint=f"Known tables: {', '.join(sorted(self._tables)) or 'none'}",
+                table=name,
+            )
         return in_order(one.frame, rows=one.rows, by=_PLACE[1:])
 
 

@@ -7,14 +7,10 @@ Spark it is the greatest number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pyarrow
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["bounded_leaves"]
 
 
 def bounded_leaves(schema: Any) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql.types import (
     ArrayType,
@@ -22,13 +23,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate.schemas.errors import SchemaError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-
-__all__ = ["change_type"]
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 
 _PLAIN: Mapping[str, DataType] = {
     "boolean": BooleanType(),
@@ -54,8 +49,7 @@ def change_type(schemas: TopicSchemas) -> StructType:
     }
     source = fields["source"]
     if not isinstance(source, StructType):
-        message = "a value schema has no record in source"
-        raise SchemaError(message, table=schemas.table)
+        raise SchemaError("a value schema has no record in source", table=schemas.table)
     columns: dict[str, DataType] = {
         "release": LongType(),
         "ordinal": LongType(),
@@ -87,8 +81,7 @@ def _type(avro: Any, named: dict[str, DataType]) -> DataType:
     if isinstance(avro, str):
         if (kind := named.get(avro.rpartition(".")[2]) or _PLAIN.get(avro)) is not None:
             return kind
-        message = "an Avro type that no change has"
-        raise SchemaError(message, type=avro)
+        raise SchemaError("an Avro type that no change has", type=avro)
     if avro["type"] == "record":
         kind = StructType(
             [StructField(field["name"], _type(field["type"], named)) for field in avro["fields"]]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.change_types import change_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-
-__all__ = ["CollectedTable"]
 
 
 class CollectedTable:

@@ -8,32 +8,17 @@ null instead.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.topics import HEADER_ORIGIN
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix
-from tidegate.spark_consumer.core.topic_schemas import full_name, row_columns
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, full_name, row_columns
 from tidegate.spark_consumer.sinks.avro_column import avro_column
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from pyspark.sql import Column, DataFrame
-
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-
-__all__ = [
-    "CHANGE_COLUMNS",
-    "STATED_COLUMNS",
-    "begins_with",
-    "body_of",
-    "decode_changes",
-    "decode_stated",
-    "writers_of",
-]
 
 CHANGE_COLUMNS = (
     "release",
@@ -209,8 +194,12 @@ def _captured(side: str, schemas: TopicSchemas) -> Column:
     for schema_id, writer in writers_of(schemas, schemas.reader_schema):
         known = row_columns(writer)
         if unknown := [column for column in known if column not in newest]:
-            message = "a writer schema has columns that the reader schema lacks"
-            raise SchemaError(message, table=schemas.table, schema_id=schema_id, columns=unknown)
+            raise SchemaError(
+                "a writer schema has columns that the reader schema lacks",
+                table=schemas.table,
+                schema_id=schema_id,
+                columns=unknown,
+            )
         if len(known) < len(newest):
             older = begins_with("value", schema_id) & named.isNull() & values.isNotNull()
             spelled = F.array(*(F.lit(column) for column in known))

@@ -7,11 +7,13 @@ function that stores the number with what it writes, in one step, has each relea
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.released_frame import (
     changes_of,
     in_order,
@@ -20,13 +22,8 @@ from tidegate.spark_consumer.sinks.released_frame import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.spark_consumer.sinks.port import Release, TableVersion
-
-__all__ = ["FunctionSink", "Mode", "ReleasedChanges"]
 
 Mode: TypeAlias = Literal["commit", "transaction"]
 
@@ -61,9 +58,11 @@ class ReleasedChanges:
         """
         one = self._tables.get(name)
         if one is None:
-            message = "the stream has shown no such table yet"
-            hint = f"Known tables: {', '.join(sorted(self._tables)) or 'none'}"
-            raise ConfigError(message, hint=hint, table=name)
+            raise ConfigError(
+                "the stream has shown no such table yet",
+                hint=f"Known tables: {', '.join(sorted(self._tables)) or 'none'}",
+                table=name,
+            )
         return in_order(one.frame, rows=one.rows)
 
 
@@ -85,9 +84,11 @@ class FunctionSink:
         transaction.  Raises ConfigError for another mode.
         """
         if mode not in ("commit", "transaction"):
-            message = "unknown order mode of a function"
-            hint = "Use commit or transaction; for_each_batch gets changes without waiting"
-            raise ConfigError(message, hint=hint, mode=mode)
+            raise ConfigError(
+                "unknown order mode of a function",
+                hint="Use commit or transaction; for_each_batch gets changes without waiting",
+                mode=mode,
+            )
         self._function = function
         self._spark = spark
         self._name = name

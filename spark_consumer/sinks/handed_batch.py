@@ -23,17 +23,11 @@ watermark has passed it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from tidegate.spark_consumer.sinks.port import Sink
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.spark_consumer.sinks.port import DecodedTable
-
-__all__ = ["BatchSink", "HandedBatch"]
+from tidegate.spark_consumer.sinks.port import DecodedTable, Sink
 
 
 @dataclass(frozen=True, slots=True)

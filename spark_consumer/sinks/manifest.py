@@ -13,32 +13,17 @@ files that were all there.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import PartitionGap
+from tidegate.spark_consumer.checkpoint.json_files import JsonFiles
 from tidegate.spark_consumer.core.cadence import MIRRORS
 from tidegate.spark_consumer.core.kept_releases import DROPPED_AT_ONCE
 from tidegate.spark_consumer.core.last_number import last_number
 from tidegate.spark_consumer.sinks.port import TableVersion
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.spark_consumer.checkpoint.json_files import JsonFiles
-
-__all__ = [
-    "MANIFEST_FOLDER",
-    "Manifest",
-    "ManifestWriter",
-    "drop_manifests",
-    "first_manifest",
-    "manifest_name",
-    "newest_manifest",
-    "read_manifest",
-    "write_manifest",
-]
 
 _HINT = "Restore the output's _releases folder"
 

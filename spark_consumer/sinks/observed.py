@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidegate.spark_consumer.errors import CountsMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import Observation
 
-__all__ = ["observed"]
 
 _PATIENCE_S = 60.0
 _LOOK_EVERY_S = 0.005
@@ -33,8 +31,10 @@ def observed(
     give_up_at = clock() + _PATIENCE_S
     while not counts.future().isCompleted():
         if clock() >= give_up_at:
-            message = "Spark has not reported what a job counted"
-            hint = "A restart repeats the batch"
-            raise CountsMissing(message, hint=hint, waited_s=_PATIENCE_S)
+            raise CountsMissing(
+                "Spark has not reported what a job counted",
+                hint="A restart repeats the batch",
+                waited_s=_PATIENCE_S,
+            )
         sleep(_LOOK_EVERY_S)
     return observation.get

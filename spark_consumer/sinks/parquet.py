@@ -10,23 +10,19 @@ second; both ways leave one sorted file, with the same rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.changelog import sorted_changes
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
-from tidegate.spark_consumer.sinks.port import TableVersion
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+from tidegate.spark_consumer.sinks.port import AnyTable, Release, TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
-    from tidegate.spark_consumer.sinks.port import AnyTable, Release
-
-__all__ = ["PARQUET", "OutputFolder", "ParquetSink", "ReleaseFolders"]
 
 PARQUET = "parquet"
 """Name of the sink, and its folder in the output."""
@@ -79,13 +75,19 @@ class ReleaseFolders:
         if begun is None:
             return
         if begun["query_id"] != query_id:
-            message = "the Parquet files of this output belong to another query"
-            hint = "Use the checkpoint that they were written with, or a new output"
-            raise ConfigError(message, hint=hint, found=begun["query_id"], expected=query_id)
+            raise ConfigError(
+                "the Parquet files of this output belong to another query",
+                hint="Use the checkpoint that they were written with, or a new output",
+                found=begun["query_id"],
+                expected=query_id,
+            )
         if begun["release"] > release_max:
-            message = "the Parquet files of this output are ahead of the checkpoint"
-            hint = "Restore the checkpoint's newest state, or use a new output and checkpoint"
-            raise ConfigError(message, hint=hint, found=begun["release"], expected=release_max)
+            raise ConfigError(
+                "the Parquet files of this output are ahead of the checkpoint",
+                hint="Restore the checkpoint's newest state, or use a new output and checkpoint",
+                found=begun["release"],
+                expected=release_max,
+            )
 
     def begin(self, release: Release | HandedBatch) -> None:
         """Name the release, or the batch, before the first of its folders is written."""

@@ -7,24 +7,19 @@ order for each key: by topic partition and offset within a folder, in ascending 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.hand_over import PARQUET_BY_KEY
 from tidegate.spark_consumer.sinks.delta.changelog_by_key import KAFKAS_ORDER
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
-from tidegate.spark_consumer.sinks.parquet import ReleaseFolders
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+from tidegate.spark_consumer.sinks.parquet import OutputFolder, ReleaseFolders
+from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.released_frame import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import SparkSession
-
-    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
-    from tidegate.spark_consumer.sinks.parquet import OutputFolder
-    from tidegate.spark_consumer.sinks.port import Release, TableVersion
-
-__all__ = ["ParquetByKeySink"]
 
 
 class ParquetByKeySink:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow
 from pyarrow import parquet
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from tidegate.spark_consumer.sinks.bounds import bounded_leaves
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql.types import StructType
-
-__all__ = ["parquet_file"]
 
 
 def parquet_file(rows: Sequence[Mapping[str, Any]], schema: StructType) -> bytes:

@@ -6,19 +6,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from tidegate.spark_consumer.sinks.parquet import ReleaseFolders
-from tidegate.spark_consumer.sinks.port import TableVersion
+from tidegate.spark_consumer.sinks.parquet import OutputFolder, ReleaseFolders
+from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.released_frame import json_transactions_of, wide_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.spark_consumer.sinks.parquet import OutputFolder
-    from tidegate.spark_consumer.sinks.port import Release
-
-__all__ = ["PARQUET_TRANSACTIONS", "ParquetTransactionsSink"]
 
 PARQUET_TRANSACTIONS = "parquet_transactions"
 """Name of the sink, and its folder in the output."""

@@ -28,21 +28,20 @@ To write a sink, implement `Sink` and hand it to the query under a name of its o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from tidegate.schemas.errors import InvariantViolation
+from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 
 __all__ = [
     "AnyTable",
@@ -115,8 +114,7 @@ class SourceRecord(NamedTuple):
 
 
 def _no_source_records() -> Iterator[SourceRecord]:
-    message = "a release that was not made from Kafka's records was asked for them"
-    raise InvariantViolation(message)
+    raise InvariantViolation("a release that was not made from Kafka's records was asked for them")
 
 
 @dataclass(frozen=True, slots=True)

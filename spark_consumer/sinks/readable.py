@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.wire_format import HEADER_BYTES
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.decoding import begins_with, body_of, writers_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import Column
-
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-
-__all__ = ["why_unreadable"]
 
 _PERMISSIVE = {"mode": "PERMISSIVE"}
 

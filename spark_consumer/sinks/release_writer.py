@@ -7,29 +7,24 @@ have yet name their older cut, and that of the last one is replaced when they ha
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.cadence import MIRRORS
+from tidegate.spark_consumer.core.plan import MergeMirror, Plan
+from tidegate.spark_consumer.core.proof import Mismatch
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.errors import CheckpointMismatch
-from tidegate.spark_consumer.sinks.manifest import Manifest, read_manifest, write_manifest
-from tidegate.spark_consumer.sinks.port import Merge, MergingSink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from tidegate.schemas.progress import PartitionGap
-    from tidegate.spark_consumer.core.plan import MergeMirror, Plan
-    from tidegate.spark_consumer.core.proof import Mismatch
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.manifest import ManifestWriter
-    from tidegate.spark_consumer.sinks.port import Release, Sink, TableVersion
-
-__all__ = ["merge_mirrors", "merging_sinks", "write_release"]
-
+from tidegate.spark_consumer.sinks.manifest import (
+    Manifest,
+    ManifestWriter,
+    read_manifest,
+    write_manifest,
+)
+from tidegate.spark_consumer.sinks.port import Merge, MergingSink, Release, Sink, TableVersion
 
 _NOTHING = -1
 """Where a mirror stands before its first merge."""
@@ -127,9 +122,11 @@ def merge_mirrors(
 def _manifest_of(step: MergeMirror, output: ManifestWriter) -> Manifest:
     manifest = read_manifest(output, step.through)
     if manifest is None:
-        message = "a release that the mirrors have yet to take has no manifest"
-        hint = "Restore the output's _releases folder, or start with a new output and checkpoint"
-        raise CheckpointMismatch(message, hint=hint, release=step.through)
+        raise CheckpointMismatch(
+            "a release that the mirrors have yet to take has no manifest",
+            hint="Restore the output's _releases folder, or start with a new output and checkpoint",
+            release=step.through,
+        )
     return manifest
 
 
@@ -141,8 +138,11 @@ def merging_sinks(sinks: Iterable[Sink], names: Collection[str]) -> list[Merging
     mirrors = [sink for sink in sinks if sink.name in MIRRORS and sink.name in names]
     found = [sink for sink in mirrors if isinstance(sink, MergingSink)]
     if not found or len(found) < len(mirrors):
-        message = "a mirror does not take several releases at once"
-        raise InvariantViolation(message, sinks=names, mirrors=[sink.name for sink in mirrors])
+        raise InvariantViolation(
+            "a mirror does not take several releases at once",
+            sinks=names,
+            mirrors=[sink.name for sink in mirrors],
+        )
     return found
 
 

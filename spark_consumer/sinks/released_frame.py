@@ -10,33 +10,16 @@ than Spark can have is refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.errors import TransactionTooLarge
+from tidegate.spark_consumer.sinks.port import AnyTable, Release
 from tidegate.spark_consumer.sinks.session_settings import session_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import Column, SparkSession
-
-    from tidegate.spark_consumer.sinks.port import AnyTable, Release
-
-__all__ = [
-    "CHANGE_FIELDS",
-    "TRANSACTION_FIELDS",
-    "changes_of",
-    "in_order",
-    "json_transactions_of",
-    "transactions_of",
-    "wide_rows",
-    "with_variants",
-]
 
 CHANGE_FIELDS = (
     "release BIGINT, ordinal BIGINT, table STRING, commit_timestamp TIMESTAMP_LTZ, "
@@ -150,15 +133,13 @@ def _require_rows(release: Release) -> None:
         F.max(F.struct("bytes", "changes", "server_transaction_id")).alias("largest")
     ).collect()[0]["largest"]
     if found["bytes"] > TRANSACTION_BYTES_MAX:
-        message = "a transaction is larger than a row can be"
-        hint = (
-            "Begin with a new checkpoint and output, and with sinks that have a row for each "
-            "change: leave transactions and parquet_transactions out of sinks, set "
-            "ordered_topic_order to total or key, and give functions the mode commit"
-        )
         raise TransactionTooLarge(
-            message,
-            hint=hint,
+            "a transaction is larger than a row can be",
+            hint=(
+                "Begin with a new checkpoint and output, and with sinks that have a row for each "
+                "change: leave transactions and parquet_transactions out of sinks, set "
+                "ordered_topic_order to total or key, and give functions the mode commit"
+            ),
             release=release.number,
             transaction=found["server_transaction_id"],
             changes=found["changes"],

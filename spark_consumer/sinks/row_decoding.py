@@ -7,7 +7,8 @@ passes through a form with other bounds: microseconds for timestamps, days for d
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
 
 import fastavro
 
@@ -15,15 +16,8 @@ from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.topics import HEADER_ORIGIN
 from tidegate.schemas.wire_format import HEADER_BYTES, unframe
-from tidegate.spark_consumer.core.topic_schemas import full_name, row_columns
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, full_name, row_columns
 from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UndecodableRecord, UnknownSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-
-__all__ = ["RowDecoder", "decode_rows", "find_undecodable"]
 
 # What fastavro raises for bytes that are not of the schema: it has no error of its own for that.
 _NOT_OF_THE_SCHEMA = (
@@ -123,9 +117,11 @@ class RowDecoder:
         if row["origin"] is not None:
             return int(row["origin"])
         if not token:
-            message = "a change names no stream partition: its header is missing"
             raise UndecodableRecord(
-                message, hint=BAD_RECORD_HINT, header=HEADER_ORIGIN, **_at(row, self._table)
+                "a change names no stream partition: its header is missing",
+                hint=BAD_RECORD_HINT,
+                header=HEADER_ORIGIN,
+                **_at(row, self._table),
             )
         return int.from_bytes(origin_of(token), "big", signed=True)
 
@@ -152,18 +148,22 @@ class _Records:
         framed = bytes(row[self._column] or b"")
         schema_id = self._schema_id(framed, row)
         if schema_id not in self._parsed:
-            message = f"a {self._column} has a schema id that the plan does not name"
             raise UnknownSchema(
-                message, hint=BAD_RECORD_HINT, schema_id=schema_id, **_at(row, self._table)
+                f"a {self._column} has a schema id that the plan does not name",
+                hint=BAD_RECORD_HINT,
+                schema_id=schema_id,
+                **_at(row, self._table),
             )
         body = io.BytesIO(framed)
         body.seek(HEADER_BYTES)
         try:
             record = fastavro.schemaless_reader(body, self._parsed[schema_id], self._reader)
         except _NOT_OF_THE_SCHEMA as error:
-            message = f"a {self._column} does not fit the schema that it names"
             raise UndecodableRecord(
-                message, hint=BAD_RECORD_HINT, schema_id=schema_id, **_at(row, self._table)
+                f"a {self._column} does not fit the schema that it names",
+                hint=BAD_RECORD_HINT,
+                schema_id=schema_id,
+                **_at(row, self._table),
             ) from error
         return schema_id, record
 
@@ -171,9 +171,11 @@ class _Records:
         try:
             schema_id, _ = unframe(framed)
         except SchemaError as error:
-            message = f"a {self._column} does not begin with a schema id"
             raise UndecodableRecord(
-                message, hint=BAD_RECORD_HINT, **error.fields, **_at(row, self._table)
+                f"a {self._column} does not begin with a schema id",
+                hint=BAD_RECORD_HINT,
+                **error.fields,
+                **_at(row, self._table),
             ) from error
         return schema_id
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from pyspark.sql import SparkSession
 
-__all__ = ["NOT_COMPILED", "for_rows", "session_settings", "set_all"]
 
 NOT_COMPILED: Mapping[str, str] = {
     "spark.sql.codegen.wholeStage": "false",

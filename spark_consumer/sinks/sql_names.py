@@ -6,8 +6,6 @@ them from here, so that no name ends where its own text says so.
 
 from __future__ import annotations
 
-__all__ = ["double_quoted", "quoted", "text_literal"]
-
 
 def quoted(*names: str) -> str:
     """Return a name of one or more parts for Spark: in backticks, those in it doubled."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from tidegate.spark_consumer.sinks.kafka.transaction_record import transaction_record
+from tidegate.spark_consumer.sinks.kafka.transaction_record import (
+    TransactionRecord,
+    transaction_record,
+)
+from tidegate.spark_consumer.sinks.port import Release
 from tidegate.spark_consumer.sinks.released_frame import json_transactions_of, wide_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tidegate.spark_consumer.sinks.kafka.transaction_record import TransactionRecord
-    from tidegate.spark_consumer.sinks.port import Release
-
-__all__ = ["transaction_records"]
 
 
 def transaction_records(release: Release) -> Iterator[TransactionRecord]:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.checkpoint.json_files import JsonFiles
-    from tidegate.spark_consumer.sinks.manifest import ManifestWriter
-
-__all__ = ["KeptVersions", "VacuumedVersions", "kept_versions"]
+from tidegate.spark_consumer.checkpoint.json_files import JsonFiles
+from tidegate.spark_consumer.sinks.manifest import ManifestWriter
 
 _FILE = "_releases/_vacuumed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

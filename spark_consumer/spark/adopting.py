@@ -8,6 +8,7 @@ output already is recognised by its commit time, until the watermark of what was
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -15,19 +16,14 @@ from typing import TYPE_CHECKING, Any
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import OutputProof, State
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes, table_logs
 from tidegate.spark_consumer.sinks.delta.output_proof import prove_output
 from tidegate.spark_consumer.sinks.manifest import newest_manifest, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pyspark.sql import SparkSession
-
-    from tidegate.spark_consumer.config import ConsumerConfig
-
-__all__ = ["adopt_output", "is_unused", "require_proof", "reuse_checkpoint"]
 
 
 def is_unused(spark: SparkSession, config: ConsumerConfig) -> bool:
@@ -99,8 +95,11 @@ def adopt_output(
     output = Storage(spark, config.output).root
     identity = files.identify(config.topic_names, output=output, new_id=lambda: proof.query_id)
     if identity.query_id != proof.query_id:
-        message = "the checkpoint belongs to another query"
-        raise ConfigError(message, hint="Set an empty folder", checkpoint=config.checkpoint)
+        raise ConfigError(
+            "the checkpoint belongs to another query",
+            hint="Set an empty folder",
+            checkpoint=config.checkpoint,
+        )
     files.note_start(proof.complete_from_us)
     state = State.adopted(
         prefix=config.prefix,

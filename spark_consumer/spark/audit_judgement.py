@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.batch.transaction_sums import is_in_gap, is_whole
 from tidegate.spark_consumer.core.proof import Fault, Findings, Mismatch, Verdict
 from tidegate.spark_consumer.core.transactions import TransactionCount
 from tidegate.spark_consumer.sinks.delta.incomplete import free
+from tidegate.spark_consumer.spark.audit_markers import Markers
 from tidegate.spark_consumer.spark.audit_rows import sums_by_origin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pyspark.sql import Column, DataFrame, Row
-
-    from tidegate.schemas.progress import PartitionGap
-    from tidegate.spark_consumer.spark.audit_markers import Markers
-
-__all__ = [
-    "LISTED_MAX",
-    "AuditScope",
-    "judge_origins",
-    "judge_releases",
-    "judge_transactions",
-    "kept",
-]
 
 LISTED_MAX = 100
 """Mismatches of each kind that are listed; all are counted."""

@@ -6,9 +6,11 @@ Read by Kafka keys first, so that heartbeats, which are most of the topic, are n
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.lineage.errors import MixedEpochs
@@ -16,27 +18,11 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChecksumKind, PartitionGap
 from tidegate.schemas.progress_codec import RECORD_SCHEMA
-from tidegate.schemas.topics import beside
+from tidegate.schemas.topics import TopicNames, beside
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix, unframe
 from tidegate.spark_consumer.batch.progress_rows import name_of_record
 from tidegate.spark_consumer.sinks.avro_column import avro_column
 from tidegate.spark_consumer.spark.audit_sums import half_sums, joined_halves
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from pyspark.sql import Column, DataFrame
-
-    from tidegate.schemas.topics import TopicNames
-
-__all__ = [
-    "Markers",
-    "decoded_records",
-    "marker_records",
-    "origin_of_token",
-    "read_markers",
-    "under_their_tables",
-]
 
 _KINDS = ("STREAM_STARTED", "PARTITION_ANNOUNCED", "PARTITION_FINISHED", "PARTITION_GAP")
 _BODIES = ("StreamStarted", "PartitionAnnounced", "PartitionFinished", "PartitionGap")
@@ -144,9 +130,11 @@ def _stream(bodies: DataFrame) -> tuple[str, ...]:
     head = F.when(started["chunk"] == 0, started["filters"])
     found = bodies.groupBy("epoch").agg(F.max(head).alias("filters")).limit(2).collect()
     if len(found) > 1:
-        message = "the progress topic holds two epochs: the stream was reset under this prefix"
-        hint = "Audit against the topics of the stream that the output was made of"
-        raise MixedEpochs(message, hint=hint, epochs=sorted(row["epoch"] for row in found))
+        raise MixedEpochs(
+            "the progress topic holds two epochs: the stream was reset under this prefix",
+            hint="Audit against the topics of the stream that the output was made of",
+            epochs=sorted(row["epoch"] for row in found),
+        )
     if not found or found[0]["filters"] is None:
         raise _no_stream()
     return tuple(found[0]["filters"])

@@ -6,24 +6,17 @@ Tables of an older program lack columns: `origin` then follows from the token in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.window import Window
 
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
 from tidegate.spark_consumer.batch.rows import commit_us
 from tidegate.spark_consumer.spark.audit_sums import half_sums, halves_of, joined_halves
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import Column, SparkSession
-
-__all__ = ["read_rows", "sums_by_origin", "sums_by_release"]
 
 
 def read_rows(

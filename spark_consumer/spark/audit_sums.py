@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.batch.row_sums import HALF_BITS, high_half, low_half
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-__all__ = ["half_sums", "halves_of", "joined_halves"]
 
 
 def halves_of(column: str) -> dict[str, Column]:

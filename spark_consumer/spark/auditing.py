@@ -8,27 +8,31 @@ markers of everything that was released are there.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.output_form import left_out
+from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch.source import topic_rows
 from tidegate.spark_consumer.batch.transaction_sums import sums_by_transaction
 from tidegate.spark_consumer.checkpoint.gate_files import newest_state
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.config import ConsumerConfig
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import may_exist
 from tidegate.spark_consumer.sinks.delta.mirror_scope import leaves_changes_out
-from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, newest_manifest
+from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest, newest_manifest
 from tidegate.spark_consumer.sinks.session_settings import NOT_COMPILED, session_settings
 from tidegate.spark_consumer.spark.audit_judgement import (
     AuditScope,
@@ -46,18 +50,6 @@ from tidegate.spark_consumer.spark.audit_markers import (
 from tidegate.spark_consumer.spark.audit_rows import read_rows, sums_by_release
 from tidegate.spark_consumer.spark.redaction import hide_logins
 from tidegate.spark_consumer.spark.requirements import require_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tidegate.schemas.topics import TopicNames
-    from tidegate.spark_consumer.config import ConsumerConfig
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.sinks.manifest import Manifest
-
-__all__ = ["audit_output", "audit_stream", "released_through_us"]
 
 _LATE = "late"
 _CAUSE_MAX = 300
@@ -121,8 +113,9 @@ def audit_output(
     state = newest_state(Storage(spark, f"{checkpoint}/gate"))
     manifest = newest_manifest(folder, watermark_us=sys.maxsize)
     if manifest is None:
-        message = "the output has no release manifest"
-        raise ConfigError(message, hint="Check --output", output=output)
+        raise ConfigError(
+            "the output has no release manifest", hint="Check --output", output=output
+        )
     through_us = released_through_us(manifest, state)
     paths = {
         names.data(table): folder.path(sinks[CHANGELOG].path)
@@ -136,8 +129,7 @@ def audit_output(
         exits.enter_context(session_settings(spark, _settings(spark, changes)))
         read, missing = read_rows(spark, paths, release_max=manifest.release)
         if read is None:
-            message = "the output has no changelog"
-            raise ConfigError(message, hint="Check --output", output=output)
+            raise ConfigError("the output has no changelog", hint="Check --output", output=output)
         # Many rows are read three times: to keep them would need the room of the output.
         rows = exits.enter_context(kept(read, is_small=True)) if is_small else read
         step("completion markers")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.core.late_writes import is_late_write
@@ -14,12 +15,6 @@ from tidegate.spark_consumer.errors import (
     DataTopicChanged,
     WriterReplaced,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["find_successor", "name_failure", "require_no_conflict", "require_storage"]
-
 
 _CAUSE_MAX = 300
 _TABLES = "tidegate.spark_consumer.sinks.delta."
@@ -120,12 +115,14 @@ def require_no_conflict(gate: GateFolder, failure: BaseException) -> None:
     if not is_late_write(str(failure)):
         return
     _require_writer(gate, failure)
-    message = "another run has written to Spark's part of this checkpoint"
-    hint = (
-        "Nothing is lost: start the run again."
-        " If it comes again, look for another query that uses the checkpoint"
-    )
-    raise CheckpointConflict(message, hint=hint, gate=gate.root) from failure
+    raise CheckpointConflict(
+        "another run has written to Spark's part of this checkpoint",
+        hint=(
+            "Nothing is lost: start the run again."
+            " If it comes again, look for another query that uses the checkpoint"
+        ),
+        gate=gate.root,
+    ) from failure
 
 
 def _require_writer(gate: GateFolder, failure: BaseException) -> None:

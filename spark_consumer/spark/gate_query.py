@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.lineage.frontier import Frontier
+from tidegate.spark_consumer.batch.batch import Batch
+from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.spark.failures import find_successor, name_failure
+from tidegate.spark_consumer.spark.standby import LeaseKeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from tidegate.lineage.frontier import Frontier
-    from tidegate.spark_consumer.batch.batch import Batch
-    from tidegate.spark_consumer.checkpoint.storage import Storage
-    from tidegate.spark_consumer.spark.standby import LeaseKeeper
-
-__all__ = ["GateQuery"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,15 @@ Spark calls a listener late and may skip calls, so nothing is decided here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-    )
-
-    from tidegate.spark_consumer.metrics import ConsumerMetrics
-
-__all__ = ["MetricsListener"]
+from tidegate.spark_consumer.metrics import ConsumerMetrics
 
 _WHOLE = frozenset({"addBatch", "triggerExecution"})
 """The gate's own phases together, and all of both."""

@@ -6,7 +6,9 @@ the end that the settings name, and raises errors as they were raised inside the
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from importlib.metadata import version
@@ -14,10 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from tidegate.lineage.frontier import EndOffsets, Frontier
 from tidegate.lineage.subscription import Subscription
+from tidegate.program.health import Health
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS
+from tidegate.schemas.registry import SchemaRegistry
 from tidegate.spark_consumer.batch.bad_records import BadRecords
 from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.batch.ports import Parts
@@ -35,6 +40,8 @@ from tidegate.spark_consumer.checkpoint.lease import Lease
 from tidegate.spark_consumer.checkpoint.offsets import end_offsets, read_offsets
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.config import ConsumerConfig
+from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.compaction import CompactionLimits
@@ -42,8 +49,8 @@ from tidegate.spark_consumer.core.files import LISTED_FOLDERS, SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.late_writes import QueryRestarts
 from tidegate.spark_consumer.core.read_limit import must_restart, offsets_per_batch
+from tidegate.spark_consumer.core.retention import FirstRecord, require_kept
 from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us
-from tidegate.spark_consumer.core.retention import require_kept
 from tidegate.spark_consumer.core.sink_set import require_sinks
 from tidegate.spark_consumer.errors import (
     ChangesExpired,
@@ -59,6 +66,7 @@ from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.late_events import DeltaLateEvents
 from tidegate.spark_consumer.sinks.delta.maintenance import VacuumPolicy, find_maintenance
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
+from tidegate.spark_consumer.sinks.port import Sink
 from tidegate.spark_consumer.spark.failures import require_no_conflict, require_storage
 from tidegate.spark_consumer.spark.gate_query import GateQuery
 from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
@@ -73,22 +81,10 @@ from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
 from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping, Sequence
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from tidegate.lineage.frontier import EndOffsets, Frontier
-    from tidegate.program.health import Health
-    from tidegate.schemas.registry import SchemaRegistry
-    from tidegate.spark_consumer.config import ConsumerConfig
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.retention import FirstRecord
-    from tidegate.spark_consumer.sinks.port import Sink
-
-__all__ = ["build_query", "run"]
 
 _POLL_SECONDS = 1.0
 _UNFINISHED_S = 3_600
@@ -335,10 +331,11 @@ def _begin(
     begin_us = first_complete_us(kept, now_us=time.time_ns() // NS_PER_US)
     if (adopted := files.adopted()) is not None:  # what is missing before its end was noted then
         if begin_us is not None and begin_us > adopted.watermark_us:
-            message = "Kafka has removed changes after the end of the adopted output"
-            hint = "Start with a new output and a new checkpoint"
             raise ChangesExpired(
-                message, hint=hint, through_us=adopted.watermark_us, complete_from_us=begin_us
+                "Kafka has removed changes after the end of the adopted output",
+                hint="Start with a new output and a new checkpoint",
+                through_us=adopted.watermark_us,
+                complete_from_us=begin_us,
             )
         return
     files.note_start(begin_us)

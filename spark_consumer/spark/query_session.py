@@ -10,19 +10,14 @@ Both copies follow what the program sets later, such as new credentials (`fs.…
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tidegate.spark_consumer.sinks.port import Sink
 from tidegate.spark_consumer.sinks.session_settings import session_settings, set_all
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from tidegate.spark_consumer.sinks.port import Sink
-
-__all__ = ["STORED_AS", "QuerySession"]
 
 _DELTA = "spark.databricks.delta"
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTING", "hide_logins"]
 
 SETTING = "spark.sql.redaction.string.regex"
 """What Spark replaces in the texts of plans."""

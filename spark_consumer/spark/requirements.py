@@ -18,7 +18,6 @@ from tidegate.spark_consumer.config import SPARK_PACKAGES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["is_submitted", "require_python_parts", "require_session", "require_spark"]
 
 _DELTA_PYTHON = "delta-spark==4.4.0"
 _DATA_SOURCES = {
@@ -48,24 +47,25 @@ def require_spark(*, jars: str) -> None:
         jar for jar in jars.split(",") if jar and "://" not in jar and not Path(jar).is_file()
     ]
     if missing:
-        message = "jars: file not found"
-        raise ConfigError(message, hint="Name files that exist", jars=missing)
+        raise ConfigError("jars: file not found", hint="Name files that exist", jars=missing)
 
 
 def require_python_parts() -> None:
     """Raise ConfigError if pyspark or Delta's Python part is not installed."""
     if not is_installed("pyspark"):
-        message = "pyspark is not installed"
-        hint = (
-            'Type: pip install "tidegate[local]"; '
-            "or use the Python of a cluster's Spark, with spark-submit"
+        raise ConfigError(
+            "pyspark is not installed",
+            hint=(
+                'Type: pip install "tidegate[local]"; '
+                "or use the Python of a cluster's Spark, with spark-submit"
+            ),
         )
-        raise ConfigError(message, hint=hint)
     if not is_installed("delta"):
         message = "delta-spark, the Python part of Delta Lake, is not installed"
         # Without its dependencies, which would replace a cluster's pyspark.
-        hint = f"Type: pip install --no-deps {_DELTA_PYTHON} importlib-metadata"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(
+            message, hint=f"Type: pip install --no-deps {_DELTA_PYTHON} importlib-metadata"
+        )
 
 
 def require_session(spark: SparkSession) -> None:
@@ -88,11 +88,13 @@ def require_session(spark: SparkSession) -> None:
     if lacks:
         message = f"the Spark session lacks {'; '.join(lacks)}"
         values = " and ".join(f"{name}={value}" for name, value in {**needed, **settings}.items())
-        hint = (
-            f"Stop it and start it with {values}; spark-submit takes packages as --packages and"
-            " the rest as --conf, and tidegate.session() sets all of it"
+        raise ConfigError(
+            message,
+            hint=(
+                f"Stop it and start it with {values}; spark-submit takes packages as --packages and"
+                " the rest as --conf, and tidegate.session() sets all of it"
+            ),
         )
-        raise ConfigError(message, hint=hint)
 
 
 def _entries(text: str | None) -> list[str]:

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import structlog
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 from tidegate.spark_consumer.spark.java_lines import held_back
 from tidegate.spark_consumer.spark.requirements import is_submitted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.spark_consumer.config import ConsumerConfig
-
-__all__ = ["local_session", "session_of", "submitted_session"]
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -109,9 +104,11 @@ def local_session(
         with held_back():
             spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
-        message = "Spark does not start; its own lines above say why"
-        hint = "If it cannot fetch packages, set jars to jar files of the same names"
-        raise UnreachableError(message, hint=hint, cause=error.getCondition()) from error
+        raise UnreachableError(
+            "Spark does not start; its own lines above say why",
+            hint="If it cannot fetch packages, set jars to jar files of the same names",
+            cause=error.getCondition(),
+        ) from error
     _silence(spark, _FAILED_QUERIES_LOG)
     return spark
 

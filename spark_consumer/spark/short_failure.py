@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame
 
-__all__ = ["BatchFailed", "with_short_failures"]
 
 _TEXT_MAX = 1_000
 

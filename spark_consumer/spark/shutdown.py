@@ -8,18 +8,13 @@ stopped in order.  How long that may take is decided by the sender of the signal
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types
 from pyspark.java_gateway import ensure_callback_server_started
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-__all__ = ["stopped_before_java"]
+from pyspark.sql import SparkSession
 
 _BEFORE_SPARKS_HOOKS = 100
 """A priority of Hadoop's, which runs the highest first; Spark's hooks have 40."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import recorded_start
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.config import ConsumerConfig
+from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import (
     CHANGELOG,
     HISTORY,
@@ -20,6 +24,7 @@ from tidegate.spark_consumer.core.hand_over import (
     MIRROR_BY_KEY,
     PARQUET_BY_KEY,
 )
+from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.core.sink_set import first_release
 from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
 from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
@@ -31,6 +36,7 @@ from tidegate.spark_consumer.sinks.datastream.sink import (
 from tidegate.spark_consumer.sinks.delta.catalog_names import SCHEMAS, CatalogNames
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
@@ -52,22 +58,12 @@ from tidegate.spark_consumer.sinks.parquet_transactions import (
     PARQUET_TRANSACTIONS,
     ParquetTransactionsSink,
 )
+from tidegate.spark_consumer.sinks.port import Sink
 from tidegate.spark_consumer.sinks.transaction_rows import transaction_records
 from tidegate.spark_consumer.table_settings import column_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pyspark.sql import SparkSession
-
-    from tidegate.spark_consumer.checkpoint.storage import Storage
-    from tidegate.spark_consumer.config import ConsumerConfig
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.plan import Plan
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.port import Sink
-
-__all__ = ["all_names", "make_sinks"]
 
 
 def all_names(config: ConsumerConfig, further: Sequence[Sink] = ()) -> tuple[str, ...]:
@@ -77,8 +73,11 @@ def all_names(config: ConsumerConfig, further: Sequence[Sink] = ()) -> tuple[str
     """
     names = (*config.sink_names, *(sink.name for sink in further))
     if len(set(names)) < len(names):
-        message = "two sinks of a query have the same name"
-        raise ConfigError(message, hint="Give each sink a name of its own", names=names)
+        raise ConfigError(
+            "two sinks of a query have the same name",
+            hint="Give each sink a name of its own",
+            names=names,
+        )
     return names
 
 
@@ -194,7 +193,9 @@ def _stream(config: ConsumerConfig) -> str:
         schema_of=registry.schema,
     )
     if started is None:
-        message = "the progress topic does not say which change stream it is of"
-        hint = "Restore the topic: its first record, StreamStarted, is missing"
-        raise ConfigError(message, hint=hint, topic=topic)
+        raise ConfigError(
+            "the progress topic does not say which change stream it is of",
+            hint="Restore the topic: its first record, StreamStarted, is missing",
+            topic=topic,
+        )
     return started.stream

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import structlog
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types
 
+from tidegate.program.health import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.lease import (
     RENEWED_EVERY_S,
@@ -16,15 +18,8 @@ from tidegate.spark_consumer.checkpoint.lease import (
     LeaseWatch,
     seen_lease,
 )
+from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import WriterReplaced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.program.health import Health
-    from tidegate.spark_consumer.checkpoint.storage import Storage
-
-__all__ = ["LeaseKeeper", "require_turn", "wait_for_turn"]
 
 _LOOK_EVERY_S = 0.5
 
@@ -74,9 +69,11 @@ def require_turn(
         if watch.may_take(seen, now_s=clock()):
             return
         if watch.is_renewed:
-            message = "another run works on this checkpoint"
-            hint = "Stop that run, or take the checkpoint from it with the option take_over=True"
-            raise ConfigError(message, hint=hint, run=seen.writer)
+            raise ConfigError(
+                "another run works on this checkpoint",
+                hint="Stop that run, or take the checkpoint from it with the option take_over=True",
+                run=seen.writer,
+            )
         wait(_LOOK_EVERY_S)
 
 

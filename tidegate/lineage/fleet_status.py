@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.stop_reason import read_stop
 from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.progress import ControlState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tidegate.lineage.fleet_view import FleetView
-    from tidegate.schemas.progress import (
-        PartitionGap,
-        StreamControl,
-        StreamStarted,
-        TokenSnapshot,
-    )
-
-__all__ = [
-    "FleetStatus",
-    "PartitionCondition",
-    "PartitionStatus",
-    "SlotStatus",
-    "condition_of",
-    "fleet_status",
-]
+from tidegate.schemas.progress import (
+    ControlState,
+    PartitionGap,
+    StreamControl,
+    StreamStarted,
+    TokenSnapshot,
+)
 
 
 class PartitionCondition(StrEnum):

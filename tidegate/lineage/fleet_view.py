@@ -7,8 +7,8 @@ slots whose newest heartbeat is of version 1, which does not say what is stopped
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.lineage.published_view import PublishedView
@@ -17,19 +17,13 @@ from tidegate.lineage.subscription import ProgressOnly
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import (
     MOVE_OUTS,
+    PartitionGap,
     SlotChanges,
     SlotProgress,
     SlotWatermark,
     StreamControl,
 )
 from tidegate.schemas.topics import slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.schemas.progress import PartitionGap
-
-__all__ = ["FleetView"]
 
 
 class FleetView:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.lineage.errors import MixedEpochs, ProtocolError
 from tidegate.lineage.slot_view import SlotMark, SlotView
-from tidegate.lineage.snapshot_queue import ENTRIES_WAITING_MAX, HasReached
+from tidegate.lineage.snapshot_queue import ENTRIES_WAITING_MAX, HasReached, Slowest
+from tidegate.lineage.subscription import Subscribed
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
@@ -29,12 +30,6 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TableAdded,
 )
-
-if TYPE_CHECKING:
-    from tidegate.lineage.snapshot_queue import Slowest
-    from tidegate.lineage.subscription import Subscribed
-
-__all__ = ["EndOffsets", "Frontier", "FrontierMark", "ProgressRow", "Watermark"]
 
 EndOffsets = Mapping[str, Mapping[int, int]]
 """Topic -> topic partition -> the reader's next offset."""
@@ -154,8 +149,9 @@ class Frontier:
         if slowest is not None:
             return Watermark(slowest.watermark_us, slowest.token)
         if self._stream.end_ns is None:
-            message = "an unbounded stream has no stream partition left"
-            raise ProtocolError(message, stream=self._stream.name)
+            raise ProtocolError(
+                "an unbounded stream has no stream partition left", stream=self._stream.name
+            )
         return Watermark(self._stream.end_ns // NS_PER_US, None)
 
     def slowest_of_slots(self) -> list[tuple[int, Slowest]]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-__all__ = ["KeyedHeap"]
-
 _VOID_ALLOWED = 64
 
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.lineage.fleet_status import PartitionCondition, condition_of
+from tidegate.lineage.fleet_view import FleetView
+from tidegate.lineage.partition_history import PartitionHistory
 from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.progress import TokenSnapshot
 from tidegate.schemas.topics import slot_of
-
-if TYPE_CHECKING:
-    from tidegate.lineage.fleet_view import FleetView
-    from tidegate.lineage.partition_history import PartitionHistory
-    from tidegate.schemas.progress import TokenSnapshot
-
-__all__ = ["LineageGraph", "Relative", "lineage_graph"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,16 @@ whole history of the stream.  Memory grows with it: some hundred bytes for each 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tidegate.schemas.progress import PartitionAnnounced, PartitionFinished, StreamStarted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.schemas.progress import ChildPartition, ProgressRecord
-
-__all__ = ["KnownPartition", "PartitionHistory"]
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    PartitionFinished,
+    ProgressRecord,
+    StreamStarted,
+)
 
 
 @dataclass(slots=True)

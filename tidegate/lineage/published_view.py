@@ -8,10 +8,10 @@ still open.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from tidegate.lineage.frontier import Frontier
+from tidegate.lineage.frontier import EndOffsets, Frontier, ProgressRow
 from tidegate.lineage.keyed_heap import KeyedHeap
 from tidegate.lineage.subscription import ProgressOnly
 from tidegate.schemas.instants import NS_PER_US
@@ -21,13 +21,6 @@ from tidegate.schemas.progress import (
     SlotProgress,
     SlotWatermark,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tidegate.lineage.frontier import EndOffsets, ProgressRow
-
-__all__ = ["PublishedView"]
 
 
 class PublishedView:

@@ -10,14 +10,15 @@ names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tidegate.lineage.keyed_heap import KeyedHeap
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import (
     PartitionAnnounced,
     ProgressBody,
+    ProgressRecord,
     SlotChanges,
     SlotPaused,
     SlotProgress,
@@ -27,13 +28,6 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.progress_chunks import ProgressAssembler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.schemas.progress import ProgressRecord
-
-__all__ = ["SlotTokens", "can_move"]
 
 _US_PER_MINUTE = 60_000_000
 

@@ -11,9 +11,10 @@ twice cannot raise the minimum.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from sys import intern
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.lineage.errors import ProtocolError
 from tidegate.lineage.snapshot_queue import (
@@ -42,11 +43,6 @@ from tidegate.schemas.progress import (
     TableAdded,
     WorkerDrain,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-__all__ = ["ANNOUNCEMENTS_MAX", "SlotMark", "SlotView"]
 
 ANNOUNCEMENTS_MAX = 1_000
 """Announcements of a slot beyond which those that leave it together are kept as one.
@@ -258,8 +254,9 @@ class SlotView:
 
     def _fold_snapshot(self, body: SlotProgress | SlotChanges | SlotWatermark) -> None:
         if body.slot != self.slot:
-            message = "a slot holds another slot's snapshot"
-            raise ProtocolError(message, slot=self.slot, snapshot_of=body.slot)
+            raise ProtocolError(
+                "a slot holds another slot's snapshot", slot=self.slot, snapshot_of=body.slot
+            )
         if body.chunk == 0:
             unfinished = _OpenSet(_reduce(body), _vector(body), next_chunk=1, chunks=body.chunks)
         elif self._open is not None and self._open.is_continued_by(body):
@@ -281,8 +278,12 @@ class SlotView:
         if isinstance(body, SlotWatermark) and snapshot.revision == revision:
             return  # it repeats the record before it
         if snapshot.revision <= revision:
-            message = "snapshot revisions of a slot do not grow: two workers write to it"
-            raise ProtocolError(message, slot=self.slot, revision=body.revision, before=revision)
+            raise ProtocolError(
+                "snapshot revisions of a slot do not grow: two workers write to it",
+                slot=self.slot,
+                revision=body.revision,
+                before=revision,
+            )
         if not isinstance(body, SlotChanges):
             self._snapshots.add(snapshot, whole.vector)
         elif newest is not None and snapshot.revision == revision + 1:

@@ -18,18 +18,6 @@ from typing import Any, TypeAlias
 
 from tidegate.schemas.errors import InvariantViolation, invariant
 
-__all__ = [
-    "ENTRIES_WAITING_MAX",
-    "SNAPSHOTS_WAITING_MAX",
-    "HasReached",
-    "Slowest",
-    "Snapshot",
-    "SnapshotMark",
-    "SnapshotQueue",
-    "Vector",
-    "WaitingSnapshot",
-]
-
 SNAPSHOTS_WAITING_MAX = 256
 """Snapshots kept per slot while the data lags behind the progress topic, as in a catch-up.
 

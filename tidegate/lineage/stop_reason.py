@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from tidegate.schemas.errors import TidegateError
-
-__all__ = ["StopReason", "is_expired", "read_stop", "stop_text"]
+from tidegate.schemas.errors import TidegateError
 
 _EXPIRED = "PositionExpired"
 _EXPIRED_FIELD = "lost_from="

@@ -7,16 +7,11 @@ topics have other names than the reader's setting says.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tidegate.lineage.errors import ProtocolError
-from tidegate.schemas.topics import beside, table_of
-
-if TYPE_CHECKING:
-    from tidegate.schemas.progress import StreamStarted
-    from tidegate.schemas.topics import TopicNames
-
-__all__ = ["ProgressOnly", "Subscribed", "Subscription"]
+from tidegate.schemas.progress import StreamStarted
+from tidegate.schemas.topics import TopicNames, beside, table_of
 
 
 class Subscribed(Protocol):
@@ -74,8 +69,11 @@ class Subscription:
         if self.names.has_schemas(topic):
             return True
         if self.names.is_unclear(topic):
-            message = "a data topic's name does not match the pattern of this stream's data topics"
-            raise ProtocolError(message, topic=topic, pattern=self.data_pattern)
+            raise ProtocolError(
+                "a data topic's name does not match the pattern of this stream's data topics",
+                topic=topic,
+                pattern=self.data_pattern,
+            )
         return False
 
     def require_stream(self, started: StreamStarted) -> None:

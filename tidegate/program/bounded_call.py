@@ -7,13 +7,8 @@ a broker was down, a fence has been seen never to return.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["CallHangs", "call_bounded"]
 
 
 class CallHangs(Exception):  # noqa: N818 - named for what happened; each caller turns it into its own outcome

@@ -7,21 +7,16 @@ Standard output is for a program's answers; errors and logs go to standard error
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from tidegate.program.extras import Extra
 from tidegate.schemas.errors import InvariantViolation, TidegateError
 from tidegate.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.program.extras import Extra
-
-__all__ = ["new_app", "run_program"]
 
 
 def new_app(*, description: str, extra: Extra | None = None) -> typer.Typer:

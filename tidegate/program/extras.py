@@ -10,8 +10,6 @@ from importlib.util import find_spec
 
 from tidegate.schemas.errors import ConfigError
 
-__all__ = ["Extra", "is_installed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Extra:
@@ -24,8 +22,10 @@ class Extra:
         """Raise ConfigError with what to type if a module is missing; imports no module."""
         missing = [name for name in self.modules if not is_installed(name)]
         if missing:
-            message = f"{', '.join(missing)}: not installed"
-            raise ConfigError(message, hint=f'Type: pip install "tidegate[{self.name}]"')
+            raise ConfigError(
+                f"{', '.join(missing)}: not installed",
+                hint=f'Type: pip install "tidegate[{self.name}]"',
+            )
 
 
 def is_installed(module: str) -> bool:

@@ -11,8 +11,6 @@ import ctypes
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["return_freed_memory"]
-
 
 @lru_cache(maxsize=1)
 def _glibc() -> Any:

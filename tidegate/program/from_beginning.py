@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import GROUP_DENIED, is_decisive, is_denied, kafka_failure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["assign_beginnings", "consume_from_beginning"]
 
 _SMALL_RECORDS = {"queued.max.messages.kbytes": 8 << 10}
 _PATIENCE_S = 30.0
@@ -94,6 +90,5 @@ def _beginning(consumer: Consumer, topic: str, number: int, give_up_at: float) -
         reported = [one for one in reports if one is not None and one.code() != GROUP_DENIED]
         is_final = is_denied(failure) or any(map(is_decisive, reported))
         if is_final or time.monotonic() >= give_up_at:
-            attempt = f"cannot read topic {topic}"
-            raise kafka_failure(failure, attempt=attempt, reported=reported)
+            raise kafka_failure(failure, attempt=f"cannot read topic {topic}", reported=reported)
         time.sleep(_AGAIN_S)

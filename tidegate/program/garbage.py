@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gc
 
-__all__ = ["collect_rarely"]
-
 _NEW_OBJECTS = 50_000
 
 

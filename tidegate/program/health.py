@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["Health"]
+from collections.abc import Callable
 
 _STALLED_AFTER_S = 180.0
 """Longer than any wait for a broker within one step, which ends after about 100 s."""

@@ -14,24 +14,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = [
-    "JAVA_MAX",
-    "JAVA_MIN",
-    "QUICK_START",
-    "Java",
-    "install_hint",
-    "probe",
-    "require_java",
-]
 
 JAVA_MIN = 17
 JAVA_MAX = 21
@@ -110,8 +97,9 @@ def require_java(environ: Mapping[str, str] | None = None) -> Java:
         fault = f"{found} does not run" + (" (JAVA_HOME names its folder)" if home else "")
     else:
         fault = "no java is on the path, and JAVA_HOME is not set"
-    message = f"Spark needs Java {JAVA_MIN} to {JAVA_MAX}: {fault}"
-    raise ConfigError(message, hint=install_hint(environ))
+    raise ConfigError(
+        f"Spark needs Java {JAVA_MIN} to {JAVA_MAX}: {fault}", hint=install_hint(environ)
+    )
 
 
 def install_hint(environ: Mapping[str, str] | None = None) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -12,13 +13,7 @@ from confluent_kafka.admin import AdminClient
 from tidegate.program.kafka_errors import is_decisive, kafka_failure
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topic_template import SETTING, TEMPLATE_DEFAULT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from tidegate.schemas.topics import TopicNames
-
-__all__ = ["admin_config", "list_topics", "make_client", "require_own_prefix"]
+from tidegate.schemas.topics import TopicNames
 
 _Client = TypeVar("_Client")
 _PROBE_S = 10.0
@@ -38,9 +33,10 @@ def make_client(kind: Callable[[dict[str, Any]], _Client], config: Mapping[str, 
             # As a word, but not as a part of an option's name, such as `ssl.key.location`.
             word = rf"(?<![\w.]){re.escape(value)}(?!\.?\w)"
             text = re.sub(word, "***", text) if value else text
-        message = f"kafka_options: the Kafka client rejects them: {text}"
-        hint = "Check names and values against librdkafka's CONFIGURATION.md"
-        raise ConfigError(message, hint=hint) from None
+        raise ConfigError(
+            f"kafka_options: the Kafka client rejects them: {text}",
+            hint="Check names and values against librdkafka's CONFIGURATION.md",
+        ) from None
 
 
 def admin_config(

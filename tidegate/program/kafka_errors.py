@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from confluent_kafka import KafkaError
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = [
-    "AT_END",
-    "FENCED",
-    "GROUP_DENIED",
-    "OUT_OF_RANGE",
-    "is_decisive",
-    "is_denied",
-    "is_unsupported",
-    "kafka_failure",
-]
 
 AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - a public constant
 """The code of what a consumer reports at the end of a topic partition; no failure."""

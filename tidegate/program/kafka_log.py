@@ -8,14 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import structlog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["KafkaClientLog"]
 
 _INTERVAL_S = 60.0
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import ListOffsetsResultInfo
-
-__all__ = ["listed_offset"]
+from confluent_kafka.admin import ListOffsetsResultInfo
 
 
 def listed_offset(answer: ListOffsetsResultInfo) -> int:
@@ -19,6 +13,7 @@ def listed_offset(answer: ListOffsetsResultInfo) -> int:
     error, while a broker that was killed starts again.
     """
     if answer.offset == OFFSET_INVALID:
-        reason = "the broker's answer holds no offset"
-        raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, reason))
+        raise KafkaException(
+            KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the broker's answer holds no offset")
+        )
     return int(answer.offset)

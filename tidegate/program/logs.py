@@ -7,8 +7,6 @@ import sys
 
 import structlog
 
-__all__ = ["log_to_stderr"]
-
 
 def log_to_stderr(level: str) -> None:
     """Write log lines of a level (`debug`, `info`, `warning`, `error`) and above, as JSON."""

@@ -5,17 +5,13 @@ A stream partition's token is never a label: splits would create labels without 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
 from tidegate.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-__all__ = ["Metric", "Metrics"]
 
 CounterName = TypeVar("CounterName", bound=str)
 GaugeName = TypeVar("GaugeName", bound=str)

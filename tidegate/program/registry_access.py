@@ -13,7 +13,6 @@ from tidegate.program.rejections import Rejections
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-__all__ = ["REJECTED", "RegistryAccess", "is_foreign"]
 
 REJECTED = frozenset({401, 403})
 _FORBIDDEN = 403

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
@@ -20,11 +21,6 @@ from tidegate.schemas.errors import (
     UnreachableError,
 )
 from tidegate.schemas.registry import RegisteredSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = ["HttpSchemaRegistry"]
 
 _Answer = TypeVar("_Answer")
 
@@ -114,8 +110,11 @@ class HttpSchemaRegistry:
             else:
                 self._access.accept(subject, writes=True)
                 return schema_id
-        message = "other versions of a subject are registered at the same moment, again and again"
-        raise UnreachableError(message, url=self._url, subject=subject)
+        raise UnreachableError(
+            "other versions of a subject are registered at the same moment, again and again",
+            url=self._url,
+            subject=subject,
+        )
 
     def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
         """Return the subject's versions, the oldest first; a version is fetched once."""
@@ -144,8 +143,11 @@ class HttpSchemaRegistry:
             else:
                 self._access.accept(subject, writes=True)
                 return
-        message = "a subject's compatibility level is changed at the same moment, again and again"
-        raise UnreachableError(message, url=self._url, subject=subject)
+        raise UnreachableError(
+            "a subject's compatibility level is changed at the same moment, again and again",
+            url=self._url,
+            subject=subject,
+        )
 
     def subject_names(self) -> list[str]:
         """Return the names of all subjects; raises ConfigError or UnreachableError."""
@@ -219,12 +221,16 @@ class HttpSchemaRegistry:
             self._access.accept()
         except Exception as error:
             if _is_missing(error):
-                message = "the registry has no schema with this id"
-                raise SchemaNotFound(message, url=self._url, schema_id=schema_id) from error
+                raise SchemaNotFound(
+                    "the registry has no schema with this id", url=self._url, schema_id=schema_id
+                ) from error
             raise self._translate(error, schema_id=schema_id) from error
         if schema is None:
-            message = "the registry's schema with this id is not one of Avro"
-            raise SchemaNotFound(message, url=self._url, schema_id=schema_id)
+            raise SchemaNotFound(
+                "the registry's schema with this id is not one of Avro",
+                url=self._url,
+                schema_id=schema_id,
+            )
         return schema
 
     def _not_allowed(self, what: str, subject: str, error: Exception) -> TidegateError:
@@ -298,8 +304,7 @@ def _parsed(text: str | None) -> dict[str, Any] | None:
     Raises ValueError for an answer without a schema.
     """
     if not text:
-        message = "the answer has no schema"
-        raise ValueError(message)
+        raise ValueError("the answer has no schema")
     try:
         found = json.loads(text)
     except ValueError:

@@ -9,12 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["Rejections"]
+from collections.abc import Callable
 
 _PATIENCE_S = 300.0
 _GAP_S = 120.0

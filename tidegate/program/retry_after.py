@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import httpx2
-
-__all__ = ["RETRY_LATER", "WAIT_MAX_S", "RetryAfter", "asked_wait_s", "is_temporary"]
+import httpx2
 
 RETRY_LATER = frozenset({408, 425, 429})
 """Statuses below 500 that ask for the same request again, later."""

@@ -12,10 +12,12 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self, get_args, get_origin
 
 from pydantic import SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -24,14 +26,6 @@ from pydantic_settings import (
 )
 
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pydantic.fields import FieldInfo
-
-__all__ = ["InvalidSettings", "Settings", "has_flag", "variable_of"]
 
 
 class InvalidSettings(ConfigError):  # noqa: N818 - named for what was found
@@ -162,8 +156,9 @@ def _read(file: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise ConfigError(f"config: file {str(file)!r} does not exist") from error
     except RecursionError as error:
-        message = f"config: file {str(file)!r} cannot be read: it is nested too deeply"
-        raise ConfigError(message) from error
+        raise ConfigError(
+            f"config: file {str(file)!r} cannot be read: it is nested too deeply"
+        ) from error
     except (OSError, ValueError) as error:
         # The error's text quotes the bytes that cannot be decoded, which may be a secret.
         cause = type(error).__name__ if isinstance(error, UnicodeDecodeError) else error

@@ -6,22 +6,15 @@ Secrets and tables have no option: other users of a machine can read command lin
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from tidegate.program.settings import has_flag
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from pydantic.fields import FieldInfo
-
-    from tidegate.program.settings import Settings
-
-__all__ = ["ConfigFile", "with_flags"]
+from tidegate.program.settings import Settings, has_flag
 
 ConfigFile: TypeAlias = Annotated[
     Path | None,

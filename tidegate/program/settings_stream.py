@@ -18,8 +18,6 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topic_template import TEMPLATE_DEFAULT
 from tidegate.schemas.topics import TopicNames
 
-__all__ = ["LogLevel", "StreamSettings", "flat_options"]
-
 _INSTEAD = {"url": "registry_url", "basic.auth.user.info": "registry_user_info"}
 """Options of the registry's client that have a setting of their own."""
 

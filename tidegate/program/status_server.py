@@ -8,26 +8,19 @@ from __future__ import annotations
 import errno
 import socket
 import threading
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import StartResponse, WSGIEnvironment
 
-from prometheus_client import make_wsgi_app
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from tidegate.program.health import Health
+from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
-    from wsgiref.types import StartResponse, WSGIEnvironment
-
-    from prometheus_client import CollectorRegistry
-
-    from tidegate.program.health import Health
-    from tidegate.program.settings_stream import StreamSettings
-
-__all__ = ["StatusServer", "serve_status"]
 
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 _JSON = ("Content-Type", "application/json")
@@ -79,10 +72,13 @@ class StatusServer:
             self._server = _Server((host, port), family=family)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                message = f"metrics_port: port {port} is taken"
-                raise ConfigError(message, hint="Choose another, or 0 for no server") from error
-            message = f"metrics_host: cannot listen on {host!r}, port {port}: {error.strerror}"
-            raise ConfigError(message, hint="Name an address of this machine") from error
+                raise ConfigError(
+                    f"metrics_port: port {port} is taken", hint="Choose another, or 0 for no server"
+                ) from error
+            raise ConfigError(
+                f"metrics_host: cannot listen on {host!r}, port {port}: {error.strerror}",
+                hint="Name an address of this machine",
+            ) from error
         self._server.set_app(self._answer)
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="status-server", daemon=True

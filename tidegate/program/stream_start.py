@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, GROUP_DENIED, is_denied, kafka_failure
 from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import UnreachableError
 from tidegate.schemas.progress import StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tidegate.program.settings_stream import StreamSettings
-
-__all__ = ["recorded_filters", "recorded_start", "require_topic_names"]
 
 _PATIENCE_S = 30.0
 _POLL_S = 0.5
@@ -80,9 +75,11 @@ def recorded_start(
                     body = decoder.decode_at(value, **place).body
                     if isinstance(body, StreamStarted) and body.chunk == 0:
                         return body
-    text = "the progress topic cannot be read to its end"
-    hint = "A transaction may be open in it; the broker ends it after its time-out"
-    raise UnreachableError(text, hint=hint, topic=topic)
+    raise UnreachableError(
+        "the progress topic cannot be read to its end",
+        hint="A transaction may be open in it; the broker ends it after its time-out",
+        topic=topic,
+    )
 
 
 def require_topic_names(

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["DeliveredFile", "Delivery"]
+from typing import Generic, TypeVar
 
 _Event = TypeVar("_Event")
 _JITTER_S = 0.8

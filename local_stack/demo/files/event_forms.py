@@ -8,25 +8,12 @@ the producer, which reads these files, so that it cannot repeat its mistakes.  P
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = [
-    "CDC",
-    "SOURCES",
-    "Named",
-    "avro_bytes",
-    "backfill_event",
-    "change_event",
-    "event_schema",
-    "named",
-]
 
 SOURCES = ("mysql", "oracle", "postgresql", "sqlserver", "salesforce")
 CDC = {

@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from tidegate.local_stack.demo.report import WrongFigure
-
-if TYPE_CHECKING:
-    from tidegate.local_stack.demo.report import Kill, Latency
-
-__all__ = ["FilesAsked", "FilesReport"]
+from tidegate.local_stack.demo.report import Kill, Latency, WrongFigure
 
 _NONE = (
     "missing",

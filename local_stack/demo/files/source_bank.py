@@ -8,14 +8,10 @@ Pure: the same seed gives the same changes.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["DATABASE", "FIELDS", "KEY", "RowChange", "SourceBank"]
+from typing import Any, Literal
 
 DATABASE = "bank"
 KEY = "id"

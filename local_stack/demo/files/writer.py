@@ -11,9 +11,11 @@ import threading
 import time
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tidegate.local_stack.demo.files.delivery import DeliveredFile, Delivery
 from tidegate.local_stack.demo.files.event_forms import (
@@ -28,12 +30,6 @@ from tidegate.local_stack.demo.files.event_forms import (
 from tidegate.local_stack.demo.files.source_bank import DATABASE, FIELDS, KEY, SourceBank
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.events import SourceEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-__all__ = ["FilesWriter"]
 
 _STEP_S = 0.1
 _FILES_EVERY_S = 1.0
@@ -155,8 +151,9 @@ class FilesWriter:
 
     def _check(self) -> None:
         if self._failure is not None:
-            message = "the writer of files failed"
-            raise PartFailedError(message, cause=repr(self._failure)) from self._failure
+            raise PartFailedError(
+                "the writer of files failed", cause=repr(self._failure)
+            ) from self._failure
 
     def _run(self) -> None:
         try:

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.errors import CheckpointMismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-__all__ = ["BegunRelease", "BegunReleases", "RecordFolder"]
 
 KEPT = 1_000
 """Records of so many releases are kept: a run that was replaced may still be at an older one."""
@@ -90,13 +86,19 @@ class BegunReleases:
         if newest is None:
             return
         if newest.query_id != query_id:
-            message = "the Datastream files of this output belong to another query"
-            hint = "Use the checkpoint that they were written with, or a new output"
-            raise ConfigError(message, hint=hint, found=newest.query_id, expected=query_id)
+            raise ConfigError(
+                "the Datastream files of this output belong to another query",
+                hint="Use the checkpoint that they were written with, or a new output",
+                found=newest.query_id,
+                expected=query_id,
+            )
         if newest.release > release_max:
-            message = "the Datastream files of this output are ahead of the checkpoint"
-            hint = "Restore the checkpoint's newest state, or use a new output and checkpoint"
-            raise ConfigError(message, hint=hint, found=newest.release, expected=release_max)
+            raise ConfigError(
+                "the Datastream files of this output are ahead of the checkpoint",
+                hint="Restore the checkpoint's newest state, or use a new output and checkpoint",
+                found=newest.release,
+                expected=release_max,
+            )
         self._last_minute = newest.minute
         self._output.delete(self._name(one) for one in numbers if one <= numbers[-1] - KEPT)
 
@@ -113,9 +115,11 @@ class BegunReleases:
                 return begun, False
             found = self._read(release)
         if found is None or found.query_id != query_id:
-            message = "another query writes Datastream files to this output"
-            hint = "Give each query an output of its own"
-            raise ConfigError(message, hint=hint, release=release)
+            raise ConfigError(
+                "another query writes Datastream files to this output",
+                hint="Give each query an output of its own",
+                release=release,
+            )
         self._last_minute = max(found.minute, self._last_minute)
         return found, True
 
@@ -134,6 +138,12 @@ class BegunReleases:
         try:
             return BegunRelease(**content)
         except TypeError as error:
-            message = "a record of begun Datastream files is not as Tidegate writes it"
-            hint = "Restore checkpoint and output of one moment, or use a new output and checkpoint"
-            raise CheckpointMismatch(message, hint=hint, file=name, cause=str(error)) from error
+            raise CheckpointMismatch(
+                "a record of begun Datastream files is not as Tidegate writes it",
+                hint=(
+                    "Restore checkpoint and output of one moment, or use a new "
+                    "output and checkpoint"
+                ),
+                file=name,
+                cause=str(error),
+            ) from error

@@ -11,7 +11,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import fastavro
 
@@ -19,14 +20,8 @@ from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.datastream_event import event_facts, facts_as_json, record_facts
 from tidegate.schemas.datastream_schema import PAYLOAD, datastream_fields, payload_key
 from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.datastream.json_fields import json_field
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-
-__all__ = ["EventEncoder", "database_of"]
 
 _STREAM = re.compile(r"projects/.+/instances/.+/databases/([^/]+)/changeStreams/[^/]+", re.DOTALL)
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
@@ -36,9 +31,13 @@ def database_of(stream: str) -> str:
     """Return the database of a change stream's full name; raises ConfigError for another stream."""
     found = _STREAM.fullmatch(stream)
     if found is None:
-        message = "the sink datastream_files needs the changes of a change stream of Spanner"
-        hint = "A stream of Datastream's files has such files already: take the sink out of sinks"
-        raise ConfigError(message, hint=hint, stream=stream)
+        raise ConfigError(
+            "the sink datastream_files needs the changes of a change stream of Spanner",
+            hint=(
+                "A stream of Datastream's files has such files already: take the sink out of sinks"
+            ),
+            stream=stream,
+        )
     return found[1]
 
 
@@ -74,8 +73,9 @@ class EventEncoder:
         try:
             fastavro.schemaless_writer(buffer, self._parsed, {**facts, PAYLOAD: row})
         except (ValueError, TypeError, OverflowError) as error:
-            message = "an event does not fit its schema"
-            raise SchemaError(message, table=self._table, cause=str(error)[:200]) from error
+            raise SchemaError(
+                "an event does not fit its schema", table=self._table, cause=str(error)[:200]
+            ) from error
         return buffer.getvalue()
 
     def json(self, change: Mapping[str, Any]) -> bytes:
@@ -88,8 +88,9 @@ class EventEncoder:
         try:
             return line.encode()
         except UnicodeEncodeError as error:
-            message = "a text that is not Unicode"
-            raise SchemaError(message, table=self._table, cause=str(error)[:200]) from error
+            raise SchemaError(
+                "a text that is not Unicode", table=self._table, cause=str(error)[:200]
+            ) from error
 
     def _event(self, change: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
         """Return the facts of an event, and its row."""

@@ -10,15 +10,11 @@ import gzip
 import hashlib
 import io
 import json
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["FileFormat", "avro_file", "json_file"]
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16

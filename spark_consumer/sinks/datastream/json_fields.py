@@ -16,8 +16,6 @@ from tidegate.schemas.json_values import (
     quoted,
 )
 
-__all__ = ["JsonField", "json_field"]
-
 JsonField: TypeAlias = Callable[[Any], str]
 """From a decoded value, null included, to its text."""
 

@@ -6,13 +6,8 @@ recorded before the first file: a repeated release has the same files, whatever 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["EventsFile", "FileLimits", "OpenFiles"]
 
 _OPEN_MAX = 4
 """So many times the largest file is in memory at most, over all tables."""

@@ -16,28 +16,23 @@ a file's end, its bytes and its name depend on nothing else (docs/decisions/data
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tidegate.schemas.errors import invariant
-from tidegate.spark_consumer.core.topic_schemas import by_table
-from tidegate.spark_consumer.sinks.datastream.begun_releases import BegunReleases, RecordFolder
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, by_table
+from tidegate.spark_consumer.sinks.datastream.begun_releases import (
+    BegunRelease,
+    BegunReleases,
+    RecordFolder,
+)
 from tidegate.spark_consumer.sinks.datastream.event_encoder import EventEncoder
 from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat, avro_file, json_file
-from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits, OpenFiles
-from tidegate.spark_consumer.sinks.port import TableVersion
+from tidegate.spark_consumer.sinks.datastream.open_files import EventsFile, FileLimits, OpenFiles
+from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.row_decoding import RowDecoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.datastream.begun_releases import BegunRelease
-    from tidegate.spark_consumer.sinks.datastream.open_files import EventsFile
-    from tidegate.spark_consumer.sinks.port import Release
-
-__all__ = ["DATASTREAM_FILES", "DatastreamFilesSink", "FileSettings", "FilesFolder"]
 
 DATASTREAM_FILES = "datastream_files"
 """Name of the sink, and its folder in the output."""

@@ -8,6 +8,7 @@ for every later run and is lost with the table only.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,8 @@ from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.sinks.sql_names import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from pyspark.sql import SparkSession
 
-__all__ = ["AdoptedChange", "adopt_changes", "table_logs"]
 
 _SINKS = ("changelog", "mirror", "incomplete", "history", "history_incomplete")
 """Each has a folder of its name."""

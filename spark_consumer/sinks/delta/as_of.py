@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 else:
     DataFrames = dict
 
-__all__ = ["TablesAsOf", "as_of", "microseconds"]
 
 _SINKS = (MIRROR, ICEBERG_MIRROR)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,9 +43,11 @@ class TablesAsOf(DataFrames):
     def table(self, name: str) -> DataFrame:
         """Return one table; raises ConfigError, which names the tables, if there is no such one."""
         if name not in self:
-            message = "the output has no mirror of this table at that time"
-            hint = f"Known tables: {', '.join(sorted(self)) or 'none'}"
-            raise ConfigError(message, hint=hint, table=name)
+            raise ConfigError(
+                "the output has no mirror of this table at that time",
+                hint=f"Known tables: {', '.join(sorted(self)) or 'none'}",
+                table=name,
+            )
         return self[name]
 
 
@@ -69,8 +70,11 @@ def as_of(
     ConfigError, if a run has deleted files that the mirrors had then.
     """
     if sink not in _SINKS:
-        message = "sink: it keeps no rows as they were at a time"
-        raise ConfigError(message, hint=f"Use {' or '.join(_SINKS)}", sink=sink)
+        raise ConfigError(
+            "sink: it keeps no rows as they were at a time",
+            hint=f"Use {' or '.join(_SINKS)}",
+            sink=sink,
+        )
     time_us = microseconds(time)
     require_classic(spark)
     address = output_of(spark, os.fspath(output))
@@ -117,14 +121,13 @@ def _versions(
         whole = kept.get(mirror.path)
         version = mirror.version if whole is None else whole.readable(mirror.version)
         if whole is not None and version is None:
-            message = "files of the mirrors at this time were deleted"
-            hint = (
-                "Use a later time; the setting vacuum_retention_hours says how long mirrors can be "
-                "read as they were"
-            )
             raise ReleaseVacuumed(
-                message,
-                hint=hint,
+                "files of the mirrors at this time were deleted",
+                hint=(
+                    "Use a later time; the setting vacuum_retention_hours says how "
+                    "long mirrors can be "
+                    "read as they were"
+                ),
                 output=output,
                 time_us=time_us,
                 release=manifest.release,
@@ -156,8 +159,9 @@ def microseconds(time: datetime | int | str) -> int:
         return time
     found = _parsed(time) if isinstance(time, str) else time
     if found.tzinfo is None:
-        message = "time: there is no time zone"
-        raise ConfigError(message, hint=f"Give one {_WITH_ZONE}", time=found.isoformat())
+        raise ConfigError(
+            "time: there is no time zone", hint=f"Give one {_WITH_ZONE}", time=found.isoformat()
+        )
     return (found - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -166,5 +170,6 @@ def _parsed(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text.strip())
     except ValueError as error:
-        message = "time: not a time in the form of ISO 8601"
-        raise ConfigError(message, hint=f"Give one {_WITH_ZONE}", time=text) from error
+        raise ConfigError(
+            "time: not a time in the form of ISO 8601", hint=f"Give one {_WITH_ZONE}", time=text
+        ) from error

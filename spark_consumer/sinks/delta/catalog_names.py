@@ -11,22 +11,17 @@ name is made after its table, again by every run that does not find it, and neve
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import SparkSession
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
 from tidegate.spark_consumer.sinks import sql_names
 from tidegate.spark_consumer.sinks.sql_names import text_literal
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["SCHEMAS", "CatalogNames", "is_schema", "location_of", "plain_location", "quoted"]
 
 SCHEMAS = {MIRROR: "", CHANGELOG: "_changelog", HISTORY: "_history"}
 """What is added to the schema's name for the tables of a sink."""
@@ -63,9 +58,12 @@ class CatalogNames:
             if not self._spark.catalog.databaseExists(quoted(schema)):
                 self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         except (PySparkException, Py4JJavaError) as error:
-            message = "catalog: the schema cannot be created"
-            hint = "Create it yourself, or name one of a catalog that the session has"
-            raise _refused(message, hint, error, schema=schema) from error
+            raise _refused(
+                "catalog: the schema cannot be created",
+                "Create it yourself, or name one of a catalog that the session has",
+                error,
+                schema=schema,
+            ) from error
 
     def register(self, sink: str, table: str, *, address: str) -> None:
         """Give a table its name; does nothing for one that has it, or that does not exist yet.
@@ -87,17 +85,24 @@ class CatalogNames:
                 # Another run may have made the name at the same time, for another output.
                 found = location_of(self._spark, name)
         except (PySparkException, Py4JJavaError) as error:
-            message = "catalog: the table cannot be registered"
-            hint = "The tables themselves are complete; see the cause, or leave the catalog out"
-            raise _refused(message, hint, error, name=name, location=address) from error
+            raise _refused(
+                "catalog: the table cannot be registered",
+                "The tables themselves are complete; see the cause, or leave the catalog out",
+                error,
+                name=name,
+                location=address,
+            ) from error
         if found is None or plain_location(found) != plain_location(address):
-            message = "catalog: the name is taken"
-            hint = (
-                "Drop or rename what has the name, or choose another schema; the output is complete"
-                " up to the release before"
-            )
             raise ConfigError(
-                message, hint=hint, name=name, found=found or "no location", expected=address
+                "catalog: the name is taken",
+                hint=(
+                    "Drop or rename what has the name, or choose another schema; "
+                    "the output is complete"
+                    " up to the release before"
+                ),
+                name=name,
+                found=found or "no location",
+                expected=address,
             )
         self._registered.add((sink, table))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
@@ -16,13 +17,6 @@ from tidegate.spark_consumer.sinks.delta.catalog_names import (
     quoted,
 )
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-__all__ = ["output_of"]
 
 _LOCATION = re.compile(r"^Location: (.+)$", re.MULTILINE)
 
@@ -39,12 +33,18 @@ def output_of(spark: SparkSession, place: str) -> str:
     if not outputs:
         return place
     if len(outputs) > 1:
-        message = "the schema has tables of several outputs"
-        raise ConfigError(message, hint="Give the folder", schema=place, outputs=outputs)
+        raise ConfigError(
+            "the schema has tables of several outputs",
+            hint="Give the folder",
+            schema=place,
+            outputs=outputs,
+        )
     if Storage(spark, place).names(MANIFEST_FOLDER):
-        message = "this is the name of a schema and of a folder"
-        hint = f"Give the folder as ./{place}, or {outputs[0]} for the schema's output"
-        raise ConfigError(message, hint=hint, name=place)
+        raise ConfigError(
+            "this is the name of a schema and of a folder",
+            hint=f"Give the folder as ./{place}, or {outputs[0]} for the schema's output",
+            name=place,
+        )
     return outputs[0]
 
 

@@ -8,24 +8,20 @@ a repeated one of the same query.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables, for_each_table
-from tidegate.spark_consumer.sinks.port import DecodedTable, TableVersion
+from tidegate.spark_consumer.sinks.port import AnyTable, DecodedTable, Release, TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-    from tidegate.spark_consumer.sinks.port import AnyTable, Release
-
-__all__ = ["DeltaChangelogSink", "sorted_changes"]
 
 _ROWS_OF_SEVERAL_FILES = 100_000
 """A table with fewer changes in a release gets one file, however many tasks made the release."""

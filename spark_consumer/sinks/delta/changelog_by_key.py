@@ -7,25 +7,18 @@ once: the sink skips a batch that the table has, and Delta ignores a repeated on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tidegate.spark_consumer.core.hand_over import CHANGELOG_BY_KEY
 from tidegate.spark_consumer.sinks.delta.keyed_tables import KeyedTables, commit_of
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+from tidegate.spark_consumer.sinks.port import DecodedTable, Release, TableVersion
 from tidegate.spark_consumer.sinks.released_frame import in_order
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
-
-    from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
-    from tidegate.spark_consumer.sinks.port import DecodedTable, Release, TableVersion
-
-__all__ = ["KAFKAS_ORDER", "DeltaChangelogByKeySink"]
 
 KAFKAS_ORDER = ("topic_partition", "offset")
 """What the rows of a batch are sorted by."""

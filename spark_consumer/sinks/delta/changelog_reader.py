@@ -8,32 +8,23 @@ takes the rows as they are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
 from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.core.cadence import CHANGELOG
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.errors import ChangesNotConserved
 from tidegate.spark_consumer.sinks.change_types import change_type
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
-from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
+from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog, WrittenCommit
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
-from tidegate.spark_consumer.sinks.port import DecodedTable, Release
+from tidegate.spark_consumer.sinks.port import AnyTable, DecodedTable, Merge, Release
 from tidegate.spark_consumer.sinks.sql_names import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.delta.commit_log import WrittenCommit
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.port import AnyTable, Merge
-
-__all__ = ["ORDINALS", "ChangelogReader", "as_type"]
 
 ORDINALS = 2**36
 """More than the changes of a release: ordinals of later releases follow those of earlier ones."""
@@ -159,11 +150,9 @@ def _rows_added(commits: Sequence[WrittenCommit]) -> int | None:
 def _require(found: int, expected: int | None, schemas: TopicSchemas, merge: Merge) -> None:
     if expected is None or found == expected:
         return
-    message = "the changelog does not hold the changes that the mirror has yet to take"
-    hint = "Nothing was merged; restore the changelog table, or start with a new output"
     raise ChangesNotConserved(
-        message,
-        hint=hint,
+        "the changelog does not hold the changes that the mirror has yet to take",
+        hint="Nothing was merged; restore the changelog table, or start with a new output",
         table=schemas.table,
         after_release=merge.after,
         through_release=merge.through,

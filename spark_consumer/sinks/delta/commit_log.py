@@ -20,16 +20,12 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from tidegate.schemas.errors import ConfigError, InvariantViolation, invariant
 from tidegate.spark_consumer.errors import ForeignChange, TableMissing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["Commit", "CommitLog", "TableCommit", "TableHistory", "WrittenCommit", "is_stated"]
 
 _RECENT = 256
 """Commits that are read first and kept in memory; a replay needs far fewer, those of its plan."""
@@ -229,8 +225,12 @@ class CommitLog:
             return
         self.load()  # Delta may have deleted the commit's file, as one of an old version
         if self._head < known:
-            message = "a table of the output was deleted while the run used it"
-            raise TableMissing(message, hint=_MISSING, table=self.path, version=known)
+            raise TableMissing(
+                "a table of the output was deleted while the run used it",
+                hint=_MISSING,
+                table=self.path,
+                version=known,
+            )
 
     def require_version(self, version: int, *, release: int, stands_at: int | None = None) -> None:
         """Raise TableMissing unless the table has the version that a release's manifest names.
@@ -240,9 +240,8 @@ class CommitLog:
         """
         if self._head < version:
             found = None if self._head < 0 else self._head
-            message = "a table of the output was deleted, or replaced by an older copy"
             raise TableMissing(
-                message,
+                "a table of the output was deleted, or replaced by an older copy",
                 hint=_MISSING,
                 table=self.path,
                 version=found,
@@ -255,9 +254,8 @@ class CommitLog:
         """Raise ConfigError if the table holds a release that the gate never planned."""
         newest = self.newest_release
         if newest > release_max:
-            message = "a table holds a later release than this checkpoint knows"
             raise ConfigError(
-                message,
+                "a table holds a later release than this checkpoint knows",
                 hint=_LOST_CHECKPOINT,
                 table=self.path,
                 release_in_table=newest,
@@ -285,9 +283,8 @@ class CommitLog:
         for known in reversed(self._written):
             if known.release == commit.release and known.through_us is not None:
                 if known.through_us != commit.through_us:
-                    message = "a table holds this release with other bounds"
                     raise ConfigError(
-                        message,
+                        "a table holds this release with other bounds",
                         hint=_ANOTHER_TABLE,
                         table=self.path,
                         release=commit.release,
@@ -311,8 +308,9 @@ class CommitLog:
         """Return the table's version after a release: the last of our commits up to it."""
         version = self.find_version(release)
         if version is None:
-            message = "no commit of a table is as old as the release"
-            raise InvariantViolation(message, table=self.path)
+            raise InvariantViolation(
+                "no commit of a table is as old as the release", table=self.path
+            )
         return version
 
     def find_version(self, release: int) -> int | None:
@@ -373,9 +371,8 @@ class CommitLog:
         raise ConfigError(message, hint=hint, table=self.path, **where, query_id=query_id)
 
     def _refuse(self, commit: TableCommit) -> NoReturn:
-        message = "others have changed the rows of a table"
         raise ForeignChange(
-            message,
+            "others have changed the rows of a table",
             hint=_ADOPT if commit.is_adoptable else _ANOTHER_TABLE,
             table=self.path,
             version=commit.version,

@@ -6,17 +6,11 @@ with the release that it would be in.  Topic, topic partition and offset name th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.core.dead_letters import DEAD_LETTERS
 from tidegate.spark_consumer.sinks.delta.side_table import append_once
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-__all__ = ["DeltaDeadLetters"]
 
 _COLUMNS = ("topic", "topic_partition", "offset", "key", "value", "headers", "reason")
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import date
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pyarrow
@@ -32,12 +33,6 @@ from tidegate.spark_consumer.sinks.delta.file_rows import (
     plain_schema,
     statistics,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-__all__ = ["COMPACTION", "DirectFiles"]
 
 COMPACTION = "tidegate compaction"
 """The metadata of its commits: no JSON, since they are those of no release."""

@@ -6,22 +6,17 @@ that none passes through a type with other bounds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_merge import as_tuples, same_key
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, REPLACE, folded_value
 from tidegate.spark_consumer.sinks.delta.history_columns import IS_CURRENT, VALID_FROM, VALID_TO
+from tidegate.spark_consumer.sinks.delta.row_fold import FoldedChange
 from tidegate.spark_consumer.sinks.sql_names import double_quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-    from tidegate.spark_consumer.sinks.delta.row_fold import FoldedChange
-
-__all__ = ["CURRENT", "StagedRows", "merge_rows", "stage_rows"]
 
 CURRENT: Mapping[str, Any] = {IS_CURRENT: True}
 """The partition of the current versions."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tidegate.schemas.source_order import SOURCE_ORDER
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.fold import (
     DELETE,
     PATCH,
@@ -12,16 +15,8 @@ from tidegate.spark_consumer.sinks.delta.fold import (
     captured_flag,
     folded_value,
 )
+from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow
 from tidegate.spark_consumer.sinks.sql_names import double_quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-    from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow
-
-__all__ = ["as_tuples", "merge_folded", "same_key", "unmatched_updates"]
 
 
 def merge_folded(

@@ -9,15 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tidegate.spark_consumer.checkpoint.s3_access import S3Access
-
-__all__ = ["DirectPlace", "OnlySpark", "find_place"]
+from tidegate.spark_consumer.checkpoint.s3_access import S3Access
 
 _DECODED_BY_DELTA_RS = frozenset("%#?")
 
@@ -78,15 +73,13 @@ def find_place(output: str, s3: S3Access | None = None) -> DirectPlace:
         return DirectPlace(path)
     if scheme == "s3a" and s3 is not None and _PLAIN_KEY.fullmatch(path):
         return DirectPlace(f"s3:/{path}", _s3_options(s3))
-    message = "output is not a plain path of this machine or of S3"
-    raise OnlySpark(message)
+    raise OnlySpark("output is not a plain path of this machine or of S3")
 
 
 def _s3_options(s3: S3Access) -> Callable[[], Mapping[str, str]]:
     for name in _NOT_FOLLOWED:
         if s3.setting(name).lower() not in _UNSET:
-            message = f"fs.s3a.{name} is set"
-            raise OnlySpark(message)
+            raise OnlySpark(f"fs.s3a.{name} is set")
     fixed = {**_endpoint(s3), **_encryption(s3), "AWS_CONDITIONAL_PUT": "etag"}
 
     def options() -> Mapping[str, str]:
@@ -95,8 +88,9 @@ def _s3_options(s3: S3Access) -> Callable[[], Mapping[str, str]]:
     found = options()
     for variable, option in _OF_THE_ENVIRONMENT.items():
         if option not in found and os.environ.get(variable):
-            message = f"{variable} is in the environment, and Spark's session does not use it"
-            raise OnlySpark(message)
+            raise OnlySpark(
+                f"{variable} is in the environment, and Spark's session does not use it"
+            )
     return options
 
 
@@ -123,8 +117,7 @@ def _encryption(s3: S3Access) -> dict[str, str]:
     name = s3.setting("encryption.algorithm") or s3.setting("server-side-encryption-algorithm")
     key = s3.setting("encryption.key") or s3.setting("server-side-encryption.key")
     if name not in _ENCRYPTIONS:
-        message = f"fs.s3a.encryption.algorithm is {name}"
-        raise OnlySpark(message)
+        raise OnlySpark(f"fs.s3a.encryption.algorithm is {name}")
     algorithm = _ENCRYPTIONS[name]
     if algorithm is None:
         return {}

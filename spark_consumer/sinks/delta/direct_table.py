@@ -7,7 +7,8 @@ transaction in it, and commits on top of that very version: what came in between
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow
@@ -16,15 +17,9 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import compute, dataset, parquet
 from pyarrow.fs import PyFileSystem
 
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.file_bounds import paths_without, writer_properties
 from tidegate.spark_consumer.sinks.delta.partitions import is_other_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-
-__all__ = ["DirectTable"]
 
 _BATCH_ROWS = 16_384
 """Rows that are read at once while some are looked for: a part of a wide file only."""

@@ -7,24 +7,20 @@ leave the same tables, so any release may go either way.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from tidegate.program.extras import is_installed
-from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_place
+from tidegate.spark_consumer.checkpoint.s3_access import S3Access
+from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace, OnlySpark, find_place
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.partitions import unequal_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from pyspark.sql.types import StructType
 
-    from tidegate.spark_consumer.checkpoint.s3_access import S3Access
-    from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-
-__all__ = ["DirectWay", "find_direct_way"]
 
 _MIRROR_BYTES_MAX = 256 * 1024**2
 """delta-rs rewrites a mirror in this process; Spark spreads it over its tasks and to disk."""

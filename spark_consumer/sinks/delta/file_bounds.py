@@ -14,8 +14,6 @@ from typing import Any
 import pyarrow
 from deltalake import ColumnProperties, WriterProperties
 
-__all__ = ["paths_without", "writer_properties"]
-
 _TEXT_BYTES_MAX = 64
 """delta-rs cuts the bounds of longer texts, the upper one upwards; that is its own default."""
 

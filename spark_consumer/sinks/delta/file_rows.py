@@ -6,16 +6,12 @@ Values stay in Arrow's form from file to file, so that none passes through a typ
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow
 from pyarrow import compute
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = ["OtherColumns", "aligned", "in_order", "plain_schema", "statistics"]
 
 _ELEMENT = "element"
 _TEXT_MAX = 32

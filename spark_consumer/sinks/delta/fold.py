@@ -10,28 +10,12 @@ release's ordinal, which is dense in commit order and cheaper to compare than th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.sinks.sql_names import quoted, text_literal
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame
-
-__all__ = [
-    "DELETE",
-    "PATCH",
-    "REPLACE",
-    "captured_flag",
-    "fold",
-    "fold_each",
-    "folded_value",
-    "updated_at",
-]
 
 REPLACE = "replace"
 """The row becomes the folded values: the key's last INSERT or DELETE was an INSERT."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -12,11 +13,7 @@ from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit, is_state
 from tidegate.spark_consumer.sinks.delta.log_transactions import newest_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from pyspark.sql import Row, SparkSession
-
-__all__ = ["DeltaHistory", "parse_commit"]
 
 
 class DeltaHistory:

@@ -6,17 +6,11 @@ a reader of one moment opens few files.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_schema
-
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.sinks.port import AnyTable
-
-__all__ = ["IS_CURRENT", "OURS", "VALID_FROM", "VALID_TO", "history_schema"]
+from tidegate.spark_consumer.sinks.port import AnyTable
 
 VALID_FROM = "valid_from"
 """Commit timestamp of the change that made the version."""
@@ -41,12 +35,15 @@ def history_schema(one: AnyTable) -> StructType:
     row = mirror_schema(one)
     taken = sorted(name for name in row.fieldNames() if name.lower() in OURS)
     if taken:
-        message = "a table has columns with names that its history table needs"
-        hint = (
-            "Leave the columns out of the stream (`columns_left_out` of the producer; a column "
-            "that is dropped or renamed stays in the topic), or write no history"
+        raise ConfigError(
+            "a table has columns with names that its history table needs",
+            hint=(
+                "Leave the columns out of the stream (`columns_left_out` of the producer; a column "
+                "that is dropped or renamed stays in the topic), or write no history"
+            ),
+            table=one.schemas.table,
+            columns=taken,
         )
-        raise ConfigError(message, hint=hint, table=one.schemas.table, columns=taken)
     kinds = (TimestampType(), TimestampType(), BooleanType())
     ours = [StructField(name, kind) for name, kind in zip(OURS, kinds, strict=True)]
     return StructType([*ours, *row])

@@ -8,8 +8,10 @@ would begin and end at the same time is no row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.sinks.delta.fold import (
@@ -28,14 +30,6 @@ from tidegate.spark_consumer.sinks.delta.history_columns import (
 )
 from tidegate.spark_consumer.sinks.delta.merging import key_struct
 from tidegate.spark_consumer.sinks.sql_names import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from delta.tables import DeltaTable
-    from pyspark.sql import Column, DataFrame
-
-__all__ = ["merge_staged", "stage"]
 
 _BROADCAST_ROWS_MAX = 100_000
 """The keys of as many changes go to every task, which then reads the table without a shuffle."""

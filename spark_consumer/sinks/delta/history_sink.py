@@ -14,15 +14,24 @@ What a release does depends on the changes alone, never on how many releases are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.types import StructType
 
 from tidegate.spark_consumer.core.cadence import HISTORY
-from tidegate.spark_consumer.sinks.delta.direct_history import CURRENT, merge_rows, stage_rows
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.direct_history import (
+    CURRENT,
+    StagedRows,
+    merge_rows,
+    stage_rows,
+)
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.history_columns import IS_CURRENT, history_schema
 from tidegate.spark_consumer.sinks.delta.history_merge import merge_staged, stage
 from tidegate.spark_consumer.sinks.delta.incomplete import free
@@ -31,21 +40,8 @@ from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_columns
 from tidegate.spark_consumer.sinks.delta.row_fold import fold_each_row
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.port import AnyTable
 from tidegate.spark_consumer.sinks.session_settings import session_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
-
-    from tidegate.spark_consumer.sinks.collected_table import CollectedTable
-    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-    from tidegate.spark_consumer.sinks.delta.direct_history import StagedRows
-    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-    from tidegate.spark_consumer.sinks.port import AnyTable
-
-__all__ = ["DeltaHistorySink"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,28 +7,21 @@ released with.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import structlog
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.core.cadence import HISTORY
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.changelog_reader import ORDINALS
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tidegate.spark_consumer.sinks.collected_table import CollectedTable
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.port import AnyTable
-
-__all__ = ["IncompleteTables", "free", "lost_updates", "released"]
+from tidegate.spark_consumer.sinks.port import AnyTable
 
 _log = structlog.get_logger(__name__)
 

@@ -14,22 +14,16 @@ that these captured, and is no row of the source table yet.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, REPLACE, folded_value, updated_at
 from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_schema
+from tidegate.spark_consumer.sinks.port import AnyTable
 from tidegate.spark_consumer.sinks.sql_names import quoted, text_literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.spark_consumer.sinks.port import AnyTable
-
-__all__ = ["COLUMN_UPDATES", "ORDER_KEY", "ROW_STATE", "KeyMerge", "key_merge", "keyed_schema"]
 
 ROW_STATE = "row_state"
 """Column: `present`, `deleted`, or `incomplete` (UPDATEs of a row whose INSERT was not read)."""
@@ -73,12 +67,15 @@ def keyed_schema(one: AnyTable) -> StructType:
     row = mirror_schema(one)
     taken = sorted(name for name in row.fieldNames() if name.lower() in _OURS)
     if taken:
-        message = "a table has columns with names that its mirror by key needs"
-        hint = (
-            "Leave the columns out of the stream (`columns_left_out` of the producer; a column "
-            "that is dropped or renamed stays in the topic), or use the sink mirror"
+        raise ConfigError(
+            "a table has columns with names that its mirror by key needs",
+            hint=(
+                "Leave the columns out of the stream (`columns_left_out` of the producer; a column "
+                "that is dropped or renamed stays in the topic), or use the sink mirror"
+            ),
+            table=one.schemas.table,
+            columns=taken,
         )
-        raise ConfigError(message, hint=hint, table=one.schemas.table, columns=taken)
     types = (StringType(), BinaryType(), _UPDATES_TYPE)
     ours = [StructField(name, kind) for name, kind in zip(_OURS, types, strict=True)]
     return StructType([*ours, *row])

@@ -14,16 +14,12 @@ from typing import TYPE_CHECKING
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
-from tidegate.spark_consumer.sinks.port import TableVersion
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+from tidegate.spark_consumer.sinks.manifest import Manifest
+from tidegate.spark_consumer.sinks.port import Release, TableVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
-    from tidegate.spark_consumer.sinks.manifest import Manifest
-    from tidegate.spark_consumer.sinks.port import Release
-
-__all__ = ["KeyedTables", "commit_of"]
 
 
 class KeyedTables(SinkTables):
@@ -38,14 +34,13 @@ class KeyedTables(SinkTables):
         for log in self._logs.values():
             newest = log.newest_release
             if newest > release_max:
-                message = "a table holds a later batch than this checkpoint knows"
-                hint = (
-                    "Restore the checkpoint of the query that wrote it; if it is lost, begin with"
-                    " an empty --output and an empty --checkpoint"
-                )
                 raise ConfigError(
-                    message,
-                    hint=hint,
+                    "a table holds a later batch than this checkpoint knows",
+                    hint=(
+                        "Restore the checkpoint of the query that wrote it; if it "
+                        "is lost, begin with"
+                        " an empty --output and an empty --checkpoint"
+                    ),
                     table=log.path,
                     batch_in_table=newest,
                     batch_in_checkpoint=release_max,

@@ -6,16 +6,10 @@ coordinates and the watermark that it missed; it is never dropped and never ente
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.sinks.delta.side_table import append_once
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-__all__ = ["DeltaLateTable"]
 
 _FOLDER = "late"
 

@@ -7,8 +7,10 @@ before the first one that was open when it was read, which its record sequence s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
@@ -24,15 +26,7 @@ from tidegate.spark_consumer.core.topic_schemas import row_columns
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.newest import is_ordered_by_column
 from tidegate.spark_consumer.sinks.delta.side_table import append_once
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from pyspark.sql import DataFrame
-
-    from tidegate.spark_consumer.sinks.port import AnyTable, Release
-
-__all__ = ["LATE_EVENTS", "DeltaLateEvents", "is_late"]
+from tidegate.spark_consumer.sinks.port import AnyTable, Release
 
 LATE_EVENTS = "late_events"
 """Name and folder of the table."""

@@ -5,6 +5,7 @@ A table that exists stays as it is: its owner may change it by SQL, and the run 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,8 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.delta.partitions import unequal_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from pyspark.sql.types import StructType
 
-__all__ = ["TableLayout"]
 
 _WITHOUT_FEATURE = frozenset(
     {
@@ -79,6 +77,11 @@ class TableLayout:
             if name not in kinds or kinds[name] in _NESTED:
                 message = f"{setting}: a table cannot be laid out by this column"
                 plain = sorted(one for one, kind in kinds.items() if kind not in _NESTED)
-                hint = "Name one of its columns that is neither an array nor missing"
-                raise ConfigError(message, hint=hint, table=table, column=name, columns=plain)
+                raise ConfigError(
+                    message,
+                    hint="Name one of its columns that is neither an array nor missing",
+                    table=table,
+                    column=name,
+                    columns=plain,
+                )
         return wanted

@@ -7,18 +7,15 @@ others.  The state of a table is its newest checkpoint and the commits after it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.spark_consumer.checkpoint.storage import Storage
-
-__all__ = ["newest_numbers", "state_files"]
 
 _LOG = "_delta_log"
 _FILE: Final = re.compile(

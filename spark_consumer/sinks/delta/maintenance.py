@@ -7,30 +7,22 @@ bounded.  A failure never ends the run: the table is left as it is until later.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
 from tidegate.program.extras import is_installed
-from tidegate.spark_consumer.core.compaction import CompactionBudget, choose_run
+from tidegate.spark_consumer.checkpoint.s3_access import S3Access
+from tidegate.spark_consumer.core.compaction import CompactionBudget, CompactionLimits, choose_run
 from tidegate.spark_consumer.errors import WriterReplaced
-from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_place
-from tidegate.spark_consumer.sinks.port import TableSink
+from tidegate.spark_consumer.sinks.delta.direct_files import DirectFiles
+from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace, OnlySpark, find_place
+from tidegate.spark_consumer.sinks.manifest import ManifestWriter
+from tidegate.spark_consumer.sinks.port import Sink, TableSink
 from tidegate.spark_consumer.sinks.vacuumed import KeptVersions, VacuumedVersions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tidegate.spark_consumer.checkpoint.s3_access import S3Access
-    from tidegate.spark_consumer.core.compaction import CompactionLimits
-    from tidegate.spark_consumer.sinks.delta.direct_files import DirectFiles
-    from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-    from tidegate.spark_consumer.sinks.manifest import ManifestWriter
-    from tidegate.spark_consumer.sinks.port import Sink
-
-__all__ = ["TableMaintenance", "VacuumPolicy", "find_maintenance"]
 
 _FILES_PER_BATCH = 200
 _LOOKS_PER_BATCH = 10

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.sinks.delta.fold import (
@@ -13,11 +13,6 @@ from tidegate.spark_consumer.sinks.delta.fold import (
     folded_value,
 )
 from tidegate.spark_consumer.sinks.sql_names import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["MergeClauses", "merge_clauses"]
 
 
 @dataclass(frozen=True, slots=True)

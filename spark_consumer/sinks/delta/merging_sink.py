@@ -8,25 +8,20 @@ last.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope, left_out
-from tidegate.spark_consumer.sinks.port import TableVersion
+from tidegate.spark_consumer.sinks.port import AnyTable, Merge, Release, TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.port import AnyTable, Merge, Release
-
-__all__ = ["MergedTables", "OpenedTables", "TableLog", "TableMergingSink"]
 
 
 class TableLog(Protocol):

@@ -11,15 +11,19 @@ has the number of the last.  A table whose source orders changes by a column has
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
-from pyspark.sql import Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.types import StructType
 
 from tidegate.spark_consumer.core.cadence import MIRROR
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded, unmatched_updates
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, fold, folded_value
 from tidegate.spark_consumer.sinks.delta.incomplete import free, lost_updates
 from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
@@ -34,20 +38,8 @@ from tidegate.spark_consumer.sinks.delta.partitions import (
 from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow, fold_rows
 from tidegate.spark_consumer.sinks.delta.tables import fold_settings, for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.port import AnyTable
 from tidegate.spark_consumer.sinks.session_settings import session_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
-
-    from tidegate.spark_consumer.sinks.collected_table import CollectedTable
-    from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
-    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-    from tidegate.spark_consumer.sinks.port import AnyTable
-
-__all__ = ["DeltaMirrorSink"]
 
 _MERGED = (
     "numTargetRowsInserted",

@@ -8,40 +8,32 @@ source has one (`newest`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import structlog
 from delta.tables import DeltaTable
-from pyspark.sql import Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.core.hand_over import MIRROR_BY_KEY
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.fold import fold, folded_value
 from tidegate.spark_consumer.sinks.delta.incomplete import free
 from tidegate.spark_consumer.sinks.delta.key_merge import ORDER_KEY, key_merge, keyed_schema
 from tidegate.spark_consumer.sinks.delta.keyed_tables import KeyedTables, commit_of
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.merging import key_names
 from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope, mirror_columns
 from tidegate.spark_consumer.sinks.delta.newest import with_source_order
 from tidegate.spark_consumer.sinks.delta.partitions import refuse_lost_texts, text_columns
 from tidegate.spark_consumer.sinks.delta.tables import fold_settings, for_each_table
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.port import DecodedTable, Release, TableVersion
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.sinks.sql_names import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-    from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
-    from tidegate.spark_consumer.sinks.port import DecodedTable, Release, TableVersion
-
-__all__ = ["DeltaMirrorByKeySink"]
 
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated")
 

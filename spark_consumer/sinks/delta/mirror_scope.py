@@ -8,7 +8,7 @@ those options.  What is left out is in each manifest.  All of that holds for a h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 import structlog
 from pyspark.sql.types import StructType
@@ -16,16 +16,9 @@ from pyspark.sql.types import StructType
 from tidegate.schemas.change_schema import ELSEWHERE, UNWATCHED_COLUMNS
 from tidegate.schemas.errors import SchemaError
 from tidegate.spark_consumer.core.cadence import HISTORY, MIRROR
-from tidegate.spark_consumer.core.topic_schemas import row_columns
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, row_columns
 from tidegate.spark_consumer.errors import FilteredMirror
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.port import AnyTable
-
-__all__ = ["MirrorScope", "leaves_changes_out", "left_out", "mirror_columns", "mirror_schema"]
+from tidegate.spark_consumer.sinks.port import AnyTable
 
 _COLUMN = "column "
 
@@ -55,23 +48,28 @@ class MirrorScope:
         changes = [one for one in schemas.excludes if one != ELSEWHERE]
         refused = sorted(set(changes) - self._accepted)
         if refused:
-            message = (
-                f"the change stream leaves changes out: the {self._of} would differ from its table"
+            raise FilteredMirror(
+                f"the change stream leaves changes out: the {self._of} would differ from its table",
+                hint=(
+                    f'Set mirror_accepts = "{",".join(changes)}" to write it all the same, or '
+                    "read a change stream without these options from its start, into a new output"
+                ),
+                table=schemas.table,
+                options=refused,
             )
-            hint = (
-                f'Set mirror_accepts = "{",".join(changes)}" to write it all the same, or '
-                "read a change stream without these options from its start, into a new output"
-            )
-            raise FilteredMirror(message, hint=hint, table=schemas.table, options=refused)
         known = {name.lower() for name in existing()}
         stale = sorted(name for name in schemas.unwatched if name.lower() in known)
         if stale and UNWATCHED_COLUMNS not in self._accepted:
-            message = f"the change stream no longer watches columns that the {self._of} has"
-            hint = (
-                f"Start with a new output and checkpoint, whose {self._of} leaves them out, or set "
-                f'mirror_accepts = "{UNWATCHED_COLUMNS}": they keep the values that they have'
+            raise FilteredMirror(
+                f"the change stream no longer watches columns that the {self._of} has",
+                hint=(
+                    f"Start with a new output and checkpoint, whose {self._of} "
+                    "leaves them out, or set "
+                    f'mirror_accepts = "{UNWATCHED_COLUMNS}": they keep the values that they have'
+                ),
+                table=schemas.table,
+                columns=stale,
             )
-            raise FilteredMirror(message, hint=hint, table=schemas.table, columns=stale)
         log = _log.bind(table=schemas.table, left_out=list(found))
         if self._of == HISTORY:
             log.warning("the history leaves out")
@@ -101,7 +99,6 @@ def mirror_schema(one: AnyTable) -> StructType:
     """Return the mirror's columns and their types; raises SchemaError for another schema."""
     row = one.schema["new_values"].dataType
     if not isinstance(row, StructType):
-        message = "new_values is not a record"
-        raise SchemaError(message, type=row.simpleString())
+        raise SchemaError("new_values is not a record", type=row.simpleString())
     wanted = set(mirror_columns(one.schemas))
     return StructType([field for field in row if field.name in wanted])

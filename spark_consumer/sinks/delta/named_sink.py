@@ -8,20 +8,13 @@ run: at its start, or with the release that the kill has interrupted.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+from tidegate.spark_consumer.sinks.delta.catalog_names import CatalogNames
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
-from tidegate.spark_consumer.sinks.port import MergingSink
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tidegate.spark_consumer.checkpoint.storage import Storage
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.delta.catalog_names import CatalogNames
-    from tidegate.spark_consumer.sinks.port import Merge, Release, Sink, TableVersion
-
-__all__ = ["NamedMergingSink", "NamedSink", "named"]
+from tidegate.spark_consumer.sinks.port import Merge, MergingSink, Release, Sink, TableVersion
 
 
 def named(sink: Sink, names: CatalogNames, *, output: Storage) -> Sink:

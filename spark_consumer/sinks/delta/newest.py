@@ -7,18 +7,13 @@ deleted rows: a DELETE is written as the row that it deleted, which says so in i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.source_order import SOURCE_ORDER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame
-
-__all__ = ["is_ordered_by_column", "newest_changes", "newest_rows", "with_source_order"]
 
 _ORDER, _CHANGE = "tidegate_order", "tidegate_change"
 

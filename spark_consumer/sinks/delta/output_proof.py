@@ -9,21 +9,15 @@ is proved.  It writes nothing and needs no Spark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.batch_state import OutputProof
 from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
-    from tidegate.spark_consumer.sinks.manifest import Manifest
-    from tidegate.spark_consumer.sinks.port import TableVersion
-
-__all__ = ["prove_output"]
+from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
+from tidegate.spark_consumer.sinks.manifest import Manifest
+from tidegate.spark_consumer.sinks.port import TableVersion
 
 _HINT = "Start with a new output and a new checkpoint"
 

@@ -8,26 +8,17 @@ of a folder has a limit; S3 and Google Cloud Storage have one for a file's whole
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.sql_names import text_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-    from typing import Any
-
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "is_other_path",
-    "refuse_lost_texts",
-    "refuse_lost_values",
-    "text_columns",
-    "unequal_columns",
-]
 
 _TYPES: Final = frozenset({"long", "boolean", "date", "string"})
 """Types, by Spark's names, that Spark and delta-rs write as the same text."""
@@ -159,14 +150,19 @@ def _name_bytes(text: str) -> int:
 
 def _refuse(table: str, column: str, rows: int) -> None:
     if rows:
-        message = (
-            "mirror_partition_by: an empty text, one with a null character, "
-            "__HIVE_DEFAULT_PARTITION__ and a text that makes a folder's name longer than 255 "
-            "encoded bytes (in S3 and Google Cloud Storage: a file's key longer than 1,024) cannot "
-            "be partitions"
+        raise ConfigError(
+            (
+                "mirror_partition_by: an empty text, one with a null character, "
+                "__HIVE_DEFAULT_PARTITION__ and a text that makes a folder's name longer than 255 "
+                "encoded bytes (in S3 and Google Cloud Storage: a file's key "
+                "longer than 1,024) cannot "
+                "be partitions"
+            ),
+            hint=(
+                "Start with a new output and checkpoint, without this column in "
+                "`mirror_partition_by`; `mirror_cluster_by` takes it"
+            ),
+            table=table,
+            column=column,
+            rows=rows,
         )
-        hint = (
-            "Start with a new output and checkpoint, without this column in "
-            "`mirror_partition_by`; `mirror_cluster_by` takes it"
-        )
-        raise ConfigError(message, hint=hint, table=table, column=column, rows=rows)

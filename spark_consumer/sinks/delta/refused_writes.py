@@ -7,15 +7,10 @@ constraint.  Neither passes by itself: each run would end with the same error.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["named_refusals"]
 
 _APPENDS_ONLY = re.compile(r"DELTA_CANNOT_MODIFY_APPEND_ONLY|table is append-only")
 _CONSTRAINT = re.compile(
@@ -34,18 +29,23 @@ def named_refusals(topic: str) -> Iterator[None]:
     except Exception as failure:
         text = str(failure)
         if _APPENDS_ONLY.search(text):
-            message = "a table of the output is for appends only, and a release changes its rows"
-            hint = (
-                "ALTER TABLE delta.`<output>/<sink>/<table>` SET TBLPROPERTIES "
-                "('delta.appendOnly' = 'false'), then start again"
-            )
-            raise ConfigError(message, hint=hint, topic=topic) from failure
+            raise ConfigError(
+                "a table of the output is for appends only, and a release changes its rows",
+                hint=(
+                    "ALTER TABLE delta.`<output>/<sink>/<table>` SET TBLPROPERTIES "
+                    "('delta.appendOnly' = 'false'), then start again"
+                ),
+                topic=topic,
+            ) from failure
         found = _CONSTRAINT.search(text)
         if found is None:
             raise
-        message = "a constraint on a table of the output refuses a row of a release"
-        hint = (
-            "ALTER TABLE delta.`<output>/<sink>/<table>` DROP CONSTRAINT …, then start again: "
-            "a sink writes whatever rows the source has"
-        )
-        raise ConfigError(message, hint=hint, topic=topic, constraint=found[1]) from failure
+        raise ConfigError(
+            "a constraint on a table of the output refuses a row of a release",
+            hint=(
+                "ALTER TABLE delta.`<output>/<sink>/<table>` DROP CONSTRAINT …, then start again: "
+                "a sink writes whatever rows the source has"
+            ),
+            topic=topic,
+            constraint=found[1],
+        ) from failure

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from heapq import merge
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.spark_consumer.core.cadence import CHANGELOG
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.manifest import Manifest
-
-__all__ = ["release_rows"]
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.manifest import Manifest
 
 _PLACE = itemgetter("ordinal")
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, REPLACE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-__all__ = ["FoldedChange", "FoldedRow", "fold_each_row", "fold_rows"]
 
 _BEFORE_EVERY_CHANGE = -1
 

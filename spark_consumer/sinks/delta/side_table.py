@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import DataFrame
 
-__all__ = ["append_once"]
 
 _RECENT = 16
 """Commits that are looked at first; others may have committed since."""

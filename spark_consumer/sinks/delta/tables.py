@@ -7,42 +7,27 @@ Invariant: exactly one commit per table and release carries rows, and its metada
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark import inheritable_thread_target
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from tidegate.schemas.errors import SchemaError, invariant
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.refused_writes import named_refusals
-from tidegate.spark_consumer.sinks.manifest import newest_manifest
+from tidegate.spark_consumer.sinks.manifest import Manifest, newest_manifest
+from tidegate.spark_consumer.sinks.port import AnyTable
 from tidegate.spark_consumer.sinks.session_settings import for_rows, session_settings
 from tidegate.spark_consumer.sinks.sql_names import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.manifest import Manifest
-    from tidegate.spark_consumer.sinks.port import AnyTable
-
-__all__ = [
-    "DELTA_SESSION_SETTINGS",
-    "TABLE_PROPERTIES",
-    "SinkTables",
-    "as_nullable",
-    "fold_settings",
-    "for_each_table",
-    "lacks_columns",
-]
 
 DELTA_SESSION_SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -348,9 +333,8 @@ def lacks_columns(have: StructType, want: StructType, *, table: str, above: str 
             inner = f"{above}{field.name}."
             missing |= lacks_columns(kind, field.dataType, table=table, above=inner)
         elif _nullable(kind) != field.dataType:
-            message = "a column changed its type, which a table does not allow"
             raise SchemaError(
-                message,
+                "a column changed its type, which a table does not allow",
                 hint="Write to a new --output with a new --checkpoint",
                 table=table,
                 column=f"{above}{field.name}",

@@ -8,29 +8,21 @@ release that the table has, and Delta ignores a repeated one of the same query.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping, Sequence
+from typing import cast
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
-from tidegate.spark_consumer.sinks.port import TableVersion
+from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.released_frame import (
     TRANSACTION_FIELDS,
     json_transactions_of,
     wide_rows,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from tidegate.spark_consumer.checkpoint.storage import Storage
-    from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
-    from tidegate.spark_consumer.sinks.port import Release
-
-__all__ = ["TRANSACTIONS", "DeltaTransactionsSink"]
 
 TRANSACTIONS = "transactions"
 """Name of the sink, and of its table in the output."""

@@ -7,24 +7,20 @@ that the table has, and Iceberg publishes one snapshot of a name only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.cadence import ICEBERG_CHANGELOG
 from tidegate.spark_consumer.sinks.delta.changelog import sorted_changes
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
+from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
-from tidegate.spark_consumer.sinks.port import TableVersion
+from tidegate.spark_consumer.sinks.port import AnyTable, Release, TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import SparkSession
 
-    from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
-    from tidegate.spark_consumer.sinks.port import AnyTable, Release
-
-__all__ = ["IcebergChangelogSink"]
 
 KIND = "changelog"
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import IcebergSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
-
-__all__ = ["JavaCatalog", "JavaTable"]
 
 _Result = TypeVar("_Result")
 

@@ -8,14 +8,17 @@ Where the mirror takes several releases at once, they come from the Delta change
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 from uuid import uuid4
 
 import structlog
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.types import StructType
 
 from tidegate.spark_consumer.core.cadence import ICEBERG_MIRROR, MIRROR
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, fold
 from tidegate.spark_consumer.sinks.delta.incomplete import free, lost_updates, released
 from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
@@ -28,22 +31,11 @@ from tidegate.spark_consumer.sinks.delta.mirror_scope import (
 )
 from tidegate.spark_consumer.sinks.delta.newest import newest_changes
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
+from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
 from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.port import AnyTable
 from tidegate.spark_consumer.sinks.session_settings import for_rows, session_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
-    from tidegate.spark_consumer.sinks.port import AnyTable
-
-__all__ = ["IcebergMirrorSink"]
 
 KIND = "mirror"
 INCOMPLETE = "incomplete"

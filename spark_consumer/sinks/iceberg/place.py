@@ -18,7 +18,6 @@ from tidegate.spark_consumer.sinks.sql_names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ICEBERG_FOLDER", "IcebergPlace"]
 
 ICEBERG_FOLDER = "iceberg"
 """The warehouse in the output."""
@@ -45,9 +44,13 @@ class IcebergPlace:
             return cls(catalog, namespace)
         scheme = output.partition(":")[0]
         if scheme in _OBJECT_STORES:
-            message = "an Iceberg table in an object store needs a catalog"
-            hint = "Set iceberg_catalog to one of the session's, such as Glue, REST, Hive or JDBC"
-            raise ConfigError(message, hint=hint, output=output)
+            raise ConfigError(
+                "an Iceberg table in an object store needs a catalog",
+                hint=(
+                    "Set iceberg_catalog to one of the session's, such as Glue, REST, Hive or JDBC"
+                ),
+                output=output,
+            )
         warehouse = f"{output.rstrip('/')}/{ICEBERG_FOLDER}"
         # Two queries of one session may have two outputs.
         digest = hashlib.sha256(warehouse.encode()).hexdigest()[:12]

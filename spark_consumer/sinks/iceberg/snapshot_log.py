@@ -12,24 +12,13 @@ moves the table back, is refused.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.errors import ForeignChange, TableMissing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-
-__all__ = [
-    "IcebergSnapshot",
-    "SnapshotLog",
-    "SnapshotTable",
-    "owner_properties",
-    "release_properties",
-]
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 
 _QUERY, _SINK = "tidegate.query-id", "tidegate.sink"
 _RELEASE, _THROUGH = "tidegate.release", "tidegate.through-us"
@@ -156,28 +145,37 @@ class SnapshotLog:
         self.exists = table.load()
         if not self.exists:
             if existed:
-                message = "a table of the output was deleted while the run used it"
-                raise TableMissing(message, hint=_MISSING, table=self._name)
+                raise TableMissing(
+                    "a table of the output was deleted while the run used it",
+                    hint=_MISSING,
+                    table=self._name,
+                )
             return
         properties = self._table.properties()
         owner = (properties.get(_QUERY), properties.get(_SINK))
         if owner != (self._query_id, self._sink):
-            message = "a table holds commits of another writer"
             raise ConfigError(
-                message, hint=_ANOTHER_TABLE, table=self._name, query_id=owner[0], sink=owner[1]
+                "a table holds commits of another writer",
+                hint=_ANOTHER_TABLE,
+                table=self._name,
+                query_id=owner[0],
+                sink=owner[1],
             )
         self.release = int(properties.get(_RELEASE, -1))
         if self.release < before:
-            message = "a table of the output was replaced by an older copy while the run used it"
-            raise TableMissing(message, hint=_MISSING, table=self._name, release=self.release)
+            raise TableMissing(
+                "a table of the output was replaced by an older copy while the run used it",
+                hint=_MISSING,
+                table=self._name,
+                release=self.release,
+            )
         self._require_own()
 
     def refuse_beyond(self, release_max: int) -> None:
         """Raise ConfigError if the table holds a release that the gate never planned."""
         if self.release > release_max:
-            message = "a table holds a later release than this checkpoint knows"
             raise ConfigError(
-                message,
+                "a table holds a later release than this checkpoint knows",
                 hint=_LOST_CHECKPOINT,
                 table=self._name,
                 release_in_table=self.release,
@@ -191,9 +189,12 @@ class SnapshotLog:
         """
         if self.exists and (self._table.snapshot(version) is not None or self._is_cut_off()):
             return
-        message = "a table of the output was deleted, or replaced by an older copy"
         raise TableMissing(
-            message, hint=_MISSING, table=self._name, version_in_manifest=version, release=release
+            "a table of the output was deleted, or replaced by an older copy",
+            hint=_MISSING,
+            table=self._name,
+            version_in_manifest=version,
+            release=release,
         )
 
     def has(self, commit: Commit) -> bool:
@@ -204,9 +205,8 @@ class SnapshotLog:
         if self.release == commit.release:
             found = self._table.properties().get(_THROUGH)
             if found != str(commit.through_us):
-                message = "a table holds this release with other bounds"
                 raise ConfigError(
-                    message,
+                    "a table holds this release with other bounds",
                     hint=_LOST_CHECKPOINT,
                     table=self._name,
                     release=commit.release,
@@ -262,9 +262,8 @@ class SnapshotLog:
             self._refuse(last, "replaced")
 
     def _refuse(self, snapshot: IcebergSnapshot | None, operation: str) -> NoReturn:
-        message = "others have changed the rows of a table"
         raise ForeignChange(
-            message,
+            "others have changed the rows of a table",
             hint=_CHANGED,
             table=self._name,
             version=None if snapshot is None else snapshot.number,

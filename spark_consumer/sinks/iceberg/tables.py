@@ -10,6 +10,7 @@ is in no reader's way and that Iceberg's own maintenance removes.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,13 @@ from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import CommitOvertaken
 from tidegate.spark_consumer.sinks.delta.changelog_reader import as_type
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.tables import (
     as_nullable,
     lacks_columns,
 )
 from tidegate.spark_consumer.sinks.iceberg.java_table import JavaCatalog
+from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import (
     SnapshotLog,
     owner_properties,
@@ -32,15 +35,9 @@ from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.sinks.sql_names import text_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-    from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
-
-__all__ = ["IcebergTables"]
 
 _STAGES = {"write.wap.enabled": "true"}
 """Iceberg stages what a session writes under a name, instead of publishing it, by this property."""
@@ -182,9 +179,11 @@ class IcebergTables:
         log.load(java)
         if log.has(commit):
             return False
-        message = "other writers have committed to a table during each attempt to write to it"
-        hint = "Run maintenance of the table less often; a restart repeats the release"
-        raise CommitOvertaken(message, hint=hint, table=self.identifier(table))
+        raise CommitOvertaken(
+            "other writers have committed to a table during each attempt to write to it",
+            hint="Run maintenance of the table less often; a restart repeats the release",
+            table=self.identifier(table),
+        )
 
     @contextmanager
     def staging(

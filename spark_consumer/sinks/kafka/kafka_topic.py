@@ -9,30 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tidegate.program.bounded_call import CallHangs, call_bounded
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import is_denied, is_unsupported, kafka_failure
 from tidegate.program.kafka_log import KafkaClientLog
-from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
+from tidegate.schemas.errors import ConfigError, InvariantViolation, TidegateError, UnreachableError
 from tidegate.spark_consumer.errors import RecordTooLarge, ReleaseUnconfirmed, TopicWriterReplaced
+from tidegate.spark_consumer.sinks.kafka.port import Headers, TopicFacts
 from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
 from tidegate.spark_consumer.sinks.kafka.topic_reader import TopicReader
 from tidegate.spark_consumer.sinks.kafka.topic_setup import TopicSetup
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from confluent_kafka import Message
-
-    from tidegate.schemas.errors import TidegateError
-    from tidegate.spark_consumer.sinks.kafka.port import Headers, TopicFacts
-
-__all__ = ["TRANSACTION_TIMEOUT_MS", "KafkaOutputTopic"]
 
 TRANSACTION_TIMEOUT_MS = 300_000
 """Longer than a release of `release_rows_max` takes; one that has all rows of a backfill may take
@@ -152,8 +144,11 @@ class KafkaOutputTopic:
         while left := len(self._open):
             self._poll(_REPORT_POLL_S)
             if time.monotonic() > give_up_at:
-                message = f"{left} records were not delivered within the transaction's time-out"
-                raise ReleaseUnconfirmed(message, hint=_SLOW, topic=self.topic)
+                raise ReleaseUnconfirmed(
+                    f"{left} records were not delivered within the transaction's time-out",
+                    hint=_SLOW,
+                    topic=self.topic,
+                )
         self._poll(0)
 
     def commit(self) -> None:
@@ -243,8 +238,11 @@ class KafkaOutputTopic:
 
     def _require_time(self) -> None:
         if time.monotonic() > self._begun_at + self._timeout_ms / 1_000:
-            message = "a release was not sent within the transaction's time-out"
-            raise ReleaseUnconfirmed(message, hint=_SLOW, topic=self.topic)
+            raise ReleaseUnconfirmed(
+                "a release was not sent within the transaction's time-out",
+                hint=_SLOW,
+                topic=self.topic,
+            )
 
     def _poll(self, timeout_s: float) -> None:
         """Serve delivery reports; raise the failure of one."""
@@ -307,8 +305,9 @@ class KafkaOutputTopic:
         try:
             call_bounded(lambda: call(_CALL_TIMEOUT_S), within_s=within_s)
         except CallHangs:
-            reason = "the Kafka client does not return"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, fatal=True)) from None  # noqa: SLF001 - its public constant
+            code = KafkaError._TIMED_OUT  # noqa: SLF001 - its public constant
+            error = KafkaError(code, "the Kafka client does not return", fatal=True)
+            raise KafkaException(error) from None
 
 
 _SLOW = (

@@ -22,43 +22,27 @@ with the registry; headers say which change it is and where it came from (`docs/
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import structlog
 
 from tidegate.schemas.errors import ConfigError, invariant
 from tidegate.schemas.partitioner import topic_partition_of
-from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN, TopicNames
 from tidegate.spark_consumer.errors import (
     ReleasesMissing,
     ReleaseUnconfirmed,
     TopicWriterReplaced,
 )
+from tidegate.spark_consumer.sinks.kafka.port import Headers, OutputTopic, TopicFacts
 from tidegate.spark_consumer.sinks.kafka.release_record import (
     CHANGES,
     TRANSACTIONS,
     ReleaseRecord,
 )
 from tidegate.spark_consumer.sinks.kafka.transaction_record import TransactionRecord
-from tidegate.spark_consumer.sinks.port import TableVersion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from tidegate.schemas.topics import TopicNames
-    from tidegate.spark_consumer.sinks.kafka.port import Headers, OutputTopic, TopicFacts
-    from tidegate.spark_consumer.sinks.port import Release, SourceRecord
-
-__all__ = [
-    "HEADER_CHANGES",
-    "HEADER_ORDINAL",
-    "HEADER_RELEASE",
-    "HEADER_TOPIC",
-    "SINK",
-    "OrderedTopicSink",
-    "TopicOrder",
-]
+from tidegate.spark_consumer.sinks.port import Release, SourceRecord, TableVersion
 
 SINK = "topic"
 """The sink's name in plans, states and manifests."""
@@ -147,18 +131,20 @@ class OrderedTopicSink:
         last = self._last
         if last is None and self._topic.has_records():
             self._require_current()
-            message = "the output topic holds records, and its releases topic names no release"
-            hint = (
-                f"Name a topic that is empty, or restore {self._topic.releases_topic} if it was "
-                "deleted"
+            raise ConfigError(
+                "the output topic holds records, and its releases topic names no release",
+                hint=(
+                    "Name a topic that is empty, or restore "
+                    f"{self._topic.releases_topic} if it was "
+                    "deleted"
+                ),
+                topic=self._topic.topic,
             )
-            raise ConfigError(message, hint=hint, topic=self._topic.topic)
         if last is not None and last.release > release_max:
             # A run that was replaced has read an older checkpoint, not another one.
             self._require_writer()
-            message = "the output topic holds a later release than this checkpoint knows"
             raise ConfigError(
-                message,
+                "the output topic holds a later release than this checkpoint knows",
                 hint=_LOST_CHECKPOINT,
                 topic=self._topic.topic,
                 release_in_topic=last.release,
@@ -204,13 +190,15 @@ class OrderedTopicSink:
         following = self._following(release)
         if release.number > following:
             self._require_current()
-            message = "the output topic lacks releases"
-            hint = (
-                f"Restore the topics {self._topic.topic} and {self._topic.releases_topic}, or "
-                "begin with a new checkpoint, a new output and a new topic"
-            )
             raise ReleasesMissing(
-                message, hint=hint, topic=self._topic.topic, lacks=following, release=release.number
+                "the output topic lacks releases",
+                hint=(
+                    f"Restore the topics {self._topic.topic} and {self._topic.releases_topic}, or "
+                    "begin with a new checkpoint, a new output and a new topic"
+                ),
+                topic=self._topic.topic,
+                lacks=following,
+                release=release.number,
             )
         if last is None:
             invariant(
@@ -221,9 +209,8 @@ class OrderedTopicSink:
             )
             return False
         if release.number == last.release and release.through_us != last.through_us:
-            message = "the output topic holds this release with other bounds"
             raise ConfigError(
-                message,
+                "the output topic holds this release with other bounds",
                 hint=_ANOTHER_TOPIC,
                 topic=self._topic.topic,
                 release=release.number,
@@ -249,9 +236,11 @@ class OrderedTopicSink:
     def _require_current(self) -> None:
         """Raise TopicWriterReplaced if another run has published since this one looked."""
         if self._topic.last_release() != self._last:
-            message = "another run has published to the output topic"
-            hint = "A younger run has taken over: stop this one, or stop that one"
-            raise TopicWriterReplaced(message, hint=hint, topic=self._topic.topic)
+            raise TopicWriterReplaced(
+                "another run has published to the output topic",
+                hint="A younger run has taken over: stop this one, or stop that one",
+                topic=self._topic.topic,
+            )
 
     def _publish(self, release: Release) -> None:
         topic = self._topic
@@ -322,29 +311,31 @@ class OrderedTopicSink:
         topic = self._topic.topic
         if self._order is not TopicOrder.BY_KEY and facts.topic_partitions != 1:
             kind = "a total order" if self._order is TopicOrder.TOTAL else "an order by transaction"
-            message = (
-                f"topic {topic} has {facts.topic_partitions} topic partitions, and {kind} needs one"
+            raise ConfigError(
+                f"topic {topic} has {facts.topic_partitions} topic partitions, and "
+                f"{kind} needs one",
+                hint="Name a topic with one topic partition, or set the order to 'key'",
             )
-            hint = "Name a topic with one topic partition, or set the order to 'key'"
-            raise ConfigError(message, hint=hint)
         if facts.policies != {"delete"}:
             found = ",".join(sorted(facts.policies))
-            message = f"topic {topic}: cleanup.policy is {found!r}, it must be 'delete'"
-            hint = "Set cleanup.policy=delete: compaction would remove changes"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                f"topic {topic}: cleanup.policy is {found!r}, it must be 'delete'",
+                hint="Set cleanup.policy=delete: compaction would remove changes",
+            )
 
     def _require_releases(self, facts: TopicFacts) -> None:
         topic = self._topic.releases_topic
         if facts.topic_partitions != 1:
-            message = (
-                f"topic {topic} has {facts.topic_partitions} topic partitions, it must have one"
+            raise ConfigError(
+                f"topic {topic} has {facts.topic_partitions} topic partitions, it must have one",
+                hint="Create it with one topic partition",
             )
-            raise ConfigError(message, hint="Create it with one topic partition")
         if facts.policies != {"compact"}:
             found = ",".join(sorted(facts.policies))
-            message = f"topic {topic}: cleanup.policy is {found!r}, it must be 'compact'"
-            hint = "Set cleanup.policy=compact: its newest record must never be deleted"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                f"topic {topic}: cleanup.policy is {found!r}, it must be 'compact'",
+                hint="Set cleanup.policy=compact: its newest record must never be deleted",
+            )
 
     def _require_own(self, last: ReleaseRecord | None) -> None:
         """Raise an error if the topics are another query's, or not those that it wrote to."""
@@ -352,29 +343,34 @@ class OrderedTopicSink:
             return
         topic = self._topic.topic
         if last.query_id != self._query_id:
-            message = "the output topic belongs to another query"
             raise ConfigError(
-                message,
+                "the output topic belongs to another query",
                 hint=_ANOTHER_TOPIC,
                 topic=topic,
                 query_of_topic=last.query_id,
                 query_id=self._query_id,
             )
         if last.holds != self._holds_what:
-            message = f"the records of the output topic are {last.holds}, not {self._holds_what}"
-            hint = "Set ordered_topic_order to what the topic was begun with"
-            raise ConfigError(message, hint=hint, topic=topic)
-        if last.topic_id != self._topic_id:
-            message = "the output topic was deleted and re-created: it lacks its earlier releases"
-            hint = "Begin with a new checkpoint, a new output and a new topic"
-            raise ReleasesMissing(message, hint=hint, topic=topic, releases=last.release + 1)
-        if last.topic_partitions != self._topic_partitions:
-            message = (
-                f"topic {topic} had {last.topic_partitions} topic partitions and has "
-                f"{self._topic_partitions}: keys would move"
+            raise ConfigError(
+                f"the records of the output topic are {last.holds}, not {self._holds_what}",
+                hint="Set ordered_topic_order to what the topic was begun with",
+                topic=topic,
             )
-            hint = "Kafka cannot remove topic partitions: begin with a new topic and checkpoint"
-            raise ConfigError(message, hint=hint)
+        if last.topic_id != self._topic_id:
+            raise ReleasesMissing(
+                "the output topic was deleted and re-created: it lacks its earlier releases",
+                hint="Begin with a new checkpoint, a new output and a new topic",
+                topic=topic,
+                releases=last.release + 1,
+            )
+        if last.topic_partitions != self._topic_partitions:
+            raise ConfigError(
+                (
+                    f"topic {topic} had {last.topic_partitions} topic partitions and has "
+                    f"{self._topic_partitions}: keys would move"
+                ),
+                hint="Kafka cannot remove topic partitions: begin with a new topic and checkpoint",
+            )
 
 
 def _headers(one: SourceRecord, release: bytes) -> Headers:
@@ -402,9 +398,12 @@ def _headers_of_transaction(one: TransactionRecord, release: bytes) -> Headers:
 def _require_foreign(topic: str, names: TopicNames) -> None:
     """Raise ConfigError for a topic that the stream's readers would take for one of theirs."""
     if names.is_data(topic) or topic in (names.progress, names.dead_letter):
-        message = f"topic {topic} has the name of a topic of the stream {names.prefix!r}"
-        hint = f"Name one that {names.data_pattern} does not match: the gate would read it again"
-        raise ConfigError(message, hint=hint)
+        raise ConfigError(
+            f"topic {topic} has the name of a topic of the stream {names.prefix!r}",
+            hint=f"Name one that {names.data_pattern} does not match: the gate would read it again",
+        )
     if topic.endswith(_NOT_OUTPUT):
-        message = f"topic {topic} would be taken for a topic of another stream"
-        raise ConfigError(message, hint=f"Let its name not end with {' or '.join(_NOT_OUTPUT)}")
+        raise ConfigError(
+            f"topic {topic} would be taken for a topic of another stream",
+            hint=f"Let its name not end with {' or '.join(_NOT_OUTPUT)}",
+        )

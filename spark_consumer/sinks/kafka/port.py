@@ -8,10 +8,9 @@ which release the output topic is written, whatever retention has removed from i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
+from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
 
 __all__ = ["Headers", "OutputTopic", "TopicFacts"]
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from tidegate.schemas.errors import ConfigError
 
-__all__ = ["CHANGES", "FORMAT", "TRANSACTIONS", "ReleaseRecord"]
-
 FORMAT = 1
 """Of the value; a program refuses others."""
 
@@ -62,10 +60,11 @@ class ReleaseRecord:
         if not isinstance(found, dict) or "format" not in found:
             raise ConfigError(_NOT_OURS, hint=hint, topic=topic)
         if found["format"] != FORMAT:
-            message = (
-                f"a releases topic has format {found['format']!r}, this version knows {FORMAT}"
+            raise ConfigError(
+                f"a releases topic has format {found['format']!r}, this version knows {FORMAT}",
+                hint="Install a newer version of Tidegate",
+                topic=topic,
             )
-            raise ConfigError(message, hint="Install a newer version of Tidegate", topic=topic)
         found.setdefault("holds", CHANGES)
         content: dict[str, Any] = {name: found.get(name) for name, _ in _FIELDS}
         if any(type(content[name]) is not kind for name, kind in _FIELDS):

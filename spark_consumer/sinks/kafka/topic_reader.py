@@ -7,10 +7,11 @@ that, and further back where aborted transactions have left nothing else there.
 from __future__ import annotations
 
 import time
+from collections.abc import Generator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.program.from_beginning import consume_from_beginning
@@ -18,13 +19,6 @@ from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
 from tidegate.program.kafka_offsets import listed_offset
 from tidegate.schemas.errors import UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
-    from confluent_kafka import Message
-
-__all__ = ["TopicReader"]
 
 _CALL_TIMEOUT_S = 15.0
 _POLL_S = 0.5
@@ -100,8 +94,9 @@ class TopicReader:
                 for place in places
             ]
         except KafkaException as error:
-            attempt = f"cannot find the end of topic {topic}"
-            raise kafka_failure(error.args[0], attempt=attempt) from error
+            raise kafka_failure(
+                error.args[0], attempt=f"cannot find the end of topic {topic}"
+            ) from error
 
     def _records(
         self, topic: str, number: int, *, start: int, end: int
@@ -132,8 +127,13 @@ class TopicReader:
                     elif is_denied(error):
                         raise kafka_failure(error, attempt=f"cannot read topic {topic}")
                 if time.monotonic() - moved_at > self._patience_s:
-                    reason = f"topic {topic} cannot be read to its end"
-                    hint = "A transaction may be open in it; the broker ends it after its time-out"
-                    raise UnreachableError(reason, hint=hint, topic=topic, end=end)
+                    raise UnreachableError(
+                        f"topic {topic} cannot be read to its end",
+                        hint=(
+                            "A transaction may be open in it; the broker ends it after its time-out"
+                        ),
+                        topic=topic,
+                        end=end,
+                    )
         finally:
             consumer.close()

@@ -6,22 +6,16 @@ A topic that exists is never altered.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import is_denied, kafka_failure
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.errors import ConfigError, TidegateError, UnreachableError
 from tidegate.spark_consumer.sinks.kafka.port import TopicFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tidegate.schemas.errors import TidegateError
-
-__all__ = ["TopicSetup"]
 
 _CALL_TIMEOUT_S = 15.0
 _VISIBLE_EVERY_S = 0.05
@@ -68,8 +62,11 @@ class TopicSetup:
             give_up_at = time.monotonic() + _CALL_TIMEOUT_S
             while (found := self._described(topic)) is None:
                 if time.monotonic() > give_up_at:
-                    message = "a created topic is not visible in broker metadata"
-                    raise UnreachableError(message, hint="Check the brokers", topic=topic)
+                    raise UnreachableError(
+                        "a created topic is not visible in broker metadata",
+                        hint="Check the brokers",
+                        topic=topic,
+                    )
                 time.sleep(_VISIBLE_EVERY_S)
         topic_id, number = found
         policies, bytes_max = self._configured(topic)
@@ -93,16 +90,20 @@ class TopicSetup:
         try:
             found = answers[resource].result()
         except KafkaException as error:
-            attempt = f"cannot read the settings of topic {topic}"
-            raise kafka_failure(error.args[0], attempt=attempt) from error
+            raise kafka_failure(
+                error.args[0], attempt=f"cannot read the settings of topic {topic}"
+            ) from error
         policies, bytes_max = (
             "" if name not in found or found[name].value is None else str(found[name].value)
             for name in (_POLICY, _BYTES_MAX)
         )
         if not policies:
-            message = f"topic {topic}: the Kafka service does not show its {_POLICY}"
-            hint = "Use a service that answers DescribeConfigs: nothing else shows what is deleted"
-            raise ConfigError(message, hint=hint)
+            raise ConfigError(
+                f"topic {topic}: the Kafka service does not show its {_POLICY}",
+                hint=(
+                    "Use a service that answers DescribeConfigs: nothing else shows what is deleted"
+                ),
+            )
         return (
             frozenset(one.strip() for one in policies.split(",")),
             int(bytes_max) if bytes_max.isdecimal() else _BYTES_MAX_DEFAULT,

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["TransactionChange", "TransactionRecord", "transaction_record"]
 
 
 class TransactionChange(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterator  # noqa: TC003  # read at run time with the rest of the signature
+from collections.abc import Iterator  # read at run time with the rest of the signature
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Literal
 
