@@ -9,10 +9,8 @@ Standard library only: `dev` imports this module before anything is installed.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import shutil
-import subprocess
 import sysconfig
 import tempfile
 import time
@@ -21,24 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from xml.etree import ElementTree
 
-__all__ = [
-    "CHECKS",
-    "LANES",
-    "LINT",
-    "STEPS",
-    "Program",
-    "Result",
-    "Selection",
-    "is_simulator_tested",
-    "report",
-    "run_checks",
-    "run_ci",
-    "run_lane",
-]
+from tests.stamps import Stamps
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMULATOR = "spanner_simulator"
-STAMP = ROOT / ".ci" / "simulator-tested-tree"
+STAMPS = Stamps(ROOT)
 
 Run = Callable[[list[str], float | None], int]
 """Runs a program of `.venv` in the foreground, in the repository's top folder; its exit code.
@@ -78,6 +63,12 @@ class Selection:
     """Whether each test's name is printed before it runs: the last one is that which hangs."""
     limit_s: float | None = _LIMIT_S
     """pytest-timeout cannot end a test that hangs in a call of librdkafka; this does."""
+    programs: tuple[str, ...] | None = None
+    """Folders of the programs that the tests start.
+
+    The step is left out of `run_ci` while these, the tests and all that they import are as they
+    were when it passed; None: it always runs.
+    """
 
     def command(self, options: Sequence[str], results: Path) -> list[str] | None:
         """Return the pytest run that writes its results as JUnit XML.
@@ -116,6 +107,8 @@ class Program:
     command: tuple[str, ...]
 
 
+_CONSUMER = ("spark_consumer",)
+_PRODUCT = (*_CONSUMER, "producer", "schemas", "local_stack", "tidegate", "spanner_simulator/src")
 _FOLDERS = ("unit", "tidy", "packaging", "fuzz", "chaos", "mutants", "integration")
 
 STEPS: dict[str, Selection | Program] = {
@@ -124,19 +117,27 @@ STEPS: dict[str, Selection | Program] = {
         "not integration and not deep",
         "loadfile",
     ),
-    "simulation": Selection(("tests/simulation",), "not deep", "worksteal"),
+    "simulation": Selection(("tests/simulation",), "not deep", "worksteal", programs=()),
     # Each process has a Spark session, which the tests in it share.
-    "spark": Selection(("tests/spark",), "not slow and not deep", "loadfile", is_named=True),
-    "smoke": Selection(("tests/integration",), "smoke", is_named=True),
+    "spark": Selection(
+        ("tests/spark",), "not slow and not deep", "loadfile", is_named=True, programs=_CONSUMER
+    ),
+    "smoke": Selection(("tests/integration",), "smoke", is_named=True, programs=_PRODUCT),
     # Each process has a broker of its own.
     "integration": Selection(
         ("tests/integration",),
         "integration and not smoke and not deep",
         "loadfile",
         is_named=True,
+        programs=_PRODUCT,
     ),
     "slow spark": Selection(
-        ("tests/spark",), "slow and not deep", "loadfile", is_ordered=True, is_named=True
+        ("tests/spark",),
+        "slow and not deep",
+        "loadfile",
+        is_ordered=True,
+        is_named=True,
+        programs=_CONSUMER,
     ),
     # What these show is shown to `./dev ci` by fewer cases, or with smaller parts.
     "deep spark": Selection(("tests/spark",), "deep", "loadfile", is_ordered=True, is_named=True),
@@ -148,7 +149,7 @@ STEPS: dict[str, Selection | Program] = {
     "mutants": Selection(("tests/simulation", "tests/mutants"), "deep", "worksteal", limit_s=None),
     "small worlds": Program(("python", "-m", "tests.simulation.exhaustive", "--deep")),
     "fuzz": Program(("python", "-m", "tests.fuzz", "--minutes", "5")),
-    "simulator": Selection((f"{SIMULATOR}/tests",), dist="loadfile"),
+    "simulator": Selection((f"{SIMULATOR}/tests",), dist="loadfile", programs=(SIMULATOR,)),
 }
 
 LANES: dict[str, tuple[str, ...]] = {
@@ -320,7 +321,7 @@ def run_lane(
     `arguments` go to every pytest run, except `--timings FILE`, and so does `always`, which selects
     no tests.  Left out are the steps in `without`, and those that contain none of the paths in
     `arguments`.  A step that fails does not stop the others; Ctrl-C does, with KeyboardInterrupt.
-    A full run of `test-simulator` without a failure writes the stamp that `run_ci` looks at.
+    A step that passes without options leaves the stamp that `run_ci` looks at.
     """
     parser = argparse.ArgumentParser(prog=f"./dev {lane}", add_help=False, allow_abbrev=False)
     parser.add_argument("--timings", type=Path)
@@ -328,8 +329,8 @@ def run_lane(
     steps = [name for name in LANES[lane] if name not in set(without)]
     found = [_run_step(name, options, run=run, always=always) for name in steps]
     results = [one for one in found if one is not None]
-    if lane == "test-simulator" and not options and not any(one.failed for one in results):
-        _stamp_simulator()
+    if not options:
+        _stamp(results)
     if own.timings is not None:
         append_timings(own.timings, f"./dev {lane}", results)
     return results
@@ -361,18 +362,39 @@ def run_ci(arguments: Sequence[str], *, run: Run) -> list[Result]:
     The same code gets the same answer: properties try the examples that follow from the test's
     own text.  Other runs of them, and `./dev fuzz`, try new ones each time.
     """
+    tested = () if arguments else _tested_steps()
+    for name in tested:
+        print(f"\n{name} is left out: it has passed, and nothing that it covers has changed since")
     # The step `unit` has the same tests.
     results = run_checks(*LINT, run=run, without=("tidy",))
-    results += run_lane("test", arguments, run=run, always=_SAME_EXAMPLES)
-    results += run_lane(
-        "test-real", arguments, run=run, without=LANES["test"], always=_SAME_EXAMPLES
+    ran: set[str] = set(tested)
+    for lane in ("test", "test-real", "test-simulator"):
+        results += run_lane(lane, arguments, run=run, without=ran, always=_SAME_EXAMPLES)
+        ran |= {*LANES[lane]}
+    return results + run_checks("wheel", run=run)
+
+
+def _folders(name: str) -> tuple[str, ...] | None:
+    """Return what a step's stamp covers, besides what is imported; None if it has no stamp."""
+    step = STEPS[name]
+    if isinstance(step, Program) or step.programs is None:
+        return None
+    return (*step.paths, *step.programs)
+
+
+def _tested_steps() -> tuple[str, ...]:
+    return tuple(
+        name
+        for name in STEPS
+        if (folders := _folders(name)) is not None and STAMPS.is_tested(name, folders)
     )
-    results += run_checks("wheel", run=run)
-    if is_simulator_tested():
-        print(f"\ntest-simulator is skipped: {SIMULATOR}/ has not changed since it passed")
-    else:
-        results += run_lane("test-simulator", arguments, run=run, always=_SAME_EXAMPLES)
-    return results
+
+
+def _stamp(results: Iterable[Result]) -> None:
+    for result in results:
+        folders = _folders(result.step)
+        if folders is not None and result.passed and not result.failed:
+            STAMPS.write(result.step, folders)
 
 
 def _run_program(name: str, command: Sequence[str], *, run: Run) -> Result:
@@ -420,38 +442,3 @@ def _timed(result: Result, command: list[str], run: Run, limit_s: float | None) 
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
     return code
-
-
-# ---------------------------------------------------------------- the simulator's stamp
-
-
-def simulator_tree() -> str | None:
-    """Return git's tree hash of the simulator's folder as it is on disk; None without git.
-
-    After a commit it is what `git rev-parse HEAD:spanner_simulator` prints.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        environ = {**os.environ, "GIT_INDEX_FILE": str(Path(folder) / "index")}
-        try:
-            for command in (
-                ["git", "add", "--", SIMULATOR],
-                ["git", "write-tree", f"--prefix={SIMULATOR}/"],
-            ):
-                done = subprocess.run(
-                    command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True
-                )
-        except (OSError, subprocess.CalledProcessError):
-            return None
-    return done.stdout.strip()
-
-
-def is_simulator_tested() -> bool:
-    """Whether the simulator's own tests have passed for its folder as it is on disk."""
-    return STAMP.exists() and STAMP.read_text().strip() == simulator_tree()
-
-
-def _stamp_simulator() -> None:
-    tree = simulator_tree()
-    if tree is not None:
-        STAMP.write_text(f"{tree}\n")
-        print(f"\ncommit .ci/{STAMP.name}: ./dev ci skips these tests for the tree in it")

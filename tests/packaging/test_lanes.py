@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import lanes
+from tests.stamps import Stamps
 
 RESULTS = """<?xml version="1.0"?>
 <testsuites>
@@ -39,10 +40,19 @@ class Runs:
 
 
 @pytest.fixture(autouse=True)
-def stamp(tmp_path, monkeypatch) -> Path:
-    path = tmp_path / "stamp"
-    monkeypatch.setattr(lanes, "STAMP", path)
-    return path
+def tree(tmp_path, monkeypatch) -> Path:
+    """Return a small checkout, whose stamps are written and read."""
+    tree = tmp_path / "tree"
+    for name in ("spark_consumer", "producer", "tests/spark", "tests/integration"):
+        (tree / name).mkdir(parents=True)
+        (tree / name / "one.py").write_text("")
+    subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
+    monkeypatch.setattr(lanes, "STAMPS", Stamps(tree))
+    return tree
+
+
+def stamped(tree: Path) -> set[str]:
+    return {path.name.replace("-", " ") for path in (tree / ".ci" / "tested").glob("*")}
 
 
 def counts(results: list[lanes.Result]) -> list[tuple[str, int, int, int]]:
@@ -232,50 +242,29 @@ def test_properties_try_the_same_examples_in_each_run_of_ci():
     assert count(once) == (len(lanes.LANES["test"]), 0)
 
 
-def test_ci_leaves_out_the_simulators_tests_once_they_have_passed(stamp):
-    lanes.run_lane("test-simulator", [], run=Runs())
+def test_ci_leaves_out_a_step_once_it_has_passed_and_until_what_it_covers_changes(
+    tree, monkeypatch
+):
+    lanes.run_lane("test-real", [], run=Runs())
+    assert stamped(tree) == {"spark", "slow spark", "integration"}
 
-    assert stamp.read_text().strip() == lanes.simulator_tree()
-    assert "simulator" not in [one.step for one in lanes.run_ci([], run=Runs())]
+    names = {one.step for one in lanes.run_ci([], run=Runs())}
+    assert not {"spark", "slow spark", "integration"} & names
+    assert {"unit", "smoke", "simulation", "simulator"} <= names
+    # What was asked for by name is run.
+    assert "integration" in [one.step for one in lanes.run_ci(["tests/integration"], run=Runs())]
+
+    (tree / "spark_consumer" / "two.py").write_text("1\n")
+    monkeypatch.setattr(lanes, "STAMPS", Stamps(tree))
+    names = {one.step for one in lanes.run_ci([], run=Runs())}
+    assert {"spark", "slow spark", "integration"} <= names
+    assert not {"simulation", "simulator"} & names
 
 
 @pytest.mark.parametrize(
     ("options", "runs"), [([], Runs(1, failures=1)), (["-k", "split"], Runs())], ids=["red", "part"]
 )
-def test_a_failed_or_partial_run_of_the_simulators_tests_leaves_no_stamp(stamp, options, runs):
-    lanes.run_lane("test-simulator", options, run=runs)
+def test_a_failed_or_partial_run_leaves_no_stamp(tree, options, runs):
+    lanes.run_lane("test", options, run=runs)
 
-    assert not stamp.exists()
-
-
-def test_the_stamp_is_the_tree_that_git_will_commit(tmp_path, monkeypatch):
-    folder = tmp_path / "repository"
-    (folder / lanes.SIMULATOR).mkdir(parents=True)
-    source = folder / lanes.SIMULATOR / "a.py"
-    source.write_text("1\n")
-
-    def git(*words: str) -> str:
-        own = ("-c", "user.name=t", "-c", "user.email=t@example.invalid")
-        done = subprocess.run(
-            ["git", *own, *words], cwd=folder, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
-
-    git("init", "-q")
-    monkeypatch.setattr(lanes, "ROOT", folder)
-    before = lanes.simulator_tree()
-    git("add", ".")
-    git("commit", "-qm", "a")
-    assert before == git("rev-parse", f"HEAD:{lanes.SIMULATOR}")
-
-    source.write_text("2\n")
-
-    assert lanes.simulator_tree() != before
-
-
-def test_without_git_nothing_counts_as_tested(tmp_path, monkeypatch):
-    monkeypatch.setattr(lanes, "ROOT", tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-
-    assert lanes.simulator_tree() is None
-    assert not lanes.is_simulator_tested()
+    assert stamped(tree) == set()

@@ -1,0 +1,142 @@
+"""What a step's tests can depend on, as one hash: `./dev ci` leaves out steps whose hash is known.
+
+A step covers the files in its folders, everything that these import, directly or not, and the
+folders of the programs that its tests start.  A step that has passed leaves its hash in
+`.ci/tested/`; committed, it says that nothing which the step covers has changed since.
+
+Standard library only: `dev` imports this module before anything is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import subprocess
+import tomllib
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+# Imported names, each with the folder that holds what is below it.
+_PACKAGES = {
+    "tidegate": "",
+    "tests": "tests/",
+    "benchmarks": "benchmarks/",
+    "spanner_simulator": "spanner_simulator/src/spanner_simulator/",
+}
+# These stand below tidegate/ itself; the other packages are links there.
+_IN_TIDEGATE = ("lineage", "program", "version")
+
+# The environment: what is installed, what each test file shares.
+_SHARED = ("requirements/dev.txt", "accelerator")
+# Of pyproject.toml: other tables are about style, types and wheels.
+_SETTINGS = ("project", "dependency-groups")
+
+
+class Stamps:
+    """The steps of one checkout that have passed.
+
+    Without git no step counts as tested, and none is noted.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._imports: dict[str, set[str]] = {}
+
+    def is_tested(self, step: str, folders: Iterable[str]) -> bool:
+        """Whether the step has passed with all that it covers as it is on disk."""
+        stamp = self._stamp(step)
+        return stamp.exists() and stamp.read_text().strip() == self._digest(folders)
+
+    def write(self, step: str, folders: Iterable[str]) -> None:
+        """Note that the step has passed as a whole."""
+        if self._files:
+            stamp = self._stamp(step)
+            stamp.parent.mkdir(parents=True, exist_ok=True)
+            stamp.write_text(f"{self._digest(folders)}\n")
+
+    def covered(self, folders: Iterable[str]) -> list[str]:
+        """Return the paths of all files that the tests and programs in `folders` can depend on.
+
+        A conftest.py above a test file is imported with it.
+        """
+        places = (*folders, *_SHARED)
+        todo = {path for path in self._files if any(_is_in(path, place) for place in places)}
+        todo |= {
+            path
+            for path in self._files
+            if path.endswith("conftest.py")
+            and any(_is_in(place, path.rpartition("/")[0]) for place in places)
+        }
+        found: set[str] = set()
+        while todo:
+            path = todo.pop()
+            found.add(path)
+            todo |= self._imported(path) - found
+        return sorted(found)
+
+    def _digest(self, folders: Iterable[str]) -> str:
+        found = hashlib.sha256(self._settings().encode())
+        for path in self.covered(folders):
+            content = hashlib.sha256((self._root / path).read_bytes()).hexdigest()
+            found.update(f"{path} {content}\n".encode())
+        return found.hexdigest()
+
+    def _settings(self) -> str:
+        project = self._root / "pyproject.toml"
+        tables = tomllib.loads(project.read_text()) if project.exists() else {}
+        pytest = tables.get("tool", {}).get("pytest")
+        return json.dumps([pytest, *(tables.get(name) for name in _SETTINGS)], sort_keys=True)
+
+    def _stamp(self, step: str) -> Path:
+        return self._root / ".ci" / "tested" / step.replace(" ", "-")
+
+    @cached_property
+    def _files(self) -> frozenset[str]:
+        """All files that git knows or would add; what tools have made is ignored by it."""
+        try:
+            done = subprocess.run(
+                ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                cwd=self._root,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        except (OSError, subprocess.CalledProcessError):
+            return frozenset()
+        return frozenset(
+            name for name in done.stdout.split("\0") if name and (self._root / name).is_file()
+        )
+
+    def _imported(self, path: str) -> set[str]:
+        """Return the files that a module imports, at any depth of it, and their packages."""
+        if not path.endswith(".py"):
+            return set()
+        if path not in self._imports:
+            named: set[str] = set()
+            for node in ast.walk(ast.parse((self._root / path).read_text())):
+                if isinstance(node, ast.Import):
+                    named |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                    # A name may be a module of the package, or something in it.
+                    named |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+            self._imports[path] = {file for name in named for file in self._modules(name)}
+        return self._imports[path]
+
+    def _modules(self, name: str) -> set[str]:
+        top, *parts = name.split(".")
+        if top not in _PACKAGES:
+            return set()
+        place = _PACKAGES[top]
+        if top == "tidegate" and (not parts or parts[0] in _IN_TIDEGATE):
+            place = "tidegate/"
+        found = {f"{place}__init__.py"}
+        for part in parts:
+            found |= {f"{place}{part}/__init__.py", f"{place}{part}.py"}
+            place = f"{place}{part}/"
+        return found & self._files
+
+
+def _is_in(path: str, place: str) -> bool:
+    return not place or path == place or path.startswith(f"{place}/")
