@@ -14,18 +14,16 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from spanner_simulator import SimulatorConfig
 from spanner_simulator.control.verbs import Verbs
 from spanner_simulator.core.rows.mutations import Write
 from spanner_simulator.core.timestamps import format_us
+from spanner_simulator.core.values import Plain
+from spanner_simulator.server.host import Host, HostedDatabase
 from spanner_simulator.server.provision import create_database
 from spanner_simulator.simulator import serve
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Plain
-    from spanner_simulator.server.host import Host, HostedDatabase
 
 DATABASE = "projects/bench/instances/bench/databases/bench"
 TABLE = (

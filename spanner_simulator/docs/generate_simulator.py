@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from spanner_simulator.cli import app
 from spanner_simulator.control.verb import Argument, verbs_of
 from spanner_simulator.control.verbs import Verbs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 PAGE = Path(__file__).with_name("simulator.md")
 

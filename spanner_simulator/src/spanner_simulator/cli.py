@@ -18,8 +18,6 @@ import typer
 from spanner_simulator.core.change_streams.churn import CHURN_LIFE_MS_MAX, CHURN_LIVE_MAX
 from spanner_simulator.ddl_file import split_ddl
 
-__all__ = ["main"]
-
 # Packages of which the program needs the generated messages (their module `types`) alone.
 _CLIENT_PACKAGES = (
     "google.cloud.spanner_v1",

@@ -7,26 +7,14 @@ imported when a test first asks for it.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from spanner_simulator.core.values import Dialect
-    from spanner_simulator.simulator import Simulator, SimulatorConfig
-
-__all__ = [
-    "SpannerDatabase",
-    "pytest_configure",
-    "spanner_database",
-    "spanner_ddl",
-    "spanner_dialect",
-    "spanner_simulator",
-    "spanner_simulator_config",
-]
+from spanner_simulator.core.values import Dialect
+from spanner_simulator.simulator import Simulator, SimulatorConfig
 
 _PROJECT = "test-project"
 _INSTANCE = "test-instance"

@@ -22,8 +22,6 @@ from conformance.programs import (
 from conformance.report import ProgramReport, run_program, show
 from conformance.servers import Server, ServerFailedError, emulator, simulator
 
-__all__ = ["main"]
-
 BUILDS = Path(__file__).resolve().parents[2] / ".conformance"
 NAMES = [program.name for program in PROGRAMS]
 

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["PROGRAMS", "BuildFailedError", "FetchFailedError", "Program", "prepare"]
-
 SOURCES = Path(__file__).resolve().parent
 FETCH_TIMEOUT_S = 300
 BUILD_TIMEOUT_S = 900

@@ -15,8 +15,6 @@ from rich.table import Table
 
 from conformance.servers import Server
 
-__all__ = ["CHECKS", "ProgramReport", "run_program", "show"]
-
 HERE = Path(__file__).resolve().parent
 RUN_TIMEOUT_S = 900
 DETAIL_LENGTH = 300

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from differential.emulator import ABSENT, find_emulator
 
-__all__ = ["Server", "ServerFailedError", "emulator", "simulator"]
-
 START_TIMEOUT_S = 60
 SEED = 5
 

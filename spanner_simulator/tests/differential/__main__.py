@@ -21,8 +21,6 @@ from differential.seeds import SeedResult, run_errors, run_seed, shrunk_seed
 from differential.steps import told
 from differential.workload import FEATURES
 
-__all__ = ["main"]
-
 _SHOWN_MAX = 8
 _DIALECTS: dict[str | None, Dialect | None] = {
     "google": GOOGLE,

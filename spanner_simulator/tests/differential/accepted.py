@@ -30,8 +30,6 @@ from differential.kinds import POSTGRES
 from differential.steps import Delete, Dml, Query, Write
 from differential.written import statements_of, without_fraction
 
-__all__ = ["ACCEPTED", "Accepted", "accepted_by"]
-
 _NO_TABLE = re.compile(r"Table not found: \w+")
 _NO_COLUMN = re.compile(r"Column not found in table \w+: (\w+)")
 _POSITION = re.compile(r"\[at 1:(\d+)\]")

@@ -14,20 +14,6 @@ from differential.written import (
     written_columns,
 )
 
-__all__ = [
-    "is_back_fill",
-    "is_infinite",
-    "is_null_map",
-    "is_pending_timestamp",
-    "is_replaced",
-    "is_split_record",
-    "is_table_after_suspension",
-    "is_tag",
-    "is_unmodified_column",
-    "is_untracked_update",
-    "is_without_fraction",
-]
-
 _EMULATOR_PENDING = "9999-12-31T23:59:59Z"
 _ROW_CAPTURES = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 _FRACTION = re.compile(r"\.\d+Z$")

@@ -14,8 +14,6 @@ from differential.kinds import GOOGLE
 from differential.side import Side
 from differential.steps import Delete, Interval, Keys, Read, Write
 
-__all__ = ["API_CASES", "run_api_cases"]
-
 _TABLE = "CREATE TABLE U (k INT64 NOT NULL, a STRING(MAX)) PRIMARY KEY (k)"
 _ROW = Write("insert_or_update", "U", ("k", "a"), (("1", "x"),))
 _ALL = Read("U", ("k", "a"), Keys(is_all=True))

@@ -12,8 +12,6 @@ from typing import Any
 
 from differential.side import Rows
 
-__all__ = ["canonical_rows", "canonical_text", "canonical_value"]
-
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 # Names of indexes that stand behind a foreign key end in a number of the side's own making.
 _HASH = re.compile(r"^((?:IDX|FK|CK)_\w+?)_[0-9A-F]{16}$")

@@ -18,8 +18,6 @@ from differential.side import Failure, Rows
 from differential.steps import Query, Read, ReadWrite, told
 from differential.workload import Workload
 
-__all__ = ["compare_results", "compare_runs"]
-
 
 def compare_runs(workload: Workload, simulator: Run, emulator: Run) -> Iterator[Difference]:
     """All differences between the simulator's run and the emulator's."""

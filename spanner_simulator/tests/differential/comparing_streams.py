@@ -24,8 +24,6 @@ from differential.steps import ChangeSchema, Dml, Step, told
 from differential.stream_reading import ColumnType, DataRecord, Mod, StreamReading
 from differential.workload import Workload
 
-__all__ = ["compare_streams"]
-
 _FRACTION = re.compile(r"(\d\d:\d\d:\d\d)\.\d+Z")
 
 

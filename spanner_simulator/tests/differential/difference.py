@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Difference", "Kind"]
-
 Kind = Literal[
     "success",  # one side did it, the other refused
     "code",  # both refused, with different codes

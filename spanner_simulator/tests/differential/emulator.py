@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-__all__ = ["ABSENT", "Emulator", "find_emulator"]
-
 ABSENT = (
     "Google's Spanner emulator is not installed beside gcloud, and "
     "SPANNER_EMULATOR_PROGRAM does not name it"

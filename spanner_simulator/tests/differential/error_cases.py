@@ -16,8 +16,6 @@ from differential.difference import Difference
 from differential.kinds import GOOGLE, POSTGRES, Dialect
 from differential.side import Failure, Rows, Side
 
-__all__ = ["CASES", "Ask", "Case", "Moment", "run_case"]
-
 
 @dataclass(frozen=True, slots=True)
 class Moment:

@@ -5,8 +5,6 @@ Groups of one name say the same on both sides.
 
 from __future__ import annotations
 
-__all__ = ["FAULT_WORDS"]
-
 # A name, the service's words, the emulator's words.
 FAULT_WORDS: tuple[tuple[str, str, str], ...] = (
     (

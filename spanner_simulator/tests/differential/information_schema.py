@@ -8,8 +8,6 @@ from __future__ import annotations
 from differential.kinds import GOOGLE, Dialect
 from differential.steps import Query
 
-__all__ = ["information_schema_queries"]
-
 _VIEWS = {
     "schemata": "schema_name",
     "tables": "table_name, parent_table_name, on_delete_action, table_type, spanner_state",

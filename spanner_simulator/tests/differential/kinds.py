@@ -11,18 +11,6 @@ from decimal import Decimal
 from random import Random
 from typing import Any, Literal
 
-__all__ = [
-    "COLUMN_KINDS",
-    "GOOGLE",
-    "KEY_KINDS",
-    "POSTGRES",
-    "Dialect",
-    "Kind",
-    "literal",
-    "sort_key",
-    "value",
-]
-
 Dialect = Literal["GOOGLE_STANDARD_SQL", "POSTGRESQL"]
 GOOGLE: Dialect = "GOOGLE_STANDARD_SQL"
 POSTGRES: Dialect = "POSTGRESQL"

@@ -17,8 +17,6 @@ from differential.kinds import GOOGLE
 from differential.side import Side
 from differential.steps import Keys, Read, Write
 
-__all__ = ["PROTO_CASES", "run_proto_cases"]
-
 
 def _descriptors() -> bytes:
     found = FileDescriptorSet()

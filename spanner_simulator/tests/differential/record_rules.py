@@ -12,8 +12,6 @@ from itertools import pairwise
 
 from differential.stream_reading import DataRecord, StreamReading
 
-__all__ = ["by_transaction", "violations"]
-
 _MODS_PER_RECORD_MAX = 256
 
 

@@ -17,8 +17,6 @@ from differential.side import Rows
 from differential.steps import ChangeSchema, Commit, Delete, Query, Read, ShowSchema, Step
 from differential.stream_reading import ColumnType, DataRecord, Mod, StreamReading
 
-__all__ = ["row_violations", "tells_all"]
-
 _WITH_OLD_VALUES = ("OLD_AND_NEW_VALUES", "NEW_ROW_AND_OLD_VALUES")
 _LEAVES_OUT = re.compile(r"exclude_(insert|update|delete) = true")
 

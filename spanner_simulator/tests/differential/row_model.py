@@ -15,8 +15,6 @@ from differential.kinds import value as choose_value
 from differential.schema import Column, Schema, Table
 from differential.steps import Delete, Keys, Mutation
 
-__all__ = ["RowModel"]
-
 _Key = tuple[Any, ...]
 
 

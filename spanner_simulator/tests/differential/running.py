@@ -29,8 +29,6 @@ from differential.steps import (
 from differential.stream_reading import StreamReading, read_stream
 from differential.workload import Workload
 
-__all__ = ["Outcome", "Run", "have_parted", "run_workload"]
-
 
 def padded(stamp: str) -> str:
     """A timestamp that can be compared with others as text."""

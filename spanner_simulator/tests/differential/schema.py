@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from differential.kinds import GOOGLE, POSTGRES, Dialect, Kind
 
-__all__ = ["Column", "Index", "Schema", "Stream", "Table", "View"]
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

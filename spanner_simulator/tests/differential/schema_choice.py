@@ -16,8 +16,6 @@ from differential.kinds import (
 from differential.kinds import value as choose_value
 from differential.schema import Column, Index, Schema, Stream, Table, View
 
-__all__ = ["CAPTURE_TYPES", "SchemaChoice"]
-
 CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES")
 _NO_DEFAULT = ("FLOAT32", "JSON", "TIMESTAMP")
 _REFERRED = ("INT64", "STRING", "BYTES", "DATE", "BOOL")

@@ -26,8 +26,6 @@ from differential.workload import Workload, make_workload
 from spanner_simulator import Simulator, SimulatorConfig
 from spanner_simulator.errors import SpannerError
 
-__all__ = ["SeedResult", "run", "run_errors", "run_seed", "shrunk_seed"]
-
 # Shrinking runs a seed many times, each in a database of its own.
 _serials = count()
 

@@ -12,8 +12,6 @@ from typing import TypeVar
 from differential.steps import Commit, Query, Read, ReadWrite, Step, Write
 from differential.workload import Workload
 
-__all__ = ["shrink"]
-
 T = TypeVar("T")
 
 

@@ -20,8 +20,6 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
-__all__ = ["Failure", "Parameters", "RefusedError", "Rows", "Side", "SideDownError"]
-
 _PROJECT = "projects/differential"
 _INSTANCE = f"{_PROJECT}/instances/one"
 _DEADLINE_S = 30
@@ -127,8 +125,7 @@ class Side:
 
     def _failure(self, error: Any) -> Failure:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            text = f"{error.code().name} {error.details()}"
-            raise SideDownError(self.name, text) from error
+            raise SideDownError(self.name, f"{error.code().name} {error.details()}") from error
         return Failure(error.code().name, error.details() or "")
 
     def _must(self, reply: Any, what: str) -> None:

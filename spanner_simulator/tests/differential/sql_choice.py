@@ -11,8 +11,6 @@ from differential.row_model import RowModel
 from differential.schema import Column, Index, Schema, Table
 from differential.steps import Dml, Query
 
-__all__ = ["SqlChoice"]
-
 _NOT_COMPARED = ("JSON", "ARRAY", "FLOAT32")
 _UNGROUPED = ("JSON", "ARRAY", "FLOAT32", "FLOAT64")
 

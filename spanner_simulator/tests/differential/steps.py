@@ -11,26 +11,6 @@ from typing import Any, Literal
 
 from differential.side import Parameters, wire
 
-__all__ = [
-    "Action",
-    "Batch",
-    "ChangeSchema",
-    "Commit",
-    "Delete",
-    "Dml",
-    "Interval",
-    "Keys",
-    "Mutation",
-    "PartitionedDml",
-    "Query",
-    "Read",
-    "ReadWrite",
-    "ShowSchema",
-    "Step",
-    "Write",
-    "told",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:

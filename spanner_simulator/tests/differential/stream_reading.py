@@ -13,8 +13,6 @@ from typing import Any
 from differential.kinds import GOOGLE, Dialect
 from differential.side import Failure, Rows, Side
 
-__all__ = ["ColumnType", "DataRecord", "Mod", "StreamReading", "read_stream"]
-
 _TIMESTAMP = {"code": "TIMESTAMP"}
 _HEARTBEAT_MS = "10000"
 

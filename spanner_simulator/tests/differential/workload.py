@@ -36,8 +36,6 @@ from differential.steps import (
     Write,
 )
 
-__all__ = ["FEATURES", "Workload", "dialect_of", "make_workload"]
-
 FEATURES = (
     "alter_streams",
     "alter_tables",

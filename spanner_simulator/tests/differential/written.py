@@ -8,14 +8,6 @@ from typing import Any
 
 from differential.steps import Batch, Dml, PartitionedDml, Write
 
-__all__ = [
-    "mutated_columns",
-    "statements_of",
-    "surely_written",
-    "without_fraction",
-    "written_columns",
-]
-
 _SET = re.compile(r"UPDATE (?P<table>\w+) SET (?P<sets>.*?) WHERE ", re.DOTALL)
 _FRACTION = re.compile(r"\.\d+Z$")
 

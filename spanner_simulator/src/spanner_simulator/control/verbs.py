@@ -7,8 +7,6 @@ from spanner_simulator.control.database_verbs import DatabaseVerbs
 from spanner_simulator.control.fault_verbs import FaultVerbs
 from spanner_simulator.control.stream_verbs import StreamVerbs
 
-__all__ = ["Verbs"]
-
 
 class Verbs(DatabaseVerbs, StreamVerbs, ClockVerbs, FaultVerbs):
     """Everything that can be asked of a running simulator, besides its API."""

@@ -10,8 +10,6 @@ import re
 from decimal import Decimal
 from typing import Final
 
-__all__ = ["normalise_interval"]
-
 _MONTHS_MAX: Final = 120_000
 _DAYS_MAX: Final = 3_660_000
 _NANOSECONDS_MAX: Final = 316_224_000_000_000_000_000

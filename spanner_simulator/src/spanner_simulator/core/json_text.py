@@ -13,8 +13,6 @@ import math
 from decimal import Decimal, InvalidOperation
 from typing import Final, NoReturn
 
-__all__ = ["normalise_json", "normalise_jsonb"]
-
 _DEPTH_MAX: Final = 80
 _INT_MIN, _UINT_MAX = -(2**63), 2**64 - 1
 # Above this many digits a double is printed with an exponent, unlike in Python.

@@ -21,28 +21,6 @@ from spanner_simulator.core.json_text import normalise_json, normalise_jsonb
 from spanner_simulator.core.timestamps import parse_ns
 from spanner_simulator.errors import Code, SpannerError
 
-__all__ = [
-    "Plain",
-    "is_enum_number",
-    "proto_text",
-    "read_bool",
-    "read_bytes",
-    "read_date",
-    "read_enum",
-    "read_float32",
-    "read_float64",
-    "read_int",
-    "read_interval",
-    "read_json",
-    "read_jsonb",
-    "read_numeric",
-    "read_pg_numeric",
-    "read_proto",
-    "read_string",
-    "read_timestamp",
-    "read_uuid",
-]
-
 Plain: TypeAlias = "bool | float | str | list[Plain] | dict[str, Plain] | None"
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _SAFE_DIGITS: Final = 18

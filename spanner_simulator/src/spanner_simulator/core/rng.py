@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Rng"]
-
 
 class Rng(Protocol):
     """A seeded generator of random numbers; `random.Random` is one."""

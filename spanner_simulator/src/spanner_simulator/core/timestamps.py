@@ -14,8 +14,6 @@ from functools import lru_cache
 
 from spanner_simulator.errors import Code, SpannerError
 
-__all__ = ["MAX_NS", "MIN_NS", "CommitClock", "format_ns", "format_us", "parse_ns"]
-
 _RFC3339 = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[Tt ](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?"
     r"(?:([Zz])|([+-])(\d{2})(?::?(\d{2}))?)?",

@@ -5,20 +5,11 @@ Requests are raw messages (upb), not proto-plus wrappers: a wrapper costs more t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Plain
-
-__all__ = [
-    "Message",
-    "parameters",
-    "plain_of",
-    "timestamp_message",
-    "timestamp_us_of",
-]
+from spanner_simulator.core.values import Plain
 
 Message: TypeAlias = Any
 """A raw protobuf message; the generated classes have no static types."""

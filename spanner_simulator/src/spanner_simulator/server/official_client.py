@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["connect"]
-
 
 def connect(address: str, *, project: str) -> Any:
     """A `google.cloud.spanner.Client` of the simulator at an address, without credentials."""

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from google.cloud.spanner_v1 import types as spanner
 
+from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.rows.transactions import Transaction
-    from spanner_simulator.server.messages import Message
-
-__all__ = ["Answered", "OpenTransaction", "OpenTransactions", "TransactionMode"]
+from spanner_simulator.server.messages import Message
 
 TransactionMode = Literal["read_write", "read_only", "partitioned_dml"]
 

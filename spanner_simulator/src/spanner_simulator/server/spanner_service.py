@@ -10,8 +10,6 @@ from spanner_simulator.server.queries import QueryMethods
 from spanner_simulator.server.reads import ReadMethods
 from spanner_simulator.server.sessions import SessionMethods
 
-__all__ = ["SpannerService"]
-
 
 class SpannerService(SessionMethods, TransactionMethods, ReadMethods, QueryMethods):
     """The method names are the API's, in snake case."""

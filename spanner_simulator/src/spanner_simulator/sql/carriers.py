@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from spanner_simulator.core.values import Value, ValueType
 from spanner_simulator.sql.sql_types import field_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spanner_simulator.core.values import Value, ValueType
-
-__all__ = ["from_duck", "pg_numeric_text", "to_duck"]
 
 
 def pg_numeric_text(value: Decimal) -> str:

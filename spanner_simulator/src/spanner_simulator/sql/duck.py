@@ -9,11 +9,13 @@ from __future__ import annotations
 import inspect
 import re
 import weakref
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import duckdb
 from duckdb.func import SPECIAL
 
+from spanner_simulator.core.values import Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.arrow_tables import arrow_table
 from spanner_simulator.sql.functions import (
@@ -24,13 +26,6 @@ from spanner_simulator.sql.functions import (
     time_routines,
 )
 from spanner_simulator.sql.functions.routines import ROUTINES, Routine, out_of_range
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from spanner_simulator.core.values import Value, ValueType
-
-__all__ = ["Duck", "TableRows"]
 
 TableRows: TypeAlias = "tuple[Mapping[str, ValueType], Sequence[Mapping[str, Value]]]"
 

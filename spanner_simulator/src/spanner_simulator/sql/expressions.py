@@ -6,10 +6,12 @@ Expressions are bound once per table; those that are mere constants never reach 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from spanner_simulator.core.rows.mutations import PENDING
 from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.values import Dialect, Row, Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.binding import NOW, NOW_SQL, Binding
 from spanner_simulator.sql.binder.scans import Scan
@@ -26,12 +28,6 @@ from spanner_simulator.sql.terms.bound import (
     Scope,
     quoted,
 )
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import Dialect, Row, Value, ValueType
-
-__all__ = ["DuckExpressions", "bind_over_row"]
 
 _EXPRESSIONS_MAX: Final = 4096
 

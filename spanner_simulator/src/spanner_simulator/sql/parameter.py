@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Plain, ValueType
-
-__all__ = ["Parameter"]
+from spanner_simulator.core.values import Plain, ValueType
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,32 +12,6 @@ from typing import Final
 from spanner_simulator.core.values import Dialect, ValueType
 from spanner_simulator.errors import invariant
 
-__all__ = [
-    "BOOL",
-    "BYTES",
-    "DATE",
-    "FLOAT32",
-    "FLOAT64",
-    "INT64",
-    "INTERVAL",
-    "JSON",
-    "NUMERIC",
-    "PG_JSONB",
-    "PG_NUMERIC",
-    "STRING",
-    "TIMESTAMP",
-    "UUID",
-    "array_of",
-    "carrier",
-    "field_key",
-    "is_floating",
-    "is_numeric",
-    "is_same",
-    "supertype",
-    "type_name",
-    "unsized",
-]
-
 BOOL: Final = ValueType("BOOL")
 INT64: Final = ValueType("INT64")
 FLOAT32: Final = ValueType("FLOAT32")

@@ -14,8 +14,6 @@ from typing import Any
 
 from google.cloud import spanner
 
-__all__ = ["Databases", "control", "equal", "fails_with", "run", "statements"]
-
 Check = Callable[["Databases"], Any]
 
 

@@ -11,8 +11,6 @@ from google.api_core import exceptions
 from google.cloud.spanner_v1 import KeySet, TypeCode, param_types
 from harness import Databases, control, equal, fails_with
 
-__all__ = ["CHECKS", "Query", "changes", "follow"]
-
 QUERY = (
     "SELECT ChangeRecord FROM READ_Changes(start_timestamp => @start, end_timestamp => @end, "
     "partition_token => @token, heartbeat_milliseconds => @heartbeat)"

@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.ddl import parse_ddl
 from spanner_simulator.core.schema.statement_rules import apply_statement
-from spanner_simulator.core.values import ValueType
+from spanner_simulator.core.values import Dialect, ValueType
 from spanner_simulator.errors import SpannerError
 from spanner_simulator.sql.analysis import SqlAnalysis
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
 
 PLACE = "CREATE VIEW `V` SQL SECURITY INVOKER AS "
 

@@ -5,32 +5,9 @@ Timestamps in them are printed as the service does: RFC 3339 with +00:00.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spanner_simulator.core.timestamps import format_ns
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
-
-__all__ = [
-    "combined",
-    "end_too_late",
-    "foreign_token",
-    "function_not_found",
-    "heartbeat_out_of_range",
-    "located",
-    "no_longer_valid",
-    "not_a_literal",
-    "null_argument",
-    "outside_life",
-    "start_after_end",
-    "start_too_late",
-    "start_too_old",
-    "too_many_readers",
-    "wrong_method",
-    "wrong_transaction",
-]
 
 _ONLY_SINGLE_USE = (
     "Change stream queries must be strong reads executed via single use transactions using the "

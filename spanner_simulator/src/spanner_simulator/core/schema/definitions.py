@@ -5,15 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "Check",
-    "ForeignKey",
-    "Interleave",
-    "OnDelete",
-    "RowDeletionPolicy",
-    "ViewSecurity",
-]
-
 OnDelete = Literal["CASCADE", "NO ACTION"]
 ViewSecurity = Literal["INVOKER", "DEFINER"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from google.cloud.spanner_admin_database_v1 import types as database_admin
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
@@ -13,15 +14,9 @@ from google.longrunning import operations_pb2
 from spanner_simulator.server.admin.database_admin import DatabaseAdminService
 from spanner_simulator.server.admin.instance_admin import InstanceAdminService
 from spanner_simulator.server.admin.operations import OperationsService
+from spanner_simulator.server.host import Host
 from spanner_simulator.server.spanner_service import SpannerService
 from spanner_simulator.server.transport.calls import Calls
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spanner_simulator.server.host import Host
-
-__all__ = ["METHODS", "method_handlers"]
 
 _STREAMING = frozenset(("StreamingRead", "ExecuteStreamingSql", "BatchWrite"))
 

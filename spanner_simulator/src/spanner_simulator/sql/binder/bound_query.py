@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from spanner_simulator.core.values import ValueType
 from spanner_simulator.sql.sql_types import (
     INT64,
 )
+from spanner_simulator.sql.syntax import Node
 from spanner_simulator.sql.terms.bound import (
     Bound,
+    Constant,
     Relation,
     RelationColumn,
     quoted,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.core.values import ValueType
-    from spanner_simulator.sql.syntax import Node
-    from spanner_simulator.sql.terms.bound import Constant
-
-
-__all__ = [
-    "BoundQuery",
-    "Lookup",
-    "OutputColumn",
-    "has_tail",
-    "plain_columns",
-    "relation_of",
-    "unwrapped",
-]
 
 
 @dataclass(frozen=True, slots=True)

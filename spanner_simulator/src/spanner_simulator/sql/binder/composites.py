@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from sqlglot import exp
 
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import SpannerError
 from spanner_simulator.sql.binder import subqueries
+from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import unwrapped
 from spanner_simulator.sql.binder.type_names import read_type
 from spanner_simulator.sql.sql_types import (
@@ -22,7 +24,7 @@ from spanner_simulator.sql.sql_types import (
     field_key,
     is_same,
 )
-from spanner_simulator.sql.syntax import literal_of, position, unsupported
+from spanner_simulator.sql.syntax import Node, literal_of, position, unsupported
 from spanner_simulator.sql.terms.bound import (
     Bound,
     Constant,
@@ -30,22 +32,6 @@ from spanner_simulator.sql.terms.bound import (
 )
 from spanner_simulator.sql.terms.coercion import cast_sql, read_literal
 from spanner_simulator.sql.terms.literals import text_literal
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.sql.binder.binding import Binding
-    from spanner_simulator.sql.syntax import Node
-
-
-__all__ = [
-    "bind_array",
-    "bind_bracket",
-    "bind_cast",
-    "bind_json_arrow",
-    "bind_json_literal",
-    "bind_struct",
-]
 
 
 def bind_cast(binding: Binding, scope: Scope, node: Node) -> Bound:

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
+from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.sql_types import BOOL, array_of, is_floating, is_same
+from spanner_simulator.sql.syntax import Node
 from spanner_simulator.sql.terms.bound import Bound, Comparison, Constant, Restriction, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.core.values import ValueType
-    from spanner_simulator.sql.binder.binding import Binding
-    from spanner_simulator.sql.syntax import Node
-
-__all__ = [
-    "all_of",
-    "any_of",
-    "as_condition",
-    "bind_condition",
-    "compare",
-    "is_in",
-    "is_in_array",
-    "negated",
-]
 
 _FLIPPED: Final[dict[str, Comparison]] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WORDS: Final = {

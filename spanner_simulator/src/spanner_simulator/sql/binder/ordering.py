@@ -5,19 +5,13 @@ NaN is the least number in GoogleSQL, and the greatest in PostgreSQL as in DuckD
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.sql_types import is_floating
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.sql.binder.binding import Binding
-    from spanner_simulator.sql.syntax import Node
-    from spanner_simulator.sql.terms.bound import Bound, Scope
-
-__all__ = ["direction_sql", "order_sql", "orderable"]
+from spanner_simulator.sql.syntax import Node
+from spanner_simulator.sql.terms.bound import Bound, Scope
 
 _UNORDERED = frozenset(("ARRAY", "STRUCT", "JSON", "PROTO"))
 

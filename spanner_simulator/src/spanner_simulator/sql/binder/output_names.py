@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlglot import exp
 
-if TYPE_CHECKING:
-    from spanner_simulator.sql.binder.binding import Binding
-    from spanner_simulator.sql.syntax import Node
-
-__all__ = ["identifier_name", "output_name"]
+from spanner_simulator.sql.binder.binding import Binding
+from spanner_simulator.sql.syntax import Node
 
 _NAMELESS: Final = "?column?"
 _TYPE_NAMES: Final = {

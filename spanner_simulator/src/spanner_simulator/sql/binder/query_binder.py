@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlglot import exp
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder import from_binder, set_operations
+from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import (
     BoundQuery,
     Lookup,
@@ -28,21 +30,12 @@ from spanner_simulator.sql.binder.select_list import (
     expand_items,
     output_columns,
 )
-from spanner_simulator.sql.syntax import position, unsupported
+from spanner_simulator.sql.syntax import Node, position, unsupported
 from spanner_simulator.sql.terms.bound import (
     Bound,
     Scope,
     quoted,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from spanner_simulator.sql.binder.binding import Binding
-    from spanner_simulator.sql.syntax import Node
-
-
-__all__ = ["bind_query"]
 
 
 def bind_query(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Sequence
+from typing import Final, cast
 
 from sqlglot import exp
 
+from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import (
     BoundQuery,
     OutputColumn,
@@ -18,21 +20,11 @@ from spanner_simulator.sql.binder.select_list import aliases
 from spanner_simulator.sql.sql_types import (
     INT64,
 )
-from spanner_simulator.sql.syntax import unsupported
+from spanner_simulator.sql.syntax import Node, unsupported
 from spanner_simulator.sql.terms.bound import (
     Bound,
     Scope,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.sql.binder.binding import Binding
-    from spanner_simulator.sql.syntax import Node
-
-
-__all__ = ["bind_having", "check_clauses", "check_grouped", "group_keys", "order_by", "tail_sql"]
-
 
 _CLAUSES: Final = frozenset(
     (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlglot import exp
 
 from spanner_simulator.core.schema.information_schema import information_schema_table
+from spanner_simulator.core.schema.schema_objects import Table, View
 from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.scans import Scan
 from spanner_simulator.sql.syntax import position
 from spanner_simulator.sql.terms.bound import (
@@ -17,12 +19,6 @@ from spanner_simulator.sql.terms.bound import (
     RelationColumn,
     quoted,
 )
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.schema_objects import Table, View
-    from spanner_simulator.sql.binder.binding import Binding
-
-__all__ = ["check_hints", "find_view", "path_of", "table_not_found", "table_relation"]
 
 _STATEMENT_HINTS: Final = frozenset(
     (

@@ -6,9 +6,6 @@ from typing import Final
 
 from spanner_simulator.sql.function_tables.signatures import read_signatures
 
-__all__ = ["GOOGLE_FUNCTIONS"]
-
-
 _TABLE = """
 OP.ADD(INT64, INT64) -> INT64 = ({0} + {1})
 OP.ADD(FLOAT64, FLOAT64) -> FLOAT64 = double_checked({0} + {1}, {0}, '+', {1})

@@ -6,15 +6,11 @@ refuses is a `SpannerError`, which reaches the client as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["ROUTINES", "Routine", "out_of_range", "routine"]
 
 
 @dataclass(frozen=True, slots=True)

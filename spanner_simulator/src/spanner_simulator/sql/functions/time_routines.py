@@ -17,18 +17,6 @@ from spanner_simulator.core.timestamps import MAX_NS, MIN_NS, format_ns
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.functions.routines import out_of_range, routine
 
-__all__ = [
-    "DATE_PARTS",
-    "DEFAULT_ZONE",
-    "date_parts_of",
-    "local_time",
-    "pg_text_to_date",
-    "pg_text_to_timestamp",
-    "text_to_date",
-    "text_to_timestamp",
-    "zone",
-]
-
 DEFAULT_ZONE: Final = "America/Los_Angeles"
 DATE_PARTS: Final = frozenset(
     (

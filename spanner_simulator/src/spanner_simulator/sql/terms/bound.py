@@ -6,25 +6,11 @@ that a condition puts on key columns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from spanner_simulator.core.values import Value, ValueType
-
-__all__ = [
-    "Bound",
-    "ColumnRef",
-    "Comparison",
-    "Constant",
-    "Relation",
-    "RelationColumn",
-    "Restriction",
-    "Scope",
-    "quoted",
-]
+from spanner_simulator.core.values import Value, ValueType
 
 Comparison = Literal["=", "<", "<=", ">", ">="]
 

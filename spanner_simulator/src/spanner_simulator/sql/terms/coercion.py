@@ -7,8 +7,10 @@ its mistakes are the statement's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from spanner_simulator.core.values import Dialect, Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.functions import (
     json_routines,
@@ -26,13 +28,6 @@ from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound
 from spanner_simulator.sql.terms.enum_casts import enum_cast_sql, member_number
 from spanner_simulator.sql.terms.literals import literal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spanner_simulator.core.values import Dialect, Value, ValueType
-
-__all__ = ["cast_sql", "implicit_cost", "is_blank_array", "read_literal"]
 
 _ZONE = f"'{time_routines.DEFAULT_ZONE}'"
 _IMPLICIT: Final = {

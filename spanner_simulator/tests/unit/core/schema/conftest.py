@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pytest
 
@@ -10,10 +10,8 @@ from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.ddl import parse_ddl
 from spanner_simulator.core.schema.ddl_text import catalogue_ddl
 from spanner_simulator.core.schema.statement_rules import apply_statement
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
 
 
 class Made:

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.ddl import parse_ddl
 from spanner_simulator.core.schema.statement_rules import apply_statement
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
 
 # What Google's emulator answered to long lists of statements, of which those on which it is no
 # authority (what it has not, what it accepts and ignores) are left out.

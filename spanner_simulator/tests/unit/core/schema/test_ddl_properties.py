@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -18,10 +17,8 @@ from spanner_simulator.core.schema.information_schema import (
     information_schema_table,
 )
 from spanner_simulator.core.schema.statement_rules import apply_statement
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
 
 CORPUS = Path(__file__).parent / "corpus"
 DIALECTS: dict[Dialect, str] = {"GOOGLE_STANDARD_SQL": "google.txt", "POSTGRESQL": "postgres.txt"}

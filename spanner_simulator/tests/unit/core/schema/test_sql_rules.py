@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.ddl import parse_ddl
 from spanner_simulator.core.schema.information_schema import information_schema_table
+from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statement_rules import apply_statement
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.schema_objects import Table
 
 
 class Numbers:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from spanner_simulator.core.schema.information_schema import information_schema_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spanner_simulator.core.values import Dialect, Value
+from spanner_simulator.core.values import Dialect, Value
 
 GOOGLE = (
     "CREATE SCHEMA ns",

@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from spanner_simulator.core.schema.information_schema.view import (
     information_schema_names,
     information_schema_table,
 )
-from spanner_simulator.core.values import ValueType
+from spanner_simulator.core.values import Dialect, ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
 
 TABLE = {
     "GOOGLE_STANDARD_SQL": "CREATE TABLE T (k INT64) PRIMARY KEY (k)",
