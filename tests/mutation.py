@@ -1,10 +1,10 @@
 """Which share of small faults in the code of a room do its unit tests notice?
 
 `./dev mutation ROOM` asks.  cosmic-ray makes the faults: a comparison turned round, a number
-changed by one, a loop that runs no time.  A sample is drawn with a fixed seed, so two runs on the same code
-try the same faults, and two sets of tests can be compared.  Each fault is made in a copy of the
-tree, and the tests run until one of them fails; a run that takes three times as long as that of
-whole code has noticed the fault, too.
+changed by one, a loop that runs no time.  A sample is drawn with a fixed seed, so two runs on the
+same code try the same faults, and two sets of tests can be compared.  Each fault is made in a copy
+of the tree, and the tests run until one of them fails; a run that takes three times as long as that
+of whole code has noticed the fault, too.
 """
 
 from __future__ import annotations
