@@ -1,16 +1,20 @@
-"""A real broker with a login and ACLs: what is missing is named; the listed rights are enough."""
+"""A broker with TLS, a login and ACLs, and a registry with a login.
+
+From end to end; what is missing is named; the listed rights are enough.
+"""
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
-import os
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import urlsplit
 
 import pytest
-from confluent_kafka import Consumer
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -22,83 +26,113 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.command_server import run_module
+from tests.integration.shared_stack import (
+    PATIENCE_S,
+    now,
+    read_bytes,
+    release,
+    rows_of,
+    run_producer,
+    running,
+    until,
+)
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNT_COLUMNS, ACCOUNTS, STREAM
-from tidegate.local_stack.demo.bank_database import create_bank_database
+from tidegate.local_stack.demo.bank_database import commit_time_us, create_bank_database
 from tidegate.local_stack.parts import kafka_broker
 from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.secure_listener import SecureListener
 from tidegate.local_stack.parts.stack import LocalStack
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
-PATIENCE_S = 120
-USER, PASSWORD = "fleet", "tide-4711"
-PREFIX = "bank"
-LOGIN = r"""
-listeners=PLAINTEXT://{{host}}:{{port}},LOGIN://{{host}}:{port},CONTROLLER://{{host}}:{{controller_port}}
-advertised.listeners=PLAINTEXT://{{host}}:{{port}},LOGIN://{{host}}:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_PLAINTEXT
-inter.broker.listener.name=PLAINTEXT
-sasl.enabled.mechanisms=PLAIN
-listener.name.login.plain.sasl.jaas.config=\
-  org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+USER, PREFIX = "tidegate", "bank"
+USER_INFO, TOKEN = "fleet:tide-4711", "token-4711"
+BASIC = f"Basic {base64.b64encode(USER_INFO.encode()).decode()}"
+BEARER = {
+    "bearer.auth.credentials.source": "STATIC_TOKEN",
+    "bearer.auth.token": TOKEN,
+    "bearer.auth.logical.cluster": "lsrc-1",
+}
+AUTHORIZER = """
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
 """
-
-TOPIC = (ResourceType.TOPIC, PREFIX, ResourcePatternType.PREFIXED)
-PROGRESS = (ResourceType.TOPIC, f"{PREFIX}-progress", ResourcePatternType.LITERAL)
-GROUP = (ResourceType.GROUP, f"{PREFIX}-fleet", ResourcePatternType.PREFIXED)
-TRANSACTIONS = (
-    ResourceType.TRANSACTIONAL_ID,
-    f"{PREFIX}-fleet-w1",
-    ResourcePatternType.LITERAL,
-)
+LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
+TOPIC = (ResourceType.TOPIC, PREFIX, PREFIXED)
+PROGRESS = (ResourceType.TOPIC, f"{PREFIX}-progress", LITERAL)
+GROUP = (ResourceType.GROUP, f"{PREFIX}-fleet", PREFIXED)
+TRANSACTIONS = (ResourceType.TRANSACTIONAL_ID, f"{PREFIX}-fleet-w1", LITERAL)
 RIGHTS = {
-    **dict.fromkeys(
-        [
-            (TOPIC, AclOperation.DESCRIBE),
-            (TOPIC, AclOperation.WRITE),
-            (TOPIC, AclOperation.DESCRIBE_CONFIGS),
-            (TOPIC, AclOperation.CREATE),
-            (PROGRESS, AclOperation.READ),
-        ],
-        "topic",
-    ),
-    **dict.fromkeys([(GROUP, AclOperation.READ), (GROUP, AclOperation.DESCRIBE)], "group"),
-    **dict.fromkeys(
-        [(TRANSACTIONS, AclOperation.WRITE), (TRANSACTIONS, AclOperation.DESCRIBE)],
-        "transactional id",
-    ),
+    (TOPIC, AclOperation.DESCRIBE): "topic",
+    (TOPIC, AclOperation.WRITE): "topic",
+    (TOPIC, AclOperation.DESCRIBE_CONFIGS): "topic",
+    (TOPIC, AclOperation.CREATE): "topic",
+    (PROGRESS, AclOperation.READ): "topic",
+    (GROUP, AclOperation.READ): "group",
+    (GROUP, AclOperation.DESCRIBE): "group",
+    (TRANSACTIONS, AclOperation.WRITE): "transactional id",
+    (TRANSACTIONS, AclOperation.DESCRIBE): "transactional id",
 }
 """What docs/reference/permissions.md lists for a worker, and what a text has to name."""
-
 IMPLIED = (AclOperation.DESCRIBE, AclOperation.CREATE)
 """Describe comes with Read and Write; without Create the topics have to exist."""
+EVERYTHING = [
+    ((kind, "*", LITERAL), AclOperation.ALL)
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+]
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """Passes requests on to the registry, if they have one of the logins."""
+
+    def _pass_on(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.headers.get("Authorization") not in (BASIC, f"Bearer {TOKEN}"):
+            status, kind, answer = 401, "application/json", b'{"error_code":401,"message":"no"}'
+        else:
+            connection = http.client.HTTPConnection(*self.server.behind, timeout=60)
+            kind = self.headers.get("Content-Type") or "application/json"
+            connection.request(self.command, self.path, body, {"Content-Type": kind})
+            found = connection.getresponse()
+            status, kind, answer = found.status, found.getheader("Content-Type"), found.read()
+            connection.close()
+        self.send_response(status)
+        self.send_header("Content-Type", kind or "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _pass_on  # noqa: N815 - the names are http.server's
+
+    def log_message(self, *_):
+        """Print nothing."""
+
+
+@contextmanager
+def gateway_to(url):
+    """Yield the URL of a registry that wants a login."""
+    parts = urlsplit(url)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Gateway)
+    server.daemon_threads = True
+    server.behind = parts.hostname, parts.port
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}{parts.path}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 @pytest.fixture(scope="module")
-def login_port():
-    """The port of the listener that wants a login."""
-    return choose_ports({"login": 0})["login"]
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory, login_port):
-    """A stack whose broker has a second listener, with a login, and gives rights by ACLs only."""
-    config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
-    extra = LOGIN.format(port=login_port, user=USER, password=PASSWORD)
-    kept = [
-        line
-        for line in kafka_broker.SETTINGS.splitlines()
-        if not line.startswith(("listeners=", "advertised.listeners="))
-    ]
+def stack(tmp_path_factory):
+    """A stack whose second listener has TLS and a login, and gives rights by ACLs only."""
+    config = load_config(data_dir=tmp_path_factory.mktemp("secure"), seed=5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kafka_broker, "SETTINGS", "\n".join(kept) + extra)
-        with LocalStack(config) as running:
-            yield running
+        patch.setattr(kafka_broker, "SETTINGS", kafka_broker.SETTINGS + AUTHORIZER)
+        with LocalStack(config, has_login=True) as started:
+            yield started
 
 
 @pytest.fixture(scope="module")
@@ -108,130 +142,144 @@ def bank(stack):
 
 
 @pytest.fixture(scope="module")
-def admin(stack):
+def secured_registry(stack):
+    with gateway_to(stack.registry_url) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def acls(stack):
     """Give and take rights, by the listener without a login."""
     client = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
 
-    def change(rights, *, give):
+    def change(rights, *, give, permission=AclPermissionType.ALLOW):
+        kind = AclBinding if give else AclBindingFilter
         bindings = [
-            AclBinding(*place, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
-            for place, operation in rights
+            kind(*place, f"User:{USER}", "*", operation, permission) for place, operation in rights
         ]
-        if give:
-            answers = client.create_acls(bindings)
-        else:
-            answers = client.delete_acls([_filter_of(one) for one in bindings])
-        for answer in answers.values():
+        done = client.create_acls(bindings) if give else client.delete_acls(bindings)
+        for answer in done.values():
             answer.result(30)
         time.sleep(0.5)  # the authorizer follows the controller's log
 
-    return change
+    @contextmanager
+    def given(rights, **permission):
+        change(rights, give=True, **permission)
+        try:
+            yield
+        finally:
+            change(rights, give=False, **permission)
+
+    return given
 
 
-def _filter_of(binding):
-    return AclBindingFilter(
-        binding.restype,
-        binding.name,
-        binding.resource_pattern_type,
-        binding.principal,
-        binding.host,
-        binding.operation,
-        binding.permission_type,
-    )
+@pytest.fixture
+def programs(stack, bank, secured_registry, tmp_path):
+    """Make programs that log in."""
 
-
-@pytest.fixture(scope="module")
-def settings(stack, bank, login_port):
-    """Return the environment of a worker that logs in."""
-    name = DatabaseName(address=stack.spanner_address)
-
-    def environment(password=PASSWORD):
-        values = {
-            "BOOTSTRAP_SERVERS": f"127.0.0.1:{login_port}",
-            "KAFKA_OPTIONS": json.dumps(
-                {
-                    "security.protocol": "sasl_plaintext",
-                    "sasl.mechanism": "PLAIN",
-                    "sasl.username": USER,
-                    "sasl.password": password,
-                }
-            ),
-            "REGISTRY_URL": stack.registry_url,
-            "PROJECT": name.project,
-            "INSTANCE": name.instance,
-            "DATABASE": name.database,
-            "CHANGE_STREAM": STREAM,
-            "PREFIX": PREFIX,
-            "WORKER": "w1",
-            "SLOTS": "2",
-            "TOPIC_PARTITIONS": "1",
-            "SPANNER_EMULATOR_HOST": stack.spanner_address,
-        }
-        return {**os.environ, **{f"TIDEGATE_PRODUCER_{key}": v for key, v in values.items()}}
-
-    return environment
-
-
-def ended(command, environment):
-    """Run the producer until it ends; return (exit code, standard error)."""
-    result = run_module("tidegate.producer", command, environ=environment, timeout_s=PATIENCE_S)
-    return result.returncode, result.stderr
-
-
-@contextmanager
-def running(environment, log):
-    """Run a worker from its first slots to a drain; yield a function that fails once it ended."""
-    with log.open("w") as stderr:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "tidegate.producer", "run"], env=environment, stderr=stderr
+    def make(prefix=PREFIX, *, is_secured=False, **settings):
+        found = {"PRODUCER_SLOTS": 2, "PRODUCER_TOPIC_PARTITIONS": 1, **settings}
+        return Programs(
+            folder=tmp_path,
+            bootstrap_servers=stack.bootstrap_servers,
+            secure=stack.kafka.secure,
+            registry_url=secured_registry if is_secured else stack.registry_url,
+            spanner_address=stack.spanner_address,
+            database=DatabaseName(address=stack.spanner_address),
+            stream=STREAM,
+            prefix=prefix,
+            more={f"TIDEGATE_{name}": str(value) for name, value in found.items()},
         )
-    give_up_at = time.monotonic() + PATIENCE_S
 
-    def require_running():
-        assert worker.poll() is None, log.read_text()
-        assert time.monotonic() < give_up_at, log.read_text()
-
-    try:
-        while "slots assigned" not in log.read_text():
-            require_running()
-            time.sleep(0.1)
-        yield require_running
-        worker.terminate()
-        assert worker.wait(PATIENCE_S) == 0, log.read_text()
-    finally:
-        worker.kill()
-        worker.wait(PATIENCE_S)
+    return make
 
 
-@pytest.fixture(scope="module")
-def topics_exist(settings, admin, tmp_path_factory):
+@pytest.fixture
+def topics_exist(stack, programs, acls):
     """The topics, made by a worker that has every right; the rights are taken back."""
-    admin(RIGHTS, give=True)
-    with running(settings(), tmp_path_factory.mktemp("first") / "log"):
-        pass
-    admin(RIGHTS, give=False)
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    if f"{PREFIX}-progress" not in admin.list_topics(timeout=30).topics:
+        with acls(RIGHTS):
+            _run_until_slots(programs())
+
+
+def _run_until_slots(made):
+    with running(made) as pipeline:
+        log = pipeline.workers[0].spec.log
+        pipeline.wait(
+            lambda: "slots assigned" in log.read_text(), what="slots", deadline_s=PATIENCE_S
+        )
+
+
+def ended(made, command="run", **environ):
+    """Run the producer until it ends with exit code 2; return what it says."""
+    done = run_producer(made, command, WORKER="w1", PRODUCER_WORKER="w1", **environ)
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def options(made, **kafka):
+    """Return the setting with other options of the Kafka client, an underscore for each dot."""
+    found = made.secure.client_options()
+    found |= {name.replace("_", "."): value for name, value in kafka.items()}
+    return {"PRODUCER_KAFKA_OPTIONS": json.dumps(found)}
+
+
+def test_changes_go_from_end_to_end(bank, programs, acls, spark, tmp_path):
+    login = {f"{program}_REGISTRY_USER_INFO": USER_INFO for program in ("PRODUCER", "CONSUMER")}
+    made = programs("secure", is_secured=True, **login)
+    rows = [(f"end-{key}", "owner", key, 0) for key in range(20)]
+    with acls(EVERYTHING), running(made, 2) as pipeline:
+        with bank.batch() as batch:
+            batch.insert(ACCOUNTS, ACCOUNT_COLUMNS, rows)
+        release(spark, pipeline, commit_time_us(batch.committed))
+    mirror = {row["AccountId"]: row["Balance"] for row in rows_of(made, f"mirror/{ACCOUNTS}")}
+    assert mirror.items() >= {key: balance for key, _, balance, _ in rows}.items()
+
+    password = made.secure.client_options()["sasl.password"]
+    secrets = [secret.encode() for secret in (password, USER_INFO, "tide-4711")]
+    # Logs, tables, manifests, and both parts of the checkpoint.
+    for file in tmp_path.rglob("*"):
+        content = file.read_bytes() if file.is_file() else b""
+        assert not [secret for secret in secrets if secret in content], file
+
+
+def test_the_registrys_logins_are_used_or_named(programs, acls):
+    with acls(EVERYTHING):
+        made = programs(is_secured=True)
+        good = run_producer(made, "check", PRODUCER_REGISTRY_OPTIONS=json.dumps(BEARER))
+        assert good.returncode == 0, good.stderr
+        assert TOKEN not in good.stdout + good.stderr
+        wrong = json.dumps({**BEARER, "bearer.auth.token": "other"})
+        text = ended(made, "check", PRODUCER_REGISTRY_OPTIONS=wrong)
+        assert "registry_options: the registry rejects these credentials" in text
+        assert "the registry requires a login" in ended(made, "check")
+
+
+def test_a_broker_of_another_authority_is_refused(programs, tmp_path):
+    other = SecureListener(1, tmp_path / "other")
+    other.settings()
+    authority = other.client_options()["ssl.ca.location"]
+    made = programs()
+    assert "ssl options" in ended(made, "check", **options(made, ssl_ca_location=authority))
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_a_wrong_password_says_so(settings, command):
-    code, stderr = ended(command, settings(password="wrong-word"))
-
-    assert code == 2
-    assert "Kafka rejected the login" in stderr
-    assert "sasl.password" in stderr
-    assert "wrong-word" not in stderr
-    assert "Traceback" not in stderr
+def test_a_wrong_password_says_so(programs, command):
+    made = programs()
+    text = ended(made, command, **options(made, sasl_password="wrong-word"))
+    assert "Kafka rejected the login" in text
+    assert "sasl.password" in text
+    assert "wrong-word" not in text
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_without_any_acl_the_first_missing_right_is_named(settings, command):
-    code, stderr = ended(command, settings())
-
-    assert code == 2
-    assert "Kafka denies access to" in stderr
-    assert "docs/reference/permissions.md" in stderr
-    assert PASSWORD not in stderr
-    assert "Traceback" not in stderr
+def test_without_any_acl_the_first_missing_right_is_named(programs, command):
+    made = programs()
+    text = ended(made, command)
+    assert "Kafka denies access to" in text
+    assert "docs/reference/permissions.md" in text
+    assert made.secure.client_options()["sasl.password"] not in text
 
 
 @pytest.mark.parametrize(
@@ -240,67 +288,43 @@ def test_without_any_acl_the_first_missing_right_is_named(settings, command):
     ids=[f"{r[1].name.lower()} {n}" for r, n in RIGHTS.items() if r[1] not in IMPLIED],
 )
 @pytest.mark.usefixtures("topics_exist")
-def test_each_missing_right_is_named(settings, admin, missing, named):
-    given = [right for right in RIGHTS if right != missing]
-    admin(given, give=True)
-    try:
-        code, stderr = ended("run", settings())
-    finally:
-        admin(given, give=False)
-
-    assert code == 2
-    assert named in stderr
-    assert "Traceback" not in stderr
+def test_each_missing_right_is_named(programs, acls, missing, named):
+    with acls([right for right in RIGHTS if right != missing]):
+        assert named in ended(programs())
 
 
 @pytest.mark.usefixtures("topics_exist")
-def test_the_listed_rights_are_enough(settings, admin, stack, bank, tmp_path):
-    admin(RIGHTS, give=True)
-    reader = Consumer(
-        {
-            "bootstrap.servers": stack.bootstrap_servers,
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-        }
-    )
-    try:
-        with running(settings(), tmp_path / "log") as require_running:
-            reader.subscribe([f"{PREFIX}.{ACCOUNTS}"])
-            found, balance = None, 0
-            while found is None or found.error() is not None:
-                require_running()
-                # More than once: the stream begins when the worker has read its slots, not before.
-                balance += 1
-                row = ("a-1", "owner", balance, 0)
-                with bank.batch() as batch:
-                    batch.insert_or_update(ACCOUNTS, columns=ACCOUNT_COLUMNS, values=[row])
-                found = reader.poll(1.0)
-            assert b"a-1" in found.key()
-    finally:
-        reader.close()
-        admin(RIGHTS, give=False)
+def test_the_listed_rights_are_enough(stack, programs, acls, bank):
+    topic = f"{PREFIX}.{ACCOUNTS}"
+    balances = iter(range(1, 1_000))
+
+    def has_come():
+        # More than once: the stream begins when the worker has read its slots, not before.
+        with bank.batch() as batch:
+            row = ("a-1", "owner", next(balances), 0)
+            batch.insert_or_update(ACCOUNTS, columns=ACCOUNT_COLUMNS, values=[row])
+        return any(b"a-1" in message.key() for message in read_bytes(stack, topic))
+
+    with acls(RIGHTS), running(programs()) as pipeline:
+        pipeline.wait(has_come, what="a change", deadline_s=PATIENCE_S)
 
 
 @pytest.mark.usefixtures("topics_exist")
-def test_check_names_each_missing_right(settings, admin, stack):
+def test_check_names_each_missing_right(stack, programs, acls):
     """What `run` would refuse is refused; what a redrive or a later change needs is named."""
     topic = f"{PREFIX}-dead-letter"
-    environment = {**settings(), "TIDEGATE_PRODUCER_POISON": "park"}
+    made = programs(PRODUCER_POISON="park", PRODUCER_WORKER="w1")
     client = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     create, write = (TOPIC, AclOperation.CREATE), (TOPIC, AclOperation.WRITE)
-    read = ((ResourceType.TOPIC, topic, ResourcePatternType.LITERAL), AclOperation.READ)
-    others = sorted(one for one in client.list_topics(timeout=30).topics if one.startswith(PREFIX))
+    read = ((ResourceType.TOPIC, topic, LITERAL), AclOperation.READ)
+    own = (f"{PREFIX}.", f"{PREFIX}-")
+    others = sorted(one for one in client.list_topics(timeout=30).topics if one.startswith(own))
 
     def said(*missing, more=()):
         """Return what a check with all rights but these says, after its exit code."""
-        given = [*(right for right in (*RIGHTS, read) if right not in missing), *more]
-        admin(given, give=True)
-        try:
-            code, stdout, stderr = checked(environment)
-        finally:
-            admin(given, give=False)
-        return f"{code} {stdout}{stderr}"
+        with acls([*(right for right in (*RIGHTS, read) if right not in missing), *more]):
+            done = run_producer(made, "check", PRODUCER_WORKER="w1")
+        return f"{done.returncode} {done.stdout}{done.stderr}"
 
     assert f"would create dead-letter topic {topic}" in said()
     refused = said(create)
@@ -313,17 +337,48 @@ def test_check_names_each_missing_right(settings, admin, stack):
     client.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     try:
         assert f"dead-letter topic {topic}\n" in said(create)
-        to_others = [
-            ((ResourceType.TOPIC, one, ResourcePatternType.LITERAL), AclOperation.WRITE)
-            for one in others
-        ]
+        to_others = [((ResourceType.TOPIC, one, LITERAL), AclOperation.WRITE) for one in others]
         assert "may not write: add the ACL Write" in said(write, more=to_others)
         assert "may not read, as a redrive has to: add the ACL Read" in said(read)
     finally:
         client.delete_topics([topic])[topic].result(30)
 
 
-def checked(environment):
-    """Run a check; return (exit code, standard output, standard error)."""
-    result = run_module("tidegate.producer", "check", environ=environment, timeout_s=PATIENCE_S)
-    return result.returncode, result.stdout, result.stderr
+def test_a_permission_that_is_lost_is_named_and_nothing_is_lost(stack, programs, acls, bank):
+    made, start = programs("denied"), now()
+    topic = f"denied.{ACCOUNTS}"
+
+    def insert(owner):
+        with bank.batch() as batch:
+            batch.insert(ACCOUNTS, ACCOUNT_COLUMNS, [(f"denied-{owner}", owner, 1, 0)])
+
+    def published():
+        return sum(b"denied-" in message.key() for message in read_bytes(stack, topic))
+
+    with acls(EVERYTHING):
+        worker = made.worker("w1", start=start)
+        worker.start()
+        try:
+            insert("first")
+            client = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+            until(lambda: topic in client.list_topics(timeout=30).topics)
+            until(lambda: published() == 1, worker.spec.log.read_text)
+            denied = [((ResourceType.TOPIC, topic, LITERAL), AclOperation.WRITE)]
+            with acls(denied, permission=AclPermissionType.DENY):
+                insert("denied")
+                began = time.monotonic()
+                code = worker.process.wait(deadline_s=PATIENCE_S)
+                seconds = time.monotonic() - began
+            log = worker.spec.log.read_text()
+            assert code == 2
+            assert seconds < 10
+            assert "Kafka denies writing to a topic" in log
+            assert f"topic='{topic}'" in log
+            assert "commit_timestamp_us=" in log
+            attempts = [line for line in log.splitlines() if "transaction not committed" in line]
+            refused = [one for one in attempts if '"failure": "TOPIC_AUTHORIZATION_FAILED"' in one]
+            assert len(refused) <= 3, attempts
+            worker.start()
+            until(lambda: published() == 2, worker.spec.log.read_text)
+        finally:
+            worker.kill()
