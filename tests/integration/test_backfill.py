@@ -1,141 +1,99 @@
-"""The rows that were there before the stream, then its changes: one output, at each watermark."""
+"""Rows that were there before the stream, or are read while it runs: one output at each watermark.
+
+They come in their place among the changes.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
-import deltalake
 import pytest
 from google.cloud.spanner_v1 import KeySet
 
-from tests.integration.commands import run_producer
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
-from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
+from tests.integration.shared_stack import (
+    PATIENCE_S,
+    gate,
+    rows_of,
+    run_producer,
+    running,
+    wait_released,
+)
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
-DDL = [
-    """CREATE TABLE Orders (
-        Region STRING(9), Id INT64, Note STRING(MAX), Tags ARRAY<STRING(9)>, Weight FLOAT64
-    ) PRIMARY KEY (Region, Id DESC)""",
-    "CREATE TABLE Empty (Id INT64) PRIMARY KEY (Id)",
-    "CREATE TABLE Other (Id INT64, Note STRING(9)) PRIMARY KEY (Id)",
-    "CREATE CHANGE STREAM Feed FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')",
-]
+ORDERS = """CREATE TABLE Orders (
+    Region STRING(9), Id INT64, Note STRING(MAX), Tags ARRAY<STRING(9)>, Weight FLOAT64
+) PRIMARY KEY (Region, Id DESC)"""
+STREAM = "CREATE CHANGE STREAM Feed FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')"
 COLUMNS = ("Region", "Id", "Note", "Tags", "Weight")
-ROWS = 25_000
-PATIENCE_S = 400
 
 
 def region(number):
     return None if number % 5 == 0 else f"r{number % 3}"
 
 
-def rows_of(first, count):
+def rows_from(first, count):
     return [
         (region(n), n, f"note {n}", ["a", None], float("inf") if n % 7 == 0 else n / 4)
         for n in range(first, first + count)
     ]
 
 
-def change(database, number):
-    """Update some rows, delete one and insert one."""
-    with database.batch() as batch:
-        batch.update(
-            "Orders", ("Region", "Id", "Note"),
-            [(region(n), n, f"changed {number}") for n in range(number, number + 30) if n % 5],
-        )  # fmt: skip
-        batch.delete("Orders", KeySet(keys=[[None, 5 * number]]))
-        batch.insert("Orders", COLUMNS, rows_of(ROWS + number, 1))
+class Orders:
+    """The table: filled, then changed by a thread while workers and queries run."""
 
+    def __init__(self, stack, rows, *more):
+        self.rows, self.times = rows, []
+        self.database = stack.create_database([ORDERS, *more, STREAM])
+        for first in range(0, rows, 2_000):
+            with self.database.batch() as batch:
+                batch.insert("Orders", COLUMNS, rows_from(first, min(2_000, rows - first)))
 
-def test_rows_then_changes(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=11)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        for first in range(0, ROWS, 2_500):
-            with database.batch() as batch:
-                batch.insert("Orders", COLUMNS, rows_of(first, 2_500))
-        with database.batch() as batch:
-            batch.insert("Other", ("Id", "Note"), [(1, "before")])
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream="Feed",
-            prefix="filled",
-            more={"TIDEGATE_PRODUCER_BACKFILL": "Orders,Empty"},
-        )
-        unknown = run_producer(programs, "check", TIDEGATE_PRODUCER_BACKFILL="Orders,None")
-        assert unknown.returncode == 2
-        assert "backfill: the stream does not publish the table None" in unknown.stderr
-        pipeline = Pipeline(programs)
+    def change(self):
+        """Update some rows, delete one and insert one."""
+        self.times.append(self.now())
+        number = len(self.times)
+        with self.database.batch() as batch:
+            batch.update(
+                "Orders", ("Region", "Id", "Note"),
+                [(region(n), n, f"changed {number}") for n in range(number, number + 30) if n % 5],
+            )  # fmt: skip
+            batch.delete("Orders", KeySet(keys=[[None, 5 * number]]))
+            batch.insert("Orders", COLUMNS, rows_from(self.rows + number, 1))
+
+    @contextmanager
+    def changing(self, every_s):
         is_done = threading.Event()
-        times = []
 
         def write():
-            while not is_done.wait(0.05):
-                with database.snapshot() as snapshot:
-                    ((now,),) = snapshot.execute_sql("SELECT CURRENT_TIMESTAMP()")
-                times.append(now)
-                change(database, len(times))
+            # It updates 30 rows behind it.
+            while len(self.times) < self.rows - 30 and not is_done.wait(every_s):
+                self.change()
 
+        writer = threading.Thread(target=write)
+        writer.start()
         try:
-            pipeline.start_workers(2, start=datetime.now(UTC).isoformat().replace("+00:00", "Z"))
-            writer = threading.Thread(target=write)
-            writer.start()
-            pipeline.start_consumer()
-            pipeline.wait(
-                lambda: any((tmp_path / "output").glob("_releases/*")),
-                what="the first release", deadline_s=PATIENCE_S,
-            )  # fmt: skip
-            is_done.set()
-            writer.join()
-            with database.batch() as last:
-                last.insert("Other", ("Id", "Note"), [(2, "after")])
-            pipeline.wait_released(commit_time_us(last.committed), deadline_s=PATIENCE_S)
+            yield
         finally:
             is_done.set()
-            faults = pipeline.stop()
-        assert faults == []
-        later = run_producer(programs, "status", "--json")
-        assert json.loads(later.stdout)["state"] in {"Running", "Paused"}
-        releases = [
-            json.loads(path.read_text()) for path in (tmp_path / "output/_releases").glob("*.json")
-        ]
-        begin = datetime.fromtimestamp(min(one["through_us"] for one in releases) / 1e6, UTC)
-        asked = [at for at in times if at > begin]
-        tables = {}
-        for at in (asked[0], asked[len(asked) // 2], asked[-1]):
-            with database.snapshot(read_timestamp=at) as snapshot:
-                tables[at] = keyed(snapshot.read("Orders", COLUMNS, KeySet(all_=True)))
-        with database.snapshot() as snapshot:
-            final = keyed(snapshot.read("Orders", COLUMNS, KeySet(all_=True)))
-    changes = rows_in(tmp_path, "changelog/Orders")
-    for at, table in tables.items():
-        assert folded(changes, at) == table
-    assert tables[asked[0]] != tables[asked[-1]]
-    mirror = rows_in(tmp_path, "mirror/Orders")
-    assert keyed([row[name] for name in COLUMNS] for row in mirror) == final
-    assert [row["Id"] for row in rows_in(tmp_path, "mirror/Other")] == [2]
-    filled = [row for row in changes if row["server_transaction_id"].startswith(BACKFILL_TAG)]
-    assert len(filled) == ROWS  # each transaction deletes one row and inserts one
-    assert {row["mod_type"] for row in filled} == {"INSERT"}
-    (began,) = {row["commit_timestamp"] for row in filled}
-    assert began == min(row["commit_timestamp"] for row in changes)
+            writer.join()
 
+    def now(self):
+        with self.database.snapshot() as snapshot:
+            ((now,),) = snapshot.execute_sql("SELECT CURRENT_TIMESTAMP()")
+        return now
 
-def rows_in(tmp_path, table):
-    return deltalake.DeltaTable(tmp_path / "output" / table).to_pyarrow_table().to_pylist()
+    def at(self, time=None):
+        """Return the rows of the table at a time, or now."""
+        with self.database.snapshot(read_timestamp=time) as snapshot:
+            return keyed(snapshot.read("Orders", COLUMNS, KeySet(all_=True)))
 
 
 def keyed(rows):
@@ -145,7 +103,7 @@ def keyed(rows):
 def folded(changes, at):
     """The rows of the table at a time, as its changes up to then leave them."""
     rows = {}
-    for one in sorted(changes, key=lambda row: (row["release"], row["ordinal"])):
+    for one in changes:
         if one["commit_timestamp"] > at:
             continue
         key = (one["key"]["Region"], one["key"]["Id"])
@@ -154,3 +112,134 @@ def folded(changes, at):
         else:
             rows[key] = [one["new_values"][name] for name in COLUMNS[2:]]
     return rows
+
+
+def released(programs):
+    """Return the changelog in its order, which is that of the order keys, and the mirror."""
+    changes = rows_of(programs, "changelog/Orders")
+    changes.sort(key=lambda row: (row["release"], row["ordinal"]))
+    order_keys = [row["order_key"] for row in changes]
+    assert order_keys == sorted(set(order_keys))
+    mirror = rows_of(programs, "mirror/Orders")
+    return changes, keyed([row[name] for name in COLUMNS] for row in mirror)
+
+
+def manifests(programs):
+    return [json.loads(path.read_text()) for path in programs.output.glob("_releases/*.json")]
+
+
+def first_release(pipeline, query):
+    pipeline.wait(
+        lambda: query.isActive and bool(manifests(pipeline.programs)),
+        what="the first release", deadline_s=PATIENCE_S,
+    )  # fmt: skip
+
+
+@pytest.mark.deep
+def test_rows_then_changes(shared_stack, spark):
+    rows = 25_000
+    other = "CREATE TABLE Other (Id INT64, Note STRING(9)) PRIMARY KEY (Id)"
+    orders = Orders(shared_stack, rows, "CREATE TABLE Empty (Id INT64) PRIMARY KEY (Id)", other)
+    with orders.database.batch() as batch:
+        batch.insert("Other", ("Id", "Note"), [(1, "before")])
+    programs = shared_stack.programs(PRODUCER_BACKFILL="Orders,Empty")
+    unknown = run_producer(programs, "check", PRODUCER_BACKFILL="Orders,None")
+    assert unknown.returncode == 2
+    assert "backfill: the stream does not publish the table None" in unknown.stderr
+    with running(programs, 2) as pipeline, gate(spark, programs) as query:
+        with orders.changing(0.05):
+            first_release(pipeline, query)
+        with orders.database.batch() as last:
+            last.insert("Other", ("Id", "Note"), [(2, "after")])
+        wait_released(query, pipeline, commit_time_us(last.committed))
+    later = run_producer(programs, "status", "--json")
+    assert json.loads(later.stdout)["state"] in {"Running", "Paused"}
+    begin_us = min(one["through_us"] for one in manifests(programs))
+    asked = [at for at in orders.times if at > datetime.fromtimestamp(begin_us / 1e6, UTC)]
+    changes, mirror = released(programs)
+    tables = {at: orders.at(at) for at in (asked[0], asked[len(asked) // 2], asked[-1])}
+    for at, table in tables.items():
+        assert folded(changes, at) == table
+    assert tables[asked[0]] != tables[asked[-1]]
+    assert mirror == orders.at()
+    assert [row["Id"] for row in rows_of(programs, "mirror/Other")] == [2]
+    filled = [row for row in changes if row["server_transaction_id"].startswith(BACKFILL_TAG)]
+    assert len(filled) == rows  # each transaction deletes one row and inserts one
+    assert {row["mod_type"] for row in filled} == {"INSERT"}
+    (began,) = {row["commit_timestamp"] for row in filled}
+    assert began == min(row["commit_timestamp"] for row in changes)
+
+
+def test_rows_come_among_the_changes(shared_stack, spark):
+    """A table that is read on demand: stopped, resumed after a kill, then a part of it again."""
+    rows, chunk_rows = 1_500, 200
+    orders, programs = Orders(shared_stack, rows), shared_stack.programs(PRODUCER_HEARTBEAT_MS=500)
+
+    def command(*arguments):
+        done = run_producer(programs, "backfill", "Orders", *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def refused(text, *arguments):
+        done = run_producer(programs, "backfill", *arguments)
+        assert done.returncode == 2
+        assert text in done.stderr
+
+    with running(programs, 2) as pipeline, gate(spark, programs) as query:
+
+        def wait_done():
+            pipeline.wait(
+                lambda: command("--show")["state"] == "done",
+                what="the last chunk", deadline_s=PATIENCE_S,
+            )  # fmt: skip
+
+        with orders.changing(0.1):
+            first_release(pipeline, query)
+            refused("the stream does not publish the table Missing", "Missing")
+            begun = command("--chunk-rows", str(chunk_rows))
+            assert begun["is_taken_up"]
+            command("--stop")
+            refused("goes on", "Orders")
+            pipeline.wait(
+                lambda: command("--show")["state"] == "stopped",
+                what="the stop", deadline_s=PATIENCE_S,
+            )  # fmt: skip
+            time.sleep(2)
+            stopped = command("--show")
+            time.sleep(2)
+            assert command("--show") == stopped
+            victim = pipeline.workers[0]
+            pipeline.going_down(victim)
+            victim.kill()
+            command("--resume")
+            victim.start()
+            pipeline.is_up_again(victim)
+            wait_done()
+            refused("Unrecognized name: Missing", "Orders", "--where", "Missing = 3")
+            assert command("--show")["run"] == begun["run"]
+            second = command("--where", "MOD(Id, 10) = 3 -- a tenth", "--chunk-rows", "40")
+            assert second["where"] == "MOD(Id, 10) = 3 -- a tenth"
+            wait_done()
+            done_at = orders.now()
+            then = orders.at(done_at)
+            time.sleep(1)
+        with orders.database.batch() as last:
+            last.insert("Orders", COLUMNS, rows_from(3 * rows, 1))
+        wait_released(query, pipeline, commit_time_us(last.committed))
+    assert {path.name for path in (programs.output / "changelog").iterdir()} == {"Orders"}
+    changes, mirror = released(programs)
+    assert folded(changes, done_at) == then
+    assert mirror == orders.at()
+    filled, chosen = (
+        [row for row in changes if row["server_transaction_id"].startswith(f"{head}-")]
+        for head in (f"{BACKFILL_TAG}-{one['run']}" for one in (begun, second))
+    )
+    counts, of_chosen = (
+        Counter((row["key"]["Region"], row["key"]["Id"]) for row in found)
+        for found in (filled, chosen)
+    )
+    assert set(counts.values()) == set(of_chosen.values()) == {1}
+    assert {number % 10 for _, number in of_chosen} == {3}
+    assert len(of_chosen) > rows // 10 * 0.9
+    assert len(counts) > rows * 0.7  # each change deletes a row
+    assert len({row["commit_timestamp"] for row in filled}) >= rows // chunk_rows

@@ -1,8 +1,11 @@
-"""Changes that cannot be published are parked with their keys, and put back once they can be."""
+"""Changes that cannot be published: the worker names them and stops their keys' partition or parks
+them, nothing is lost, and they come out once they can.
+"""
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import signal
@@ -10,49 +13,51 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from datetime import UTC, datetime
+from contextlib import contextmanager
 
 import fastavro
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
 
-from tests.command_server import run_module
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import create_bank_database
-from tidegate.local_stack.demo.churn import SimulatorControl
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.stack import LocalStack
+from tests.integration.shared_stack import (
+    PATIENCE_S,
+    now,
+    read_bytes,
+    read_published,
+    run_producer,
+    running,
+    until,
+)
+from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.progress import TableAdded
+from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.wire_format import unframe
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
-PREFIX, TABLE, STREAM = "parking", "Things", "Feed"
-TOPIC, DEAD_LETTER = f"{PREFIX}.{TABLE}", f"{PREFIX}-dead-letter"
-PARTS = ("key", "value")
+TABLE = "Things"
 TOPIC_PARTITIONS = 2
 IDS = range(12)
 TOO_LARGE, TOO_EXACT = 3, 7
 """The rows that get a value which is beyond the topic's limit, or has nanoseconds."""
 SMALL_LIMIT, LARGE_LIMIT = 3_000, 100_000
-PATIENCE_S = 120
+AT = "2024-01-02T03:04:05.678901Z"
 DDL = [
     f"CREATE TABLE {TABLE} (Id INT64 NOT NULL, V STRING(MAX), Seen TIMESTAMP) PRIMARY KEY (Id)",
-    f"CREATE CHANGE STREAM {STREAM} FOR {TABLE} OPTIONS (value_capture_type = 'NEW_ROW')",
+    "CREATE CHANGE STREAM Feed FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')",
 ]
-
 LATER_DDL = [
     f"ALTER TABLE {TABLE} ADD COLUMN Later INT64",
     "CREATE TABLE Others (Id INT64) PRIMARY KEY (Id)",
-    f"ALTER CHANGE STREAM {STREAM} SET FOR {TABLE}, Others",
 ]
 """What a worker that starts afterwards has to create a topic and schemas for."""
 
@@ -60,97 +65,67 @@ LATER_DDL = [
 class Fleet:
     """Workers as processes, the rows they publish, and what is where."""
 
-    def __init__(self, stack, folder):
-        self.name = DatabaseName(address=stack.spanner_address)
-        self.database = create_bank_database(self.name)
-        self.database.update_ddl(DDL).result(timeout=PATIENCE_S)
-        self.control = SimulatorControl(stack.control_address, self.name.path, STREAM)
+    def __init__(self, stack, **settings):
+        self.stack, self.topic = stack, stack.topic(TABLE)
+        self.dead_letter = f"{stack.prefix}-dead-letter"
+        self.database = stack.create_database(DDL)
+        self.control = stack.control()
         self.admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-        self._begin = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        self.start_at = now()
+        self.programs = stack.programs(
+            PRODUCER_SLOTS=4,
+            PRODUCER_TOPIC_PARTITIONS=TOPIC_PARTITIONS,
+            PRODUCER_SESSION_TIMEOUT_MS=6000,
+            PRODUCER_TRANSACTION_TIMEOUT_MS=5000,
+            **settings,
+        )
         self.committed = defaultdict(list)
         """Row -> the values of V that it got, in order."""
-        self._stack, self._folder = stack, folder
         self._registry = HttpSchemaRegistry(stack.registry_url, options={})
         self._workers = {}
 
     # ------------------------------------------------------------ programs
 
-    def _environment(self, **more):
-        settings = {
-            "BOOTSTRAP_SERVERS": self._stack.bootstrap_servers,
-            "REGISTRY_URL": self._stack.registry_url,
-            "PROJECT": self.name.project,
-            "INSTANCE": self.name.instance,
-            "DATABASE": self.name.database,
-            "CHANGE_STREAM": STREAM,
-            "START": self._begin,
-            "PREFIX": PREFIX,
-            "SLOTS": "4",
-            "TOPIC_PARTITIONS": str(TOPIC_PARTITIONS),
-            "SESSION_TIMEOUT_MS": "6000",
-            "TRANSACTION_TIMEOUT_MS": "5000",
-            "POISON": "park",
-            "LOG_LEVEL": "debug",
-            "SPANNER_EMULATOR_HOST": self._stack.spanner_address,
-            **more,
-        }
-        return {**os.environ, **{f"TIDEGATE_PRODUCER_{k}": v for k, v in settings.items()}}
+    def start(self, name):
+        self._workers[name] = worker = self.programs.worker(name, start=self.start_at)
+        worker.start()
 
-    def start(self, worker):
-        with self.log(worker).open("a") as log:
-            self._workers[worker] = subprocess.Popen(
-                [sys.executable, "-m", "tidegate.producer", "run"],
-                env=self._environment(WORKER=worker),
-                stderr=log,
-            )
+    def kill(self, *names):
+        for name in names or tuple(self._workers):
+            self._workers.pop(name).kill()
 
-    def kill(self, *workers):
-        for worker in workers or tuple(self._workers):
-            self._workers.pop(worker).kill()
+    def log(self, name="w1"):
+        path = self.programs.folder / "logs" / f"{name}.log"
+        return path.read_text() if path.exists() else ""
 
-    def end(self):
-        """End the workers, and drop the client."""
-        self.kill()
-        del self.admin
-
-    def log(self, name):
-        return self._folder / f"{name}.log"
+    def until(self, condition):
+        until(condition, lambda: f"{self.everything()}\n{self.log()[-3_000:]}")
 
     def redrive(self, *arguments):
-        """Run a redrive; return its exit code and its report, None if there is none."""
-        command = ("tidegate.producer", "redrive", "--json", *arguments)
-        done = run_module(*command, environ=self._environment(), timeout_s=PATIENCE_S)
-        self.log("redrive").write_text(done.stderr)
-        return done.returncode, json.loads(done.stdout) if done.stdout else None
+        """Run a redrive; return its exit code, its report, None if there is none, and its log."""
+        done = run_producer(self.programs, "redrive", "--json", *arguments)
+        return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
     def redrive_until(self, step):
         """Kill a redrive at a step; return its exit code."""
+        spec = self.programs.worker("redrive", start=self.start_at).spec
         with subprocess.Popen(
             [sys.executable, "-m", "tidegate.producer", "redrive", "--json"],
-            env=self._environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=spec.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             # Read as it is written: the step is over in a moment.
-            lines = []
             for line in process.stderr:
-                lines.append(line)
                 if f'"step": "{step}"' in line:
                     process.kill()
                     break
-            self.log("redrive").write_text("".join(lines))
         return process.returncode
-
-    def until(self, condition, story=lambda: ""):
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < give_up_at, story()
-            time.sleep(0.1)
 
     # ------------------------------------------------------------ rows
 
-    def write(self, version, *ids, pad=0, at="2024-01-02T03:04:05.678901Z"):
-        """Commit a new value for each row."""
-        rows = [(number, f"{version}:{'x' * pad}", at) for number in ids]
+    def write(self, version, *ids, text="", at=AT):
+        """Commit a new value for each row, in one transaction."""
         with self.database.batch() as batch:
+            rows = [(number, f"{version}:{text}", at) for number in ids]
             batch.insert_or_update(TABLE, columns=("Id", "V", "Seen"), values=rows)
         for number in ids:
             self.committed[number].append(version)
@@ -160,32 +135,36 @@ class Fleet:
         entry = ConfigEntry(
             "max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET
         )
-        resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
+        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
         self.admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
     # ------------------------------------------------------------ topics
 
     def created(self):
         """Return the topics, and the subjects with their versions."""
-        subjects = [f"{PREFIX}.{table}-{part}" for table in (TABLE, "Others") for part in PARTS]
-        versions = {subject: self._registry.versions(subject) for subject in subjects}
-        return set(self.admin.list_topics(timeout=PATIENCE_S).topics), versions
+        subjects = [
+            f"{self.stack.topic(table)}-{part}"
+            for table in (TABLE, "Others")
+            for part in ("key", "value")
+        ]
+        return self.stack.topics(), {one: self._registry.versions(one) for one in subjects}
 
     def published(self):
         """Return, for each row, (order key, version, whether it was put back), in log order."""
         found = defaultdict(list)
-        for message in self._read(TOPIC, TOPIC_PARTITIONS):
+        for message in self._read(self.topic):
             headers = dict(message.headers())
-            number, version = self._decoded(message.key(), message.value())
+            version = self._version(self._avro(message.value()))
+            number = self._avro(message.key())["Id"]
             found[number].append((headers["order"], version, "redriven" in headers))
         return found
 
     def parked(self):
         """Return, for each row, (order key, version, reason) of what waits, in log order."""
         found = defaultdict(list)
-        for message in self._read(DEAD_LETTER, 1):
+        for message in self._read(self.dead_letter):
             headers = {name: content or b"" for name, content in message.headers()}
-            assert headers["topic"].decode() == TOPIC
+            assert headers["topic"].decode() == self.topic
             number = self._avro(message.key())["Id"]
             if headers["form"] == b"redriven":
                 assert message.value() is None
@@ -193,12 +172,10 @@ class Fleet:
                 continue
             if headers["form"] == b"record":
                 (mod,) = json.loads(message.value())["mods"]
-                value = mod["new_values"]["V"]
                 assert mod["keys"] == {"Id": str(number)}
             else:
-                value = self._avro(message.value())["new_values"]["V"]
-            version = int(value.partition(":")[0])
-            found[number].append((headers["order"], version, headers["reason"].decode()))
+                mod = self._avro(message.value())
+            found[number].append((headers["order"], self._version(mod), headers["reason"].decode()))
         return found
 
     def everything(self):
@@ -210,32 +187,11 @@ class Fleet:
                 found[number] += changes
         return {number: [one[1] for one in sorted(changes)] for number, changes in found.items()}
 
-    def _read(self, topic, topic_partitions):
-        reader = Consumer(
-            {
-                "bootstrap.servers": self._stack.bootstrap_servers,
-                "group.id": "reader",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        left = set(range(topic_partitions))
-        reader.assign([TopicPartition(topic, number, 0) for number in left])
-        try:
-            while left:
-                message = reader.poll(PATIENCE_S)
-                assert message is not None
-                if message.error() is None:
-                    yield message
-                else:
-                    assert message.error().code() == KafkaError._PARTITION_EOF
-                    left.discard(message.partition())
-        finally:
-            reader.close()
+    def _read(self, topic):
+        return read_bytes(self.stack, topic) if topic in self.stack.topics() else []
 
-    def _decoded(self, key, value):
-        number = self._avro(key)["Id"]
-        return number, int(self._avro(value)["new_values"]["V"].partition(":")[0])
+    def _version(self, change):
+        return int(change["new_values"]["V"].partition(":")[0])
 
     def _avro(self, framed):
         schema_id, body = unframe(framed)
@@ -243,31 +199,33 @@ class Fleet:
         return fastavro.schemaless_reader(io.BytesIO(body), schema, None)
 
 
-@pytest.fixture
-def fleet(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=3)) as stack:
-        made = Fleet(stack, tmp_path)
-        settings = {"max.message.bytes": str(SMALL_LIMIT)}
-        topic = NewTopic(TOPIC, TOPIC_PARTITIONS, 1, config=settings)
-        made.admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
-        try:
-            yield made
-        finally:
-            made.end()
+@contextmanager
+def fleet_on(stack, *, limit, **settings):
+    """Yield a fleet whose topic has a limit."""
+    made = Fleet(stack, **settings)
+    new = NewTopic(made.topic, TOPIC_PARTITIONS, 1, config={"max.message.bytes": str(limit)})
+    made.admin.create_topics([new])[made.topic].result(PATIENCE_S)
+    try:
+        yield made
+    finally:
+        made.kill()
+        del made.admin
 
 
-def test_poison_changes_are_parked_with_their_keys_and_put_back_once(fleet):
-    for worker in ("w1", "w2"):
-        fleet.start(worker)
-        fleet.until(
-            lambda worker=worker: "slots assigned" in fleet.log(worker).read_text(),
-            lambda worker=worker: fleet.log(worker).read_text()[-3_000:],
-        )
-    fleet.write(0, *IDS)
-    fleet.until(lambda: len(fleet.published()) == len(IDS))
+def test_poison_changes_are_parked_with_their_keys_and_put_back_once(shared_stack):
+    with fleet_on(shared_stack, limit=SMALL_LIMIT, PRODUCER_POISON="park") as fleet:
+        for worker in ("w1", "w2"):
+            fleet.start(worker)
+            until(lambda worker=worker: "slots assigned" in fleet.log(worker))
+        fleet.write(0, *IDS)
+        fleet.until(lambda: len(fleet.published()) == len(IDS))
+        poison_is_parked_through_splits_a_merge_and_a_killed_worker(fleet)
+        a_redrive_is_refused_beside_workers_and_may_be_killed(fleet)
+        a_redrive_puts_back_what_can_be_published(fleet)
 
-    # Poison, then later changes of all rows, through splits, a merge and a killed worker.
-    fleet.write(1, TOO_LARGE, pad=2 * SMALL_LIMIT)
+
+def poison_is_parked_through_splits_a_merge_and_a_killed_worker(fleet):
+    fleet.write(1, TOO_LARGE, text="x" * (2 * SMALL_LIMIT))
     fleet.write(1, TOO_EXACT, at="2024-01-02T03:04:05.678901234Z")
     for version in range(2, 10):
         fleet.write(version, *IDS)
@@ -278,38 +236,37 @@ def test_poison_changes_are_parked_with_their_keys_and_put_back_once(fleet):
         if version == 7:
             fleet.control.merge()
             fleet.start("w1")
-        time.sleep(0.5)
-    fleet.until(
-        lambda: fleet.everything() == fleet.committed,
-        lambda: f"{fleet.everything()}\n{fleet.log('w2').read_text()[-3_000:]}",
-    )
+        time.sleep(0.3)
+    fleet.until(lambda: fleet.everything() == fleet.committed)
     parked, published = fleet.parked(), fleet.published()
     assert set(parked) == {TOO_LARGE, TOO_EXACT}
     for number, reason in ((TOO_LARGE, "MessageTooLarge"), (TOO_EXACT, "SchemaError")):
         assert [one[1] for one in published[number]] == [0]
         assert [one[2] for one in parked[number]] == [reason] + ["KeyParked"] * 8
-    assert '"event": "change parked"' in "".join(fleet.log(w).read_text() for w in ("w1", "w2"))
+    assert '"event": "change parked"' in fleet.log("w1") + fleet.log("w2")
 
-    # Nothing is put back while a worker runs; then nothing by a redrive that is killed.
-    code, _ = fleet.redrive()
+
+def a_redrive_is_refused_beside_workers_and_may_be_killed(fleet):
+    code, _, log = fleet.redrive()
     assert code == 2
-    assert "workers run in group parking-fleet: w" in fleet.log("redrive").read_text()
+    assert f"workers run in group {fleet.stack.prefix}-fleet: w" in log
     fleet.kill()
     fleet.limit(LARGE_LIMIT)
     fleet.database.update_ddl(LATER_DDL).result(timeout=PATIENCE_S)
-    before = fleet.created()
-    code, report = fleet.redrive("--dry-run")
-    assert (code, report["changes"]) == (1, {TOPIC: 9})
+    before, parked = fleet.created(), fleet.parked()
+    code, report, _ = fleet.redrive("--dry-run")
+    assert (code, report["changes"]) == (1, {fleet.topic: 9})
     assert fleet.parked() == parked
     assert fleet.created() == before
     for step in ("publish", "fence"):
-        code = fleet.redrive_until(step)
-        assert code == -signal.SIGKILL, fleet.log("redrive").read_text()[-3_000:]
+        assert fleet.redrive_until(step) == -signal.SIGKILL
 
-    code, report = fleet.redrive()
-    assert code == 1, fleet.log("redrive").read_text()[-3_000:]
+
+def a_redrive_puts_back_what_can_be_published(fleet):
+    code, report, log = fleet.redrive()
+    assert code == 1, log[-3_000:]
     if report["changes"]:  # else one that was killed had just committed
-        assert (report["changes"], report["keys"]) == ({TOPIC: 9}, {TOPIC: 1})
+        assert (report["changes"], report["keys"]) == ({fleet.topic: 9}, {fleet.topic: 1})
     (left,) = report["left"]
     assert (left["key"], left["changes"], left["reason"]) == ('{"Id": 7}', 9, "SchemaError")
     assert fleet.everything() == fleet.committed
@@ -322,16 +279,169 @@ def test_poison_changes_are_parked_with_their_keys_and_put_back_once(fleet):
     # The key goes on where it was, the other one stays parked; a second redrive does nothing.
     fleet.start("w1")
     fleet.write(10, *IDS)
-    fleet.until(
-        lambda: fleet.everything() == fleet.committed,
-        lambda: f"{fleet.everything()}\n{fleet.log('w1').read_text()[-3_000:]}",
-    )
+    fleet.until(lambda: fleet.everything() == fleet.committed)
     assert fleet.published()[TOO_LARGE][-1][1:] == (10, False)
     assert len(fleet.parked()[TOO_EXACT]) == 10
     fleet.kill()
     before = fleet.published()
-    code, report = fleet.redrive()
+    code, report, _ = fleet.redrive()
     assert (code, report["changes"], len(report["left"])) == (1, {}, 1)
-    code, report = fleet.redrive("--table", TABLE, "--dry-run")
+    code, report, _ = fleet.redrive("--table", TABLE, "--dry-run")
     assert (code, report["changes"]) == (1, {})
     assert fleet.published() == before
+
+
+# ---------------------------------------------------------------- without parking
+
+
+@pytest.mark.rule("P6")
+def test_a_row_beyond_the_limit_is_named_and_comes_out_once_it_is_raised(shared_stack):
+    """And a limit that is raised, or lowered, under a running worker is found."""
+    with fleet_on(shared_stack, limit=1_048_588, PRODUCER_WORKER="w1") as fleet:
+        fleet.start("w1")
+        fleet.write(0, 1)
+        fleet.until(lambda: fleet.everything() == fleet.committed)
+        fleet.write(1, 1, text="x" * 1_100_000)
+        fleet.write(2, 1)
+        fleet.until(lambda: "stream partition stopped" in fleet.log())
+        log = fleet.log()
+        assert "a record is larger than its topic takes" in log
+        assert f"topic='{fleet.topic}'" in log
+        assert "key='Id=1" in log
+        assert "size_bytes=110" in log
+        assert "limit_bytes=1048588" in log
+        assert "commit_timestamp_us=" in log
+        assert "Traceback" not in log
+        assert fleet.everything() == {1: [0]}
+
+        fleet.limit(2_000_000)
+        fleet.kill()
+        fleet.start("w1")
+        fleet.until(lambda: fleet.everything() == fleet.committed)
+        fleet.limit(3_000_000)
+        fleet.write(3, 1, text="x" * 2_100_000)
+        fleet.until(lambda: fleet.everything() == fleet.committed)
+        # Each change fits; the batch that the client makes of them does not.
+        fleet.limit(3_000)
+        with fleet.database.batch() as batch:  # what does not compress
+            rows = [(number, f"4:{os.urandom(250).hex()}", AT) for number in range(100, 160)]
+            batch.insert(TABLE, ("Id", "V", "Seen"), rows)
+        fleet.committed.update({number: [4] for number in range(100, 160)})
+        fleet.until(lambda: fleet.everything() == fleet.committed)
+        assert '"failure": "MSG_SIZE_TOO_LARGE"' in fleet.log()
+
+
+# ---------------------------------------------------------------- topics of later tables
+
+LATER = "CREATE TABLE Later (Region STRING(9), Id INT64, V STRING(9)) PRIMARY KEY (Id, Region)"
+
+
+@pytest.fixture
+def bare(shared_stack):
+    """A database with a stream over tables that come later, and its programs."""
+    database = shared_stack.create_database(["CREATE CHANGE STREAM Feed FOR ALL"])
+    return shared_stack, database, shared_stack.programs(PRODUCER_SLOTS=4)
+
+
+def insert(database, table, columns, *rows):
+    with database.batch() as batch:
+        batch.insert(table, columns, rows)
+
+
+def recorded_tables(stack):
+    """Return the topics that slot 0 has a `TableAdded` for, in its order."""
+    decoder = ProgressDecoder(HttpSchemaRegistry(stack.registry_url).schema)
+    messages = [
+        one for one in read_bytes(stack, f"{stack.prefix}-progress") if one.partition() == 0
+    ]
+    bodies = [decoder.decode(one.value()).body for one in messages if one.value() is not None]
+    return [body.topic for body in bodies if isinstance(body, TableAdded)]
+
+
+@pytest.mark.rule("spanner-column-types")
+def test_a_table_comes_and_goes(bare):
+    """Below a running fleet, and around a restart of it."""
+    stack, database, programs = bare
+    start, columns = now(), ("Region", "Id", "V")
+
+    def rows(pipeline, count):
+        found = read_published(stack, pipeline, stack.topic("Later"), count=count)
+        return sorted(
+            (tuple(one.key().items()), one.value()["new_values"]["V"], one.headers()[1][1])
+            for one in found
+        )
+
+    first = ((("Id", 1), ("Region", "eu")), "one", b"I")
+    second = ((("Id", 2), ("Region", "us")), "two", b"I")
+    with running(programs, 2, start=start) as pipeline:
+        database.update_ddl([LATER]).result(PATIENCE_S)
+        insert(database, "Later", columns, ("eu", 1, "one"))
+        assert rows(pipeline, 1) == [first]
+        tables = recorded_tables(stack)
+        assert {one.topic for one in tables} == {stack.topic("Later")}
+        assert len(set(tables)) == 1
+    insert(database, "Later", columns, ("us", 2, "two"))
+    database.update_ddl(["DROP TABLE Later"]).result(PATIENCE_S)
+    with running(programs, 2, start=start) as pipeline:
+        assert rows(pipeline, 2) == [first, second]
+        assert recorded_tables(stack) == tables
+
+
+def test_a_later_table_whose_topic_kafka_refuses_concerns_only_its_changes(bare):
+    """Kafka treats `.` and `_` as the same; parking lets the others go on."""
+    stack, database, programs = bare
+    start = now()
+    with running(programs, start=start) as pipeline:
+        statements = [
+            "CREATE SCHEMA shop",
+            "CREATE TABLE shop.Items (Id INT64) PRIMARY KEY (Id)",
+            "CREATE TABLE shop_Items (Id INT64) PRIMARY KEY (Id)",
+        ]
+        database.update_ddl(statements).result(PATIENCE_S)
+        topic = stack.topic("shop.Items")
+        insert(database, "shop.Items", ("Id",), (1,))
+        read_published(stack, pipeline, topic, count=1)
+        insert(database, "shop_Items", ("Id",), (1,))
+        pipeline.wait(
+            lambda: f"{stack.topic('shop_Items')}: Topic" in pipeline.log_tails(),
+            what="the refusal", deadline_s=PATIENCE_S,
+        )  # fmt: skip
+    parking = stack.programs(PRODUCER_SLOTS=4, PRODUCER_POISON="park")
+    with running(parking, start=start) as pipeline:
+        insert(database, "shop_Items", ("Id",), (2,))
+        insert(database, "shop.Items", ("Id",), (2,))
+        assert len(read_published(stack, pipeline, topic, count=2)) == 2
+        dead = read_bytes(stack, f"{stack.prefix}-dead-letter", count=2)
+        assert {dict(one.headers())["reason"] for one in dead} == {b"TopicRefused"}
+
+
+def test_a_later_topic_that_grows_stops_every_worker(bare):
+    """Also the one that has read no change of the table, and whatever is inserted meanwhile."""
+    stack, database, programs = bare
+    topic, pipeline = stack.topic("Later"), Pipeline(programs)
+    try:
+        pipeline.start_workers(2, start=now())
+        database.update_ddl([LATER]).result(PATIENCE_S)
+        insert(database, "Later", ("Region", "Id"), ("eu", 1))
+        read_published(stack, pipeline, topic, count=1)
+        (table,) = set(recorded_tables(stack))
+        admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+        more = NewPartitions(topic, table.topic_partitions + 1)
+        admin.create_partitions([more])[topic].result(PATIENCE_S)
+        workers, numbers = list(pipeline.workers), itertools.count(2)
+
+        def have_ended():
+            insert(database, "Later", ("Region", "Id"), ("eu", next(numbers)))
+            return all(worker.process.exit_code is not None for worker in workers)
+
+        until(have_ended, pipeline.log_tails)
+    finally:
+        pipeline.stop()
+    assert [worker.process.exit_code for worker in workers] == [2, 2]
+    for worker in workers:
+        grown = f"topic {topic} had {table.topic_partitions} topic partitions"
+        tail = worker.process.log_tail(20)
+        # One that meets the table only now compares the topic with what is recorded of it.
+        assert grown in tail or f"topic {topic}: recorded is" in tail
+    found = read_bytes(stack, topic)
+    assert table.topic_partitions not in {message.partition() for message in found}
