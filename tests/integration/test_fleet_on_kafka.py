@@ -1,4 +1,4 @@
-"""The worker's Kafka side on a real broker: takeover, drain, and the fence.
+"""The worker's Kafka side on a real broker: takeover, drain, the fence, the group's description.
 
 The source is scripted: each stream partition has a change every 10 ms, which any reader can name,
 so what must be in Kafka is known without asking anybody.
@@ -6,6 +6,8 @@ so what must be in Kafka is known without asking anybody.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -18,13 +20,12 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.simulation.contract_broker import NO_COORDINATOR_YET
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.events import GroupDescribed
 from tidegate.producer.core.group_watch import WatchLimits
 from tidegate.producer.core.lifecycle import SlotPhase
 from tidegate.producer.core.stream_identity import StreamIdentity
@@ -32,6 +33,8 @@ from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.kafka import group_monitor
+from tidegate.producer.kafka.admin import SharedAdmin
+from tidegate.producer.kafka.group_monitor import GroupMonitor
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.root_slot import RootSlotReader
@@ -61,18 +64,10 @@ KEY_ID, RECORD_ID = 1, 2
 DECODER = ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[RECORD_ID])
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory):
-    """A broker that can be stopped and started."""
-    config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
-    with LocalStack(config, with_simulator=False) as stack:
-        yield stack.kafka
-
-
 @pytest.fixture
-def broker(kafka):
+def broker(mortal_broker):
     """Kafka's address."""
-    return kafka.bootstrap_servers
+    return mortal_broker.bootstrap_servers
 
 
 class ScriptedReader:
@@ -370,17 +365,17 @@ def test_slots_that_the_group_leaves_to_nobody_get_an_owner(broker, monkeypatch)
     assert_each_once_in_order(fleet.published())
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
-def test_every_worker_works_again_when_the_broker_is_back(kafka, end):
+@pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.deep), "kill"])
+def test_every_worker_works_again_when_the_broker_is_back(mortal_broker, end):
     """It is away for longer than the session time-out, so the group has to be formed again."""
-    fleet = Fleet(kafka.bootstrap_servers)
+    fleet = Fleet(mortal_broker.bootstrap_servers)
     workers = [fleet.start("w1")]
     until(lambda: workers[0][0].counters.counts["committed"] > 3)
     workers.append(fleet.start("w2"))
     until(lambda: len(workers[1][0].slots) == SLOTS // 2)
-    getattr(kafka, end)()
+    getattr(mortal_broker, end)()
     time.sleep(SESSION_TIMEOUT_MS / 1_000 + 2)
-    kafka.start()
+    mortal_broker.start()
     until(lambda: fleet.endings or all(len(core.slots) == SLOTS // 2 for core, _, _ in workers))
     committed = [core.counters.counts["committed"] for core, _, _ in workers]
     until(
@@ -438,3 +433,113 @@ def test_a_slots_recovery_waits_for_the_open_transaction_of_the_dead(broker):
     assert phase_while_open is SlotPhase.RECOVERING
     assert "ghost" not in tokens
     assert_each_once_in_order(fleet.published())
+
+
+# ---------------------------------------------------------------- the group
+
+ASKING = """
+import sys, time
+from tidegate.producer.kafka import group_monitor
+from tidegate.producer.kafka.admin import SharedAdmin
+group_monitor._INTERVAL_US = 10_000
+monitors = [
+    group_monitor.GroupMonitor(
+        SharedAdmin({"bootstrap.servers": sys.argv[1], "log_level": 0}),
+        group="g", worker="w", client_id="w-1",
+    )
+    for _ in range(10)
+]
+while True:
+    for monitor in monitors:
+        monitor.poll(time.monotonic_ns() // 1_000)
+    time.sleep(0.005)
+"""
+
+
+def test_a_worker_survives_a_broker_that_goes_away_while_the_group_is_described(mortal_broker):
+    """librdkafka's other question ended the process within the first round."""
+    asking = subprocess.Popen(
+        [sys.executable, "-c", ASKING, mortal_broker.bootstrap_servers], stderr=subprocess.PIPE
+    )
+    try:
+        for number in range(2):
+            time.sleep(4)
+            (mortal_broker.kill if number % 2 else mortal_broker.stop)()
+            time.sleep(2)
+            mortal_broker.start()
+        assert asking.poll() is None, asking.stderr.read().decode()
+    finally:
+        asking.kill()
+        asking.wait(30)
+
+
+def test_a_static_member_is_described_by_its_name(mortal_broker, monkeypatch):
+    monkeypatch.setattr(group_monitor, "_INTERVAL_US", 200_000)
+    servers = {"bootstrap.servers": mortal_broker.bootstrap_servers}
+    admin = AdminClient(servers)
+    for created in admin.create_topics([NewTopic("slots", 3, 1)]).values():
+        created.result(PATIENCE_S)
+    member = Consumer(
+        {**servers, "group.id": "g", "group.instance.id": "w-of-7", "client.id": "w-of-7-now"}
+    )
+    member.subscribe(["slots"])
+    monitor = GroupMonitor(SharedAdmin(servers), group="g", worker="w-of-7", client_id="w-of-7-now")
+    whole = GroupDescribed(True, True, {"w-of-7": frozenset(range(3))})
+    found = None
+    give_up_at = time.monotonic() + PATIENCE_S
+    while found != whole:
+        assert time.monotonic() < give_up_at, found
+        member.poll(0.1)
+        found = monitor.poll(time.monotonic_ns() // 1_000) or found
+    member.close()
+
+
+LEAVES = 8
+# A process of its own: what hangs keeps the GIL.
+LEAVING = """
+import sys, time
+from confluent_kafka import Consumer
+from tidegate.producer.kafka.admin import RetryingAdmin
+from tidegate.producer.kafka.group_members import group_members
+from tidegate.producer.kafka.leave_group import leave_group
+
+servers = {"bootstrap.servers": sys.argv[1]}
+admin = RetryingAdmin(servers)
+
+def assigned(client, places):
+    calls.append("assigned")
+    client.incremental_assign(places)
+
+def revoked(client, places):
+    calls.append("revoked")
+    client.incremental_unassign(places)
+
+topic = sys.argv[3]
+for number in range(int(sys.argv[2])):
+    group, calls = f"{topic}-{number}", []
+    client = Consumer({
+        **servers, "group.id": group, "group.instance.id": "w", "enable.auto.commit": False,
+        "partition.assignment.strategy": "cooperative-sticky",
+    })
+    client.subscribe([topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+    while not group_members(admin, group):
+        time.sleep(0.1)
+    time.sleep(0.5)  # the group's answer is here, and waits for a poll
+    leave_group(client)
+    print("left after", *calls, flush=True)
+"""
+
+
+def test_a_worker_that_is_stopped_while_slots_are_about_to_be_assigned_leaves(broker):
+    """Closing the client hangs within the first rounds."""
+    servers, topic = broker, f"t{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": servers})
+    for created in admin.create_topics([NewTopic(topic, 3, 1)]).values():
+        created.result(PATIENCE_S)
+    ran = subprocess.run(
+        [sys.executable, "-c", LEAVING, servers, str(LEAVES), topic],
+        check=False, capture_output=True, text=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+
+    assert ran.stdout.splitlines() == ["left after assigned revoked"] * LEAVES, ran.stderr
+    assert ran.returncode == 0

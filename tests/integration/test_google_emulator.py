@@ -12,20 +12,18 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidegate.local_stack.config import load_config
+from tests.integration.shared_stack import gate, new_prefix, now, running, until, wait_released
 from tidegate.local_stack.demo.bank import ACCOUNTS, LEDGER, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
     open_accounts,
 )
 from tidegate.local_stack.demo.customers import Customers
-from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.demo.run import bank_layout
 from tidegate.local_stack.judge.cuts import compare_cuts, table_difference
 from tidegate.local_stack.judge.delta import DeltaReader
@@ -47,7 +45,6 @@ ABSENT = (
 BANK = Bank(accounts=20, seed=17)
 TRANSFERS = 300
 LIFE_S = 3
-DEADLINE_S = 300
 
 
 def find_emulator() -> Path | None:
@@ -95,55 +92,43 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def carried(
-    address: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[LocalStack, SpannerSource, DeltaReader, int]]:
+    address: str, kafka_and_registry: LocalStack, spark: Any, tmp_path_factory: Any
+) -> tuple[Programs, SpannerSource, DeltaReader, int]:
     """A bank's life on the emulator, carried to Delta by two workers and the consumer."""
-    folder = tmp_path_factory.mktemp("google")
-    config = load_config(data_dir=folder / "stack")
-    with LocalStack(config, with_simulator=False) as stack:
-        name = DatabaseName(address=address)
-        database = create_bank_database(name, commit_timestamps=False)
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        opened_us = open_accounts(database, BANK)
-        pipeline = Pipeline(
-            Programs(
-                folder=folder,
-                bootstrap_servers=stack.bootstrap_servers,
-                registry_url=stack.registry_url,
-                spanner_address=address,
-                database=name,
-                stream=STREAM,
-                prefix="google",
-            )
-        )
-        customers = Customers(
-            name,
-            bank=BANK,
-            transfers=TRANSFERS,
-            # Slow enough for several lives of the emulator's stream partitions.
-            rate_max=TRANSFERS / (6 * LIFE_S),
-            reserve=0,
-            log=folder / "logs" / "customers.log",
-            threads=1,
-            commit_timestamps=False,
-        )
+    name, folder = DatabaseName(address=address), tmp_path_factory.mktemp("google")
+    database, start = create_bank_database(name, commit_timestamps=False), now()
+    opened_us = open_accounts(database, BANK)
+    programs = Programs(
+        folder=folder,
+        bootstrap_servers=kafka_and_registry.bootstrap_servers,
+        registry_url=kafka_and_registry.registry_url,
+        spanner_address=address,
+        database=name,
+        stream=STREAM,
+        prefix=new_prefix(),
+    )
+    customers = Customers(
+        name,
+        bank=BANK,
+        transfers=TRANSFERS,
+        # Slow enough for several lives of the emulator's stream partitions.
+        rate_max=TRANSFERS / (6 * LIFE_S),
+        reserve=0,
+        log=folder / "logs" / "customers.log",
+        threads=1,
+        commit_timestamps=False,
+    )
+    with running(programs, 2, start=start) as pipeline, gate(spark, programs) as query:
+        # A release of its own for the opening, so that there are several cuts to compare.
+        wait_released(query, pipeline, opened_us)
         try:
-            pipeline.start_workers(2, start=start)
-            pipeline.start_consumer()
-            # A release of its own for the opening, so that there are several cuts to compare.
-            pipeline.wait_released(opened_us, deadline_s=DEADLINE_S)
             customers.start()
-            pipeline.wait(
-                lambda: customers.has_finished, what="the transfers", deadline_s=DEADLINE_S
-            )
-            pipeline.wait_released(customers.last_commit_us, deadline_s=DEADLINE_S)
-            faults = pipeline.stop()
+            until(lambda: customers.has_finished)
         finally:
             customers.stop()
-            pipeline.stop()
-        assert faults == []
-        source = SpannerSource(database, bank_layout(commit_timestamps=False))
-        yield stack, source, DeltaReader(folder / "output"), opened_us
+        wait_released(query, pipeline, customers.last_commit_us)
+    source = SpannerSource(database, bank_layout(commit_timestamps=False))
+    return programs, source, DeltaReader(programs.output), opened_us
 
 
 def test_every_release_is_a_consistent_cut(carried: Any):
@@ -188,9 +173,10 @@ def test_the_changelog_holds_each_change_once_in_order(carried: Any):
 
 
 def test_stream_partitions_came_and_went(carried: Any):
-    stack, *_ = carried
+    programs, *_ = carried
     finished = finished_stream_partitions(
-        "google", bootstrap_servers=stack.bootstrap_servers, registry_url=stack.registry_url
+        programs.prefix,
+        bootstrap_servers=programs.bootstrap_servers,
+        registry_url=programs.registry_url,
     )
-
     assert len(finished) >= 4

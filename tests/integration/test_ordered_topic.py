@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 import uuid
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+)
 
 from tests import topic_contract as contract
 from tests.topic_contract import CASES, change, opened, published, release, values
-from tidegate.local_stack.parts.java import find_java
-from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
-from tidegate.local_stack.parts.kafka_broker import KafkaBroker
-from tidegate.local_stack.parts.ports import choose_ports
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END
 from tidegate.spark_consumer.errors import RecordTooLarge, TopicWriterReplaced
@@ -27,29 +30,9 @@ pytestmark = pytest.mark.integration
 PATIENCE_S = 60
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    """A real broker."""
-    java = find_java()
-    ports = choose_ports({"kafka_port": 0, "controller_port": 0})
-    broker = KafkaBroker(
-        java=java,
-        parts=fetch_jvm_parts(java),
-        data_dir=tmp_path_factory.mktemp("kafka"),
-        port=ports["kafka_port"],
-        controller_port=ports["controller_port"],
-        cancelled=threading.Event(),
-    )
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.stop()
-
-
 @pytest.fixture
-def address(broker):
-    return broker.bootstrap_servers
+def address(mortal_broker):
+    return mortal_broker.bootstrap_servers
 
 
 class KafkaStage:
@@ -156,6 +139,7 @@ def test_the_contract(case, stage_of):
     case(stage_of())
 
 
+@pytest.mark.deep
 @pytest.mark.rule("sink-topic-total", "sink-topic-key")
 def test_a_kill_at_any_step_neither_loses_nor_repeats(stage_of):
     contract.a_kill_at_any_step_neither_loses_nor_repeats(stage_of)
@@ -265,16 +249,24 @@ def test_a_replaced_run_is_named_in_the_middle_of_a_large_release(stage_of):
     assert published(stage) == []
 
 
-@pytest.mark.parametrize("step", ["begin", "produce", "flush", "commit"])
-def test_a_broker_that_is_killed_and_starts_again_is_waited_for(broker, stage_of, step):
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("begin", marks=pytest.mark.deep),
+        "produce",
+        pytest.param("flush", marks=pytest.mark.deep),
+        "commit",
+    ],
+)
+def test_a_broker_that_is_killed_and_starts_again_is_waited_for(mortal_broker, stage_of, step):
     """Each release is there once, whatever it interrupted."""
     stage = stage_of()
     restarts = []
 
     def restart(name, _number):
         if name == step and not restarts and armed:
-            broker.kill()
-            restarts.append(threading.Thread(target=broker.start))
+            mortal_broker.kill()
+            restarts.append(threading.Thread(target=mortal_broker.start))
             restarts[0].start()
 
     armed = []
@@ -289,8 +281,6 @@ def test_a_broker_that_is_killed_and_starts_again_is_waited_for(broker, stage_of
 
 
 def limit_bytes(stage, bytes_max):
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-
     entry = ConfigEntry(
         "max.message.bytes", str(bytes_max), incremental_operation=AlterConfigOpType.SET
     )
@@ -300,6 +290,4 @@ def limit_bytes(stage, bytes_max):
 
 
 def _incompressible(change):
-    import random
-
     return change._replace(value=random.Random(1).randbytes(len(change.value)))

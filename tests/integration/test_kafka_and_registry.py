@@ -1,4 +1,4 @@
-"""The registry of the local stack keeps the port's promises, and value schemas grow in it."""
+"""What both programs ask a real broker about its topics, and a real registry about schemas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import uuid
 from itertools import pairwise
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.integration.shared_stack import new_prefix, until
+from tidegate.lineage.subscription import Subscription
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.translation.subjects import register, require_backward
 from tidegate.producer.translation.table_registrar import TableRegistrar
@@ -17,6 +21,10 @@ from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.progress_codec import KEY_SCHEMA, RECORD_SCHEMA
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core.retention import complete_from_us, require_kept
+from tidegate.spark_consumer.errors import ChangesExpired
+from tidegate.spark_consumer.kafka.first_records import first_records
+from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -142,3 +150,63 @@ def test_workers_that_open_a_stream_at_the_same_time_register_the_same_schemas(u
     assert not errors
     assert len(ids) == WORKERS * len(subjects)
     assert set(map(HttpSchemaRegistry(url).compatibility, subjects)) == {"BACKWARD"}
+
+
+# ---------------------------------------------------------------- topics that the consumer reads
+
+
+PREFIX, ELSE = new_prefix(), new_prefix()
+TOPIC, OTHER, ANOTHER = f"{PREFIX}.accounts", f"{PREFIX}.ledger", f"{ELSE}.accounts"
+SUBSCRIPTION = Subscription(TopicNames(PREFIX))
+FIRST_MS = 1_700_000_000_000
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def admin(address):
+    return AdminClient({"bootstrap.servers": address})
+
+
+def test_removed_records_are_seen_with_the_time_of_the_first_that_is_left(address, admin):
+    topics = [NewTopic(TOPIC, 2, 1), NewTopic(ANOTHER, 1, 1)]
+    for future in admin.create_topics(topics).values():
+        future.result()
+    producer = Producer({"bootstrap.servers": address})
+    for number in range(10):
+        producer.produce(TOPIC, b"x", partition=1, timestamp=FIRST_MS + number)
+    assert producer.flush(PATIENCE_S) == 0
+
+    whole = first_records(address, {}, SUBSCRIPTION)
+    assert TOPIC in whole
+    assert ANOTHER not in whole
+    assert set(whole[TOPIC]) == {0, 1}
+    assert complete_from_us(whole, now_us=1) is None
+    require_kept({TOPIC: {0: 0, 1: 0}}, whole)
+
+    for future in admin.delete_records([TopicPartition(TOPIC, 1, 4)]).values():
+        future.result()
+    kept = first_records(address, {}, SUBSCRIPTION)
+    assert (kept[TOPIC][1].offset, kept[TOPIC][1].timestamp_ms) == (4, FIRST_MS + 4)
+    assert (kept[TOPIC][0].offset, kept[TOPIC][0].timestamp_ms) == (0, None)
+    assert complete_from_us(kept, now_us=1) == (FIRST_MS + 4) * 1_000
+    require_kept({TOPIC: {0: 0, 1: 4}}, kept)
+    with pytest.raises(ChangesExpired, match="lost_from=3, lost_through=3"):
+        require_kept({TOPIC: {0: 0, 1: 3}}, kept)
+
+    for future in admin.delete_records([TopicPartition(TOPIC, 1, 10)]).values():
+        future.result()
+    assert complete_from_us(first_records(address, {}, SUBSCRIPTION), now_us=7) == 7
+
+
+def test_a_topic_that_is_deleted_has_no_id_and_re_created_another_one(address, admin):
+    ids = LiveTopicIds(address, {})
+    for future in admin.create_topics([NewTopic(OTHER, 1, 1)]).values():
+        future.result()
+    until(lambda: ids([OTHER]).get(OTHER) is not None)
+    before = ids([OTHER])[OTHER]
+    for future in admin.delete_topics([OTHER]).values():
+        future.result()
+    until(lambda: ids([OTHER]) == {OTHER: None})
+    for future in admin.create_topics([NewTopic(OTHER, 1, 1)]).values():
+        future.result()
+    until(lambda: ids([OTHER]).get(OTHER) not in (None, before))
