@@ -148,7 +148,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/unit/producer/commands/test_backfill.py::test_a_request_whose_answer_was_lost_is_looked_at_and_asked_for_again",
     ),
     "DeliveryDenied": (
-        "tests/integration/test_undeliverable.py::test_a_permission_that_is_lost_is_named_and_nothing_is_lost",
+        "tests/integration/test_login.py::test_a_permission_that_is_lost_is_named_and_nothing_is_lost",
     ),
     "DeliveryRefused": (
         "tests/unit/producer/core/test_undeliverable.py::test_what_the_topic_refuses_is_published_once_its_settings_are_changed",
@@ -190,10 +190,10 @@ DONE: Mapping[str, tuple[str, ...]] = {
     ),
     "MixedSources": (f"{_FILES}/test_object_reading.py::test_two_sources_in_one_object",),
     "MessageTooLarge": (
-        "tests/integration/test_undeliverable.py::test_a_row_beyond_the_limit_is_named_and_comes_out_once_it_is_raised",
+        "tests/integration/test_parking.py::test_a_row_beyond_the_limit_is_named_and_comes_out_once_it_is_raised",
     ),
     "PositionExpired": (
-        "tests/integration/test_accept_gap.py::test_what_expired_unread_is_accepted_once_and_changes_go_on_behind_it",
+        "tests/integration/test_pause_and_gap.py::test_what_expired_unread_is_accepted_once_and_changes_go_on_behind_it",
     ),
     "RedriveFailed": ("tests/unit/producer/core/test_redrive.py::test_a_commit_that_fails",),
     "SchemaNotKept": (
@@ -237,7 +237,7 @@ RESET: Mapping[str, str] = dict.fromkeys(
         "spark_consumer/sinks/delta/output_proof.py",
         "spark_consumer/spark/adopting.py",
     ),
-    "tests/integration/test_reset.py::test_it_begins_again",
+    "tests/integration/test_fleet_commands.py::test_it_begins_again",
 )
 """The remedy is a reset, or a new output and checkpoint: the test of a reset."""
 

@@ -200,11 +200,24 @@ def gate(spark: Any, programs: Programs, **options: object) -> Iterator[Tidegate
         query.stop()
 
 
+def wait_for(query: TidegateQuery, pipeline: Pipeline, condition: Any, *, what: str) -> None:
+    """Wait for a condition while workers and query run; raises what ends the query."""
+    pipeline.wait(
+        condition,
+        what=what,
+        deadline_s=PATIENCE_S,
+        tick=lambda: query.awaitTermination(0.05) and None,
+    )
+
+
 def wait_released(query: TidegateQuery, pipeline: Pipeline, through_us: int) -> None:
     """Wait until everything committed up to a time is in changelog and mirrors."""
-    pipeline.wait_released(
-        through_us, deadline_s=PATIENCE_S, tick=lambda: query.awaitTermination(0.05) and None
-    )
+
+    def is_released() -> bool:
+        released = pipeline.released()
+        return released.through_us >= through_us and released.is_mirrored
+
+    wait_for(query, pipeline, is_released, what=f"a release through {through_us} us")
 
 
 def release(spark: Any, pipeline: Pipeline, through_us: int, **options: object) -> None:

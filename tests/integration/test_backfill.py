@@ -1,7 +1,4 @@
-"""Rows that were there before the stream, or are read while it runs: one output at each watermark.
-
-They come in their place among the changes.
-"""
+"""Rows that were there before the stream are read while it runs: they come among the changes."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import pytest
 from google.cloud.spanner_v1 import KeySet
@@ -21,6 +17,7 @@ from tests.integration.shared_stack import (
     rows_of,
     run_producer,
     running,
+    wait_for,
     wait_released,
 )
 from tidegate.local_stack.demo.bank_database import commit_time_us
@@ -49,17 +46,17 @@ def rows_from(first, count):
 class Orders:
     """The table: filled, then changed by a thread while workers and queries run."""
 
-    def __init__(self, stack, rows, *more):
-        self.rows, self.times = rows, []
-        self.database = stack.create_database([ORDERS, *more, STREAM])
+    def __init__(self, stack, rows):
+        self.rows, self.changes = rows, 0
+        self.database = stack.create_database([ORDERS, STREAM])
         for first in range(0, rows, 2_000):
             with self.database.batch() as batch:
                 batch.insert("Orders", COLUMNS, rows_from(first, min(2_000, rows - first)))
 
     def change(self):
         """Update some rows, delete one and insert one."""
-        self.times.append(self.now())
-        number = len(self.times)
+        self.changes += 1
+        number = self.changes
         with self.database.batch() as batch:
             batch.update(
                 "Orders", ("Region", "Id", "Note"),
@@ -74,7 +71,7 @@ class Orders:
 
         def write():
             # It updates 30 rows behind it.
-            while len(self.times) < self.rows - 30 and not is_done.wait(every_s):
+            while self.changes < self.rows - 30 and not is_done.wait(every_s):
                 self.change()
 
         writer = threading.Thread(target=write)
@@ -124,52 +121,6 @@ def released(programs):
     return changes, keyed([row[name] for name in COLUMNS] for row in mirror)
 
 
-def manifests(programs):
-    return [json.loads(path.read_text()) for path in programs.output.glob("_releases/*.json")]
-
-
-def first_release(pipeline, query):
-    pipeline.wait(
-        lambda: query.isActive and bool(manifests(pipeline.programs)),
-        what="the first release", deadline_s=PATIENCE_S,
-    )  # fmt: skip
-
-
-@pytest.mark.deep
-def test_rows_then_changes(shared_stack, spark):
-    rows = 25_000
-    other = "CREATE TABLE Other (Id INT64, Note STRING(9)) PRIMARY KEY (Id)"
-    orders = Orders(shared_stack, rows, "CREATE TABLE Empty (Id INT64) PRIMARY KEY (Id)", other)
-    with orders.database.batch() as batch:
-        batch.insert("Other", ("Id", "Note"), [(1, "before")])
-    programs = shared_stack.programs(PRODUCER_BACKFILL="Orders,Empty")
-    unknown = run_producer(programs, "check", PRODUCER_BACKFILL="Orders,None")
-    assert unknown.returncode == 2
-    assert "backfill: the stream does not publish the table None" in unknown.stderr
-    with running(programs, 2) as pipeline, gate(spark, programs) as query:
-        with orders.changing(0.05):
-            first_release(pipeline, query)
-        with orders.database.batch() as last:
-            last.insert("Other", ("Id", "Note"), [(2, "after")])
-        wait_released(query, pipeline, commit_time_us(last.committed))
-    later = run_producer(programs, "status", "--json")
-    assert json.loads(later.stdout)["state"] in {"Running", "Paused"}
-    begin_us = min(one["through_us"] for one in manifests(programs))
-    asked = [at for at in orders.times if at > datetime.fromtimestamp(begin_us / 1e6, UTC)]
-    changes, mirror = released(programs)
-    tables = {at: orders.at(at) for at in (asked[0], asked[len(asked) // 2], asked[-1])}
-    for at, table in tables.items():
-        assert folded(changes, at) == table
-    assert tables[asked[0]] != tables[asked[-1]]
-    assert mirror == orders.at()
-    assert [row["Id"] for row in rows_of(programs, "mirror/Other")] == [2]
-    filled = [row for row in changes if row["server_transaction_id"].startswith(BACKFILL_TAG)]
-    assert len(filled) == rows  # each transaction deletes one row and inserts one
-    assert {row["mod_type"] for row in filled} == {"INSERT"}
-    (began,) = {row["commit_timestamp"] for row in filled}
-    assert began == min(row["commit_timestamp"] for row in changes)
-
-
 def test_rows_come_among_the_changes(shared_stack, spark):
     """A table that is read on demand: stopped, resumed after a kill, then a part of it again."""
     rows, chunk_rows = 1_500, 200
@@ -185,6 +136,9 @@ def test_rows_come_among_the_changes(shared_stack, spark):
         assert done.returncode == 2
         assert text in done.stderr
 
+    unknown = run_producer(programs, "check", PRODUCER_BACKFILL="Orders,None")
+    assert unknown.returncode == 2
+    assert "backfill: the stream does not publish the table None" in unknown.stderr
     with running(programs, 2) as pipeline, gate(spark, programs) as query:
 
         def wait_done():
@@ -194,7 +148,7 @@ def test_rows_come_among_the_changes(shared_stack, spark):
             )  # fmt: skip
 
         with orders.changing(0.1):
-            first_release(pipeline, query)
+            wait_for(query, pipeline, lambda: pipeline.released().releases, what="a release")
             refused("the stream does not publish the table Missing", "Missing")
             begun = command("--chunk-rows", str(chunk_rows))
             assert begun["is_taken_up"]

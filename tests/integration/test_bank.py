@@ -32,6 +32,7 @@ from tests.integration.shared_stack import (
     rows_of,
     running,
     until,
+    wait_for,
     wait_released,
 )
 from tests.tidy.printed_commands import blocks
@@ -267,10 +268,9 @@ def test_markers_on_kafka_prove_the_changelogs_and_name_what_is_missing(world, s
     log = world.committed()
     last_us = log[-1].commit_timestamp_us
     with gate(spark, reader.programs) as query:
-        reader.wait(
-            lambda: query.isActive and reader.released().through_us >= last_us,
-            what="the changelogs", deadline_s=PATIENCE_S,
-        )  # fmt: skip
+        wait_for(
+            query, reader, lambda: reader.released().through_us >= last_us, what="the changelogs"
+        )
     report = audit(spark, reader.programs)
     assert report["mismatches"] == []
     assert report["changes"] == sum(len(one.changes) for one in log)
@@ -390,10 +390,12 @@ def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(world, spark
     reader = world.reader(tmp_path)
     output = reader.programs.output
     with gate(spark, reader.programs, sinks="changelog") as query:
-        reader.wait(
-            lambda: query.isActive and reader.released().through_us >= first_us,
-            what="the first releases", deadline_s=PATIENCE_S,
-        )  # fmt: skip
+        wait_for(
+            query,
+            reader,
+            lambda: reader.released().through_us >= first_us,
+            what="the first releases",
+        )
     change(database, [(3, 30)], lines=[(2, "b")])
     change(database, [(9, 90)], gone=[0])
     last_us = change(database, [(4, 40)])

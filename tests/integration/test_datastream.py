@@ -1,4 +1,4 @@
-"""Datastream's files as sink and as source: newer changes first, copies, workers killed."""
+"""A table of Spanner to a mirror, to Datastream's files, and by two workers to a second mirror."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from google.cloud.spanner_v1 import KeySet
 
-from tests.datastream_files import backfill, delivered, history, write_stream
 from tests.integration.shared_stack import (
     PATIENCE_S,
     gate,
@@ -43,11 +42,10 @@ SLOTS = 2
 FEW, PAUSE_S = 40, 0.2
 
 
-def files_of(programs, location, *, lateness_seconds, **more):
+def files_of(programs, location):
     """Return the programs that read the files in a folder."""
     source = {
-        "kind": "datastream", "location": str(location), "poll_seconds": 1,
-        "lateness_seconds": lateness_seconds, **more,
+        "kind": "datastream", "location": str(location), "poll_seconds": 1, "lateness_seconds": 2,
     }  # fmt: skip
     settings = {**programs.more, "TIDEGATE_PRODUCER_SLOTS": str(SLOTS)}
     return replace(programs, source=json.dumps(source), more=settings)
@@ -58,13 +56,6 @@ def kill_and_start(pipeline, worker):
     worker.kill()
     worker.start()
     pipeline.is_up_again(worker)
-
-
-def instant(at):
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-# ---------------------------------------------------------------- there and back
 
 
 class Shop:
@@ -139,7 +130,8 @@ def start_of_the_second():
     minute = int(time.time()) // 60 - 2
     while len({slot_of(object_token(minute, table), SLOTS) for table in TABLES}) < SLOTS:
         minute -= 1
-    return instant(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(minutes=minute))
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(minutes=minute)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def source_order_keys(stack, topic, count):
@@ -174,7 +166,7 @@ def test_a_table_comes_back_from_files_that_two_workers_read_while_they_are_writ
     one = stack.programs(CONSUMER_SINKS="mirror,datastream_files")
     location = one.output / "datastream_files"
     location.mkdir(parents=True)
-    other = files_of(stack.programs(name="s"), location, lateness_seconds=2)
+    other = files_of(stack.programs(name="s"), location)
     with running(other, 0) as second:
         with running(one, 2) as first:
             second.start_workers(2, start=start_of_the_second(), tick=first.check)
@@ -216,66 +208,3 @@ def test_a_table_comes_back_from_files_that_two_workers_read_while_they_are_writ
         rows = shop.rows(table)
         assert mirrored(one, table) == rows
         assert mirrored(other, table) == rows
-
-
-# ---------------------------------------------------------------- newer files first
-
-
-@pytest.mark.rule("datastream-newest-row")
-def test_a_mirror_ends_as_the_source_whatever_comes_first(shared_stack, spark, tmp_path):
-    rng = random.Random(9)
-    changes, rows = history("mysql", rng, 60), backfill("mysql", rng, 6)
-    events = delivered(changes, rows, rng)
-    newer, older = events[len(events) // 2 :], events[: len(events) // 2]
-    location, first = tmp_path / "files", datetime.now(UTC) - timedelta(minutes=9)
-    programs = files_of(shared_stack.programs(), location, lateness_seconds=1, open_minutes=60)
-    topic = shared_stack.topic("shop.orders")
-
-    def published(pipeline, found):
-        """Wait until all of these events are published."""
-        count = len({event["uuid"] for event in found})
-        pipeline.wait(lambda: topic in shared_stack.topics(), what="", deadline_s=PATIENCE_S)
-        return read_bytes(shared_stack, topic, count=count)
-
-    def mirror_has(found, query):
-        uuids = {event["uuid"] for event in found}
-        assert query.isActive
-        mirror = programs.output / "mirror" / "shop.orders"
-        mirrored = rows_of(programs, "mirror/shop.orders") if mirror.exists() else []
-        released = rows_of(programs, "changelog/shop.orders") if mirror.exists() else []
-        return (
-            len(released) >= len(uuids) and {row["_datastream_uuid"] for row in mirrored} <= uuids
-        )
-
-    location.mkdir()
-    write_stream(location, "mysql", newer, first=first)
-    with (
-        running(programs, start=instant(first - timedelta(minutes=5))) as pipeline,
-        gate(spark, programs) as query,
-    ):
-        published(pipeline, newer[:1])
-        kill_and_start(pipeline, pipeline.workers[0])
-        published(pipeline, newer)
-        pipeline.wait(
-            lambda: mirror_has(newer, query), what="the newer events", deadline_s=PATIENCE_S
-        )
-        for number, path in enumerate(
-            write_stream(tmp_path / "later", "mysql", older, first=first)
-        ):
-            target = location / path.relative_to(tmp_path / "later")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(target.with_name(f"later-{number}.avro"))
-        orders = [dict(one.headers())["order"] for one in published(pipeline, events)]
-        pipeline.wait(lambda: mirror_has(events, query), what="the rest", deadline_s=PATIENCE_S)
-    assert max(Counter(orders).values()) == 1
-    assert len(orders) == len({event["uuid"] for event in events})
-    expected = {event["payload"]["id"]: event["payload"]["note"] for event in rows}
-    deleted = set()
-    for event in changes:
-        key = event["payload"]["id"]
-        expected[key] = event["payload"]["note"]
-        deleted = deleted | {key} if event["source_metadata"]["is_deleted"] else deleted - {key}
-    found = {row["id"]: row for row in rows_of(programs, "mirror/shop.orders")}
-    assert {key: row["note"] for key, row in found.items()} == expected
-    gone = {key for key, row in found.items() if "DELETE" in row["_datastream_change_type"]}
-    assert gone == deleted

@@ -12,8 +12,9 @@ import pytest
 
 import tidegate as tg
 from tests.hand_stream import HandStream
-from tests.integration.shared_stack import PATIENCE_S, gate, new_prefix, rows_of, until
+from tests.integration.shared_stack import PATIENCE_S, gate, new_prefix, rows_of, wait_released
 from tests.topics import Change
+from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.program.registry_http import HttpSchemaRegistry
@@ -56,10 +57,7 @@ class Hand:
 
     def releases_all(self, **settings):
         with gate(self.spark, self.programs, **settings) as query:
-            until(lambda: query.isActive and self.manifests()[-1:] and self.through_us() >= FAR_US)
-
-    def through_us(self):
-        return self.manifests()[-1]["through_us"]
+            wait_released(query, Pipeline(self.programs), FAR_US)
 
     def manifests(self):
         paths = sorted((self.programs.output / "_releases").glob("0*.json"))

@@ -2,7 +2,7 @@
 
 Each case states one rule and why it matters, and speaks to a `Stage`: one data topic, one topic of
 slots and one consumer group over them.  `contract_model` puts the model behind it, and
-`tests/integration/test_kafka_model.py` a real broker; expectations are the same for both.  A case
+`tests/integration/test_contracts.py` a real broker; expectations are the same for both.  A case
 waits for what the broker does later (a marker, a round) with `until`; what it asserts without
 waiting holds at once.
 

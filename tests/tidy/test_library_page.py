@@ -1,7 +1,7 @@
 """The programs of docs/library.md run in order, as in a notebook, against the real API.
 
 Spark, Kafka and the registry are stand-ins that have the names and signatures of the real classes;
-the builder and its settings are the real ones.  tests/integration/test_library.py runs the first
+the builder and its settings are the real ones.  tests/integration/test_bank.py runs the first
 program on a real stack.
 """
 
