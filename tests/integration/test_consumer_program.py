@@ -122,12 +122,12 @@ def test_it_waits_for_topics_is_operated_and_is_replaced_when_it_is_killed(share
         assert probe(ports["first"], "/healthz") == (200, "ok")
         pipeline.start_workers(1, start=now())
         ready("worker", (200, "ok"), first)
-        _, scrape = probe(ports["worker"], "/metrics")
-        assert "tidegate_producer_slots 16.0" in scrape
-        assert "process_resident_memory_bytes" in scrape
         us = change(database, range(KEYS))
         pipeline.wait_released(us, deadline_s=PATIENCE_S)
         ready("first", (200, "ok"), first)
+        _, scrape = probe(ports["worker"], "/metrics")
+        assert "tidegate_producer_slots 16.0" in scrape
+        assert "process_resident_memory_bytes" in scrape
 
         what_is_printed_fits_and_says_the_same_everywhere(
             Operator(programs), pipeline, lambda: change(database, [KEYS]), ports["first"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,15 +15,12 @@ import pytest
 from nbclient import NotebookClient
 from traitlets.config import Config
 
-from tidegate.local_stack.config import load_config
+from tests.integration.shared_stack import SharedStack, now, running
 from tidegate.local_stack.demo.bank import STREAM, Bank
 from tidegate.local_stack.demo.bank_database import create_bank_database, open_accounts
-from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.parts.programs import Programs, quick_start
-from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.local_stack.parts.programs import quick_start
 from tidegate.local_stack.up import PREFIX, Sample
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.deep]
@@ -36,58 +33,35 @@ _CELL_S = 600
 _SESSION = "tg.session()"
 
 
-def execute(folder: Path, *, last: str = "") -> tuple[Any, list[str]]:
-    """Execute the notebook in a folder, with a last cell of the caller's.
+def execute(stack: SharedStack, *, last: str) -> Any:
+    """Return the notebook with its outputs, and with a last cell of the caller's.
 
-    The stack is that of `tidegate-local up` without its consumer.  Returns the notebook with its
-    outputs, and what was wrong with the end of the stack's worker.
+    The stack is that of `tidegate-local up` without its consumer.
     """
-    with LocalStack(load_config(data_dir=folder / "stack", seed=7)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        sample = Sample(
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            control_address=stack.control_address,
-            database=name,
-            output=folder,
-            producer_file=folder / "producer.toml",
-            consumer_file=folder / "consumer.toml",
-        )
-        programs = Programs(
-            folder=folder,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream=STREAM,
-            prefix=PREFIX,
-        )
-        pipeline = Pipeline(programs)
-        database = create_bank_database(name)
-        # The stream keeps nothing from before it was created.
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        open_accounts(database, Bank(accounts=ACCOUNTS, seed=7))
-        try:
-            pipeline.start_workers(1, start=start)
-            found = _executed(folder, sample.environment(), last=last)
-        finally:
-            faults = pipeline.stop()
-    return found, faults
-
-
-def _executed(folder: Path, environment: dict[str, str], *, last: str) -> Any:
+    folder, name = stack.folder, stack.database_name
+    sample = Sample(
+        bootstrap_servers=stack.bootstrap_servers,
+        registry_url=stack.registry_url,
+        spanner_address=stack.spanner_address,
+        control_address=stack.control_address,
+        database=name,
+        output=folder,
+        producer_file=folder / "producer.toml",
+        consumer_file=folder / "consumer.toml",
+    )
+    programs = replace(stack.programs(STREAM), prefix=PREFIX)
+    database = create_bank_database(name)
+    # The stream keeps nothing from before it was created.
+    start = now()
+    open_accounts(database, Bank(accounts=ACCOUNTS, seed=7))
     notebook = nbformat.read(_NOTEBOOK, as_version=4)
     first = next(cell for cell in notebook.cells if _SESSION in cell.source)
-    source = first.source
-    first.source = source.replace(_SESSION, _session_here(folder))
-    if last:
-        notebook.cells.append(nbformat.v4.new_code_cell(last))
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")
-    }
+    first.source = first.source.replace(_SESSION, _session_here(folder))
+    notebook.cells.append(nbformat.v4.new_code_cell(last))
+    inherited = {key: one for key, one in os.environ.items() if not key.startswith("TIDEGATE_")}
+    java = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1"}
     # No port of this machine; and a name of a socket may not be long.
-    with TemporaryDirectory(prefix="tidegate-") as sockets:
+    with running(programs, start=start), TemporaryDirectory(prefix="tidegate-") as sockets:
         client = NotebookClient(
             notebook,
             timeout=_CELL_S,
@@ -97,15 +71,7 @@ def _executed(folder: Path, environment: dict[str, str], *, last: str) -> Any:
             record_timing=False,
             resources={"metadata": {"path": str(folder)}},
         )
-        client.execute(
-            env={
-                **inherited,
-                **environment,
-                "JAVA_HOME": str(find_java().home),
-                "SPARK_LOCAL_IP": "127.0.0.1",
-            }
-        )
-    first.source = source
+        client.execute(env={**inherited, **sample.environment(), **java})
     return notebook
 
 
@@ -144,8 +110,8 @@ print(json.dumps({
 
 
 @pytest.mark.timeout(900)
-def test_the_notebook_shows_what_was_put_in(tmp_path):
-    notebook, faults = execute(tmp_path, last=LAST)
+def test_the_notebook_shows_what_was_put_in(shared_stack):
+    notebook = execute(shared_stack, last=LAST)
 
     *cells, last = [cell for cell in notebook.cells if cell.cell_type == "code"]
     found = json.loads(last.outputs[0].text)
@@ -164,7 +130,6 @@ def test_the_notebook_shows_what_was_put_in(tmp_path):
     assert found["status"][0] >= len(found["releases"]) >= 2
     assert all(lag > 0 for lag in found["lags"])
     assert not found["is_active"]
-    assert faults == []
 
     # Lines of Spark's start go to standard error.
     outputs = [one for cell in cells for one in cell.outputs if one.output_type != "stream"]
