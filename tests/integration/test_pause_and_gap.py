@@ -146,6 +146,8 @@ def test_pause_resume_and_drain(shared_stack):
         worker = replace(stream.programs, more=more).worker("w2", start=start)
         worker.start()
         pipeline.workers.append(worker)
+        log, began = worker.spec.log, worker.log_began
+        wait(lambda: b"slots assigned" in log.read_bytes()[began:], "slots of w2")
         owned_by("w1", "w2")
         without(worker)
         owned_by("w1")
