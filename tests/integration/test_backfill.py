@@ -123,7 +123,7 @@ def released(programs):
 
 def test_rows_come_among_the_changes(shared_stack, spark):
     """A table that is read on demand: stopped, resumed after a kill, then a part of it again."""
-    rows, chunk_rows = 1_500, 200
+    rows, chunk_rows = 1_500, 100
     orders, programs = Orders(shared_stack, rows), shared_stack.programs(PRODUCER_HEARTBEAT_MS=500)
 
     def command(*arguments):
@@ -171,7 +171,7 @@ def test_rows_come_among_the_changes(shared_stack, spark):
             wait_done()
             refused("Unrecognized name: Missing", "Orders", "--where", "Missing = 3")
             assert command("--show")["run"] == begun["run"]
-            second = command("--where", "MOD(Id, 10) = 3 -- a tenth", "--chunk-rows", "40")
+            second = command("--where", "MOD(Id, 10) = 3 -- a tenth", "--chunk-rows", "50")
             assert second["where"] == "MOD(Id, 10) = 3 -- a tenth"
             wait_done()
             done_at = orders.now()
