@@ -58,6 +58,7 @@ def test_the_model(case, seed):
 
 
 @pytest.mark.integration
+@pytest.mark.deep
 @pytest.mark.parametrize("case", contract.CASES, ids=lambda case: case.__name__)
 def test_a_real_broker(case, stage):
     case(stage)

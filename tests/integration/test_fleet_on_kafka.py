@@ -316,7 +316,14 @@ def test_a_second_process_of_one_name_ends_the_first(broker):
     assert_each_once_in_order(fleet.published())
 
 
-@pytest.mark.parametrize("step", ["delivery", "fence", "commit"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("delivery", marks=pytest.mark.deep),
+        pytest.param("fence", marks=pytest.mark.deep),
+        "commit",
+    ],
+)
 def test_a_worker_that_slept_over_its_transactions_timeout_goes_on(broker, step):
     """The broker fences it as it would for a second process of its name, of which there is none."""
     fleet = Fleet(broker)
