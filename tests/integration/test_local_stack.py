@@ -11,17 +11,16 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
-import uuid
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tests.command_server import run_module
+from tests.integration.shared_stack import read_bytes, until
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.class_archives import class_archives
 from tidegate.local_stack.parts.class_recording import are_class_archives_made, make_class_archives
@@ -42,21 +41,6 @@ WIDER = (
 )
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory):
-    config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
-    with LocalStack(config, with_simulator=False) as running:
-        yield running
-
-
-def make_topic(stack: LocalStack) -> str:
-    topic = f"sample-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-    for done in admin.create_topics([NewTopic(topic, 1, 1)]).values():
-        done.result(PATIENCE_S)
-    return topic
-
-
 def publish(stack: LocalStack, topic: str, value: bytes) -> None:
     """In a transaction, so that the transaction coordinator is proved to work on one node."""
     producer = Producer(
@@ -68,67 +52,31 @@ def publish(stack: LocalStack, topic: str, value: bytes) -> None:
     producer.commit_transaction(PATIENCE_S)
 
 
-def read(stack: LocalStack, topic: str, count: int) -> list[bytes]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": stack.bootstrap_servers,
-            "group.id": topic,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    end = time.monotonic() + PATIENCE_S
-    values: list[bytes] = []
-    while len(values) < count and time.monotonic() < end:
-        message = consumer.poll(0.5)
-        if message is not None and message.error() is None:
-            values.append(message.value())
-    consumer.close()
-    return values
+def test_broker_and_registry_go_on_after_a_crash(tmp_path):
+    topic, subject = "sample", "sample-value"
+    with LocalStack(load_config(data_dir=tmp_path), with_simulator=False) as stack:
+        admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+        admin.list_topics("never", timeout=10)
+        assert "never" not in admin.list_topics(timeout=10).topics
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
+        publish(stack, topic, b"before")
+        client = SchemaRegistryClient({"url": stack.registry_url})
+        number = client.register_schema(subject, Schema(RECORD, "AVRO"))
+        client.set_compatibility(subject_name=subject, level="BACKWARD")
+        assert number == client.register_schema(subject, Schema(RECORD, "AVRO"))
+        assert RECORD.replace(" ", "") == client.get_schema(number).schema_str.replace(" ", "")
+        assert not client.test_compatibility(subject, Schema(WIDER, "AVRO"))
 
-
-def wait_until(condition) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, "timed out: the condition does not hold"
-        time.sleep(0.1)
-
-
-def test_a_topic_that_nobody_made_is_an_error(stack):
-    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-    name = f"never-{uuid.uuid4().hex[:8]}"
-    admin.list_topics(name, timeout=10)
-
-    assert name not in admin.list_topics(timeout=10).topics
-
-
-def test_the_registry_registers_and_judges(stack):
-    client = SchemaRegistryClient({"url": stack.registry_url})
-    subject = f"sample-{uuid.uuid4().hex[:8]}-value"
-    number = client.register_schema(subject, Schema(RECORD, "AVRO"))
-    client.set_compatibility(subject_name=subject, level="BACKWARD")
-
-    assert number == client.register_schema(subject, Schema(RECORD, "AVRO"))
-    assert RECORD.replace(" ", "") == client.get_schema(number).schema_str.replace(" ", "")
-    assert not client.test_compatibility(subject, Schema(WIDER, "AVRO"))
-
-
-def test_broker_and_registry_go_on_after_a_crash(stack):
-    topic = make_topic(stack)
-    publish(stack, topic, b"before")
-    client = SchemaRegistryClient({"url": stack.registry_url})
-    number = client.register_schema(f"{topic}-value", Schema(RECORD, "AVRO"))
-
-    stack.kafka.kill()
-    stack.kafka.start()
-    stack.registry.stop()
-    stack.registry.start()
-    publish(stack, topic, b"after")
-
-    assert [b"before", b"after"] == read(stack, topic, 2)
-    again = SchemaRegistryClient({"url": stack.registry_url})
-    assert number == again.get_latest_version(f"{topic}-value").schema_id
+        stack.kafka.kill()
+        stack.kafka.start()
+        stack.registry.stop()
+        stack.registry.start()
+        publish(stack, topic, b"after")
+        found = read_bytes(stack, topic, count=2)
+        again = SchemaRegistryClient({"url": stack.registry_url})
+        assert number == again.get_latest_version(subject).schema_id
+        del admin
+    assert [message.value() for message in found] == [b"before", b"after"]
 
 
 def test_a_parent_that_is_killed_leaves_no_jvm(tmp_path):
@@ -150,7 +98,7 @@ def test_a_parent_that_is_killed_leaves_no_jvm(tmp_path):
         assert ["java", "java"] == [program.name() for program in programs]
         parent.send_signal(signal.SIGKILL)
 
-    wait_until(lambda: not any(program.is_running() for program in programs))
+    until(lambda: not any(program.is_running() for program in programs))
 
 
 def test_a_parent_that_is_interrupted_stops_in_order(tmp_path):
