@@ -16,12 +16,11 @@ import pytest
 from confluent_kafka import (
     Consumer,
     ConsumerGroupState,
-    KafkaError,
     KafkaException,
-    TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.integration.shared_stack import read_bytes, until
 from tests.simulation.contract_broker import NO_COORDINATOR_YET
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
@@ -148,7 +147,7 @@ class Fleet:
     """Workers in threads of this process, on one prefix."""
 
     def __init__(self, broker, *, limits=None):
-        self.broker = broker
+        self.bootstrap_servers = broker
         self.limits = limits
         self.names = TopicNames(f"t{uuid.uuid4().hex[:8]}")
         topics = KafkaTopics(broker)
@@ -168,7 +167,7 @@ class Fleet:
     def root_slot(self):
         """Return a new reader of the root's slot."""
         return RootSlotReader(
-            bootstrap_servers=self.broker,
+            bootstrap_servers=self.bootstrap_servers,
             group=self.names.group,
             topic=self.names.progress,
             decoder=DECODER,
@@ -185,7 +184,7 @@ class Fleet:
         """Start a worker; return (core, loop, thread)."""
         core = Worker(name=name, epoch=uuid.uuid4().hex, identity=self.identity, limits=self.limits)
         publisher = publisher_class(
-            bootstrap_servers=self.broker,
+            bootstrap_servers=self.bootstrap_servers,
             transactional_id=f"{self.names.group}-{name}",
             transaction_timeout_ms=transaction_timeout_ms,
             progress_topic=self.names.progress,
@@ -201,7 +200,7 @@ class Fleet:
         )
         loop.attach(
             KafkaMembership(
-                bootstrap_servers=self.broker,
+                bootstrap_servers=self.bootstrap_servers,
                 group=self.names.group,
                 worker=name,
                 topic=self.names.progress,
@@ -227,7 +226,7 @@ class Fleet:
 
     def assigned(self):
         """Return how many slots each member has, as the group tells it; None within a round."""
-        admin = AdminClient({"bootstrap.servers": self.broker})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         try:
             group = admin.describe_consumer_groups([self.names.group])[self.names.group].result()
         except KafkaException as error:
@@ -240,33 +239,10 @@ class Fleet:
 
     def published(self):
         """Return the committed order keys per topic key, in the log's order."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.broker,
-                "group.id": uuid.uuid4().hex,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        consumer.assign([TopicPartition(self.topic, number, 0) for number in range(3)])
-        found, ends = {}, 0
-        while ends < 3:
-            message = consumer.poll(PATIENCE_S)
-            if message.error():
-                assert message.error().code() == KafkaError._PARTITION_EOF
-                ends += 1
-                continue
+        found = {}
+        for message in read_bytes(self, self.topic):
             found.setdefault(message.key().decode(), []).append(message.headers()[0][1])
-        consumer.close()
         return found
-
-
-def until(condition):
-    """Wait for a condition."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_at, "timed out: the condition does not hold"
-        time.sleep(0.1)
 
 
 def assert_each_once_in_order(published):

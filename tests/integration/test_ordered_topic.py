@@ -18,9 +18,8 @@ from confluent_kafka.admin import (
 )
 
 from tests import topic_contract as contract
+from tests.integration.shared_stack import read_bytes, until
 from tests.topic_contract import CASES, change, opened, published, release, values
-from tidegate.program.from_beginning import consume_from_beginning
-from tidegate.program.kafka_errors import AT_END
 from tidegate.spark_consumer.errors import RecordTooLarge, TopicWriterReplaced
 from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
 from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
@@ -39,7 +38,7 @@ class KafkaStage:
     """Topics of the case's own; `topic_contract.Stage`."""
 
     def __init__(self, address, topic_partitions=1):
-        self.address = address
+        self.bootstrap_servers = address
         self.topic_partitions = topic_partitions
         self.topic = f"all-{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
@@ -48,7 +47,7 @@ class KafkaStage:
     def process(self, **options):
         topic = KafkaOutputTopic(
             self.topic,
-            bootstrap_servers=self.address,
+            bootstrap_servers=self.bootstrap_servers,
             topic_partitions=self.topic_partitions,
             **options,
         )
@@ -56,62 +55,32 @@ class KafkaStage:
         return topic
 
     def records(self):
-        number = len(
-            self.admin.list_topics(self.topic, timeout=PATIENCE_S).topics[self.topic].partitions
-        )
-        return [
-            [
-                (one.key(), one.value(), tuple(one.headers() or ()))
-                for one in self.read(self.topic, n)
-            ]
-            for n in range(number)
-        ]
+        topics = self.admin.list_topics(self.topic, timeout=PATIENCE_S).topics
+        found = [[] for _ in topics[self.topic].partitions]
+        for one in read_bytes(self, self.topic):
+            found[one.partition()].append((one.key(), one.value(), tuple(one.headers() or ())))
+        return found
 
     def releases(self):
         topic = f"{self.topic}-releases"
         return [
-            ReleaseRecord.parse(one.value(), topic=topic).release for one in self.read(topic, 0)
+            ReleaseRecord.parse(one.value(), topic=topic).release for one in read_bytes(self, topic)
         ]
-
-    def read(self, topic, number):
-        consumer = consume_from_beginning(
-            topic, [number], bootstrap_servers=self.address, client_group="test"
-        )
-        found = []
-        try:
-            give_up_at = time.monotonic() + PATIENCE_S
-            while time.monotonic() < give_up_at:
-                message = consumer.poll(1.0)
-                if message is None:
-                    continue
-                if message.error() is None:
-                    found.append(message)
-                elif message.error().code() == AT_END:
-                    return found
-        finally:
-            consumer.close()
-        raise AssertionError(f"{topic} was not read to its end")
 
     def write_foreign(self):
         self.process().ensure()
-        client = Producer({"bootstrap.servers": self.address})
+        client = Producer({"bootstrap.servers": self.bootstrap_servers})
         client.produce(self.topic, b"v", b"k")
         assert client.flush(PATIENCE_S) == 0
 
     def recreate(self, *, releases):
         topic = f"{self.topic}-releases" if releases else self.topic
         self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
-        self.until(lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics)
+        until(lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics)
 
     def grow(self, topic_partitions):
         wanted = [NewPartitions(self.topic, topic_partitions)]
         self.admin.create_partitions(wanted)[self.topic].result(PATIENCE_S)
-
-    def until(self, condition):
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < give_up_at, "timed out: the condition does not hold"
-            time.sleep(0.05)
 
     def close(self):
         for topic in self._opened:
