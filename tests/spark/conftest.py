@@ -1,4 +1,7 @@
-"""One local Spark session for all tests: starting it takes longer than most of them."""
+"""One local Spark session for all tests: starting it takes longer than most of them.
+
+The fixtures of the gate's batches, and of releases for sinks, are here for all folders.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests.spark.gate_rows import GATE_SCHEMA
+from tests.spark.sinks.conftest import kit
+
+__all__ = ["kit", "local_spark", "spark_jars"]
 
 _HERE = Path(__file__).parent
 _LONGEST = "test_any_schema_properties.py"
@@ -91,3 +99,27 @@ def spark(tmp_path_factory):
     session = local_spark(tmp_path_factory.mktemp("spark"), {})
     yield session
     session.stop()
+
+
+@pytest.fixture
+def rows(spark):
+    """Make a frame of gate rows."""
+    return lambda *rows: spark.createDataFrame(list(rows), GATE_SCHEMA)
+
+
+@pytest.fixture
+def storage(spark, tmp_path):
+    """The gate's folder, taken by this test."""
+    from tidegate.spark_consumer.checkpoint.storage import Storage
+
+    storage = Storage(spark, str(tmp_path / "gate"))
+    storage.take()
+    return storage
+
+
+@pytest.fixture
+def world(spark, tmp_path):
+    """A checkpoint and an output, and the batches that Spark runs."""
+    from tests.spark.batch.gate_world import GateWorld
+
+    return GateWorld(spark, tmp_path)

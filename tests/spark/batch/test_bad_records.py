@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
@@ -20,7 +18,9 @@ from tidegate.spark_consumer.errors import (
 
 pytestmark = pytest.mark.spark
 
-WAYS = pytest.mark.parametrize("rows_max", [0, 100], ids=["large", "small"])
+WAYS = pytest.mark.parametrize(
+    "rows_max", [pytest.param(0, id="large"), pytest.param(100, marks=pytest.mark.deep, id="small")]
+)
 
 
 class Killed(BaseException):
@@ -68,6 +68,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.rule("P6")
 @WAYS
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_that_cannot_be_decoded_ends_the_run_and_is_set_aside_by_the_setting(
@@ -233,57 +234,6 @@ def test_a_transaction_that_is_set_aside_as_a_whole_is_missing_at_its_marker(
         world.run(batch)
     assert (caught.value.fields["token"], caught.value.fields["topic"]) == ("t", LEDGER)
     assert "dead_letters has 1 records" in caught.value.hint
-
-
-@pytest.mark.parametrize("rows_max", [0, 100], ids=["large", "small"])
-@pytest.mark.deep
-@pytest.mark.slow
-def test_killed_after_any_effect_each_is_set_aside_once(spark, tmp_path, rows_max):
-    def write(world):
-        for commit_us in (10, 30):
-            world.log.change(commit_us)
-        cut_short(world)
-        world.log.foreign()
-        world.log.change(11)
-        cut_short(world)
-        world.log.change(12)
-        world.log.beat(20)
-        world.cut()
-        world.log.change(31)
-        world.log.foreign()
-        world.log.beat(50)
-        world.cut()
-
-    reference = world_of(spark, tmp_path / "reference", rows_max)
-    write(reference)
-    reference.sets_aside, effects = True, []
-    batch = reference.start(lambda: effects.append(0))
-    for number in range(2):
-        reference.ask(batch, number)
-    assert sorted(map(str, reference.dead_letters)) == ["('batch', 0)", "('batch', 1)", "0", "1"]
-    assert (reference.order_us(0), reference.order_us(1)) == ([10, 12], [31])
-    for kill_at in range(len(effects)):
-        world = world_of(spark, tmp_path / f"kill-{kill_at}", rows_max)
-        world.cuts, world.log, world.sets_aside = reference.cuts, reference.log, True
-        countdown = iter(range(kill_at, -len(effects), -1))
-
-        def kill(countdown=countdown):
-            if next(countdown) == 0:
-                raise Killed
-
-        batch, number = world.start(kill), 0
-        while number < 2:
-            try:
-                world.ask(batch, number)
-            except Killed:
-                batch = world.start()
-            else:
-                number += 1
-        assert world.dead_letters == reference.dead_letters
-        assert world.released == reference.released
-        for release in range(2):
-            assert world.manifest(release) == reference.manifest(release)
-        shutil.rmtree(world.folder)
 
 
 def test_the_headers_that_the_gate_has_read_are_kept(spark):

@@ -14,23 +14,19 @@ import shutil
 import pytest
 
 from tests.spark.batch.gate_world import ACCOUNTS, LEDGER, GateWorld
-from tidegate.lineage.errors import MixedEpochs
-from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
 from tidegate.spark_consumer.errors import (
-    CheckpointConflict,
-    CheckpointMismatch,
     ConflictingCopies,
-    RunStopped,
     StreamPartitionIncomplete,
     TransactionIncomplete,
-    UnorderedChange,
 )
 
 pytestmark = pytest.mark.spark
 
-# The fast run tries the large way with one test of mismatches; the others try it in the slow run.
-LARGE_IN_THE_SLOW_RUN = pytest.param(0, marks=pytest.mark.slow)
+# One test of mismatches tries both ways before each merge, the others the small one.
+LARGE_IN_THE_DEEP_RUN = pytest.param(0, marks=pytest.mark.deep)
+PARTS = 3
+"""Of the kills after each effect one part is tried before each merge."""
 
 
 class Killed(BaseException):
@@ -131,7 +127,7 @@ def test_a_transaction_without_its_other_table_stops_the_gate_or_is_recorded(
     assert world.manifest(0).first_mismatches[0]["found"] == {"records": 1, "topics": [ACCOUNTS]}
 
 
-@pytest.mark.parametrize("rows_max", [LARGE_IN_THE_SLOW_RUN, 100], ids=["large", "small"])
+@pytest.mark.parametrize("rows_max", [LARGE_IN_THE_DEEP_RUN, 100], ids=["large", "small"])
 def test_a_transaction_that_is_lost_as_a_whole_stops_the_gate_where_its_marker_is_passed(
     spark, tmp_path, rows_max
 ):
@@ -162,7 +158,7 @@ def test_a_transaction_that_is_lost_as_a_whole_stops_the_gate_where_its_marker_i
     assert (states[0].mismatches, set(states[0].origins.followed)) == (1, {"u"})
 
 
-@pytest.mark.parametrize("rows_max", [LARGE_IN_THE_SLOW_RUN, 100], ids=["large", "small"])
+@pytest.mark.parametrize("rows_max", [LARGE_IN_THE_DEEP_RUN, 100], ids=["large", "small"])
 def test_a_stream_partition_whose_changes_are_those_of_its_marker_is_released(
     spark, tmp_path, rows_max
 ):
@@ -204,15 +200,6 @@ def test_a_small_release_goes_either_way_with_the_same_rows(spark, tmp_path):
     assert world.files("states") == ["0.json", "1.json", "2.json"]
 
 
-def test_an_idle_batch_writes_no_release_but_moves_the_watermark(world):
-    batch = world.start()
-    world.log.beat(50)
-    assert world.run(batch).watermark_us == 50
-    world.log.beat(70)
-    state = world.run(batch)
-    assert (state.watermark_us, state.next_release, world.released) == (70, 0, {})
-
-
 @pytest.mark.rule("P6")
 def test_a_late_change_is_set_aside_counted_and_never_released(world):
     batch = world.start()
@@ -245,7 +232,6 @@ def test_a_large_release_is_cut_and_its_parts_are_adjacent(spark, tmp_path):
     assert all(a[1] == b[0] for a, b in itertools.pairwise(bounds))
 
 
-@pytest.mark.slow
 def test_a_stall_is_compacted_and_loses_nothing(spark, tmp_path):
     world = GateWorld(spark, tmp_path, segments_max=3, segment_rows_max=4)
     batch = world.start()
@@ -267,40 +253,6 @@ def test_a_stall_is_compacted_and_loses_nothing(spark, tmp_path):
     assert world.files("segments") == []
 
 
-@pytest.mark.rule("P6")
-@pytest.mark.parametrize("rows_max", [0, 100])
-def test_a_record_that_cannot_be_decoded_stops_the_gate_by_its_place(spark, tmp_path, rows_max):
-    world = GateWorld(
-        spark, tmp_path, small_release_rows_max=rows_max, small_release_bytes_max=10_000
-    )
-    world.log.change(10)
-    world.log.change(11)
-    del world.log.rows[-1][5][7:]
-    world.log.beat(50)
-    with pytest.raises(SchemaError, match="does not fit the schema") as caught:
-        world.run(world.start())
-    fields = caught.value.fields
-    assert (fields["table"], fields["topic_partition"], fields["offset"]) == ("accounts", 0, 1)
-    assert (world.released, world.manifest(0)) == ({}, None)
-
-
-def test_a_change_without_order_key_stops_the_gate(world):
-    world.log.change(10)
-    world.log.rows[-1] = (*world.log.rows[-1][:6], None, None, None)
-    batch = world.start()
-    with pytest.raises(UnorderedChange, match=r"bank\.accounts/0/0"):
-        world.run(batch)
-    assert isinstance(batch.failure, UnorderedChange)
-    assert world.files("states") == []
-
-
-def test_two_epochs_stop_the_gate(world):
-    world.log.beat(10)
-    world.log.beat(20, epoch="another")
-    with pytest.raises(MixedEpochs):
-        world.run(world.start())
-
-
 def test_a_replay_obeys_the_plan_it_finds_and_reads_no_progress(world):
     world.log.change(10)
     world.log.beat(10)
@@ -312,47 +264,6 @@ def test_a_replay_obeys_the_plan_it_finds_and_reads_no_progress(world):
     world.ask(world.start(code="2", registry=object()), 0)
     assert world.released == reference
     assert world.files("states") == ["0.json"]
-
-
-def test_other_end_offsets_than_the_plans_are_refused(world):
-    world.log.change(10)
-    world.log.beat(10)
-    world.run(world.start())
-    world.cuts[0].ends[ACCOUNTS] = {0: 99}
-    with pytest.raises(CheckpointMismatch, match="end_offsets"):
-        world.ask(world.start(), 0)
-
-
-def test_a_batch_without_the_state_before_it_is_refused(world):
-    world.cut()
-    world.cut()
-    with pytest.raises(CheckpointMismatch, match="no state"):
-        world.ask(world.start(), 1)
-
-
-def test_a_plan_that_another_run_has_stored_meanwhile_ends_the_batch(world):
-    world.log.change(10)
-    world.log.beat(10)
-    plans = world.folder / "gate" / "plans"
-
-    def plan_first():
-        if world.files("frontiers") and not plans.exists():
-            plans.mkdir()
-            (plans / "0.json").write_text("{}")
-
-    with pytest.raises(CheckpointConflict, match="another run"):
-        world.run(world.start(plan_first))
-    assert (plans / "0.json").read_text() == "{}"
-    assert (world.released, world.files("states")) == ({}, [])
-
-
-def test_no_batch_begins_after_stop(world):
-    batch = world.start()
-    batch.stop()
-    with pytest.raises(RunStopped):
-        world.run(batch)
-    assert batch.failure is None
-    assert world.files("states") == []
 
 
 def scenario(world):
@@ -379,8 +290,10 @@ def of_any_writer(text):
 
 
 @pytest.mark.rule("sink-replay", "P5")
-@pytest.mark.slow
-def test_killed_anywhere_in_a_batch_the_replay_gives_the_same(spark, tmp_path):
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.deep) for part in range(1, PARTS))]
+)
+def test_killed_anywhere_in_a_batch_the_replay_gives_the_same(spark, tmp_path, part):
     limits = {"release_rows_max": 3, "segments_max": 1}
     reference = GateWorld(spark, tmp_path / "reference", **limits)
     scenario(reference)
@@ -394,7 +307,7 @@ def test_killed_anywhere_in_a_batch_the_replay_gives_the_same(spark, tmp_path):
     assert '"compaction":{' in plan
     assert len(effects) > 10
 
-    for kill_at in range(len(effects)):
+    for kill_at in range(part, len(effects), PARTS):
         world = GateWorld(spark, tmp_path / f"kill-{kill_at}", **limits)
         shutil.copytree(tmp_path / "before", world.folder)
         world.cuts, world.log, world.released = reference.cuts, reference.log, dict(before)
@@ -417,3 +330,95 @@ def test_killed_anywhere_in_a_batch_the_replay_gives_the_same(spark, tmp_path):
             assert of_any_writer(found) == of_any_writer(expected)
         assert world.files("segments") == reference.files("segments")
         shutil.rmtree(world.folder)
+
+
+# ---------------------------------------------------------------- batches before their release
+
+
+class Taker:
+    """A sink that keeps what it is handed."""
+
+    name = "taker"
+
+    def __init__(self):
+        self.taken = []
+        self.dies = False
+
+    def open(self, *, query_id, release_max):
+        """Nothing to check."""
+
+    def take(self, batch):
+        rows = [
+            (topic, one.offset, one.commit_timestamp.microsecond, one.batch)
+            for topic, table in sorted(batch.tables.items())
+            for one in table.frame.orderBy("offset").collect()
+        ]
+        counts = {topic: table.rows for topic, table in batch.tables.items() if table.rows}
+        self.taken.append((batch.number, batch.watermark_us, counts, rows))
+        if self.dies:
+            self.dies = False
+            raise Killed
+
+    def write(self, release):
+        return {}
+
+
+@pytest.mark.rule("sink-function-key")
+@pytest.mark.parametrize("rows_max", [0, pytest.param(1_000, marks=pytest.mark.deep)])
+def test_each_batch_is_handed_over_before_the_watermark_and_again_after_a_kill(
+    spark, tmp_path, rows_max
+):
+    world = GateWorld(
+        spark, tmp_path, small_release_rows_max=rows_max, small_release_bytes_max=1 << 20
+    )
+    taker = Taker()
+    world.further = (taker,)
+    log = world.log
+    for commit_us in (30, 10):
+        log.change(commit_us)
+    log.change(15, topic=LEDGER)
+    taker.dies = True
+    batch = world.start()
+    with pytest.raises(Killed):
+        world.run(batch)
+    batch = world.start()
+    world.ask(batch, 0)
+    first = (0, -1, {ACCOUNTS: 2, LEDGER: 1}, [
+        (ACCOUNTS, 0, 30, 0), (ACCOUNTS, 1, 10, 0), (LEDGER, 0, 15, 0),
+    ])  # fmt: skip
+    assert taker.taken == [first, first]
+    assert world.released == {}
+
+    log.change(40)
+    log.beat(30)
+    world.run(batch)
+    assert taker.taken[2:] == [(1, 30, {ACCOUNTS: 1}, [(ACCOUNTS, 2, 40, 1)])]
+    assert world.order_us(0) == [10, 15, 30]
+
+
+@pytest.mark.parametrize("rows_max", [0, pytest.param(1_000, marks=pytest.mark.deep)])
+def test_records_that_are_no_changes_are_set_aside_and_the_others_handed_over(
+    spark, tmp_path, rows_max
+):
+    world = GateWorld(
+        spark, tmp_path, small_release_rows_max=rows_max, small_release_bytes_max=1 << 20
+    )
+    world.sets_aside = world.records_mismatches = True
+    taker = Taker()
+    world.further = (taker,)
+    world.log.change(10)
+    world.log.foreign()
+    world.log.change(20)
+    broken = list(world.log.rows[-1])
+    broken[5] = broken[5][:9]
+    world.log.rows[-1] = tuple(broken)
+    world.log.change(30)
+    world.log.beat(50)
+    world.run(world.start())
+    assert taker.taken == [
+        (0, 50, {ACCOUNTS: 2}, [(ACCOUNTS, 0, 10, 0), (ACCOUNTS, 3, 30, 0)]),
+    ]
+    assert world.order_us(0) == [10, 30]
+    assert sorted(offset for rows in world.dead_letters.values() for _, _, offset, *_ in rows) == [
+        1, 2,
+    ]  # fmt: skip

@@ -1,17 +1,23 @@
-"""Waiting changes as files, and releases made from them."""
+"""Waiting changes as files, releases made from them, and damage to them.
+
+A batch ends before anything of a release is published whose changes are not those that were stored.
+"""
 
 from __future__ import annotations
 
+import copy
 import shutil
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tests.spark.batch.gate_world import GateWorld
 from tests.spark.gate_rows import change, commit_times_us
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.core.batch_state import Segment
 from tidegate.spark_consumer.core.conservation import reads_of
 from tidegate.spark_consumer.core.plan import ReleaseBounds
-from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
+from tidegate.spark_consumer.core.row_sums import SegmentRead
 from tidegate.spark_consumer.errors import SegmentDamaged
 
 pytestmark = pytest.mark.spark
@@ -82,16 +88,6 @@ def test_records_with_one_order_key_and_other_content_are_no_copies(files, store
     assert [tuple(row.last) for row in found][1:3] == [("bank.b", 0, 2), ("bank.a", 0, 9)]
 
 
-def test_a_segment_of_an_older_program_lacks_the_origin_and_is_not_counted(files, storage, rows):
-    older = rows(change(20)).drop("is_progress", "origin")
-    older.write.parquet(storage.path("segments/a"))
-    segment = Segment("a", 20, 20, 1, (20,))
-    found = released(files, rows(change(15)), [segment], after_us=11, through_us=30)
-    kept = found.frame.collect()
-    assert [(row.offset, row.origin) for row in kept] == [(0, 7), (0, None)]
-    assert found.waiting == (RowSum(0, 0), 1)
-
-
 def test_each_part_is_counted_as_it_is_written_and_found_as_it_is_read(files, store, rows):
     segment = store("a/1", *range(10, 50), quantiles_us=range(12, 50, 4))
     assert [part.rows for part in segment.parts] == [3, *[4] * 9, 1]
@@ -139,3 +135,141 @@ def test_a_segment_that_cannot_be_read_is_named_and_other_failures_are_not_hidde
         released(files, rows(), segments).frame.collect()
     assert files.inspect(reads)[1] is None
     assert files.inspect([SegmentRead("a/1", -1, 50, None)])[0].rows == 1
+
+
+# ---------------------------------------------------------------- damage
+
+
+@pytest.fixture(scope="module")
+def three_batches(spark, tmp_path_factory):
+    """Three batches whose changes wait, each in a segment."""
+    world = GateWorld(spark, tmp_path_factory.mktemp("three-batches"))
+    batch = world.start()
+    for begin_us in (100, 200, 300):
+        for commit_us in range(begin_us, begin_us + 40):
+            world.log.change(commit_us)
+        state = world.run(batch)
+    return world, [one.name for one in state.segments]
+
+
+@pytest.fixture
+def waiting(three_batches, spark, tmp_path):
+    """A copy of them for one test: its world, and the folders of the segments."""
+    first, names = three_batches
+
+    def waiting(**limits):
+        world = GateWorld(spark, tmp_path / "world", **limits)
+        shutil.copytree(first.folder, world.folder)
+        world.cuts, world.log = list(first.cuts), copy.deepcopy(first.log)
+        return world, [world.folder / "gate" / "segments" / name for name in names]
+
+    return waiting
+
+
+def delete(world, folders):
+    shutil.rmtree(folders[1])
+
+
+def truncate(world, folders):
+    for path in folders[1].glob("*.parquet"):
+        path.write_bytes(b"")
+    for path in folders[1].glob(".*.crc"):
+        path.unlink()
+
+
+def empty(world, folders):
+    rewrite(world, folders[1], lambda frame: frame.limit(0))
+
+
+def halve(world, folders):
+    rewrite(world, folders[1], lambda frame: frame.limit(20))
+
+
+def swap(world, folders):
+    shutil.move(folders[1], world.folder / "kept")
+    shutil.move(folders[2], folders[1])
+    shutil.move(world.folder / "kept", folders[2])
+
+
+def replace_with_another(world, folders):
+    shutil.rmtree(folders[1])
+    shutil.copytree(folders[0], folders[1])
+
+
+def write_twice(world, folders):
+    rewrite(world, folders[1], lambda frame: frame.union(frame))
+
+
+def change_a_value(world, folders):
+    changed = F.when(F.col("offset") == 45, F.col("order_key")).otherwise(F.col("value"))
+    rewrite(world, folders[1], lambda frame: frame.withColumn("value", changed))
+
+
+def rewrite(world, folder, change):
+    rows = change(world.spark.read.parquet(str(folder))).collect()
+    schema = world.spark.read.parquet(str(folder)).schema
+    shutil.rmtree(folder)
+    world.spark.createDataFrame(rows, schema).coalesce(1).write.parquet(str(folder))
+
+
+PER_MERGE = (delete, halve, change_a_value)
+DAMAGES = [
+    *PER_MERGE,
+    *(
+        pytest.param(one, marks=pytest.mark.deep)
+        for one in (truncate, empty, swap, replace_with_another, write_twice)
+    ),
+]
+
+
+def test_a_segment_that_is_restored_is_released_as_it_was(waiting):
+    world, folders = waiting()
+    kept = shutil.copytree(folders[1], world.folder / "kept")
+    delete(world, folders)
+    world.log.beat(220)
+    with pytest.raises(SegmentDamaged):
+        world.run(world.start())
+    kept.rename(folders[1])
+    world.ask(world.start(), 3)
+    assert world.order_us(0) == [*range(100, 140), *range(200, 221)]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
+def test_a_damaged_segment_is_named_before_its_changes_are_published(waiting, damage):
+    world, folders = waiting()
+    damage(world, folders)
+    # Through the middle of the second segment: its end and the third one are not due yet.
+    world.log.beat(220)
+    batch = world.start()
+    with pytest.raises(SegmentDamaged, match=f"segment='{folders[1].parent.name}/") as caught:
+        world.run(batch)
+    assert caught.value.hint
+    assert (world.released, world.manifest(0)) == ({}, None)
+    assert "3.json" not in world.files("states")
+    if damage is delete:  # a restart changes nothing
+        with pytest.raises(SegmentDamaged):
+            world.ask(world.start(), 3)
+        assert world.released == {}
+
+
+@pytest.mark.parametrize(
+    "damage", [halve, pytest.param(delete, marks=pytest.mark.deep)], ids=lambda one: one.__name__
+)
+def test_a_damaged_segment_is_not_joined(waiting, damage):
+    world, folders = waiting(segments_max=2)
+    damage(world, folders)
+    world.log.change(400)
+    with pytest.raises(SegmentDamaged, match="segment="):
+        world.run(world.start())
+    assert "3.json" not in world.files("states")
+
+
+def test_what_is_not_read_is_not_opened_and_damage_is_found_when_it_is_due(waiting):
+    world, folders = waiting()
+    delete(world, folders[1:])
+    world.log.beat(220)
+    assert world.run(world.start()).next_release == 1
+    world.log.beat(320)
+    with pytest.raises(SegmentDamaged, match=folders[2].parent.name):
+        world.run(world.start())
+    assert sorted(world.released) == [0]

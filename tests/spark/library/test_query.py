@@ -167,16 +167,6 @@ def test_a_failure_of_the_gate_is_raised_by_name_and_the_next_start_repeats_the_
     assert released == [10 * number + 10 for number in range(len(released))]
 
 
-def test_what_is_not_the_gates_keeps_its_class_and_text(program):
-    def deed(_number):
-        raise KeyError("balance")
-
-    program.deed = deed
-    running = program.start()
-    with pytest.raises(QueryFailed, match="KeyError: 'balance'"):
-        running.awaitTermination()
-
-
 class Uncaught:
     """Notes what ends the JVM's threads."""
 
@@ -190,6 +180,7 @@ class Uncaught:
         self.seen.append(error.getClass().getName())
 
 
+@pytest.mark.deep
 def test_a_batch_that_spark_interrupts_ends_the_query_whatever_the_length_of_its_error(program):
     """Spark matches the text with a pattern that recurses for each character."""
     began, uncaught = threading.Event(), Uncaught()
@@ -233,6 +224,7 @@ def test_a_second_query_is_refused_and_a_forced_one_ends_the_first_by_name(progr
     assert program.gate.writers.newest() == 2
 
 
+@pytest.mark.deep
 def test_a_batch_cannot_stop_its_own_query(program):
     ready = threading.Event()
 

@@ -1,4 +1,4 @@
-"""`audit` on real Spark and Delta: what is damaged is found and named, nothing else is."""
+"""`audit` and `adopt` on real Spark and Delta: what an output proves, and what is damaged."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tests.spark.spark.audited_stream import (
     SECOND,
@@ -18,14 +19,34 @@ from tests.spark.spark.audited_stream import (
     record,
     started,
 )
+from tests.topics import Change, Topic
+from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, xxhash_64
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.schemas.progress import SlotProgress
+from tidegate.schemas.progress import ChecksumKind, SlotProgress
+from tidegate.schemas.progress_codec import RECORD_SCHEMAS
+from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import frame
-from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.batch.transaction_sums import sums_by_transaction
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, complete_from_us
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.config import ConsumerConfig
+from tidegate.spark_consumer.core.batch_state import OutputProof, State
+from tidegate.spark_consumer.core.origin_ledger import fault_of
+from tidegate.spark_consumer.core.origin_sums import OriginSum
 from tidegate.spark_consumer.core.proof import Fault, Verdict
-from tidegate.spark_consumer.sinks.manifest import Manifest
+from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 from tidegate.spark_consumer.sinks.port import TableVersion
-from tidegate.spark_consumer.spark import auditing
+from tidegate.spark_consumer.spark import (
+    adopting,
+    audit_judgement,
+    audit_markers,
+    audit_rows,
+    auditing,
+)
+from tidegate.spark_consumer.spark.audit_rows import read_rows, sums_by_origin
+from tidegate.spark_consumer.spark.audit_sums import half_sums, halves_of, joined_halves
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -243,3 +264,307 @@ def test_a_stream_whose_data_topics_have_other_names_is_not_audited(spark, tmp_p
     made.records = [record(started(filters=("producer.topic_template={prefix}-{table}",)))]
     with pytest.raises(ConfigError, match="topic_template: the stream was begun with"):
         made.audit()
+
+
+# ---------------------------------------------------------------- markers
+
+
+def markers(made):
+    chosen = audit_markers.marker_records(made.progress())
+    bodies = audit_markers.decoded_records(chosen, RECORD_SCHEMAS.__getitem__)
+    return audit_markers.read_markers(bodies)
+
+
+@pytest.fixture
+def made(spark, tmp_path):
+    return AuditedStream(spark, tmp_path / "out")
+
+
+def test_markers_of_one_origin_add_up(made, monkeypatch):
+    # No two tokens with one hash are known: the hash is replaced.
+    origin = F.when(F.col("token").isin("p", "q", "r", "open"), 7).otherwise(8)
+    monkeypatch.setattr(audit_markers, "origin_of_token", lambda: origin.cast("long"))
+    made.announce("p", "q", "whole", "torn", "open")
+    made.announce("r", version=1)
+    made.send("p", "a", 5)
+    made.send("q", "a", 6, mods=2)
+    made.finish("p", end_us=9)
+    made.finish("q", end_us=12)
+    made.finish("r", end_us=13, version=1)
+    for token in ("whole", "torn"):
+        made.send(token, "a", 5)
+        made.send(token, "b", 6)
+        made.finish(token, end_us=9, chunks=3)
+    made.records.pop()  # a chunk of "torn"
+    made.records.append(made.records[-3])  # a chunk of "whole" again: the newest counts
+
+    found = markers(made)
+
+    seven, eight = sorted(found.origins.collect(), key=lambda row: row.origin)
+    assert (seven.tokens, seven.open, seven.end_us, seven.start_us) == (4, 1, 13, 0)
+    assert not seven.has_checksum, "one of them was summed in another way"
+    assert (eight.tokens, eight.open, eight.end_us, eight.has_checksum) == (2, 1, 9, True)
+    totals = {(row.origin, row.topic): row for row in found.totals.collect()}
+    assert totals.keys() == {(7, "bank.a"), (8, "bank.a"), (8, "bank.b")}
+    both = [change for token in "pq" for _, change in made.sent[token]]
+    summed = sum(CHECKSUMS[ChecksumKind.XXHASH_64](change.order_key) for change in both)
+    assert totals[7, "bank.a"].mods == len(both) == 3
+    assert totals[7, "bank.a"].checksum == f"{summed % CHECKSUM_MODULUS:016x}"
+    assert totals[8, "bank.b"].mods == 1
+
+
+def test_rows_that_were_read_on_demand_are_stated_for_their_table(made):
+    columns = made.topics["a"].versions
+    made.topics |= {name: Topic(name, columns, ["id"]) for name in ("a__backfill", "b__backfill")}
+    for token, table in (("p", "a"), ("q", "a__backfill"), ("r", "b__backfill")):
+        made.announce(token)
+        made.send(token, table, 5)
+        made.finish(token, end_us=9)
+    found = audit_markers.under_their_tables(markers(made), TopicNames("bank"), ["a", "c"])
+
+    topics = sorted((row.topic, row.mods) for row in found.totals.collect())
+    assert topics == [("bank.a", 1), ("bank.a", 1), ("bank.b__backfill", 1)]
+
+
+# ---------------------------------------------------------------- rows and sums
+
+ROW_COLUMNS = (
+    "release long, ordinal long, commit_timestamp timestamp, server_transaction_id string,"
+    " record_sequence string, mod_number int, order_key binary,"
+    " source struct<partition_token: string, number_of_records_in_transaction: long>,"
+    " origin long, value_bytes long"
+)
+
+
+def row(change, *, release=0, origin=None, value_bytes=None, token=""):
+    return (
+        release, 0, None, change.transaction, "0", change.mod_number,
+        bytearray(change.order_key), (token, 1), origin, value_bytes,
+    )  # fmt: skip
+
+
+def test_rows_of_all_programs_are_summed_by_origin(spark, tmp_path):
+    changes = [Change("DELETE", {}, us=number) for number in range(1, 6)]
+    new = [
+        row(changes[0], origin=7, value_bytes=10),
+        row(changes[1], origin=7, value_bytes=20),
+        row(changes[2], origin=8, value_bytes=5),
+        row(changes[3], origin=8, token="p"),
+        row(changes[4], release=2, origin=7),
+    ]
+    old = [row(changes[0], token="p"), row(changes[1])]
+    tables = {"bank.new": (new, ()), "bank.old": (old, ("origin", "value_bytes"))}
+    paths = {topic: str(tmp_path / topic) for topic in (*tables, "bank.gone")}
+    for topic, (content, dropped) in tables.items():
+        frame = spark.createDataFrame(content, ROW_COLUMNS)
+        frame = frame.withColumn("commit_timestamp", F.timestamp_micros(F.lit(1))).drop(*dropped)
+        frame.write.format("delta").save(paths[topic])
+
+    rows, missing = read_rows(spark, paths, release_max=1)
+
+    assert missing == ("bank.gone",)
+    found = {(one.topic, one.origin): one for one in sums_by_origin(rows).collect()}
+    summed = {
+        ("bank.new", 7): (changes[:2], 30),
+        ("bank.new", 8): (changes[2:4], None),
+        ("bank.old", origin_number("p")): (changes[:1], None),
+        ("bank.old", None): (changes[1:2], None),
+    }
+    assert found.keys() == summed.keys()
+    for place, (expected, value_bytes) in summed.items():
+        checksum = sum(xxhash_64(change.order_key) for change in expected) % CHECKSUM_MODULUS
+        one = found[place]
+        assert (one.mods, one.value_bytes) == (len(expected), value_bytes)
+        assert one.checksum == f"{checksum:016x}"
+    # All rows state the first microsecond; one was committed then.
+    assert found["bank.new", 7].altered == 1
+
+
+def test_sums_wrap_at_2_to_the_64(spark):
+    chance = random.Random(3)
+    numbers = {
+        "all ones": [-1, -1],
+        "carry": [0xFFFFFFFF, 1],
+        "zero": [-(1 << 63), -(1 << 63)],
+        "one": [1],
+        "many": [chance.randrange(-(1 << 63), 1 << 63) for _ in range(2_000)],
+    }
+    rows = [(name, number) for name, of_name in numbers.items() for number in of_name]
+    frame = spark.createDataFrame(rows, "name string, number long")
+    assert spark.conf.get("spark.sql.ansi.enabled") == "true"
+
+    summed = frame.withColumns(halves_of("number")).groupBy("name").agg(*half_sums())
+
+    found = {
+        row["name"]: row["sum"]
+        for row in summed.select("name", joined_halves().alias("sum")).collect()
+    }
+    assert found == {name: f"{sum(of_name) % (1 << 64):016x}" for name, of_name in numbers.items()}
+
+
+# ---------------------------------------------------------------- judgement
+
+
+def test_a_transaction_is_judged_by_the_number_that_its_records_state(spark):
+    # Commit time, transaction, and of each record: its sequence and the number that it states.
+    sent = {
+        (50, "early"): {"1": 2},
+        (200, "whole"): {"1": 2, "2": 2},
+        (201, "short"): {"1": 3, "2": 3},
+        (202, "long"): {"1": 1, "2": 1},
+        (203, "torn"): {"1": 2, "2": 1},
+    }
+    rows = [
+        (*place, sequence, number)
+        for place, records in sent.items()
+        for sequence, number in records.items()
+        for _ in range(2)
+    ]
+    columns = "commit_us long, server_transaction_id string, record_sequence string, records long"
+    sums = sums_by_transaction(spark.createDataFrame(rows, columns))
+    strict = audit_judgement.judge_transactions(sums, scope(complete_from_us=100, may_lack=False))
+    assert strict.counts == {Verdict.BEGUN_BEFORE: 1, Verdict.PROVED: 1, Verdict.MISMATCHED: 3}
+    assert [name_of(one) for one in strict.mismatches] == [
+        ("short", Fault.MISSING),
+        ("long", Fault.TOO_MANY),
+        ("torn", Fault.TOO_MANY),
+    ]
+    lax = audit_judgement.judge_transactions(sums, scope(complete_from_us=100, may_lack=True))
+    assert lax.counts[Verdict.LEFT_OUT] == 1
+    assert [name_of(one)[0] for one in lax.mismatches] == ["long", "torn"]
+
+
+def scope(*, complete_from_us=None, may_lack=False):
+    return audit_judgement.AuditScope(complete_from_us or -1, 1, may_lack)
+
+
+def test_a_release_is_judged_by_its_numbers_its_order_and_its_manifest(spark, monkeypatch):
+    # Of each release the (ordinal, commit time) of its rows; the manifest's rows and bounds.
+    found = {
+        0: [(0, 5), (1, 6)],
+        1: [(0, 15), (1, 14)],
+        2: [(0, 25), (2, 26)],
+        3: [(1, 35), (0, 34), (1, 35)],
+        4: [(0, 45)],
+        5: [(0, 61)],
+        7: [(0, 71)],
+    }
+    manifests = [(n, n * 10, n * 10 + 10, 2 if n < 4 else 2 if n == 4 else 1) for n in range(6)]
+    manifests = [*manifests[:3], (3, 30, 40, 3), *manifests[4:], (6, 60, 70, 0)]
+    rows = [
+        (release, ordinal, us.to_bytes(8, "big"), us)
+        for release, content in found.items()
+        for ordinal, us in content
+    ]
+    columns = "release long, ordinal long, order_key binary, commit_us long"
+    sums = audit_rows.sums_by_release(spark.createDataFrame(rows, columns))
+    stated = spark.createDataFrame(manifests, auditing._MANIFEST_COLUMNS)
+    findings, changes = audit_judgement.judge_releases(sums, stated, is_small=True)
+    assert changes == len(rows)
+    assert findings.counts == {Verdict.PROVED: 2, Verdict.NO_MANIFEST: 1, Verdict.MISMATCHED: 5}
+    assert [name_of(one) for one in findings.mismatches] == [
+        (1, Fault.OUT_OF_ORDER),
+        (2, Fault.NOT_DENSE),
+        (3, Fault.NOT_DENSE),
+        (4, Fault.OTHER_COUNT),
+        (5, Fault.OUT_OF_BOUNDS),
+    ]
+    monkeypatch.setattr(audit_judgement, "LISTED_MAX", 2)
+    findings, _ = audit_judgement.judge_releases(sums, stated, is_small=False)
+    assert (len(findings.mismatches), findings.faults) == (2, 5)
+
+
+EXPECTED = OriginSum(2, 20, 7)
+CASES = [
+    (OriginSum(mods, value_bytes, checksum), parked, has_checksum)
+    for mods in range(5)
+    for value_bytes in (20, 21)
+    for checksum in (7, 8)
+    for parked in (0, 1)
+    for has_checksum in (True, False)
+]
+
+
+def test_a_run_judges_a_stream_partition_as_an_audit_does(spark):
+    """The rule is stated twice: for rows of Spark, and for the sums of a gate."""
+    pairs = [
+        (n, 2, found.mods, "proved", parked, has_checksum, stated(EXPECTED), stated(found))
+        for n, (found, parked, has_checksum) in enumerate(CASES)
+    ]
+    sums = "struct<value_bytes: long, checksum: string, altered: long>"
+    columns = (
+        "n int, expected_mods long, found_mods long, state string, parked long, "
+        f"has_checksum boolean, expected {sums}, found {sums}"
+    )
+    judged = spark.createDataFrame(pairs, columns).select(
+        "n", audit_judgement._fault_of_pair().alias("fault")
+    )
+    for row in judged.collect():
+        found, parked, has_checksum = CASES[row["n"]]
+        fault = fault_of(EXPECTED, found, parked=parked, has_checksum=has_checksum)
+        of_audit = None if row["fault"] == audit_judgement._PUT_BACK else row["fault"]
+        assert of_audit == fault, CASES[row["n"]]
+
+
+def stated(one):
+    content = one.content()
+    return content["value_bytes"], content["checksum"], 0
+
+
+# ---------------------------------------------------------------- adopt
+
+
+@pytest.fixture
+def config(kit, tmp_path):
+    return ConsumerConfig.load(
+        None,
+        bootstrap_servers="127.0.0.1:1",
+        registry_url="http://127.0.0.1:1",
+        prefix="bank",
+        output=kit.output,
+        checkpoint=str(tmp_path / "check"),
+    )
+
+
+def test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end(kit, config):
+    topic = kit.Topic("t", {1: {"id": "INT64"}}, ["id"])
+    output = Storage(kit.spark, config.output)
+    output.take()
+    sinks = [sink(kit.spark, kit.output) for sink in (DeltaChangelogSink, DeltaMirrorSink)]
+    for sink in sinks:
+        sink.open(query_id="query-1", release_max=10)
+    with pytest.raises(ConfigError, match="no release manifest"):
+        adopting.require_proof(kit.spark, config)
+    for number in range(2):
+        change = kit.Change("INSERT", {"id": number}, {}, us=number * 1_000_000 + 1)
+        release = kit.release(number, [(topic, change)])
+        written = {sink.name: sink.write(release)["t"] for sink in sinks[: 2 - number]}
+        if number == 0:
+            bounds = (release.number, "query-1", 0, release.after_us, release.through_us)
+            write_manifest(output, Manifest(*bounds, 1, {"t": written}, complete_from_us=7))
+    expected = OutputProof("query-1", 0, 1_000_000, ("changelog", "mirror"), 2_000_000, 7)
+    steps = []
+    proof = adopting.require_proof(kit.spark, config, step=steps.append)
+    assert proof == expected
+    assert steps == ["manifests", "log 1 of 2: changelog/t", "log 2 of 2: mirror/t"]
+    assert adopting.is_unused(kit.spark, config)
+    assert adopting.adopt_output(kit.spark, config, proof)["begun_through_us"] == 2_000_000
+    gate = Storage(kit.spark, f"{config.checkpoint}/gate")
+    files = GateFiles(gate)
+    assert files.require_identity(TopicNames("bank"), output=output.root).query_id == "query-1"
+    assert complete_from_us(gate) == 7
+    state = files.adopted()
+    assert (state.watermark_us, state.adopts_through_us) == (1_000_000, 2_000_000)
+    assert files.release_max() == 1
+    assert not adopting.is_unused(kit.spark, config)
+    steps.clear()
+    assert adopting.reuse_checkpoint(kit.spark, config, step=steps.append) == []
+    assert steps == ["log 1 of 2: changelog/t", "log 2 of 2: mirror/t"]
+
+
+def test_half_a_checkpoint_is_refused(kit, config):
+    spark_part = Storage(kit.spark, f"{config.checkpoint}/spark")
+    spark_part.take()
+    spark_part.write_json("offsets/0", {})
+    with pytest.raises(ConfigError, match="neither empty nor whole"):
+        adopting.is_unused(kit.spark, config)

@@ -183,8 +183,8 @@ def work(spark, tmp_path, monkeypatch):
             ["commits/2 after Spark has looked", "offsets/3 after Spark has looked"],
             marks=pytest.mark.deep,
         ),
-        ["offsets/3 after Spark has looked"],
-        ["metadata"],
+        pytest.param(["offsets/3 after Spark has looked"], marks=pytest.mark.deep),
+        pytest.param(["metadata"], marks=pytest.mark.deep),
     ],
     ids=", ".join,
 )
@@ -217,6 +217,7 @@ def test_a_run_that_is_replaced_itself_ends(work, spark, tmp_path):
     assert len(starts) == 2
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 def test_nothing_late_starts_nothing_again(work):
     _, state, lines = work()

@@ -26,10 +26,14 @@ COLUMNS = {"id": "INT64", "a": "STRING(MAX)"}
 CHANGELOG, MIRROR = "changelog/t", "mirror/t"
 
 
-@pytest.fixture(params=["spark", "delta-rs"])
+BY_SPARK = pytest.param(False, marks=pytest.mark.deep, id="spark")
+BY_DELTA_RS = pytest.param(True, id="delta-rs")
+
+
+@pytest.fixture(params=[BY_SPARK, BY_DELTA_RS])
 def small(request):
     """Both ways of writing a release."""
-    return request.param == "delta-rs"
+    return request.param
 
 
 @pytest.fixture
@@ -81,22 +85,22 @@ def outlet(kit, small):
     )
 
 
-def comment(outlet, path):
-    column = "a" if path == MIRROR else "ordinal"
-    outlet.sql(f"ALTER TABLE {{}} ALTER COLUMN {column} COMMENT 'known to all'", path)
+def by_sql(text):
+    """An operation on a table; `{column}` is a column that it has."""
+
+    def operate(outlet, path):
+        column = "id" if path == MIRROR else "ordinal"
+        outlet.sql(text.replace("{column}", column), path)
+
+    return operate
 
 
-def cluster(outlet, path):
-    outlet.sql(f"ALTER TABLE {{}} CLUSTER BY ({'id' if path == MIRROR else 'ordinal'})", path)
-
-
-def constrain(outlet, path):
-    column = "id" if path == MIRROR else "ordinal"
-    outlet.sql(f"ALTER TABLE {{}} ADD CONSTRAINT positive CHECK ({column} >= 0)", path)
-
-
-def optimize(outlet, path):
-    outlet.sql("OPTIMIZE {}", path)
+comment = by_sql("ALTER TABLE {} ALTER COLUMN {column} COMMENT 'known to all'")
+cluster = by_sql("ALTER TABLE {} CLUSTER BY ({column})")
+constrain = by_sql("ALTER TABLE {} ADD CONSTRAINT positive CHECK ({column} >= 0)")
+optimize = by_sql("OPTIMIZE {}")
+add_column = by_sql("ALTER TABLE {} ADD COLUMNS (note STRING)")
+set_property = by_sql("ALTER TABLE {} SET TBLPROPERTIES ('team' = 'others')")
 
 
 def compact_by_delta_rs(outlet, path):
@@ -106,14 +110,6 @@ def compact_by_delta_rs(outlet, path):
 def vacuum(outlet, path):
     table = deltalake.DeltaTable(f"{outlet.kit.output}/{path}")
     table.vacuum(retention_hours=1_000, dry_run=False)
-
-
-def add_column(outlet, path):
-    outlet.sql("ALTER TABLE {} ADD COLUMNS (note STRING)", path)
-
-
-def set_property(outlet, path):
-    outlet.sql("ALTER TABLE {} SET TBLPROPERTIES ('team' = 'others')", path)
 
 
 @pytest.mark.parametrize(
@@ -167,24 +163,21 @@ def test_changes_of_rows_by_others_stop_the_output_until_they_are_adopted(
     ("operation", "text"),
     [
         ("RESTORE", "RESTORE TABLE {} TO VERSION AS OF 1"),
-        ("WRITE", "INSERT OVERWRITE {} VALUES (9, 'theirs')"),
+        pytest.param(
+            "WRITE", "INSERT OVERWRITE {} VALUES (9, 'theirs')", marks=pytest.mark.deep, id="WRITE"
+        ),
     ],
 )
 def test_what_may_undo_a_release_is_not_adopted(outlet, operation, text):
     outlet.write(outlet.sinks, 1, ("INSERT", 3, {"a": "z"}))
     outlet.sql("DELETE FROM {} WHERE release = 0", CHANGELOG)
     outlet.sql(text, MIRROR)
+    with pytest.raises(ConfigError, match="later release"):
+        outlet.adopt(release_max=0)
     with pytest.raises(ForeignChange, match=f"operation='{operation}'"):
         outlet.adopt()
     with pytest.raises(ForeignChange, match="operation='DELETE'"):
         outlet.opened()
-
-
-def test_a_table_ahead_of_the_checkpoint_is_not_adopted(outlet):
-    outlet.write(outlet.sinks, 1, ("INSERT", 3, {"a": "z"}))
-    outlet.sql("DELETE FROM {} WHERE id = 1", MIRROR)
-    with pytest.raises(ConfigError, match="later release"):
-        outlet.adopt(release_max=0)
 
 
 AUTO_COMPACTION = {
@@ -193,6 +186,11 @@ AUTO_COMPACTION = {
 }
 
 
+@pytest.mark.parametrize(
+    "small",
+    [pytest.param(False, id="spark"), pytest.param(True, marks=pytest.mark.deep, id="delta-rs")],
+    indirect=True,
+)
 def test_commits_of_auto_compaction_are_not_releases(outlet, small):
     """Delta's own OPTIMIZE runs in the session of the MERGE, and inherits its metadata."""
     with session_settings(outlet.kit.spark, AUTO_COMPACTION):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import uuid
 from datetime import UTC, date, datetime
@@ -13,14 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.topics import Change, Topic
-from tidegate.spark_consumer.sinks.delta import mirror as mirror_module
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay, find_direct_way
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -188,121 +185,27 @@ def direct_commits(monkeypatch):
     return called
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_both_ways_and_any_mix_leave_the_same_tables(kit, tmp_path, direct_commits):
-    ways = {
-        "spark": itertools.repeat(False),
-        "direct": itertools.repeat(True),
-        "mixed": itertools.cycle([True, False]),
-    }
-    outputs = {name: Output(kit, tmp_path / name) for name in ways}
-    for number, (topic, changes) in enumerate(history()):
+def test_both_ways_leave_the_same_tables(kit, tmp_path, direct_commits):
+    """Every type and kind of change, and a column that comes."""
+    outputs = {small: Output(kit, tmp_path / f"{small}") for small in (False, True)}
+    for number, (topic, changes) in enumerate(history()[:3]):
         written = {
-            name: outputs[name].write(number, topic, changes, small=next(ways[name]))
-            for name in ways
+            small: output.write(number, topic, changes, small=small)
+            for small, output in outputs.items()
         }
         for at, folder in enumerate(("changelog", "mirror")):
-            of_way = {name: versions[at]["t"] for name, versions in written.items()}
-            found = {
-                name: outputs[name].rows(folder, version.version)
-                for name, version in of_way.items()
-            }
-            assert found["direct"] == found["mixed"] == found["spark"]
-            assert len({version.rows for version in of_way.values()}) == 1
-    for name, folder in itertools.product(("direct", "mixed"), FOLDERS):
-        assert_equal(outputs[name].frame(folder), outputs["spark"].frame(folder))
-    assert [output.sinks[1].incomplete_changes for output in outputs.values()] == [4, 4, 4]
-    # Of one output all releases, of another every second one; the last one changes no row, and
-    # that before the last is the other one that holds back nothing.
-    assert direct_commits.count("merge") == 6 + 3
-    assert direct_commits.count("append") == 6 + 1 + 3
-    # One file for each release, and one without rows where a column was added.
-    assert len(list((tmp_path / "direct/changelog/t").glob("*.parquet"))) == 6 + 1
-
-
-@pytest.mark.parametrize("is_direct_first", [True, False])
-def test_each_way_takes_the_others_release_for_written(kit, tmp_path, is_direct_first):
-    (topic, inserts), (_, changes), *_ = history()
-    output = Output(kit, tmp_path / "out")
-    for number, part in enumerate((inserts, changes)):
-        first = output.write(number, topic, part, small=is_direct_first)
-        for small in (True, False):
-            output.open()
-            assert output.write(number, topic, part, small=small) == first
+            by_spark, direct = (written[small][at]["t"] for small in (False, True))
+            assert by_spark.rows == direct.rows
+            found = outputs[True].rows(folder, direct.version)
+            assert found == outputs[False].rows(folder, by_spark.version)
     for folder in FOLDERS:
-        history_of = kit.spark.sql(f"DESCRIBE HISTORY delta.`{output.folder}/{folder}/t`").collect()
-        metadata = [row["userMetadata"] for row in history_of]
-        assert len(metadata) == len(set(metadata))
-
-
-class Killed(Exception):
-    """Stands for a kill."""
-
-
-STEPS = {
-    "direct append": (DirectTable, "append"),
-    "direct merge": (DirectTable, "merge"),
-    "append by Spark": (SinkTables, "append"),
-    "MERGE by Spark": (mirror_module, "_merge"),
-    "preparation": (SinkTables, "prepare"),
-}
-
-
-def killing(monkeypatch, owner, name, *, call, after):
-    """Raise Killed before or after the n-th call."""
-    method, calls = getattr(owner, name), itertools.count()
-
-    def killed(*args, **named):
-        is_due = next(calls) == call
-        if is_due and not after:
-            raise Killed
-        result = method(*args, **named)
-        if is_due:
-            raise Killed
-        return result
-
-    monkeypatch.setattr(owner, name, killed)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("small", "step", "call"),
-    [
-        # The appends are those to the changelog and to the incomplete table.
-        pytest.param(True, "direct append", 0, marks=pytest.mark.deep),
-        (True, "direct merge", 0),
-        pytest.param(True, "direct append", 1, marks=pytest.mark.deep),
-        pytest.param(True, "preparation", 2, marks=pytest.mark.deep),
-        pytest.param(False, "append by Spark", 0, marks=pytest.mark.deep),
-        (False, "MERGE by Spark", 0),
-        pytest.param(False, "append by Spark", 1, marks=pytest.mark.deep),
-    ],
-)
-def test_a_kill_before_or_after_a_step_is_made_good_by_either_way(
-    kit, tmp_path, monkeypatch, *, small, step, call
-):
-    topic = Topic("t", {1: {"id": "INT64", "a": "INT64"}}, ["id"])
-    inserts = [Change("INSERT", {"id": n}, {"a": n}, us=n + 1) for n in range(3)]
-    changes = [
-        Change("UPDATE", {"id": 0}, {"a": -1}, us=1),
-        Change("DELETE", {"id": 1}, None, us=2),
-        Change("UPDATE", {"id": 9}, {"a": 9}, us=3),
-    ]
-    for after, replay_small in itertools.product((False, True), (True, False)):
-        output = Output(kit, tmp_path / f"{after}-{replay_small}")
-        output.write(0, topic, inserts, small=True)
-        with monkeypatch.context() as patched:
-            killing(patched, *STEPS[step], call=call, after=after)
-            with pytest.raises(Killed):
-                output.write(1, topic, changes, small=small)
-        output.open()
-        versions = output.write(1, topic, changes, small=replay_small)
-        changelog, mirror = (versions[at]["t"].version for at in (0, 1))
-        assert len(output.rows("changelog", changelog)) == 6
-        assert output.rows("mirror", mirror) == ["{'id': 0, 'a': -1}", "{'id': 2, 'a': 2}"]
-        assert len(output.rows("incomplete", None)) == 1
+        assert_equal(outputs[True].frame(folder), outputs[False].frame(folder))
+    assert [output.sinks[1].incomplete_changes for output in outputs.values()] == [4, 4]
+    assert direct_commits.count("merge") == 3
+    assert direct_commits.count("append") == 3 + 1
+    # One file for each release, and one without rows where a column was added.
+    assert len(list((tmp_path / "True/changelog/t").glob("*.parquet"))) == 3 + 1
 
 
 def test_two_writers_of_one_release_commit_it_once(kit, tmp_path):
@@ -323,65 +226,62 @@ def test_two_writers_of_one_release_commit_it_once(kit, tmp_path):
     assert output.frame("changelog").where("release = 1").count() == 1
 
 
-def test_a_mirror_with_timestamps_of_96_bits_is_left_to_spark(kit, tmp_path, direct_commits):
-    topic = Topic("t", {1: {"id": "INT64", "at": "TIMESTAMP", "a": "INT64"}}, ["id"])
-    output = Output(kit, tmp_path / "out")
+LARGE = "a mirror that is large"
+INT96 = "timestamps of 96 bits"
+FEATURE = "a feature that delta-rs lacks"
+LEFT_TO_SPARK = {
+    "no reason": ("INT64", 1),
+    "a key of FLOAT64": ("FLOAT64", math.nan),
+    "a key of FLOAT32": ("FLOAT32", math.nan),
+    INT96: ("INT64", 1),
+    FEATURE: ("INT64", 1),
+    LARGE: ("INT64", 1),
+}
+"""Type and value of the key, by the reason for which Spark merges a table of a small release."""
+
+
+def test_what_delta_rs_cannot_merge_as_spark_does_is_left_to_spark(kit, tmp_path, monkeypatch):
+    """One release with a table for each reason, then one that changes all their rows."""
+    topics = {
+        reason: Topic(f"t{n}", {n: {"id": kind, "at": "TIMESTAMP", "a": "INT64"}}, ["id"], 100 + n)
+        for n, (reason, (kind, _)) in enumerate(LEFT_TO_SPARK.items())
+    }
+    output, merged, merge = Output(kit, tmp_path / "out"), [], DirectTable.merge
+    folder = f"{output.folder}/mirror"
+
+    def write(number, *reasons, small=True, **new):
+        mod = "UPDATE" if number == 9 else "INSERT"
+        changes = [
+            (topics[one], Change(mod, {"id": LEFT_TO_SPARK[one][1]}, new, us=1)) for one in reasons
+        ]
+        output.sinks[1].write(kit.release(number, changes, small=small))
+
+    def noted(self, *known, **named):
+        merged.append(Path(self._table.table_uri).name)
+        return merge(self, *known, **named)
+
+    others = [one for one in LEFT_TO_SPARK if one not in {INT96, LARGE}]
+    write(0, *others, at=FIRST, a=1)
     with session_settings(kit.spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
-        insert = Change("INSERT", {"id": 1}, {"at": FIRST, "a": 1}, us=1)
-        output.write(0, topic, [insert], small=False)
-    output.write(1, topic, [Change("UPDATE", {"id": 1}, {"a": 2}, us=1)], small=True)
-    assert direct_commits == ["append"]
-    row = output.frame("mirror").selectExpr("cast(at as string)", "a").collect()
-    assert [tuple(one) for one in row] == [("0001-01-01 00:00:00.000001", 2)]
-
-
-@pytest.mark.parametrize("kind", ["FLOAT64", "FLOAT32"])
-def test_keys_that_are_floating_point_numbers_are_merged_by_spark(
-    kit, tmp_path, direct_commits, kind
-):
-    topic = Topic("t", {1: {"id": kind, "a": "INT64"}}, ["id"])
-    output = Output(kit, tmp_path / "out")
-    output.write(0, topic, [Change("INSERT", {"id": math.nan}, {"a": 1}, us=1)], small=True)
-    output.write(1, topic, [Change("UPDATE", {"id": math.nan}, {"a": 2}, us=1)], small=True)
-    assert direct_commits == ["append", "append"]
-    assert [row["a"] for row in output.frame("mirror").collect()] == [2]
-
-
-def test_a_table_with_a_feature_is_left_to_spark(kit, tmp_path, direct_commits):
-    topic = Topic("t", {1: {"id": "INT64", "a": "INT64"}}, ["id"])
-    output = Output(kit, tmp_path / "out")
-    output.write(0, topic, [Change("INSERT", {"id": 1}, {"a": 1}, us=1)], small=True)
-    for folder in ("changelog", "mirror"):
-        kit.spark.sql(
-            f"ALTER TABLE delta.`{output.folder}/{folder}/t` "
-            "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
-        )
-    del direct_commits[:]
-    output.write(1, topic, [Change("UPDATE", {"id": 1}, {"a": 2}, us=1)], small=True)
-    assert direct_commits == []
-    assert [row["a"] for row in output.frame("mirror").collect()] == [2]
-
-
-def test_a_large_mirror_is_left_to_spark(kit, tmp_path, direct_commits, monkeypatch):
-    monkeypatch.setattr("tidegate.spark_consumer.sinks.delta.direct_way._MIRROR_BYTES_MAX", 100)
-    topic = Topic("t", {1: {"id": "INT64", "a": "INT64"}}, ["id"])
-    output = Output(kit, tmp_path / "out")
-    output.write(0, topic, [Change("INSERT", {"id": 1}, {"a": 1}, us=1)], small=True)
-    output.write(1, topic, [Change("UPDATE", {"id": 1}, {"a": 2}, us=1)], small=True)
-    assert direct_commits == ["append", "merge", "append"]
-    assert [row["a"] for row in output.frame("mirror").collect()] == [2]
-
-
-def test_updates_of_unknown_rows_go_aside_although_spark_may_not_merge(kit, tmp_path):
-    topic = Topic("t", {1: {"id": "INT64", "a": "INT64"}}, ["id"])
-    output = Output(kit, tmp_path / "out")
-    release = [Change("UPDATE", {"id": 1}, {"a": 2}, us=1), Change("UPDATE", {"id": 2}, {}, us=2)]
-    output.write(0, topic, release, small=True)
-    assert output.frame("incomplete").count() == 2
-    assert Path(output.folder, "mirror/t").exists()
-    output.open()
-    output.write(0, topic, release, small=False)
-    assert output.frame("incomplete").count() == 2
+        write(1, INT96, small=False, at=FIRST, a=1)
+    large = [
+        (topics[LARGE], Change("INSERT", {"id": n}, {"at": FIRST, "a": 1}, us=1, mod_number=n))
+        for n in range(1, 2_000)
+    ]
+    output.sinks[1].write(kit.release(2, large, small=True))
+    limit = "tidegate.spark_consumer.sinks.delta.direct_way._MIRROR_BYTES_MAX"
+    monkeypatch.setattr(limit, 5_000)
+    kit.spark.sql(
+        f"ALTER TABLE delta.`{folder}/{topics[FEATURE].table}` "
+        "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    monkeypatch.setattr(DirectTable, "merge", noted)
+    write(9, *LEFT_TO_SPARK, a=2)
+    assert merged == ["t0"]
+    for reason, topic in topics.items():
+        rows = kit.spark.read.format("delta").load(f"{folder}/{topic.table}").where("a = 2")
+        found = [tuple(row) for row in rows.selectExpr("cast(at as string)", "a").collect()]
+        assert (reason, found) == (reason, [("0001-01-01 00:00:00.000001", 2)])
 
 
 @pytest.mark.parametrize(

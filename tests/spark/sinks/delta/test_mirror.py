@@ -1,19 +1,22 @@
-"""The mirror: the table as it was at W, whatever the history."""
+"""The mirror: the table as it was at W, whatever the history was, in tables laid out by users."""
 
 from __future__ import annotations
 
-from decimal import Decimal
+import random
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from tests.spark.sinks.plain_mirror import HISTORIES, PlainMirror
-from tidegate.schemas.errors import ConfigError, SchemaError
+from tests.spark.sinks.delta.outputs import HISTORIES, PlainMirror
+from tidegate.schemas.errors import ConfigError, ExitCode
+from tidegate.schemas.source_order import SOURCE_ORDER
+from tidegate.spark_consumer.errors import FilteredMirror
 from tidegate.spark_consumer.sinks.delta import mirror
-from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
+from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.partitions import refuse_lost_texts, refuse_lost_values
@@ -22,11 +25,16 @@ from tidegate.spark_consumer.sinks.session_settings import session_settings
 pytestmark = pytest.mark.spark
 
 COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "b": "INT64"}
+SMALL = pytest.mark.parametrize(
+    "small",
+    [pytest.param(False, marks=pytest.mark.deep, id="spark"), pytest.param(True, id="delta-rs")],
+)
 
 
-def opened(kit, *, query_id="query-1", release_max=100):
-    sink = DeltaMirrorSink(kit.spark, kit.output)
-    sink.open(query_id=query_id, release_max=release_max)
+def opened(kit, *, small=False, make=DeltaMirrorSink, **options):
+    direct = find_direct_way(kit.output, rows_max=100) if small else None
+    sink = make(kit.spark, kit.output, direct=direct, **options)
+    sink.open(query_id="query-1", release_max=100)
     return sink
 
 
@@ -35,184 +43,30 @@ def rows(kit, version=None, table="t"):
     return sorted(found, key=lambda row: str(row["id"]))
 
 
-def release(kit, number, topic, history, **options):
+def release(kit, number, topic, history, *, every=True, **options):
     """`history` is [(mod, key, new)] in commit order."""
     changes = [
-        (topic, kit.Change(mod, key, new, us=number * 1_000 + n))
+        (topic, kit.Change(mod, key, new, us=number * 1_000 + n, every=every))
         for n, (mod, key, new) in enumerate(history)
     ]
     return kit.release(number, changes, topics=[topic], **options)
 
 
-def test_insert_update_delete_over_releases_and_again(kit):
-    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
-    history = [
-        [("INSERT", {"id": n}, {"a": f"a{n}", "b": n}) for n in range(4)],
-        [("UPDATE", {"id": 1}, {"a": None}), ("DELETE", {"id": 2}, None)],
-        [("DELETE", {"id": 3}, None), ("INSERT", {"id": 3}, {"a": "new", "b": None})],
-        [],
-    ]
-    releases = [release(kit, number, topic, part) for number, part in enumerate(history)]
-    sink = opened(kit)
-    versions = [sink.write(part)["t"] for part in releases]
-    expected = [
-        {"id": 0, "a": "a0", "b": 0},
-        {"id": 1, "a": None, "b": 1},
-        {"id": 3, "a": "new", "b": None},
-    ]
-    assert rows(kit, versions[2].version) == expected
-    assert versions[3] == versions[2]
-    assert len(rows(kit, versions[0].version)) == 4
-    assert [sink.write(part)["t"] for part in releases] == versions
-    restarted = opened(kit)
-    assert [restarted.write(part)["t"] for part in releases] == versions
-    assert rows(kit) == expected
-    assert kit.read("mirror/t").column_names == ["id", "a", "b"]
-    assert not Path(kit.output, "incomplete").exists()
-    assert restarted.incomplete_changes == 0
+@pytest.mark.parametrize("make", [DeltaMirrorSink, DeltaHistorySink])
+def test_settings_of_the_merge_do_not_stay_in_the_session(kit, make):
+    def current():
+        found = {row["key"]: row["value"] for row in kit.spark.sql("SET").collect()}
+        # Delta's own note of the session's last commit.
+        found.pop("spark.databricks.delta.lastCommitVersionInSession", None)
+        return found
 
-
-@pytest.mark.slow
-def test_an_update_of_an_unknown_row_goes_to_the_side_table_once(kit):
-    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
-    sink = opened(kit)
-    sink.write(release(kit, 0, topic, [("INSERT", {"id": 1}, {"a": "x", "b": 1})]))
-    mixed = release(
-        kit,
-        1,
-        topic,
-        [
-            ("UPDATE", {"id": 1}, {"b": 2}),
-            ("UPDATE", {"id": 7}, {"b": 3}),
-            ("UPDATE", {"id": 7}, {"b": 4}),
-            ("UPDATE", {"id": 8}, {"b": 5}),
-            ("DELETE", {"id": 8}, None),
-            ("DELETE", {"id": 9}, None),
-            ("UPDATE", {"id": 9}, {"b": 6}),
-        ],
-    )
-    for _ in range(2):
-        sink.write(mixed)
-    assert rows(kit) == [{"id": 1, "a": "x", "b": 2}]
-    aside = kit.read("incomplete/t").to_pylist()
-    found = sorted((row["key"]["id"], row["new_values"]["b"]) for row in aside)
-    assert found == [(7, 3), (7, 4), (9, 6)]
-    assert sink.incomplete_changes == 3
-    restarted = opened(kit)
-    restarted.write(mixed)
-    assert kit.read("incomplete/t").num_rows == 3
+    before, topic = current(), kit.Topic("t", {1: COLUMNS}, ["id"])
+    changes = [("INSERT", {"id": 0}, {"a": "x", "b": 1}), ("UPDATE", {"id": 1}, {"b": 1})]
+    opened(kit, make=make).write(release(kit, 0, topic, changes))
+    assert current() == before
 
 
 @pytest.mark.rule("sink-mirror")
-def test_a_kill_between_merge_and_side_table_is_made_good(kit):
-    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
-    part = release(kit, 0, topic, [("UPDATE", {"id": 7}, {"b": 3})])
-
-    class Killed(Exception):
-        pass
-
-    def kill(*_, **__):
-        raise Killed
-
-    sink = opened(kit)
-    sink._set_aside = kill
-    with pytest.raises(Killed):
-        sink.write(part)
-    restarted = opened(kit)
-    restarted.write(part)
-    assert rows(kit) == []
-    assert [row["key"]["id"] for row in kit.read("incomplete/t").to_pylist()] == [7]
-
-
-def test_keys_of_several_columns_and_types_and_nulls(kit):
-    columns = {"id": "STRING(MAX)", "n": "NUMERIC", "d": "DATE", "v": "INT64"}
-    topic = kit.Topic("t", {1: columns}, ["n", "id", "d"])
-    keys = [
-        {"n": None, "id": None, "d": None},
-        {"n": None, "id": "x", "d": None},
-        {"n": Decimal("1.000000001"), "id": "x", "d": None},
-    ]
-    sink = opened(kit)
-    sink.write(release(kit, 0, topic, [("INSERT", key, {"v": n}) for n, key in enumerate(keys)]))
-    sink.write(
-        release(
-            kit,
-            1,
-            topic,
-            [
-                ("UPDATE", keys[0], {"v": 10}),
-                ("DELETE", keys[1], None),
-                ("UPDATE", keys[2], {"v": None}),
-            ],
-        )
-    )
-    found = kit.read("mirror/t").to_pylist()
-    expected = [keys[0] | {"v": 10}, keys[2] | {"v": None}]
-    assert sorted(found, key=str) == sorted(expected, key=str)
-    assert sink.incomplete_changes == 0
-
-
-def test_a_table_of_key_columns_only(kit):
-    topic = kit.Topic("t", {1: {"id": "INT64", "k": "STRING(MAX)"}}, ["id", "k"])
-    sink = opened(kit)
-    sink.write(release(kit, 0, topic, [("INSERT", {"id": n, "k": "k"}, {}) for n in range(3)]))
-    sink.write(
-        release(
-            kit,
-            1,
-            topic,
-            [("DELETE", {"id": 1, "k": "k"}, None), ("UPDATE", {"id": 2, "k": "k"}, {})],
-        )
-    )
-    assert rows(kit) == [{"id": 0, "k": "k"}, {"id": 2, "k": "k"}]
-
-
-def test_an_added_column_is_filled_and_what_was_not_captured_stays(kit):
-    before = kit.Topic("t", {1: COLUMNS}, ["id"])
-    wider = COLUMNS | {"c": "ARRAY<INT64>"}
-    after = kit.Topic("t", {1: COLUMNS, 2: wider}, ["id"])
-    sink = opened(kit)
-    sink.write(release(kit, 0, before, [("INSERT", {"id": 1}, {"a": "x", "b": 1})]))
-    sink.write(release(kit, 1, after, [("UPDATE", {"id": 1}, {"c": [1, None]})]))
-    old_writer = kit.Change("UPDATE", {"id": 1}, {"a": "z", "b": 2}, us=2_000, value_id=1)
-    written = sink.write(kit.release(2, [(after, old_writer)]))
-    assert rows(kit, written["t"].version) == [{"id": 1, "a": "z", "b": 2, "c": [1, None]}]
-    assert kit.read("mirror/t").column_names == ["id", "a", "b", "c"]
-
-
-@pytest.mark.slow
-def test_a_changed_type_another_query_and_a_checkpoint_behind_are_refused(kit):
-    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
-    sink = opened(kit)
-    for number in range(2):
-        history = [("INSERT", {"id": number}, {"a": "x", "b": 1})]
-        sink.write(release(kit, number, topic, history))
-    changed = kit.Topic("t", {1: COLUMNS | {"b": "FLOAT64"}}, ["id"])
-    with pytest.raises(SchemaError, match=r"column='b'"):
-        sink.write(release(kit, 2, changed, [("INSERT", {"id": 9}, {"a": "x", "b": 1.0})]))
-    with pytest.raises(ConfigError, match=r"another writer.*mirror/t"):
-        opened(kit, query_id="query-2")
-    with pytest.raises(ConfigError, match=r"later release.*mirror/t"):
-        opened(kit, release_max=0)
-
-
-def session_settings_of(spark):
-    """Return all settings but Delta's own note of the session's last commit."""
-    found = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
-    found.pop("spark.databricks.delta.lastCommitVersionInSession", None)
-    return found
-
-
-@pytest.mark.slow
-def test_settings_of_the_merge_do_not_stay_in_the_session(kit):
-    before = session_settings_of(kit.spark)
-    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
-    opened(kit).write(release(kit, 0, topic, [("UPDATE", {"id": 1}, {"b": 1})]))
-    assert session_settings_of(kit.spark) == before
-
-
-@pytest.mark.rule("sink-mirror")
-@pytest.mark.slow
 @settings(
     max_examples=2,
     deadline=None,
@@ -246,9 +100,7 @@ def test_the_mirror_is_what_a_plain_model_says(kit, histories, number):
 def test_a_text_that_would_be_null_as_a_partition_is_refused_by_both_ways(kit):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])
     layout = TableLayout(partition_by={"t": ("a",)})
-    direct = DirectWay(DirectPlace(kit.output))
-    sink = DeltaMirrorSink(kit.spark, kit.output, direct=direct, layout=layout)
-    sink.open(query_id="query-1", release_max=100)
+    sink = opened(kit, small=True, layout=layout)
     values = [
         {"a": "x", "b": 1},
         {"a": None, "b": 2},
@@ -302,9 +154,7 @@ def test_both_ways_refuse_the_same_texts_wherever_a_table_is(kit):
 
 def test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_it_is_gone(kit):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])
-    direct = DirectWay(DirectPlace(kit.output))
-    sink = DeltaMirrorSink(kit.spark, kit.output, direct=direct)
-    sink.open(query_id="query-1", release_max=100)
+    sink = opened(kit, small=True)
     first = [("INSERT", {"id": 0}, {"a": "x", "b": 0})]
     sink.write(release(kit, 0, topic, first, small=True))
     table = f"ALTER TABLE delta.`{kit.output}/mirror/t`"
@@ -358,3 +208,87 @@ def test_a_fold_of_few_changes_is_not_compiled_and_its_merge_is(kit, monkeypatch
     merges = [("_merge", "FALLBACK")] * 2
     folds = [[("_folded", mode)] * 2 for mode in ("NO_CODEGEN", "FALLBACK")]
     assert found == [*folds[0], *merges, *folds[1], *merges]
+
+
+ORDERED = {"id": "INT64", "note": "STRING(MAX)", SOURCE_ORDER: "STRING(MAX)"}
+
+
+def test_in_any_releases_the_mirror_ends_with_the_highest_order(kit):
+    rng = random.Random(4)
+    topic = kit.Topic("t", {1: ORDERED}, ["id"])
+    changes, expected = [], {}
+    for number in range(24):
+        key = {"id": rng.randrange(3)}
+        row = {"note": f"n{number}", SOURCE_ORDER: f"{number:04d}"}
+        mod, new, old = rng.choice((("INSERT", row, None), ("DELETE", None, row)))
+        changes.append((mod, key, new, old))
+        expected[key["id"]] = {**key, **row}
+    rng.shuffle(changes)
+    sink = opened(kit)
+    for release in range(3):
+        some = [
+            (topic, kit.Change(mod, key, new, old, us=1_000 * release + n))
+            for n, (mod, key, new, old) in enumerate(changes[8 * release : 8 * release + 8])
+        ]
+        sink.write(kit.release(release, some))
+    found = kit.read("mirror/t").to_pylist()
+    assert {row["id"]: row for row in found} == expected
+
+
+# Mirrors of tables of which the change stream leaves something out.
+
+
+@SMALL
+def test_a_column_that_is_not_watched_is_left_out_by_name(kit, small):
+    """In `u` it was not watched at first, and stays left out."""
+    topics = [
+        kit.Topic("t", {1: COLUMNS}, ["id"], unwatched={1: {"b"}}),
+        kit.Topic("u", {1: COLUMNS, 2: COLUMNS}, ["id"], unwatched={1: {"b"}}, key_id=101),
+    ]
+    sink, values = opened(kit, small=small), ({"a": "x"}, {"a": "x", "b": 7})
+    with capture_logs() as lines:
+        for number, mod in enumerate(("INSERT", "UPDATE")):
+            changes = [
+                (topic, kit.Change(mod, {"id": 1}, {**new, "a": mod}, us=number, every=False))
+                for topic, new in zip(topics, values, strict=True)
+            ]
+            versions = sink.write(kit.release(number, changes, small=small))
+    assert rows(kit) == rows(kit, table="u") == [{"id": 1, "a": "UPDATE"}]
+    assert [versions[name].left_out for name in "tu"] == [("column b",)] * 2
+    left = [line["left_out"] for line in lines if line["event"] == "the mirror leaves out"]
+    assert left == [["column b"]] * 2
+
+
+@SMALL
+def test_a_column_of_the_mirror_that_is_no_longer_watched_is_refused(kit, small):
+    before = kit.Topic("t", {1: COLUMNS}, ["id"])
+    after = kit.Topic("t", {1: COLUMNS, 2: COLUMNS}, ["id"], unwatched={2: {"b"}})
+    change = [("INSERT", {"id": 1}, {"a": "x", "b": 1})]
+    sink = opened(kit, small=small)
+    sink.write(release(kit, 0, before, change, every=False, small=small))
+    refused = release(kit, 1, after, [("UPDATE", {"id": 1}, {"a": "y"})], every=False, small=small)
+    for again in (sink, opened(kit, small=small)):
+        with pytest.raises(FilteredMirror, match="no longer watches") as raised:
+            again.write(refused)
+        assert raised.value.fields["columns"] == ["b"]
+    assert kit.read("mirror/t").to_pylist() == [{"id": 1, "a": "x", "b": 1}]
+    version = opened(kit, small=small, accepted=["unwatched_columns"]).write(refused)["t"]
+    assert version.left_out == ("column b",)
+    assert kit.read("mirror/t").to_pylist() == [{"id": 1, "a": "y", "b": 1}]
+
+
+@SMALL
+def test_a_stream_that_leaves_changes_out_has_no_mirror_unless_that_is_accepted(kit, small):
+    excludes = ("exclude_delete", "exclude_ttl_deletes")
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"], excludes=excludes)
+    first = release(
+        kit, 0, topic, [("INSERT", {"id": 1}, {"a": "x", "b": 1})], every=False, small=small
+    )
+    with pytest.raises(FilteredMirror) as raised:
+        opened(kit, small=small, accepted=("exclude_delete",)).write(first)
+    assert raised.value.exit_code == ExitCode.USAGE
+    assert raised.value.fields["options"] == ["exclude_ttl_deletes"]
+    assert 'mirror_accepts = "exclude_delete,exclude_ttl_deletes"' in str(raised.value)
+    version = opened(kit, small=small, accepted=excludes).write(first)["t"]
+    assert version.left_out == excludes
+    assert kit.read("mirror/t").to_pylist() == [{"id": 1, "a": "x", "b": 1}]

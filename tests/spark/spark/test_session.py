@@ -1,16 +1,30 @@
-"""What a mirror stores in the session of a program that has set everything otherwise."""
+"""Sessions of Spark: of a program that has set everything otherwise, and of our own."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
+from contextlib import suppress
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 import deltalake
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tests.spark.conftest import spark_jars
 from tests.topics import ROWS_SCHEMA, Change, Topic
+from tidegate.lineage.subscription import Subscription
+from tidegate.local_stack.parts.programs import quick_start
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.batch.source import kafka_rows
+from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
@@ -19,7 +33,9 @@ from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 from tidegate.spark_consumer.sinks.session_settings import session_settings
+from tidegate.spark_consumer.spark import requirements
 from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
+from tidegate.spark_consumer.spark.redaction import SETTING, hide_logins
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -174,3 +190,146 @@ def test_credentials_that_the_program_changes_reach_the_running_query(spark, tmp
         finally:
             running.stop()
     assert set(zones) == {"UTC"}
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\ntide-4712\ntide-4712\n-----END PRIVATE KEY-----"
+OPTIONS = {
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "me",
+    "sasl.password": 'tide "4711" \\',
+    "ssl.certificate.pem": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----",
+    "ssl.key.pem": KEY,
+    "ssl.key.password": "tide-4713",
+}
+SECRETS = ("4711", "tide-4712", "tide-4713")
+
+
+@pytest.fixture(params=["", "PlainLoginModule"])
+def shown_session(spark, request):
+    """A session that replaces nothing, or something of its own."""
+    fresh = spark.newSession()
+    if request.param:
+        fresh.conf.set(SETTING, request.param)
+    return fresh
+
+
+def explained(spark):
+    """What Spark shows of the plans of a stream from Kafka, which is not run."""
+    frame = kafka_rows(
+        spark,
+        bootstrap_servers="127.0.0.1:1",
+        subscription=Subscription(TopicNames("bank")),
+        changes_per_batch_max=10,
+        options=java_options(OPTIONS),
+    )
+    explain = spark.sparkContext._jvm.PythonSQLUtils.explainString
+    return explain(frame._jdf.queryExecution(), "extended")
+
+
+def test_no_plan_shows_a_login(shown_session):
+    assert any(secret in explained(shown_session) for secret in SECRETS), (
+        "there is something to hide"
+    )
+    own = shown_session.conf.get(SETTING, "") or ""
+    hide_logins(shown_session)
+    hide_logins(shown_session)
+    shown = explained(shown_session)
+    assert "kafka" in shown
+    assert not [secret for secret in SECRETS if secret in shown]
+    assert ("PlainLoginModule" in shown) == (not own)
+
+
+FAILING_RUN = """
+import sys
+from tidegate.spark_consumer.spark.session import local_session
+
+spark = local_session(master="local[1]", packages="", jars=sys.argv[1], app_name="t")
+
+def fail(rows, number):
+    raise ValueError("on purpose")
+
+source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+query = source.writeStream.foreachBatch(fail).option("checkpointLocation", sys.argv[2]).start()
+try:
+    query.awaitTermination()
+except Exception as error:
+    print("reported" if "on purpose" in str(error) else error)
+"""
+
+
+@pytest.mark.deep
+def test_a_failed_query_prints_no_stack_trace(spark, tmp_path):
+    jars = spark.conf.get("spark.jars")
+    outcome = subprocess.run(
+        [sys.executable, "-c", FAILING_RUN, jars, str(tmp_path)],
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert outcome.stdout.strip() == "reported", outcome
+    assert "Traceback" not in outcome.stderr
+    assert "\tat " not in outcome.stderr
+
+
+def test_the_local_stacks_jars_bring_all_data_sources(spark):
+    requirements.require_session(spark)
+
+
+def test_a_class_that_no_jar_brings_is_reported(spark, monkeypatch):
+    monkeypatch.setattr(requirements, "_DATA_SOURCES", {"no.such.Provider": "carrier pigeons"})
+    with pytest.raises(ConfigError, match="a data source for carrier pigeons"):
+        requirements.require_session(spark)
+
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = "tests/spark/stopped_program.py"
+PATIENCE_S = 240
+
+
+def started(folder, *, submitted):
+    jars, options = ",".join(spark_jars()), quick_start()
+    submit = [
+        str(Path(sys.executable).with_name("spark-submit")),
+        *("--master", "local[1]", "--jars", jars, "--driver-java-options", options),
+        *("--conf", "spark.ui.enabled=false"),
+    ]
+    head = submit if submitted else [sys.executable]
+    return subprocess.Popen(
+        [*head, PROGRAM, str(folder), jars, options],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        stdout=(folder / "log").open("w"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("submitted", [True, pytest.param(False, marks=pytest.mark.deep)])
+def test_a_batch_is_finished_before_java_ends(tmp_path, submitted):
+    if not spark_jars():
+        pytest.skip("Spark's jars are not fetched: ./dev setup, or TIDEGATE_SPARK_JARS=<folder>")
+    said = tmp_path / "said"
+    program = started(tmp_path, submitted=submitted)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not said.exists() or "begin" not in said.read_text():
+            assert program.poll() is None, (tmp_path / "log").read_text()[-3_000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        # spark-submit alone, or the whole group: Java, and Python above it.
+        if submitted:
+            program.terminate()
+        else:
+            os.killpg(program.pid, signal.SIGTERM)
+        program.wait(PATIENCE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+    lines = said.read_text().splitlines()
+    assert lines[-1] == "stopped", lines
+    assert "cancelled" not in lines
+    assert lines[-2] == f"end {lines[-3].split()[1]} 10"

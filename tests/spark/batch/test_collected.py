@@ -1,27 +1,39 @@
-"""A small release: made in the driver, and the same as the one that Spark makes."""
+"""Small batches and releases: made in the driver, and the same as those that Spark makes."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tests.simulation.object_store import ObjectStore, StoreClient
+from tests.spark.gate_rows import change
 from tests.topics import Change, Topic
 from tidegate.lineage.subscription import Subscription
-from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.errors import InvariantViolation, SchemaError
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.batch.batch_stats import count_changes
+from tidegate.spark_consumer.batch.collected_batch import collect_batch
 from tidegate.spark_consumer.batch.collected_release import collected_release
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
 from tidegate.spark_consumer.batch.release_order import in_order
+from tidegate.spark_consumer.batch.row_sums import (
+    part_sums_of,
+    read_part_sums,
+    read_sum,
+    sum_of,
+    with_hash,
+)
 from tidegate.spark_consumer.batch.rows import CHANGE_SCHEMA
 from tidegate.spark_consumer.batch.segments import ReleaseRows
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.plan import ReleaseBounds
-from tidegate.spark_consumer.core.row_sums import ReleaseCount
-from tidegate.spark_consumer.sinks.port import SourceRecord
+from tidegate.spark_consumer.core.release import QUANTILES
+from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum
 
 pytestmark = pytest.mark.spark
 
@@ -59,24 +71,6 @@ def collected(spark, records, topics):
         spark=spark,
         in_order=lambda: in_order(frame_of(spark, records), BOUNDS),
     )
-
-
-def test_every_known_table_is_there_and_as_a_frame_too(spark, topics):
-    a, b, _ = topics
-    release, count = collected(spark, records_of((a, 1_000), (b, 1_001), (a, 1_002)), topics)
-    assert count == ReleaseCount(3, 3, origins=count.origins)
-    sums = {topic: one.mods for (_, topic), one in count.origins.items()}
-    assert sums == {"bank.a": 2, "bank.b": 1}
-    assert (release.number, release.batch, release.rows) == (3, 7, 3)
-    found = {
-        topic: (one.rows, [change["ordinal"] for change in one.changes])
-        for topic, one in release.tables.items()
-    }
-    assert found == {"bank.a": (2, [0, 2]), "bank.b": (1, [1]), "bank.c": (0, [])}
-    for one in release.tables.values():
-        assert one.frame.schema.fieldNames() == one.schema.fieldNames()
-        assert one.frame.count() == one.rows
-        assert one.frame is one.frame
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -173,27 +167,6 @@ def test_rows_that_were_read_on_demand_stand_among_the_changes_of_their_table(sp
         assert other.frame.select(*columns).orderBy("ordinal").collect() == mine
 
 
-def test_the_source_records_are_those_of_kafka_in_commit_order(spark, topics):
-    a, b, _ = topics
-    records = records_of((a, 1_002), (b, 1_003), (a, 1_000))
-    older = Change("DELETE", {"id": 9}, old={}, us=1_001, is_older=True)
-    records[1] = dict(zip(records[0], b.row(older, ordinal=0), strict=False))
-    records[2]["value"] = None
-    release, _ = collected(spark, [*records, records[0] | {"offset": 99}], topics)
-    found = list(release.source_records())
-    assert found == [
-        SourceRecord(1, "bank.b", *_content(records[1])),
-        SourceRecord(2, "bank.a", *_content(records[0])),
-    ]
-    assert {type(content) for one in found for content in (one.key, one.value)} == {bytes}
-    assert list(release.source_records()) == found
-
-
-def _content(record):
-    content = (bytes(record[name]) for name in ("key", "value", "order_key"))
-    return *content, record["mod"], record["origin"]
-
-
 def test_the_first_of_the_conflicts_is_named(spark, topics):
     a, b, _ = topics
     records = records_of((a, 1_000), (b, 1_001), (a, 1_002))
@@ -204,24 +177,133 @@ def test_the_first_of_the_conflicts_is_named(spark, topics):
     assert (conflict.first, conflict.last) == ("bank.b/0/1", "bank.b/0/9")
 
 
-def test_a_conflict_is_named_though_a_record_of_it_cannot_be_decoded(spark, topics):
-    a, _, _ = topics
-    (record,) = records_of((a, 1_000))
-    foreign = record | {"offset": 0, "value": record["value"][:-1], "origin": None}
-    _, count = collected(spark, [record, foreign], topics)
-    assert (count.conflict.first, count.conflict.last) == ("bank.a/0/0", "bank.a/0/1")
-
-
-def test_a_topic_of_tombstones_only_counts_and_has_no_table(spark, topics):
-    a, b, _ = topics
-    records = records_of((a, 1_000), (b, 1_001))
-    records[1]["value"] = None
-    release, count = collected(spark, records, [a])
-    assert count == ReleaseCount(2, 2, origins=count.origins)
-    assert (release.rows, list(release.tables)) == (2, ["bank.a"])
-
-
 @pytest.mark.parametrize("us", [0, 2_001])
 def test_records_outside_of_the_bounds_are_refused(spark, topics, us):
     with pytest.raises(InvariantViolation, match="bounds"):
         collected(spark, records_of((topics[0], us)), topics)
+
+
+# ---------------------------------------------------------------- batches
+
+PROGRESS = (True, "bank-progress", 3, 5, bytearray(b"k"), bytearray(b"v" * 99), None, None, None)
+
+
+def drawn_rows(seed):
+    chance = random.Random(seed)
+    rows = [PROGRESS]
+    for n in range(chance.choice((1, 40, 300))):
+        one = change(
+            chance.randint(0, 50), n, topic=f"bank.{chance.choice('ab')}",
+            key_id=chance.choice((1, 7)), value_id=chance.choice((2, 4, None)),
+        )  # fmt: skip
+        if chance.random() < 0.02:
+            one = (*one[:6], chance.choice((None, b"\x00" * 28)), *one[7:])
+        rows.append(one)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("seed", "after_us", "through_us"),
+    [(0, -1, -1), (1, 10, 10), (2, 10, 30), (3, -1, 60), (4, 10, 30), (5, 10, 30)],
+)
+def test_the_figures_are_those_that_spark_counts(rows, seed, after_us, through_us):
+    frame = rows(*drawn_rows(seed))
+    by_spark = count_changes(frame, after_us=after_us, through_us=through_us)
+    collected = collect_batch(frame, change_bytes_max=100)
+    found = collected.count(after_us=after_us, through_us=through_us)
+    for name in ("due", "early"):
+        mine, sparks = getattr(found, name), getattr(by_spark, name)
+        assert (mine.rows, mine.size_bytes) == (sparks.rows, sparks.size_bytes)
+        assert len(mine.quantiles_us) == len(sparks.quantiles_us)
+        assert list(mine.quantiles_us) == sorted(mine.quantiles_us)
+        if mine.rows >= QUANTILES:
+            assert mine.quantiles_us == sparks.quantiles_us
+        assert mine.quantiles_us[-1:] == sparks.quantiles_us[-1:]
+    assert replace(found, due=by_spark.due, early=by_spark.early) == by_spark
+
+
+def test_a_batch_with_one_large_change_is_left_to_spark(rows):
+    size = len(change(5)[4]) + len(change(5)[5])
+    assert collect_batch(rows(change(5)), change_bytes_max=size) is not None
+    assert collect_batch(rows(change(5), change(6)), change_bytes_max=size - 1) is None
+
+
+def test_one_job_collects_a_batch(spark, rows):
+    context = spark.sparkContext
+    context.setJobGroup("collect", "a batch")
+    try:
+        collect_batch(rows(change(5)), change_bytes_max=100)
+        assert len(context.statusTracker().getJobIdsForGroup("collect")) == 1
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+
+
+def test_the_stats_counts_against_both_watermarks(rows):
+    progress = (True, "bank-progress", 0, 0, b"k", b"v", None, None, None)
+    found = count_changes(
+        rows(
+            progress,
+            *(change(us) for us in (5, 10)),
+            *(change(us, value_id=4) for us in (11, 15, 20)),
+            *(change(us, topic="bank.b", key_id=7, value_id=None) for us in (21, 40)),
+        ),
+        after_us=10,
+        through_us=20,
+    )
+    assert (found.late_rows, found.due.rows, found.early.rows) == (2, 3, 2)
+    # Keys and values of six bytes each, and two changes without a value.
+    assert (found.due.size_bytes, found.early.size_bytes) == (36, 12)
+    assert set(found.due.quantiles_us) == {11, 15, 20}
+    assert found.due.quantiles_us[-1] == 20
+    assert (found.early_min_us, found.early_max_us) == (21, 40)
+    assert found.topics == (TopicIds("bank.a", (1,), (2, 4)), TopicIds("bank.b", (7,), ()))
+    assert (found.unordered_rows, found.unordered_at) == (0, "")
+
+
+@pytest.mark.parametrize("order_key", [None, b"", b"\x00" * 28])
+def test_a_row_without_a_whole_order_key_is_found(rows, order_key):
+    bad = (*change(5, 77)[:6], order_key, "I", 7)
+    found = count_changes(rows(change(11), bad), after_us=10, through_us=20)
+    assert (found.unordered_rows, found.unordered_at) == (1, "bank.a/0/77")
+    assert (found.late_rows, found.due.rows) == (0, 1)
+
+
+def test_a_value_without_confluents_header_is_refused(rows):
+    bad = (*change(5)[:5], b"\x01\x00", *change(5)[6:])
+    with pytest.raises(SchemaError, match="header"):
+        count_changes(rows(bad), after_us=-1, through_us=20)
+    collected = collect_batch(rows(bad), change_bytes_max=100)
+    with pytest.raises(SchemaError, match="header"):
+        collected.count(after_us=-1, through_us=20)
+
+
+def sums_of(frame):
+    found = with_hash(frame.drop("is_progress")).agg(*sum_of(F.lit(True), "all")).collect()[0]
+    return read_sum(found.asDict(), "all")
+
+
+def test_sums_do_not_overflow_under_ansi_and_copies_do_not_cancel_out(spark, rows):
+    assert spark.conf.get("spark.sql.ansi.enabled") == "true"
+    one = sums_of(rows(change(10, 7)))
+    assert one.checksum != 0
+    assert sums_of(rows(*(change(10, 7) for _ in range(64)))) == RowSum(
+        64, one.checksum * 64 % 2**64
+    )
+    assert sums_of(rows()) == NO_ROWS
+
+
+def test_every_column_counts(rows):
+    row, sums = change(10, 7), set()
+    others = {0: row[0], 1: "x", 2: 9, 3: 9, 4: b"x", 5: None, 6: b"x", 7: "D", 8: None}
+    for place, other in others.items():
+        sums.add(sums_of(rows((*row[:place], other, *row[place + 1 :]))))
+    assert len(sums) == len(others)
+
+
+def test_parts_end_at_their_cuts_and_together_are_the_whole(rows):
+    frame = rows(*(change(us) for us in (1, 5, 6, 6, 9)))
+    cuts_us = (5, 6, 9)
+    found = with_hash(frame.drop("is_progress")).agg(*part_sums_of(cuts_us)).collect()[0]
+    parts = read_part_sums(found.asDict(), cuts_us)
+    assert [part.rows for part in parts] == [2, 2, 1]
+    assert sum(parts, NO_ROWS) == sums_of(frame)

@@ -1,21 +1,117 @@
-"""Files in Datastream's layout on a real file system, of releases that Spark reads."""
+"""Parquet folders and files in Datastream's layout: how they are written, and who reads them."""
+
+from __future__ import annotations
 
 import random
 from pathlib import Path
 
 import pytest
+from pyarrow.parquet import ParquetFile
 
 from tests.datastream_output import STREAM
+from tests.spark.sinks.delta.test_direct_way import history as every_type
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream.file_tree import all_files, object_folders
+from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.errors import WriterReplaced
 from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
 from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
 from tidegate.spark_consumer.sinks.datastream.sink import DatastreamFilesSink, FileSettings
+from tidegate.spark_consumer.sinks.parquet import ParquetSink
+from tidegate.spark_consumer.sinks.parquet_file import parquet_file
+from tidegate.spark_consumer.sinks.parquet_transactions import ParquetTransactionsSink
+from tidegate.spark_consumer.sinks.session_settings import session_settings
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def files(kit):
+    """An output with its writer."""
+    one = Storage(kit.spark, kit.output)
+    one.take()
+    return one
+
+
+@pytest.fixture
+def topic(kit):
+    return kit.Topic("a", {1: {"id": "INT64", "a": "STRING"}}, ["id"])
+
+
+def inserts(kit, topic, *keys, text=1):
+    return [
+        (topic, kit.Change("INSERT", {"id": key}, {"a": f"{key}" * text}, us=key,
+                           transaction=f"t{key}"))
+        for key in keys
+    ]  # fmt: skip
+
+
+def parquet(kit, files, *, is_direct=True, release_max=99):
+    sink = ParquetSink(kit.spark, files, is_direct=is_direct)
+    sink.open(query_id="query-1", release_max=release_max)
+    return sink
+
+
+def test_a_small_release_takes_no_job_of_spark(kit, files, topic):
+    context = kit.spark.sparkContext
+    releases = [kit.release(n, inserts(kit, topic, n), small=True) for n in range(2)]
+    context.setJobGroup("parquet", "parquet")
+    try:
+        parquet(kit, files).write(releases[0])
+        assert not context.statusTracker().getJobIdsForGroup("parquet")
+        parquet(kit, files, is_direct=False).write(releases[1])
+        assert context.statusTracker().getJobIdsForGroup("parquet")
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+
+
+@pytest.mark.rule("sink-parquet")
+def test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused(kit, files, topic):
+    for number in range(2):
+        release = kit.release(number, inserts(kit, topic, number), small=True)
+        parquet(kit, files, release_max=number - 1).write(release)
+    parquet(kit, files, release_max=1)
+    with pytest.raises(ConfigError, match=r"ahead of the checkpoint.*found=1, expected=0"):
+        parquet(kit, files, release_max=0)
+    # With the restored checkpoint it goes on.
+    parquet(kit, files, release_max=1).write(kit.release(2, inserts(kit, topic, 2), small=True))
+    found = kit.spark.read.parquet(files.path("parquet/a/*")).orderBy("release").collect()
+    assert [(row.release, row.ordinal, row.key.id) for row in found] == [
+        (n, 0, n) for n in range(3)
+    ]
+
+
+def test_the_writer_looks_at_its_size_at_each_large_transaction(kit, files, topic):
+    """Those of a backfill have megabytes, so a hundred of them must not wait in its memory."""
+    sink = ParquetTransactionsSink(files)
+    sink.open(query_id="query-1", release_max=99)
+    with session_settings(kit.spark, {"parquet.block.size": "10000"}):
+        sink.write(kit.release(0, inserts(kit, topic, *range(1, 9), text=9_000)))
+    (path,) = (Path(kit.output) / "parquet_transactions/000000000000").glob("*.parquet")
+    assert ParquetFile(path).metadata.num_row_groups >= 4
+
+
+def test_spark_reads_every_type_as_it_was(kit, tmp_path):
+    for number, (topic, changes) in enumerate(every_type()[:3]):
+        release = kit.release(number, [(topic, change) for change in changes], small=True)
+        (one,) = release.tables.values()
+        path = tmp_path / f"{number}.parquet"
+        path.write_bytes(parquet_file(one.changes, one.schema))
+        found = kit.spark.read.parquet(str(path))
+        assert found.columns == one.schema.names
+        assert [field.dataType for field in found.schema] == [
+            field.dataType for field in one.schema
+        ]
+        assert [row.ordinal for row in found.select("ordinal").collect()] == [
+            change["ordinal"] for change in one.changes
+        ]
+        assert found.exceptAll(one.frame).count() == 0
+        assert one.frame.exceptAll(found).count() == 0
+
+
+# ---------------------------------------------------------------- files in Datastream's layout
+
 
 COLUMNS = {"id": "INT64", "price": "NUMERIC", "at": "TIMESTAMP"}
 MINUTE_S = 1_800_000_000.0
@@ -83,7 +179,9 @@ def times(kit, table):
 
 
 @pytest.mark.rule("sink-datastream-files")
-@pytest.mark.parametrize("form", [FileFormat.AVRO, FileFormat.JSON_GZIP])
+@pytest.mark.parametrize(
+    "form", [FileFormat.AVRO, pytest.param(FileFormat.JSON_GZIP, marks=pytest.mark.deep)]
+)
 def test_a_release_is_written_once_and_in_order_whatever_dies(kit, place, form):
     files, topics, changes = place
     release = kit.release(3, changes, topics=topics)
@@ -120,12 +218,3 @@ def test_spark_reads_the_files_with_the_schema_in_them(kit, place):
     found = frame.selectExpr("payload.id", "source_metadata.change_type").collect()
     own = sorted(change.us for topic, change in changes if topic is topics[0])
     assert sorted((row.id, row.change_type) for row in found) == [(n, "INSERT") for n in own]
-
-
-def test_a_run_that_was_replaced_writes_nothing(kit, place):
-    files, topics, changes = place
-    one = sink(files)
-    Storage(kit.spark, kit.output).take()
-    with pytest.raises(WriterReplaced):
-        one.write(kit.release(0, changes, topics=topics))
-    assert not Path(kit.output, "datastream_files").exists()
