@@ -14,6 +14,7 @@ __all__ = ["BY_VALUE", "DONE", "GENERAL", "RESET", "RESTARTED", "WITHOUT"]
 GENERAL = frozenset({"ConfigError", "InvalidSettings", "SchemaError", "UnreachableError"})
 
 _DELTA = "tests/spark/sinks/delta"
+_SINKS = "tests/spark/sinks/test_contract.py"
 _COLUMNS = "tests/unit/spark_consumer/sinks/delta"
 _FILES = "tests/unit/producer/datastream_source"
 _REPAIR = (
@@ -33,24 +34,24 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/spark/spark/test_query.py::test_the_query_starts_again_and_nothing_is_lost_or_repeated",
     ),
     "CheckpointMismatch": (
-        "tests/spark/spark/test_adopting.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
+        "tests/spark/spark/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
         "tests/unit/spark_consumer/sinks/delta/test_output_proof.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
     ),
     "spark_consumer/sinks/delta/refused_writes.py": (
         f"{_DELTA}/test_mirror.py::test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_it_is_gone",
     ),
     "CommitOvertaken": (
-        "tests/spark/sinks/iceberg/test_tables.py::test_a_write_that_is_overtaken_each_time_ends_with_an_error_by_name",
+        "tests/spark/sinks/test_iceberg.py::test_a_write_that_is_overtaken_each_time_ends_with_an_error_by_name",
     ),
     "FilteredMirror": (
-        f"{_DELTA}/test_mirror_scope.py::test_a_stream_that_leaves_changes_out_has_no_mirror_unless_that_is_accepted",
+        f"{_DELTA}/test_mirror.py::test_a_stream_that_leaves_changes_out_has_no_mirror_unless_that_is_accepted",
     ),
     "ForeignChange": (
         f"{_DELTA}/test_adoption.py::test_changes_of_rows_by_others_stop_the_output_until_they_are_adopted",
         f"{_DELTA}/test_changelog_reader.py::test_rows_that_others_deleted_are_refused_and_after_adopt_taken_as_they_are",
         f"{_DELTA}/test_history_sink.py::test_rows_that_others_deleted_are_refused_and_after_adopt_the_history_goes_on",
-        f"{_DELTA}/test_keyed_tables.py::test_rows_that_others_deleted_are_adopted_like_those_of_a_release",
-        "tests/spark/sinks/iceberg/test_tables.py::test_rows_by_others_are_refused_by_the_next_write_and_the_next_run",
+        f"{_DELTA}/test_by_key.py::test_rows_that_others_deleted_are_adopted_like_those_of_a_release",
+        "tests/spark/sinks/test_iceberg.py::test_rows_by_others_are_refused_by_the_next_write_and_the_next_run",
     ),
     "RecordTooLarge": (
         "tests/integration/test_ordered_topic.py::test_a_change_that_the_topic_does_not_take_is_named_and_nothing_is_published",
@@ -61,18 +62,16 @@ DONE: Mapping[str, tuple[str, ...]] = {
         f"{_ORDERED}::the_same_run_goes_on_after_an_error_within_a_release",
     ),
     "ReleaseVacuumed": (
-        f"{_DELTA}/test_maintenance.py::test_deleted_files_are_named_and_what_is_kept_is_read",
+        f"{_DELTA}/test_tables.py::test_deleted_files_are_named_and_what_is_kept_is_read",
     ),
     "ReleasesMissing": (f"{_ORDERED}::lost_topics_are_noticed",),
     "SegmentDamaged": (
-        "tests/spark/batch/test_conservation_properties.py::test_a_segment_that_is_restored_is_released_as_it_was",
+        "tests/spark/batch/test_segments.py::test_a_segment_that_is_restored_is_released_as_it_was",
     ),
     "StreamPartitionIncomplete": (
         "tests/spark/batch/test_batch.py::test_a_transaction_that_is_lost_as_a_whole_stops_the_gate_where_its_marker_is_passed",
     ),
-    "TableMissing": (
-        f"{_DELTA}/test_tables.py::test_a_table_whose_folder_was_deleted_is_named_and_not_created_again",
-    ),
+    "TableMissing": (f"{_SINKS}::test_a_table_that_was_deleted_is_missed_and_not_created_again",),
     "TopicRefused": (
         "tests/unit/producer/commands/test_check.py::test_topics_that_kafka_takes_for_one_are_named_before_anything_is_created",
     ),
@@ -82,7 +81,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/spark/batch/test_bad_records.py::test_a_transaction_that_lacks_a_dead_letter_ends_the_run_or_is_recorded",
     ),
     "TransactionTooLarge": (
-        "tests/spark/sinks/test_released_frame.py::test_a_transaction_that_no_row_can_hold_is_refused",
+        "tests/spark/sinks/test_decoding.py::test_a_transaction_that_no_row_can_hold_is_refused",
     ),
     "UndecodableRecord": (
         "tests/spark/batch/test_bad_records.py::test_one_that_cannot_be_decoded_ends_the_run_and_is_set_aside_by_the_setting",
@@ -111,14 +110,14 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/unit/spark_consumer/sinks/datastream/test_sink.py::test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused",
     ),
     "spark_consumer/sinks/parquet.py": (
-        "tests/spark/sinks/test_parquet.py::test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused",
+        "tests/spark/sinks/test_files.py::test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused",
     ),
     "spark_consumer/sinks/delta/catalog_names.py": (
-        f"{_DELTA}/test_catalog_names.py::test_a_table_that_comes_later_is_refused_with_the_release_that_brings_it",
+        f"{_DELTA}/test_catalog.py::test_a_name_is_made_again_where_it_is_missing_and_never_replaced",
     ),
     "spark_consumer/sinks/delta/commit_log.py": (
         "tests/unit/spark_consumer/sinks/delta/test_output_proof.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
-        "tests/spark/spark/test_adopting.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
+        "tests/spark/spark/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
     ),
     "spark_consumer/sinks/delta/history_columns.py": (
         f"{_COLUMNS}/test_history_columns.py::test_a_column_with_the_name_of_one_of_ours_is_refused",
@@ -127,13 +126,13 @@ DONE: Mapping[str, tuple[str, ...]] = {
         f"{_COLUMNS}/test_key_merge.py::test_a_column_with_the_name_of_one_of_ours_is_refused",
     ),
     "spark_consumer/sinks/delta/keyed_tables.py": (
-        f"{_DELTA}/test_keyed_tables.py::test_tables_of_another_query_or_of_later_batches_are_refused",
+        f"{_SINKS}::test_another_query_and_a_checkpoint_behind_are_refused",
     ),
     "spark_consumer/sinks/delta/tables.py": (
-        f"{_DELTA}/test_tables.py::test_a_column_of_another_type_is_written_to_a_new_output",
+        f"{_SINKS}::test_a_changed_type_is_refused_by_name_and_a_new_output_begins_with_it",
     ),
     "spark_consumer/sinks/iceberg/snapshot_log.py": (
-        "tests/spark/sinks/iceberg/test_tables.py::test_a_table_that_somebody_else_made_is_refused",
+        "tests/spark/sinks/test_iceberg.py::test_a_table_that_somebody_else_made_is_refused",
     ),
     "spark_consumer/sinks/kafka/ordered_topic.py": (f"{_ORDERED}::lost_topics_are_noticed",),
     "spark_consumer/sinks/kafka/release_record.py": (

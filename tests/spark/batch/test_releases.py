@@ -36,7 +36,7 @@ pytestmark = pytest.mark.spark
 
 PLAN = SimpleNamespace(query_id="q", batch=7, sinks=("a",))
 ROOT = Path(__file__).resolve().parents[3]
-PROGRAM = "tests.spark.local_cluster_program"
+PROGRAM = "tests.spark.programs"
 TOPIC = Topic("a", {2: {"id": "INT64"}}, ["id"], key_id=1)
 
 
@@ -333,7 +333,7 @@ def test_slices_on_two_executors_give_the_release_of_one_task(tmp_path):
     for master in ("local[1]", "local-cluster[2,1,1024]"):
         folder = tmp_path / master.partition("[")[0]
         done = subprocess.run(
-            [sys.executable, "-m", PROGRAM, master, str(folder), ",".join(jars)],
+            [sys.executable, "-m", PROGRAM, "cluster", master, str(folder), ",".join(jars)],
             cwd=ROOT,
             capture_output=True,
             text=True,

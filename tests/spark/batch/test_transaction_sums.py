@@ -81,31 +81,17 @@ def test_spark_finds_what_the_driver_finds(spark, seed):
     assert not lacking & set(range(6, 12))
 
 
-def test_more_than_are_listed_are_counted(spark):
-    changes = [(A, change(us, records=2)) for us in range(1, LISTED_MAX + 6)]
-    for found in both_ways(spark, changes, 7):
-        assert (found.lacking, len(found.listed)) == (LISTED_MAX + 5, LISTED_MAX)
-        assert found.listed[0].topics == ("bank.a",)
-
-
-def test_transactions_of_one_commit_time_are_counted_apart(spark):
+def test_records_of_one_commit_time_are_counted_by_transaction(spark):
+    """Together, two halves have as many records as each states; two changes may be one record."""
     whole = [(A, change(1, n, records=2, transaction="t")) for n in range(2)]
-    lacking = [(B, change(1, records=2, transaction="u"))]
-    for found in both_ways(spark, [*whole, *lacking]):
-        assert [one.server_transaction_id for one in found.listed] == ["u"]
-
-
-def test_two_halves_of_one_commit_time_are_no_whole_transaction(spark):
-    """Together they have as many records as each states."""
-    halves = [(A, change(1, n, records=2, transaction=name)) for n, name in enumerate("tu")]
-    for found in both_ways(spark, halves):
-        assert [one.server_transaction_id for one in found.listed] == ["t", "u"]
-
-
-def test_two_changes_of_one_record_are_one_record(spark):
-    changes = [(A, change(1, mod=mod, records=2)) for mod in range(2)]
-    for found in both_ways(spark, changes):
-        assert [(one.found, one.most) for one in found.listed] == [(1, 2)]
+    halves = [(A, change(2, n, records=2, transaction=name)) for n, name in enumerate("uv")]
+    one_record = [(B, change(3, mod=mod, records=2, transaction="w")) for mod in range(2)]
+    many = [(A, change(us, records=2)) for us in range(4, LISTED_MAX + 4)]
+    for found in both_ways(spark, [*whole, *halves, *one_record, *many], 2, 7):
+        names = [one.server_transaction_id for one in found.listed[:3]]
+        assert (names, found.listed[2].found, found.listed[2].most) == (["u", "v", "w"], 1, 2)
+        assert (found.lacking, len(found.listed)) == (LISTED_MAX + 3, LISTED_MAX)
+        assert found.listed[3].topics == ("bank.a",)
 
 
 @pytest.mark.parametrize("fault", ["lacks", "has more", "repeats", "contradicts"])

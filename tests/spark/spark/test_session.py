@@ -17,21 +17,18 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tests.any_schema.release import release_of
 from tests.spark.conftest import spark_jars
-from tests.topics import ROWS_SCHEMA, Change, Topic
+from tests.topics import Change, Topic
 from tidegate.lineage.subscription import Subscription
 from tidegate.local_stack.parts.programs import quick_start
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch.source import kafka_rows
 from tidegate.spark_consumer.kafka.java_options import java_options
-from tidegate.spark_consumer.sinks.collected_table import CollectedTable
-from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.port import DecodedTable, Release
-from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.spark import requirements
 from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
@@ -83,24 +80,6 @@ ROWS = {
 }
 
 
-def released(spark, number, changes, *, small):
-    rows = [TOPIC.row(change, ordinal=n) for n, change in enumerate(changes)]
-    frame = spark.createDataFrame(rows, ROWS_SCHEMA)
-    frame = frame.withColumn("release", F.lit(number).cast("long"))
-    schemas = TOPIC.topic_schemas()
-    decoded = decode_changes(frame, schemas, topic=TOPIC.topic)
-    table = DecodedTable(spark, lambda: decoded, len(changes), schemas)
-    if small:
-        collected = [row.asDict() for row in frame.orderBy("ordinal").collect()]
-        table = CollectedTable(
-            spark, lambda: decoded, decode_rows(collected, schemas, release=number), schemas
-        )
-    return Release(
-        number=number, after_us=number, through_us=number + 1, query_id="q", batch=number,
-        rows=len(changes), tables={TOPIC.topic: table},
-    )  # fmt: skip
-
-
 def test_stored_values_do_not_depend_on_the_programs_settings(spark, tmp_path):
     output = str(tmp_path / "out")
     with session_settings(spark, HOSTILE):
@@ -127,8 +106,10 @@ def test_stored_values_do_not_depend_on_the_programs_settings(spark, tmp_path):
             changes = [
                 Change("UPDATE", {"id": number}, {"note": row["note"]}, every=False, us=1_001)
             ]
+        rows = [TOPIC.row(change, ordinal=n) for n, change in enumerate(changes)]
+        schemas = {TOPIC.topic: TOPIC.topic_schemas()}
         for sink in sinks:
-            sink.write(released(batches, number, changes, small=small))
+            sink.write(release_of(batches, rows, schemas, number=number, small=small, query_id="q"))
     mirror = deltalake.DeltaTable(f"{output}/mirror/t")
     assert {row.pop("id"): row for row in mirror.to_pyarrow_table().to_pylist()} == expected
     of_spark = {
@@ -280,7 +261,7 @@ def test_a_class_that_no_jar_brings_is_reported(spark, monkeypatch):
 
 
 ROOT = Path(__file__).resolve().parents[3]
-PROGRAM = "tests/spark/stopped_program.py"
+PROGRAM = "tests/spark/programs.py"
 PATIENCE_S = 240
 
 
@@ -293,7 +274,7 @@ def started(folder, *, submitted):
     ]
     head = submit if submitted else [sys.executable]
     return subprocess.Popen(
-        [*head, PROGRAM, str(folder), jars, options],
+        [*head, PROGRAM, "stopped", str(folder), jars, options],
         cwd=ROOT,
         env={
             **os.environ,

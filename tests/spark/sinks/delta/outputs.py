@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import deltalake
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
@@ -21,6 +22,14 @@ from tidegate.spark_consumer.sinks.port import Merge
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MERGING = {"mirror": DeltaMirrorSink, "history": DeltaHistorySink}
+
+
+def examples(number):
+    """Settings of a property over releases on Spark, each of whose examples takes seconds."""
+    checks = list(HealthCheck)
+    return settings(
+        max_examples=number, deadline=None, derandomize=True, suppress_health_check=checks
+    )
 
 
 class Output:

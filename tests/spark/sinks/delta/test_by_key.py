@@ -6,13 +6,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from tests.spark.sinks.delta.outputs import HISTORIES
+from tests.spark.sinks.delta.outputs import HISTORIES, examples
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.errors import FilteredMirror, ForeignChange
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes
 from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
@@ -127,42 +126,8 @@ def test_after_each_batch_a_row_is_that_of_its_newest_changes(kit):
             assert (line["batch"], line["rows"]) == (2, 3)
 
 
-def test_of_events_of_files_the_highest_order_wins_however_late_it_comes(kit):
-    columns = {**COLUMNS, SOURCE_ORDER: "STRING(MAX)"}
-    topic, sink = kit.Topic("t", {1: columns}, ["id"]), opened(kit)
-
-    def take(number, *events):
-        changes = []
-        for place, (mod, key, order) in enumerate(events):
-            row = {"a": f"n{order}", "b": order, SOURCE_ORDER: f"01{order:04d}"}
-            new, old = (None, row) if mod == "DELETE" else (row, None)
-            # A late event has a later time than those before which it belongs.
-            at = {"us": 1_000 * number + place, "transaction": row[SOURCE_ORDER]}
-            changes.append((topic, kit.Change(mod, {"id": key}, new, old, **at)))
-        sink.take(kit.handed(number, changes, topics=[topic]))
-
-    take(0, ("INSERT", 1, 5), ("INSERT", 1, 4), ("DELETE", 2, 7), ("INSERT", 3, 1))
-    assert rows(kit) == {
-        1: ("present", "n5", 5), 2: ("deleted", None, None), 3: ("present", "n1", 1),
-    }  # fmt: skip
-    take(1, ("INSERT", 1, 3), ("INSERT", 2, 6), ("DELETE", 3, 2), ("INSERT", 3, 0))
-    after = {1: ("present", "n5", 5), 2: ("deleted", None, None), 3: ("deleted", None, None)}
-    assert rows(kit) == after
-    take(2, ("INSERT", 2, 8), ("DELETE", 1, 2), ("INSERT", 3, 9), ("DELETE", 3, 8))
-    assert rows(kit) == {**after, 2: ("present", "n8", 8), 3: ("present", "n9", 9)}
-
-
 @pytest.mark.rule("sink-mirror-by-key")
-@settings(
-    max_examples=2,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-    ],
-)
+@examples(2)
 @given(histories=HISTORIES, seed=st.integers(0, 10**9))
 def test_it_equals_the_gates_mirror_in_whatever_batch_a_row_is_read_and_copies_change_nothing(
     kit, histories, seed

@@ -91,19 +91,6 @@ def test_a_merge_that_was_killed_before_its_side_table_is_made_good_once(
         output.open(release_max=1)
 
 
-def test_a_table_without_changes_keeps_its_version_and_one_that_is_new_has_none(kit, tmp_path):
-    topic, output, merge = filled(kit, tmp_path)
-    schemas = topic.topic_schemas()
-    assert output.sinks["mirror", True].versions(2, [schemas]) == {}
-    first = merge(-1, 1)
-    assert output.sinks["mirror", True].versions(1, [schemas]) == {"t": first}
-    assert output.sinks["mirror", True].versions(0, [schemas]) == {}
-    assert merge(1, 1) == first
-    last = merge(1, 2)
-    assert output.sinks["mirror", True].versions(1, [schemas]) == {"t": first}
-    assert last.version == first.version + 1
-
-
 @BOTH
 def test_a_changelog_that_lacks_changes_is_not_merged(kit, tmp_path, monkeypatch, is_direct):
     _, output, merge = filled(kit, tmp_path, is_direct=is_direct)

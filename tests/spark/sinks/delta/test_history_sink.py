@@ -8,11 +8,11 @@ from pathlib import Path
 
 import deltalake
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from tests.spark.sinks.delta.outputs import MERGING, Output
+from tests.spark.sinks.delta.outputs import MERGING, Output, examples
 from tests.topics import Change, Topic
 from tidegate.schemas.errors import ExitCode
 from tidegate.spark_consumer.errors import FilteredMirror, ForeignChange
@@ -312,21 +312,9 @@ def commit_order(histories):
     ]
 
 
-PROPERTY = settings(
-    max_examples=3,
-    deadline=None,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.large_base_example,
-        HealthCheck.data_too_large,
-    ],
-)
-
-
 @pytest.mark.rule("sink-history")
 @pytest.mark.timeout(900)
-@PROPERTY
+@examples(3)
 @given(data=st.data())
 def test_at_any_time_the_history_has_the_rows_that_were_alive(kit, tmp_path, data):
     changes = commit_order(data.draw(HISTORIES))

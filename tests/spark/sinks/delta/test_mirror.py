@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from tests.spark.sinks.delta.outputs import HISTORIES, PlainMirror
+from tests.spark.sinks.delta.outputs import HISTORIES, PlainMirror, examples
 from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.errors import FilteredMirror
@@ -67,16 +67,7 @@ def test_settings_of_the_merge_do_not_stay_in_the_session(kit, make):
 
 
 @pytest.mark.rule("sink-mirror")
-@settings(
-    max_examples=2,
-    deadline=None,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.large_base_example,
-        HealthCheck.data_too_large,
-    ],
-)
+@examples(2)
 @given(histories=HISTORIES, number=st.integers(0, 10**9))
 def test_the_mirror_is_what_a_plain_model_says(kit, histories, number):
     table = f"t{number}_{len(list(Path(kit.output, 'mirror').glob('*')))}"

