@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import functools
 import io
 import itertools
 import json
@@ -151,6 +151,24 @@ def expected_rows(through=LAST):
     return {table: {key: plain(row) for key, row in of.items()} for table, of in rows.items()}
 
 
+def made(spark, topics, changes, number, *, small, by_key):
+    """The release of some changes, or their batch."""
+    kit = Kit(spark, Path())
+    pairs = [(topics[table], change) for table, change in shuffled(changes)]
+    known = {"topics": topics.values()}
+    return (
+        kit.handed(number, pairs, **known)
+        if by_key
+        else kit.release(number, pairs, small=small, **known)
+    )
+
+
+@functools.cache
+def of_stage(spark, number, *, small, by_key=False):
+    """As in a query, all sinks are given the same release."""
+    return made(spark, *stage(number), number, small=small, by_key=by_key)
+
+
 class KeptSink:
     """A sink and what outlives it; `open` does what a new process does."""
 
@@ -166,14 +184,18 @@ class KeptSink:
         sink.open(query_id=query_id, release_max=release_max)
         return sink
 
-    def write(self, sink, number, *, small, made=None):
-        """Write a release, or `made` in its place; return the tables' versions."""
-        topics, changes = copy.deepcopy(made) if made else stage(number)
-        pairs = [(topics[table], change) for table, change in shuffled(changes)]
-        known = {"topics": topics.values()}
+    def write(self, sink, number, *, small, other=None):
+        """Write a release, or `other` topics and changes in its place; return the versions."""
+        spark = self.kit.spark
+
+        def given(*, by_key):
+            if other is None:
+                return of_stage(spark, number, small=small and not by_key, by_key=by_key)
+            return made(spark, *other, number, small=small, by_key=by_key)
+
         if isinstance(sink, BatchSink):
-            sink.take(self.kit.handed(number, pairs, **known))
-        return sink.write(self.kit.release(number, pairs, small=small, **known))
+            sink.take(given(by_key=True))
+        return sink.write(given(by_key=False))
 
     def found(self, versions=None):
         """What a reader finds now, or at the versions of a release."""

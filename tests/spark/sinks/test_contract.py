@@ -137,11 +137,11 @@ def changed_type():
 def test_a_changed_type_is_refused_by_name_and_a_new_output_begins_with_it(output, tmp_path):
     kept, sink, _, small = output
     with pytest.raises(SchemaError, match=r"balance'.*a new --output"):
-        kept.write(sink, LAST + 1, small=small, made=changed_type())
+        kept.write(sink, LAST + 1, small=small, other=changed_type())
     assert kept.found() == expected(kept.name)
     if kept.name == "changelog":
         new = KeptSink(kept.name, kept.kit.spark, tmp_path)
-        new.write(new.open(small=small), LAST + 1, small=small, made=changed_type())
+        new.write(new.open(small=small), LAST + 1, small=small, other=changed_type())
         (row,) = new.delta("changelog/accounts")
         assert row["new_values"]["balance"] == 1.5
 
