@@ -110,7 +110,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/unit/spark_consumer/sinks/datastream/test_sink.py::test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused",
     ),
     "spark_consumer/sinks/parquet.py": (
-        "tests/spark/sinks/test_files.py::test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused",
+        f"{_SINKS}::test_another_query_and_a_checkpoint_behind_are_refused",
     ),
     "spark_consumer/sinks/delta/catalog_names.py": (
         f"{_DELTA}/test_catalog.py::test_a_name_is_made_again_where_it_is_missing_and_never_replaced",

@@ -293,24 +293,6 @@ def test_spark_merges_by_all_types_what_each_engine_wrote(spark, table, tmp_path
     assert plain(rows) == plain([{**row, "seen": 1} for row in EVERY])
 
 
-def test_duckdb_reads_what_each_engine_wrote_and_finds_it_by_its_bounds(table):
-    import duckdb
-
-    files = [file for file, _ in DirectTable(table).files()]
-    with duckdb.connect() as session:
-        session.execute("SET TimeZone = 'UTC'")
-        rows = session.read_parquet(files).to_arrow_table().to_pylist()
-        assert plain(rows) == plain(EVERY)
-        session.read_parquet(files).create_view("contract")
-        missed = []
-        for kind, value in POSITIONS:
-            same = f'"{NAMES[kind]}" IS NOT DISTINCT FROM ?'
-            ids = session.execute(f"SELECT id FROM contract WHERE {same}", [value]).fetchall()
-            if sorted(one for (one,) in ids) != holders(kind, value):
-                missed.append((kind, value))
-    assert missed == []
-
-
 PARTITIONS = {
     "bigint": [-(2**63), 2**63 - 1, 0, None],
     "boolean": [True, False, None, True],

@@ -13,7 +13,6 @@ from tests.spark.sinks.delta.test_direct_way import history as every_type
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream.file_tree import all_files, object_folders
-from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
 from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
@@ -47,9 +46,9 @@ def inserts(kit, topic, *keys, text=1):
     ]  # fmt: skip
 
 
-def parquet(kit, files, *, is_direct=True, release_max=99):
+def parquet(kit, files, *, is_direct=True):
     sink = ParquetSink(kit.spark, files, is_direct=is_direct)
-    sink.open(query_id="query-1", release_max=release_max)
+    sink.open(query_id="query-1", release_max=99)
     return sink
 
 
@@ -64,22 +63,6 @@ def test_a_small_release_takes_no_job_of_spark(kit, files, topic):
         assert context.statusTracker().getJobIdsForGroup("parquet")
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
-
-
-@pytest.mark.rule("sink-parquet")
-def test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused(kit, files, topic):
-    for number in range(2):
-        release = kit.release(number, inserts(kit, topic, number), small=True)
-        parquet(kit, files, release_max=number - 1).write(release)
-    parquet(kit, files, release_max=1)
-    with pytest.raises(ConfigError, match=r"ahead of the checkpoint.*found=1, expected=0"):
-        parquet(kit, files, release_max=0)
-    # With the restored checkpoint it goes on.
-    parquet(kit, files, release_max=1).write(kit.release(2, inserts(kit, topic, 2), small=True))
-    found = kit.spark.read.parquet(files.path("parquet/a/*")).orderBy("release").collect()
-    assert [(row.release, row.ordinal, row.key.id) for row in found] == [
-        (n, 0, n) for n in range(3)
-    ]
 
 
 def test_the_writer_looks_at_its_size_at_each_large_transaction(kit, files, topic):

@@ -53,7 +53,11 @@ def received(stage):
 
 @pytest.mark.parametrize(
     ("collects", "limits"),
-    [(True, {}), (False, {}), (False, {"small_release_rows_max": 0, "slice_rows": 2})],
+    [
+        (True, {}),
+        pytest.param(False, {}, marks=pytest.mark.deep),
+        (False, {"small_release_rows_max": 0, "slice_rows": 2}),
+    ],
     ids=["small", "large", "sliced"],
 )
 def test_what_kafka_held_comes_out_in_commit_order(spark, tmp_path, collects, limits):
@@ -72,7 +76,7 @@ def test_what_kafka_held_comes_out_in_commit_order(spark, tmp_path, collects, li
     assert versions["accounts"]["topic"].version == 0
 
 
-@pytest.mark.parametrize("collects", [True, False], ids=["small", "large"])
+@pytest.mark.parametrize("collects", [True, pytest.param(False, marks=pytest.mark.deep)])
 def test_a_release_that_is_repeated_the_other_way_is_not_published_again(spark, tmp_path, collects):
     """Killed behind the first release's commit, before its manifest."""
     stage = MemoryStage()
