@@ -71,6 +71,8 @@ def local_spark(folder: Path, settings: dict[str, str]):
         # A quarter less CPU time for a file of tests: little runs often enough to be compiled well.
         "spark.driver.extraJavaOptions": quick_start(),
         "spark.sql.shuffle.partitions": "2",
+        # Each job describes its plan for the page that is switched off; this form is the shortest.
+        "spark.sql.ui.explainMode": "simple",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),

@@ -71,8 +71,8 @@ LOOKS = {
     "InspectSegments inspect",
 }
 """Those that change nothing: a kill after one is as one before it."""
-PARTS = 6
-"""Each is the batch begun from where it was, and killed at every sixth of its steps."""
+PARTS = 9
+"""Each is the batch begun from where it was, and killed at every ninth of its steps."""
 
 
 def run(world, places):

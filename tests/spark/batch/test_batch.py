@@ -232,6 +232,7 @@ def test_a_large_release_is_cut_and_its_parts_are_adjacent(spark, tmp_path):
     assert all(a[1] == b[0] for a, b in itertools.pairwise(bounds))
 
 
+@pytest.mark.deep
 def test_a_stall_is_compacted_and_loses_nothing(spark, tmp_path):
     world = GateWorld(spark, tmp_path, segments_max=3, segment_rows_max=4)
     batch = world.start()

@@ -264,6 +264,7 @@ def test_a_damaged_segment_is_not_joined(waiting, damage):
     assert "3.json" not in world.files("states")
 
 
+@pytest.mark.deep
 def test_what_is_not_read_is_not_opened_and_damage_is_found_when_it_is_due(waiting):
     world, folders = waiting()
     delete(world, folders[1:])

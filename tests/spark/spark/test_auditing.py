@@ -250,6 +250,7 @@ def stream(spark, tmp_path):
     return made
 
 
+@pytest.mark.deep
 def test_what_an_accepted_gap_lacks_is_named_and_no_fault(stream):
     begin_us = 2 * SECOND
     gaps = [stream.accept("open", begin_us + 40, begin_us + 60)]
@@ -346,6 +347,7 @@ def test_whatever_is_damaged_is_named_and_nothing_else(stream):
     assert (missing.expected["mods"], missing.found["mods"]) == (mods, mods - 1)
 
 
+@pytest.mark.deep
 def test_what_began_before_the_output_was_complete_is_not_judged(stream):
     stream.change_manifest(1, complete_from_us=100)
     stream.alter("a", lambda rows: [row for row in rows if row["release"] > 0])

@@ -117,7 +117,7 @@ def vacuum(outlet, path):
     [
         [comment, optimize, compact_by_delta_rs, vacuum, set_property, add_column],
         # From these on, a table has features that only Spark knows.
-        [constrain, cluster],
+        pytest.param([constrain, cluster], marks=pytest.mark.deep),
     ],
     ids=["plain", "features"],
 )

@@ -99,7 +99,7 @@ def test_files_say_which_releases_they_hold_and_nothing_of_the_values(kit, small
 
 # Spark's own event time on the output: a watermark without delay drops nothing.
 
-STEADY_RELEASES, STEADY_CHANGES = 8, 12
+STEADY_RELEASES, STEADY_CHANGES = 4, 12
 SECOND_US = 1_000_000
 
 

@@ -29,6 +29,7 @@ BOTH = pytest.mark.parametrize(
 COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "b": "INT64"}
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 @BOTH
 def test_every_type_and_changing_columns(kit, tmp_path, is_direct):

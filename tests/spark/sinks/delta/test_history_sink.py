@@ -314,7 +314,7 @@ def commit_order(histories):
 
 @pytest.mark.rule("sink-history")
 @pytest.mark.timeout(900)
-@examples(3)
+@examples(2)
 @given(data=st.data())
 def test_at_any_time_the_history_has_the_rows_that_were_alive(kit, tmp_path, data):
     changes = commit_order(data.draw(HISTORIES))

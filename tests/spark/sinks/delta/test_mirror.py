@@ -67,7 +67,7 @@ def test_settings_of_the_merge_do_not_stay_in_the_session(kit, make):
 
 
 @pytest.mark.rule("sink-mirror")
-@examples(2)
+@examples(1)
 @given(histories=HISTORIES, number=st.integers(0, 10**9))
 def test_the_mirror_is_what_a_plain_model_says(kit, histories, number):
     table = f"t{number}_{len(list(Path(kit.output, 'mirror').glob('*')))}"
@@ -170,6 +170,7 @@ def test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_i
         sink.write(release(kit, 2 * number + 1, topic, again))
 
 
+@pytest.mark.deep
 def test_a_fold_of_few_changes_is_not_compiled_and_its_merge_is(kit, monkeypatch):
     compiles, found = "spark.sql.codegen.factoryMode", []
 

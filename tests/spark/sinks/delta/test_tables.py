@@ -389,16 +389,14 @@ def test_a_mirror_may_be_partitioned_and_is_compacted_in_its_partitions(kit, sma
     assert run.rows("mirror/accounts") == before
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "layout",
     [
-        pytest.param(TableLayout(cluster_by={"accounts": ("owner",)}), id="clusters"),
-        pytest.param(
-            TableLayout({"delta.enableDeletionVectors": "true"}),
-            marks=pytest.mark.deep,
-            id="deletion vectors",
-        ),
+        TableLayout(cluster_by={"accounts": ("owner",)}),
+        TableLayout({"delta.enableDeletionVectors": "true"}),
     ],
+    ids=["clusters", "deletion vectors"],
 )
 def test_a_mirror_with_features_is_written_by_spark_and_left_to_its_owner(kit, layout):
     run = Run(kit, makers=(DeltaMirrorSink,), layout=layout)
