@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from tests.spark.batch.gate_world import ACCOUNTS, LEDGER, GateWorld, RecordingSink
 from tests.spark.conftest import spark_jars
 from tests.spark.gate_rows import change
-from tests.topics import ROWS_SCHEMA, Change, Topic
+from tests.topics import Change, Topic
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
 from tidegate.spark_consumer.batch.inner_cuts import find_inner_cuts
@@ -147,46 +147,15 @@ def test_a_slice_that_lacks_a_place_is_refused(rows):
         pass
 
 
-# ---------------------------------------------------------------- decoded and counted
-
-BOUNDS_2000 = ReleaseBounds(3, 0, 2_000, ())
-
-
-@pytest.fixture
-def topics():
-    return [
-        Topic("a", {1: {"id": "INT64"}}, ["id"]),
-        Topic("b", {2: {"id": "INT64"}}, ["id"], key_id=101),
-        Topic("c", {3: {"id": "INT64"}}, ["id"], key_id=102),
-    ]
-
-
-def rows_of(spark, *changes):
-    rows = [
-        topic.row(Change("INSERT", {"id": n}, {}, us=us), ordinal=n)
-        for n, (topic, us) in enumerate(changes)
-    ]
-    frame = spark.createDataFrame(rows, ROWS_SCHEMA).coalesce(1).withColumn("slice", F.lit(0))
-    return frame.withColumnRenamed("ordinal", "place")
-
-
-def counted(rows, topics, bounds=BOUNDS_2000, conflicts=()):
-    known = {topic.topic: topic.topic_schemas() for topic in topics}
-    place = F.struct("topic", "topic_partition", "offset")
-    is_conflict = F.col("order_key").isin(*conflicts) if conflicts else F.lit(False)
-    known_copies = {"copies": F.lit(2), "is_conflict": is_conflict, "last": place}
-    found = ReleaseRows(rows.withColumns(known_copies), None)
-    return decoded_release(found, bounds, plan=PLAN, topics=known)
-
-
-def test_counting_is_one_job_and_a_table_that_is_read_twice_is_decoded_once(spark, topics):
-    a, *_ = topics
+def test_counting_is_one_job_and_a_table_that_is_read_twice_is_decoded_once(spark):
+    records = [TOPIC.row(Change("INSERT", {"id": 1}, {}, us=10), ordinal=0)[:-1]]
+    ordered = in_order(spark.createDataFrame(records, CHANGE_SCHEMA), bounds_of())
     context = spark.sparkContext
     context.setJobGroup("release", "jobs of one release")
     try:
-        with counted(rows_of(spark, (a, 1_000)), topics) as (release, _):
+        with opened(ordered, bounds_of()) as (release, _):
             assert len(context.statusTracker().getJobIdsForGroup("release")) == 1
-            frame = release.tables["bank.a"].frame
+            frame = release.tables[TOPIC.topic].frame
             frame.collect()
             plan = frame._jdf.queryExecution().executedPlan().toString()
             assert "InMemoryTableScan" in plan.splitlines()[0] + plan.splitlines()[1]
@@ -232,17 +201,17 @@ def test_source_records_are_read_slice_by_slice_and_only_for_those_who_ask(spark
     ]
 
 
-@pytest.mark.parametrize("us", [0, 2_001])
-def test_rows_outside_of_the_bounds_are_refused(spark, topics, us):
-    rows = rows_of(spark, (topics[0], us))
-    with pytest.raises(InvariantViolation, match="bounds"), counted(rows, topics):
+@pytest.mark.parametrize("us", [0, 101])
+def test_rows_outside_of_the_bounds_are_refused(rows, us):
+    ordered = in_order(rows(change(us)), bounds_of())
+    with pytest.raises(InvariantViolation, match="bounds"), opened(ordered, bounds_of()):
         pass
 
 
 # ---------------------------------------------------------------- cuts inside one commit time
 
 T = 7
-BOUNDS_10 = ReleaseBounds(3, 0, 10, ())
+BOUNDS = ReleaseBounds(3, 0, 10, ())
 
 
 def test_a_release_that_fits_takes_no_job(rows):
@@ -260,15 +229,15 @@ def test_a_release_that_fits_takes_no_job(rows):
     # By the times at which its slices end, how many changes a release may have without a look.
     several = ReleaseBounds(3, 0, 10, (), cuts_us=(3, 5, T))
     for bounds, rows_max in (
-        (BOUNDS_10, 200),
-        (replace(BOUNDS_10, cuts_us=(T,)), 200),  # all at one time, before the end
+        (BOUNDS, 200),
+        (replace(BOUNDS, cuts_us=(T,)), 200),  # all at one time, before the end
         (several, 400),
     ):
         assert find_inner_cuts(NotRead(), bounds, rows_max=rows_max, slice_rows=100) == ()
         with pytest.raises(IsRead):
             find_inner_cuts(Read(), bounds, rows_max=rows_max + 1, slice_rows=100)
     found = rows(*(change(T, n, transaction=f"t{n:03d}") for n in range(201)))
-    for bounds in (BOUNDS_10, replace(BOUNDS_10, cuts_us=(T,))):
+    for bounds in (BOUNDS, replace(BOUNDS, cuts_us=(T,))):
         cuts = find_inner_cuts(found, bounds, rows_max=201, slice_rows=100)
         assert cuts == (T.to_bytes(8, "big") + b"t100\0",)
 

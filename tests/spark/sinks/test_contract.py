@@ -150,7 +150,6 @@ def test_a_table_that_was_deleted_is_missed_and_not_created_again(output, tmp_pa
     copied = KeptSink(kept.name, kept.kit.spark, tmp_path)
     shutil.copytree(kept.kit.output, copied.kit.output, dirs_exist_ok=True)
     named = {table: {kept.name: version} for table, version in versions[LAST].items()}
-    copied.output.take()
     write_manifest(copied.output, Manifest(LAST, "query-1", LAST, 0, 9, 4, named))
     sink = copied.open(small=small)
     folder = Path(copied.kit.output, versions[LAST][ORDERS].path)
@@ -282,9 +281,8 @@ def test_a_kill_at_a_step_is_made_good_by_either_way(
         killing(patch, owner, step, call=call, after=after)
         with pytest.raises(Killed):
             kept.write(sink, 1, small=small)
-    for number in (1, *range(1, LAST + 1)):
-        kept.write(kept.open(small=not small), number, small=not small)
-    assert kept.found() == expected(name)
+    kept.write(kept.open(small=not small), 1, small=not small)
+    assert kept.found() == expected(name, 1)
     if name in (*DELTA[1:], "iceberg_mirror"):
         assert kept.aside() == [*ASIDE]
     if name in (*DELTA, *KEYED, "transactions"):
