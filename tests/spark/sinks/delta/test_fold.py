@@ -94,15 +94,6 @@ def test_the_insert_replaces_what_it_did_not_capture(kit):
     assert row[folded_value(2)] == 4
 
 
-def test_a_column_named_like_the_folds_own_does_no_harm(kit):
-    columns = {"id": "INT64", "key": "STRING(MAX)", "action": "STRING(MAX)", "ordinal": "INT64"}
-    topic = kit.Topic("t", {1: columns}, ["id"])
-    change = kit.Change("INSERT", {"id": 1}, {"key": "k", "action": "a", "ordinal": 77})
-    release = kit.release(0, [(topic, change)])
-    (row,) = fold(release.tables["bank.t"].frame, list(columns)).collect()
-    assert [row[folded_value(n)] for n in range(4)] == [1, "k", "a", 77]
-
-
 def test_after_each_change_the_state_is_that_of_the_fold_in_the_driver(kit):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])
     changes = []
@@ -150,9 +141,6 @@ def test_a_wide_table_needs_few_calls_of_java(kit, monkeypatch):
         folded = folding(frame, list(wide))
         assert len(calls) < 60 * len(wide)
         assert folded.columns[-1] == folded_value(len(wide) - 1)
-
-
-MERGED = {"id": "INT64", "k": "STRING(MAX)", "a": "INT64"}
 
 
 def test_marks_in_names_are_parts_of_them(kit):
