@@ -23,10 +23,6 @@ WAYS = pytest.mark.parametrize(
 )
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL."""
-
-
 def world_of(spark, folder, rows_max, **named):
     return GateWorld(
         spark, folder, small_release_rows_max=rows_max, small_release_bytes_max=10_000, **named

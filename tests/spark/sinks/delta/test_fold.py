@@ -17,7 +17,6 @@ from tidegate.spark_consumer.sinks.sql_names import double_quoted, quoted
 pytestmark = pytest.mark.spark
 
 COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "b": "INT64"}
-ALL = {"id", "a", "b"}
 
 
 def insert(a, b):

@@ -171,7 +171,7 @@ def test_versions_of_each_case_and_each_table_of_a_release(kit, output, topic, w
     events = [(one["event"], one["changes"]) for one in lines if "lacks" in one["event"]]
     assert events == [("updates of rows that the history lacks", 1)]
     assert output.versions("id", "k", table="keys") == [
-        (10, 20, None, None), (10, 20, 1, None), (10, None, None, "x"), (20, None, None, None),
+        (10, 20, 1, None), (10, 20, None, None), (10, None, None, "x"), (20, None, None, None),
     ]  # fmt: skip
     assert output.versions("a", table="quiet") == []
     schemas = [topic.topic_schemas()]
