@@ -10,8 +10,6 @@ The world stays in one folder, since Iceberg tables hold whole paths: `save` and
 on disk elsewhere.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """Hand-made rows in the columns of the gate."""
 
-from __future__ import annotations
-
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import frame
 

@@ -7,8 +7,6 @@ One batch is killed many times, each time one step later, so that each of its pr
 all former ones have left.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from itertools import groupby

@@ -5,8 +5,6 @@ plans of format 7 and a plan without a state; `older_checkpoint.py` says how it 
 calls write the same records, so that a new broker has them at the same offsets.
 """
 
-from __future__ import annotations
-
 import json
 import tarfile
 import time

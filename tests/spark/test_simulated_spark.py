@@ -4,8 +4,6 @@ Releases, the figures of a batch and the mirror's fold are drawn at random and c
 slow to start a job, so each test makes one frame of many cases.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

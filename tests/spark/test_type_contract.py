@@ -5,8 +5,6 @@ PyArrow, which rewrites small files.  Each reader goes over it once.  A type sta
 a key may be (its values are looked up and joined), in an array, and in a record.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Records of data topics that are no changes: they end the run, or are set aside exactly once."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 

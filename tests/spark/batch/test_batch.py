@@ -5,8 +5,6 @@ everything in memory is created again, as after a SIGKILL, and Spark starts the 
 same rows.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Small batches and releases: made in the driver, and the same as those that Spark makes."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from types import SimpleNamespace

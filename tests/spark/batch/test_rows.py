@@ -1,7 +1,5 @@
 """The gate's columns, comparisons of order keys, and progress rows, decoded."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -3,8 +3,6 @@
 A batch ends before anything of a release is published whose changes are not those that were stored.
 """
 
-from __future__ import annotations
-
 import copy
 import shutil
 

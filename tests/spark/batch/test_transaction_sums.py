@@ -1,7 +1,5 @@
 """Records of transactions: Spark and the driver count the same, over tables and changes."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """`tail` over real changelogs: order over tables, what is shown of a change, and its ends."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal

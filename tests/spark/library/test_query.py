@@ -4,8 +4,6 @@ Spark's queries, logs and errors are real, and so are the gate's batches, its ch
 lease; a source of numbers stands for Kafka, and the rows of each batch are hand-made.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 

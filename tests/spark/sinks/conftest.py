@@ -1,7 +1,5 @@
 """Releases of hand-made topics, and what the tables hold after them."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each sink over one folder: releases for it, and what a reader finds, in forms that many share."""
 
-from __future__ import annotations
-
 import functools
 import io
 import itertools

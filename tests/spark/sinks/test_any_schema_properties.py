@@ -1,7 +1,5 @@
 """Worlds of any schema on real sinks, written by both ways in turns (`tests/any_schema`)."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.any_schema.sink_lane import PER_MERGE, sink_world

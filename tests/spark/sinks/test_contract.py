@@ -3,8 +3,6 @@
 One output for each sink and way of writing, in which several tests look; `sink_cases.py` makes it.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import shutil

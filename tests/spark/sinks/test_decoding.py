@@ -1,7 +1,5 @@
 """From framed Avro to the columns of a change, and to one frame over all tables."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

@@ -1,7 +1,5 @@
 """Parquet folders and files in Datastream's layout: how they are written, and who reads them."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Functions and sinks of a program: what they are called with, in which order, and when not."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from decimal import Decimal

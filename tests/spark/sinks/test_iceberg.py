@@ -3,8 +3,6 @@
 What its sinks have in common with all others is in test_contract.py, in part before each merge.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import replace
 

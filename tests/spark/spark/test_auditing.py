@@ -1,7 +1,5 @@
 """`audit` and `adopt` on real Spark and Delta: what an output proves, and what is damaged."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Sessions of Spark: of a program that has set everything otherwise, and of our own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

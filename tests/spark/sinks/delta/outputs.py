@@ -3,8 +3,6 @@
 With a plain model of a mirror, and histories for it.
 """
 
-from __future__ import annotations
-
 import copy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

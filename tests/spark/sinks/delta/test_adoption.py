@@ -1,7 +1,5 @@
 """What others may do to the tables of an output, and what the next release does then."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

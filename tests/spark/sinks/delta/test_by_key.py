@@ -1,7 +1,5 @@
 """What is merged by key: the newest of each row and column, whatever the batches are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

@@ -1,7 +1,5 @@
 """From a folder, or a schema of Spark's catalog, to the tables of an output as of a time."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """The changelog's files: their order, and what readers may rely on."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

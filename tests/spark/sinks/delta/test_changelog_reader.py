@@ -1,7 +1,5 @@
 """One merge of several releases leaves what merging them one by one leaves."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import deltalake

@@ -1,7 +1,5 @@
 """Both ways of writing a release leave the same tables, and each goes on after the other."""
 
-from __future__ import annotations
-
 import copy
 import math
 import uuid

@@ -1,7 +1,5 @@
 """The fold of a release to a row for each key, and what the sinks that merge have in common."""
 
-from __future__ import annotations
-
 import deltalake
 import pyarrow
 import pytest

@@ -1,7 +1,5 @@
 """The history: at any time one row of each key that was alive, whatever was written how."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from pathlib import Path

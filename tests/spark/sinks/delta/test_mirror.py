@@ -1,7 +1,5 @@
 """The mirror: the table as it was at W, whatever the history was, in tables laid out by users."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables beside those of the changes: incomplete, late and undecodable ones, and late events."""
 
-from __future__ import annotations
-
 import pytest
 from structlog.testing import capture_logs
 

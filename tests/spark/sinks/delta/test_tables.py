@@ -1,7 +1,5 @@
 """Tables on real Spark: files of a write, compaction, layouts of users, Delta's log."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ordered topic behind the whole batch on real Spark: both ways of a release, and kills."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.memory_topic import MemoryStage
