@@ -8,15 +8,19 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.simulation.file_worlds import FileVerdict, file_report, run_file_worlds
-from tests.simulation.runner import Verdict, failure_report, run_seed, story
+from tests.simulation.runner import (
+    FileVerdict,
+    Verdict,
+    failure_report,
+    file_report,
+    run_file_worlds,
+    run_seed,
+    story,
+)
 from tests.simulation.weather import ANY_SCHEMA
 from tidegate.program.garbage import collect_rarely
 
-__all__ = ["main"]
-
-ANY_SCHEMA_EVERY = 7
-"""One of so many seeds has a world of any schema beside it."""
+ANY_SCHEMA_EVERY = 7  # one of so many seeds has a world of any schema beside it
 _REPORTED_MAX = 5
 
 

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.any_schema.changes import drawn_keys
-from tests.any_schema.tables import (
-    DIALECTS,
-    KEY_KINDS,
-    TABLE_NAMES,
-    SourceTable,
-    drawn_table,
-)
+from tests.any_schema.tables import DIALECTS, KEY_KINDS, TABLE_NAMES, SourceTable, drawn_table
 from tests.any_schema.values import Kind
 from tests.simulation.spanner import KEYS
 from tests.simulation.tables import SimTables, plain_key_text
@@ -25,17 +19,12 @@ from tidegate.producer.records import RecordColumn
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import Column
 
-if TYPE_CHECKING:
-    from tests.simulation.weather import Weather
-
-__all__ = ["AnyTables", "tables_of"]
-
 _COLUMNS_MAX = 12
 _DRAWS_MAX = 4
 _SIZES = (300, 700, 1_100, 1_900)
 
 
-def tables_of(weather: Weather, random: Random, seed: int) -> SimTables:
+def tables_of(weather, random: Random, seed: int) -> SimTables:
     """Return a world's tables."""
     names = [f"t{number}" for number in range(weather.tables)]
     if weather.any_schema:
@@ -51,7 +40,7 @@ class AnyTables(SimTables):
     table's first key column, so that adjacent seeds have each type there.
     """
 
-    def __init__(self, names: list[str], random: Random, *, weather: Weather, turn: int) -> None:
+    def __init__(self, names: list[str], random: Random, *, weather, turn: int) -> None:
         self._dialect = DIALECTS[turn % len(DIALECTS)]
         self._has_text = weather.timestamps is TimestampForm.STRING
         # A row that is read in a chunk has no value of the column that was there before.
@@ -59,8 +48,7 @@ class AnyTables(SimTables):
         kinds = KEY_KINDS[self._dialect]
         self._first_keys = [kinds[turn // len(DIALECTS) % len(kinds)]]
         self._sources: dict[str, SourceTable] = {}
-        self._keys: dict[str, list[tuple[Any, ...]]] = {}
-        """The key of each row, by its number."""
+        self._keys: dict[str, list[tuple[Any, ...]]] = {}  # the key of each row, by its number
         names = [random.choice(TABLE_NAMES), *names[1:]]
         super().__init__(
             names, random, large_values=weather.large_values, timestamps=weather.timestamps

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.simulation.key_moves import MovingSpanner
 from tests.simulation.spanner import KEYS, SimSpanner, _Part
@@ -25,16 +25,10 @@ from tidegate.producer.records import PartitionEndRecord, PartitionStartRecord
 from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 from tidegate.schemas.progress import ChildPartition
 
-if TYPE_CHECKING:
-    from tests.simulation.weather import Weather
-
-__all__ = ["EVEN", "ChunkedSpanner", "FilledSpanner", "kind_of_spanner"]
-
-EVEN = "Key is even"
-"""The condition of the first run, and of each second one after it."""
+EVEN = "Key is even"  # the condition of the first run, and of each second one after it
 
 
-def kind_of_spanner(weather: Weather) -> type[SimSpanner]:
+def kind_of_spanner(weather) -> type[SimSpanner]:
     """Return the kind of database that a world has."""
     if weather.chunks:
         return ChunkedSpanner
@@ -224,6 +218,6 @@ class FilledSpanner(SimSpanner):
                 part, one.table, changes, at_us=at_us, name=f"spanner-backfill-{one.number}",
                 sequence=f"{number:08d}",
             )  # fmt: skip
-            part.records[-1] = part.records[-1]._replace(  # type: ignore[union-attr]  # just made
+            part.records[-1] = part.records[-1]._replace(
                 number_of_records_in_transaction=len(groups)
             )

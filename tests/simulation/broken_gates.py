@@ -1,55 +1,82 @@
-"""Gates and sinks that are broken on purpose: what they believe, release and remember."""
+"""Gates, checkpoints and sinks that are broken on purpose: what they believe, release and keep."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 from unittest.mock import patch
 
 from tests.simulation import gate_rows, gate_sinks
 from tests.simulation.delta import ConcurrentCommit, DeltaTable, at_point
 from tests.simulation.gate_rows import MemoryRows
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
-from tests.simulation.mutant import Mutant, Patches
+from tests.simulation.ground import Ground
+from tests.simulation.mutant import Mutants, Patches
 from tests.simulation.object_store import ObjectStore, StoreClient
-from tidegate.lineage import snapshot_queue
 from tidegate.lineage.frontier import Frontier, Watermark
 from tidegate.lineage.slot_view import SlotView
 from tidegate.lineage.snapshot_queue import SnapshotQueue, WaitingSnapshot
 from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.batch import effect_loop
+from tidegate.spark_consumer.checkpoint import writers
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.writers import Writers
-from tidegate.spark_consumer.core import batch_run, conservation, gate, release
-from tidegate.spark_consumer.core.batch_run import BatchRun
-from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.conservation import Balance
-from tidegate.spark_consumer.core.files import frontier_file, frontier_folder
-from tidegate.spark_consumer.core.frontier_log import FrontierLog
-from tidegate.spark_consumer.core.gate import Gate
-from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-from tidegate.spark_consumer.core.row_sums import RowSum
-from tidegate.spark_consumer.sinks.delta import commit_log
-from tidegate.spark_consumer.sinks.delta.commit_log import (
-    Commit,
-    CommitLog,
-    TableCommit,
-    WrittenCommit,
+from tidegate.spark_consumer.core import (
+    batch_run,
+    conservation,
+    gate,
+    kept_releases,
+    origin_ledger,
+    release,
 )
+from tidegate.spark_consumer.core.batch_run import BatchRun
+from tidegate.spark_consumer.core.cadence import Cadence
+from tidegate.spark_consumer.core.conservation import Balance
+from tidegate.spark_consumer.core.files import folder_of
+from tidegate.spark_consumer.core.gate import Gate
+from tidegate.spark_consumer.core.origin_ledger import OriginLedger, fault_of
+from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
+from tidegate.spark_consumer.core.segment_list import SegmentList
+from tidegate.spark_consumer.core.transactions import TransactionJudge, count_transactions
+from tidegate.spark_consumer.errors import WriterReplaced
+from tidegate.spark_consumer.sinks import release_writer
+from tidegate.spark_consumer.sinks.delta import commit_log
+from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 
-__all__ = ["BROKEN_GATES"]
+BROKEN = Mutants()
+
+
+def _silent(*args, **kwargs):
+    return None
+
+
+_NO_SELF_CHECK: Patches = (
+    (BatchRun, "check_invariants", _silent),
+    (Plan, "check_invariants", _silent),
+    (Balance, "add_release", _silent),
+    (Balance, "close", _silent),
+)
 
 # ---------------------------------------------------------------- what the gate believes
 
+_fold_snapshot, _items_since = SlotView._fold_snapshot, SlotView.items_since
 
-def _in_effect_at_once(self: WaitingSnapshot, has_reached: Any) -> bool:
+
+@BROKEN.add("a snapshot in effect before its vector", "watermark", (WaitingSnapshot, "is_reached"))
+def _(self, has_reached):
     return True
 
 
-def _in_effect_by_data(self: WaitingSnapshot, has_reached: Any) -> bool:
+@BROKEN.add(
+    "a child forgotten when slots are read in another order",
+    "soundness",
+    (WaitingSnapshot, "is_reached"),
+    first_seed=801,  # none of the 800 before shows it
+)
+def _(self, has_reached):
     return all(
         has_reached(topic, number, offset)
         for (topic, number), offset in self.changes.items()
@@ -57,7 +84,8 @@ def _in_effect_by_data(self: WaitingSnapshot, has_reached: Any) -> bool:
     )
 
 
-def _watermark_of_known_slots(self: Frontier) -> Watermark | None:
+@BROKEN.add("W taken before all slots were read", "watermark", (Frontier, "watermark"))
+def _(self):
     if self._stream is None:
         return None
     found = [view.slowest() for view in self._slots.values() if view.current is not None]
@@ -65,134 +93,199 @@ def _watermark_of_known_slots(self: Frontier) -> Watermark | None:
     return None if slowest is None else Watermark(slowest.watermark_us, slowest.token)
 
 
-_fold_snapshot = SlotView._fold_snapshot
-
-
-def _believe_first_chunk(self: SlotView, body: Any) -> None:
+@BROKEN.add("an incomplete set of chunks believed", "watermark", (SlotView, "_fold_snapshot"))
+def _(self, body):
     if body.chunk == 0:
         _fold_snapshot(self, replace(body, chunks=1))
 
 
-_settle = SlotView.settle
-
-
-def _settle_and_drop(self: SlotView, has_reached: Any, **limits: Any) -> None:
-    before = self.current
-    _settle(self, has_reached, **limits)
-    if self.current is not before:
-        self._announced = {}
-
-
-def _keep_without_their_changes(self: SnapshotQueue, revisions: set[int]) -> None:
-    """Drop snapshots with what was new in them."""
+@BROKEN.add("snapshots dropped with what was new in them", "views", (SnapshotQueue, "_keep"))
+def _(self, revisions):
     self._waiting = [one for one in self._waiting if one.snapshot.revision in revisions]
     self._entries = sum(len(one.changes) for one in self._waiting)
     self._thinned_at = -1 if self.newest is None else self.newest.revision
 
 
-def _keep_the_older_half(self: SnapshotQueue, entries_max: int) -> None:
-    """Drop the last snapshots of too many, as if the next ones made up for them."""
-    most = snapshot_queue.SNAPSHOTS_WAITING_MAX
-    if len(self._waiting) > most:
-        self._keep({one.snapshot.revision for one in self._waiting[: most - 1]})
-        self.newest = self._waiting[-1].snapshot
-
-
-def _join_as_the_highest(self: SlotView) -> None:
-    """Keep the announcement with the highest start of those that stand for others."""
+@BROKEN.add(
+    "the highest of several announcements kept for all", "watermark", (SlotView, "_join_announced")
+)
+def _(self):
     last = max(self._announced.items(), key=lambda one: one[1].slowest)
     self._announced = dict([last])
 
 
-_items_since = SlotView.items_since
+@BROKEN.add("gaps that the stored frontier forgets", "soundness", (SlotView, "items_since"))
+def _(self, mark):
+    return (item for item in _items_since(self, mark) if item[0] != "gap")
 
 
-def _items_without_announcements(self: SlotView, mark: Any) -> Any:
-    return (item for item in _items_since(self, mark) if item[0] != "announced")
+# ---------------------------------------------------------------- what it plans and releases
+
+_cut, _decide, _find_plan = release.cut, Gate.decide, BatchRun._find_plan
+_slices = ReleaseBounds.slices.fget
+_describe, _set_late_aside = BatchRun._describe, MemoryRows.set_late_aside
 
 
-def _folders_of_the_newest(self: FrontierLog, name: str) -> frozenset[str]:
-    return frozenset({frontier_folder(frontier_file(name))})
-
-
-_write_log = FrontierLog.write
-
-
-def _write_since_the_last_but_one(self: FrontierLog, name: str, *, code: str) -> Any:
-    """Store what has changed since the frontier was loaded, as if the last part were there."""
-    before = self._parts
-    stored = _write_log(self, name, code=code)
-    self._parts = before if len(before) > 1 else self._parts
-    return stored
-
-
-_cut = release.cut
-
-
-def _cut_one_early(*args: Any, through_us: int, **kwargs: Any) -> tuple[int, ...]:
+@BROKEN.add("release bound off by one", "nothing_lost", (release, "cut"), beside=_NO_SELF_CHECK)
+def _(*args, through_us, **kwargs):
     *bounds, last = _cut(*args, through_us=through_us, **kwargs)
     return (*bounds, last - 1)
 
 
-_releases_of = release.releases_of
-
-
-def _releases_without_segments(**kwargs: Any) -> Any:
-    return tuple(replace(bounds, segments=()) for bounds in _releases_of(**kwargs))
-
-
-def _all_from_zero(changes: Any) -> tuple[int, ...]:
-    return tuple(0 for _ in changes)
-
-
-def _one_too_far(changes: Any) -> tuple[int, ...]:
+@BROKEN.add(
+    "ordinals that begin behind a gap after each slice",
+    "commit_order",
+    (gate_rows, "first_ordinals"),
+)
+def _(changes):
     return tuple(first + n for n, first in enumerate(release.first_ordinals(changes)))
 
 
-_slices = ReleaseBounds.slices.fget  # type: ignore[attr-defined]  # mypy takes it for its value
-
-
-def _slices_that_overlap(self: ReleaseBounds) -> Any:
+@BROKEN.add(
+    "a slice that takes the timestamp of its lower cut too",
+    "nothing_twice",
+    (ReleaseBounds, "slices"),
+    beside=_NO_SELF_CHECK,
+)
+@property
+def _(self):
     (low, high), *rest = _slices(self)
     return ((low, high), *((low - 1, high) for low, high in rest))
 
 
-_find_plan = BatchRun._find_plan
+@BROKEN.add(
+    "a segment compared by its count alone",
+    "nothing_lost",
+    (batch_run, "is_whole"),
+    beside=_NO_SELF_CHECK,
+)
+def _(reads, found):
+    counted = [read.expected.rows for read in reads if read.expected is not None]
+    return found.rows == sum(counted)
 
 
-def _find_no_plan(self: BatchRun, plan: Plan | None) -> Any:
-    return _find_plan(self, None)
+BROKEN.add(
+    "two records with one order key taken for copies",
+    "nothing_lost",
+    (conservation, "_require_equal_copies"),
+)(_silent)
+BROKEN.add("dedupe before release", "nothing_twice", (MemoryRows, "unique"))(staticmethod(list))
 
 
-def _write_over(self: ObjectStore, name: str, text: str) -> bool:
+@BROKEN.add(
+    "late changes that are not counted in their table",
+    "nothing_lost",
+    (MemoryRows, "set_late_aside"),
+    beside=((Balance, "add_late", _silent),),
+)
+def _(self, plan):
+    _set_late_aside(self, plan)
+    del self._late[plan.batch][:1]
+    return len(self._late[plan.batch])
+
+
+@BROKEN.add("segments named without their writer", "soundness", (batch_run, "segment_name"))
+def _(planned, *, writer):
+    return f"{planned}/0"
+
+
+def _write_over(self, name, text):
     self.put(name, text)
     return True
 
 
-def _after_without_stored(state: Any, plan: Plan, **changes: Any) -> Any:
-    return gate.after(state, replace(plan, stored=()), **changes)
+@BROKEN.add(
+    "a replay that decides again",
+    "one_plan",
+    (BatchRun, "_find_plan"),
+    beside=((ObjectStore, "put_if_absent", _write_over),),
+)
+def _(self, plan):
+    return _find_plan(self, None)
 
 
-# ---------------------------------------------------------------- drivers and sinks
+@BROKEN.add("a plan without gaps", "accepted_gaps", (Gate, "decide"))
+def _(self, *args, **options):
+    return replace(_decide(self, *args, **options), gaps=())
 
 
-def _last_change(before: Any, changes: Any) -> dict[str, int] | None:
-    *_, last = changes
-    return None if last.mod == "D" else dict(last.columns)
+@BROKEN.add("data topics compared in the first batch only", "ground", (BatchRun, "_describe"))
+def _(self):
+    return [] if self._batch else _describe(self)
 
 
-def _newest_state(self: GateFiles, batch: int) -> State | None:
+BROKEN.add("expired data passed over in silence", "nothing_lost", (Ground, "require_kept"))(_silent)
+
+# ---------------------------------------------------------------- transactions and markers
+
+_take, _settle = TransactionJudge.take, TransactionJudge.settle
+_settled = OriginLedger.settled
+
+
+@BROKEN.add(
+    "whatever a transaction lacks taken for parked", "nothing_lost", (TransactionJudge, "settle")
+)
+def _(self, *, release, may_be_parked=True, dead_letters=0):
+    return _settle(self, release=release, may_be_parked=True, dead_letters=dead_letters)
+
+
+@BROKEN.add(
+    "a record that no transaction states released with it",
+    "nothing_twice",
+    (TransactionJudge, "take"),
+)
+def _(self, faults, *, leaves_out):
+    return _take(self, replace(faults, others=0), leaves_out=leaves_out)
+
+
+@BROKEN.add(
+    "a transaction counted that had expired in part", "soundness", (gate_rows, "count_transactions")
+)
+def _(changes, *, after_us=-1, gaps=()):
+    return count_transactions(changes, gaps=gaps)
+
+
+@BROKEN.add(
+    "a transaction that is lost as a whole released without",
+    "nothing_lost",
+    (OriginLedger, "settled"),
+)
+def _(self, through_us, **settings):
+    ledger, _ = _settled(self, through_us, **settings)
+    return ledger, ()
+
+
+@BROKEN.add(
+    "a stream partition judged that had expired in part", "soundness", (OriginLedger, "settled")
+)
+def _(self, through_us, *, complete_from_us, keeps_faulty=False):
+    return _settled(self, through_us, complete_from_us=-1, keeps_faulty=keeps_faulty)
+
+
+@BROKEN.add("another hash's checksum compared", "soundness", (origin_ledger, "fault_of"))
+def _(expected, found, *, parked, has_checksum):
+    return fault_of(expected, found, parked=parked, has_checksum=True)
+
+
+@BROKEN.add(
+    "what was put back taken for too many changes", "soundness", (origin_ledger, "fault_of")
+)
+def _(expected, found, *, parked, has_checksum):
+    return fault_of(expected, found, parked=0, has_checksum=has_checksum)
+
+
+# ---------------------------------------------------------------- checkpoints
+
+_rest, _store_state, _topics = SegmentList.rest, GateFiles.store_state, SchemaStore.topics
+_first_kept = kept_releases.first_kept
+
+
+@BROKEN.add("state loaded as “latest”", "soundness", (GateFiles, "state"))
+def _(self, batch):
     return newest_state(self._storage)
 
 
-def _all_of_them(rows: list[Any]) -> list[Any]:
-    return rows
-
-
-# ---------------------------------------------------------------- storage
-
-
-def _create_if_not_listed(self: StoreClient, name: str, content: Any) -> bool:
+def _create_if_not_listed(self, name, content):
     folder, _, file = name.rpartition("/")
     if file in self.names(folder):
         return False
@@ -201,55 +294,105 @@ def _create_if_not_listed(self: StoreClient, name: str, content: Any) -> bool:
     return True
 
 
-def _newest_listed(self: Writers) -> int:
+@BROKEN.add(
+    "a run and its plans numbered after a look at the listing",
+    "soundness",
+    (Writers, "newest"),
+    beside=((StoreClient, "create", _create_if_not_listed),),
+)
+def _(self):
     listed = self._files.names("writers")
     return max((int(name) for name in listed if name.isdecimal()), default=0)
 
 
-def _write_in_place(self: StoreClient, name: str, text: str) -> None:
+@BROKEN.add("a file written in place", "soundness", (StoreClient, "_write"))
+def _(self, name, text):
     disturbance = self._disturbance
     if disturbance is not None and disturbance.chance(disturbance.profile.dies_in_rename):
         self._store.put(self._path(name), text[: len(text) // 2])
-        message = "killed in the middle of a file"
-        raise UnreachableError(message)
+        raise UnreachableError("killed in the middle of a file")
     self._store.put(self._path(name), text)
 
 
-_no_longer_needed = gate.no_longer_needed
+@BROKEN.add(
+    "files of segments deleted that the newest state names", "soundness", (SegmentList, "folders")
+)
+@property
+def _(self):
+    return frozenset(folder_of(file) for part in self.parts[-1:] for file in part.files)
 
 
-def _needed_by_nobody(state: State) -> tuple[str, ...]:
-    frontiers = () if state.frontier is None else (frontier_file(state.frontier),)
-    return (*_no_longer_needed(state), *frontiers)
+@BROKEN.add(
+    "a state stored before the files that it names", "soundness", (GateFiles, "store_state")
+)
+def _(self, state, files=()):
+    _store_state(self, state)
+    _store_state(self, state, files)
+
+
+@BROKEN.add(
+    "a manifest dropped whose release the mirrors stand at",
+    "soundness",
+    (kept_releases, "first_kept"),
+)
+def _(*args, mirrored, **kwargs):
+    return _first_kept(*args, mirrored=sys.maxsize, **kwargs)
+
+
+BROKEN.add("claims dropped that a search asks for", "soundness", (writers, "is_needed"))(
+    lambda *args, **kwargs: False
+)
+
+
+@BROKEN.add("a run that looks for its successor's claim only", "soundness", (Writers, "require"))
+def _(self):
+    if self.number is None or self._has(self.number + 1):
+        raise WriterReplaced("another run has taken this folder")
+
+
+@BROKEN.add(
+    "a replay that reads with the newest schema of the registry",
+    "soundness",
+    (SchemaStore, "topics"),
+    first_seed=801,  # none of the 800 before shows it
+)
+def _(self, known, subscription):
+    """Look at the registry in a run that has decided nothing yet: its first batch is a replay."""
+    if self._of_topics:
+        return _topics(self, known, subscription)
+    newest = []
+    for ids in known:
+        found = self._registry._registry.subjects.get(f"{ids.topic}-value", [])
+        newest.append(replace(ids, value_ids=tuple(sorted({*ids.value_ids, *found}))))
+    return _topics(self, newest, subscription)
 
 
 # ---------------------------------------------------------------- tables
 
+_SINKS = {sink: sink._apply for sink in (ChangelogModel, MirrorModel)}
+_BOTH = tuple((sink, "_apply") for sink in _SINKS)
 
-def _head(self: CommitLog, release: int) -> int:
+
+@BROKEN.add(
+    "a release's version taken from the head of the table", "manifests", (CommitLog, "version_at")
+)
+def _(self, release):
     return self._head
 
 
-def _not_seen(*args: Any, **kwargs: Any) -> bool:
-    return False
-
-
-def _prepared_or_written(self: CommitLog, commit: Commit) -> WrittenCommit | None:
-    found = [known for known in self._written if known.release == commit.release]
-    return found[-1] if found else None
-
-
-def _stated_by_any_operation(operation: str, user_metadata: str | None) -> Any:
+@BROKEN.add(
+    "metadata believed whatever the commit's operation is", "soundness", (commit_log, "_stated")
+)
+def _stated_by_any_operation(operation, user_metadata):
     """Believe metadata that a commit has inherited from its session."""
     found = json.loads(user_metadata or "null")
     return found["tidegate"] if isinstance(found, dict) else None
 
 
-def _never_written(self: CommitLog, commit: Commit) -> WrittenCommit | None:
-    return None
-
-
-def _open_another(table: DeltaTable, transaction: Any, disturbance: Any) -> Any:
+@BROKEN.add(
+    "a fresh handle that commits a repeated version", "soundness", (gate_sinks, "open_handle")
+)
+def _(table, transaction, disturbance):
     """Look for the transaction in one handle, and commit with a fresh one."""
     if table.open().has(transaction):
         return None
@@ -257,371 +400,80 @@ def _open_another(table: DeltaTable, transaction: Any, disturbance: Any) -> Any:
     return table.open()
 
 
-_SINKS = {sink: sink._apply for sink in (ChangelogModel, MirrorModel)}
-
-
-def _for_both_sinks(broken: Callable[..., None]) -> Patches:
-    return tuple((sink, "_apply", broken) for sink in _SINKS)
-
-
-def _apply_through_conflicts(self: Any, *args: Any) -> None:
+@BROKEN.add("a conflict taken for success", "mirrored_rows", *_BOTH)
+def _(self, *args):
     with suppress(ConcurrentCommit):
         _SINKS[type(self)](self, *args)
 
 
-def _apply_until_it_commits(self: Any, *args: Any) -> None:
-    """Retry after a conflict, without a look at what the other one has committed."""
+@BROKEN.add("a conflict retried whatever the table has by now", "soundness", *_BOTH)
+def _apply_until_it_commits(self, *args):
     try:
         _SINKS[type(self)](self, *args)
     except ConcurrentCommit:
-        with patch.object(DeltaTable, "_has", _not_seen):
+        with patch.object(DeltaTable, "_has", lambda *_: False):
             _apply_until_it_commits(self, *args)
 
 
-def _apply_without_id(self: Any, table: DeltaTable, *args: Any) -> None:
-    """Commit under an id that no other commit has."""
-    one, (_, number), commit = args
-    _SINKS[type(self)](self, table, one, (f"{id(self)}/{table.head}", number), commit)
+# ---------------------------------------------------------------- mirrors
+
+_merge, _merge_mirrors = MirrorModel.merge, effect_loop.merge_mirrors
+_release_steps = Plan._release_steps
 
 
-def _widen_nothing(*args: Any, **kwargs: Any) -> None:
-    return None
-
-
-# ---------------------------------------------------------------- schemas
-
-
-_topics = SchemaStore.topics
-
-
-def _topics_as_first_seen(self: SchemaStore, known: Any, subscription: Any) -> Any:
-    cache = self.__dict__.setdefault("_by_topic", {})
-    found = _topics(self, known, subscription)
-    return {topic: cache.setdefault(topic, schemas) for topic, schemas in found.items()}
-
-
-def _topics_of_a_replay(self: SchemaStore, known: Any, subscription: Any) -> Any:
-    """Look at the registry in a run that has decided nothing yet: its first batch is a replay."""
-    if self._of_topics:
-        return _topics(self, known, subscription)
-    newest = []
-    for ids in known:
-        subjects: dict[str, list[int]] = self._registry._registry.subjects  # type: ignore[attr-defined]
-        found = subjects.get(f"{ids.topic}-value", [])
-        newest.append(replace(ids, value_ids=tuple(sorted({*ids.value_ids, *found}))))
-    return _topics(self, newest, subscription)
-
-
-def _merge_what_is_seen(self: Gate, seen: Any) -> Any:
-    return tuple(sorted(seen, key=lambda ids: ids.topic))
-
-
-_watermark = Frontier.watermark
-
-
-def _watermark_rounded_up(self: Frontier) -> Watermark | None:
-    found = _watermark(self)
-    if found is None or found.slowest is not None or self._stream is None:
-        return found
-    end_ns = self._stream.end_ns or 0
-    return Watermark(-(-end_ns // 1_000), None)
-
-
-def _silent(*args: Any, **kwargs: Any) -> None:
-    return None
-
-
-def _whole_by_count(reads: Any, found: RowSum) -> bool:
-    counted = [read.expected.rows for read in reads if read.expected is not None]
-    return found.rows == sum(counted)
-
-
-def _whole_whatever_is_found(reads: Any, found: RowSum) -> bool:
-    return True
-
-
-def _balance_of_nothing(self: Balance, segments: Any) -> int | None:
-    return None
-
-
-def _name_without_writer(planned: str, *, writer: int) -> str:
-    return f"{planned}/0"
-
-
-def _read_the_half(self: MemoryRows, reads: Any) -> Any:
-    rows, waiting = _read(self, reads)
-    return rows[::2], waiting
-
-
-_read = MemoryRows._read
-
-
-def _lose_a_late_row(self: MemoryRows, plan: Plan) -> int:
-    _set_late_aside(self, plan)
-    del self._late[plan.batch][:1]
-    return len(self._late[plan.batch])
-
-
-_set_late_aside = MemoryRows.set_late_aside
-
-
-def _collect_one_less(self: MemoryRows, **bounds: Any) -> Any:
-    """Where rows are collected, count without the last that is due."""
-    stats = _count_changes(self, **bounds)
-    if not self._collects or not stats.due.rows:
-        return stats
-    return replace(stats, due=replace(stats.due, rows=stats.due.rows - 1))
-
-
-def _collect_rounded_times(self: MemoryRows, **bounds: Any) -> Any:
-    """Where rows are collected, take commit times in tens of microseconds."""
-    stats = _count_changes(self, **bounds)
-    if not self._collects or stats.early_max_us is None:
-        return stats
-    last_us = stats.early_max_us // 10 * 10
-    return replace(stats, early_max_us=max(last_us, stats.early_min_us or 0))
-
-
-_count_changes = MemoryRows.count_changes
-
-
-_NO_SELF_CHECK: Patches = (
-    (BatchRun, "check_invariants", _silent),
-    (Plan, "check_invariants", _silent),
-    (Balance, "add_release", _silent),
-    (Balance, "close", _balance_of_nothing),
+@BROKEN.add(
+    "a mirror that joins and takes what others lack alone",
+    "mirrored_rows",
+    (effect_loop, "merge_mirrors"),
 )
+def _(step, **more):
+    return _merge_mirrors(replace(step, joining=()), **more)
 
-BROKEN_GATES = (
-    Mutant(
-        "a maintenance of a table taken for a change of its rows",
-        "soundness",
-        ((TableCommit, "is_harmless", False),),
-    ),
-    Mutant(
-        "late changes that are not counted in their table",
-        "nothing_lost",
-        ((MemoryRows, "set_late_aside", _lose_a_late_row), (Balance, "add_late", _silent)),
-    ),
-    Mutant(
-        "a snapshot in effect before its vector",
-        "watermark",
-        ((WaitingSnapshot, "is_reached", _in_effect_at_once),),
-    ),
-    Mutant(
-        "a child forgotten when slots are read in another order",
-        "soundness",
-        ((WaitingSnapshot, "is_reached", _in_effect_by_data),),
-        first_seed=801,  # none of the 800 before shows it
-    ),
-    Mutant(
-        "W taken before all slots were read",
-        "watermark",
-        ((Frontier, "watermark", _watermark_of_known_slots),),
-    ),
-    Mutant(
-        "an incomplete set of chunks believed",
-        "watermark",
-        ((SlotView, "_fold_snapshot", _believe_first_chunk),),
-    ),
-    Mutant(
-        "announcements dropped by any snapshot",
-        "watermark",
-        ((SlotView, "settle", _settle_and_drop),),
-    ),
-    Mutant(
-        "snapshots dropped with what was new in them",
-        "views",
-        ((SnapshotQueue, "_keep", _keep_without_their_changes),),
-    ),
-    Mutant(
-        "the newest of too many snapshots dropped",
-        "views",
-        ((SnapshotQueue, "thin", _keep_the_older_half),),
-    ),
-    Mutant(
-        "the highest of several announcements kept for all",
-        "watermark",
-        ((SlotView, "_join_announced", _join_as_the_highest),),
-    ),
-    Mutant(
-        "announcements left out of what is stored",
-        "soundness",
-        ((SlotView, "items_since", _items_without_announcements),),
-    ),
-    Mutant(
-        "parts of the frontier deleted that the newest index names",
-        "soundness",
-        ((FrontierLog, "_folders", _folders_of_the_newest),),
-    ),
-    Mutant(
-        "a part of the frontier left out of the next index",
-        "soundness",
-        ((FrontierLog, "write", _write_since_the_last_but_one),),
-    ),
-    Mutant(
-        "release bound off by one",
-        "nothing_lost",
-        ((release, "cut", _cut_one_early), *_NO_SELF_CHECK),
-    ),
-    Mutant(
-        "a release that does not open its segments",
-        "nothing_lost",
-        ((gate, "releases_of", _releases_without_segments), *_NO_SELF_CHECK),
-    ),
-    Mutant(
-        "every slice of a release numbered from 0",
-        "commit_order",
-        ((gate_rows, "first_ordinals", _all_from_zero),),
-    ),
-    Mutant(
-        "ordinals that begin behind a gap after each slice",
-        "commit_order",
-        ((gate_rows, "first_ordinals", _one_too_far),),
-    ),
-    Mutant(
-        "a slice that takes the timestamp of its lower cut too",
-        "nothing_twice",
-        ((ReleaseBounds, "slices", property(_slices_that_overlap)), *_NO_SELF_CHECK),
-    ),
-    Mutant(
-        "a segment that the state does not name",
-        "nothing_lost",
-        ((batch_run, "after", _after_without_stored), *_NO_SELF_CHECK),
-    ),
-    Mutant(
-        "a damaged segment released as it is",
-        "nothing_lost",
-        ((batch_run, "is_whole", _whole_whatever_is_found), *_NO_SELF_CHECK),
-    ),
-    Mutant(
-        "a segment compared by its count alone",
-        "nothing_lost",
-        ((batch_run, "is_whole", _whole_by_count), *_NO_SELF_CHECK),
-    ),
-    Mutant(
-        "a plan that names the schemas of its own batch only",
-        "soundness",
-        ((Gate, "_merged", _merge_what_is_seen),),
-    ),
-    Mutant(
-        "the end of a bounded stream rounded up to microseconds",
-        "watermark",
-        ((Frontier, "watermark", _watermark_rounded_up),),
-    ),
-    Mutant(
-        "two records with one order key taken for copies",
-        "nothing_lost",
-        ((conservation, "_require_equal_copies", _silent),),
-    ),
-    Mutant(
-        "segments named without their writer",
-        "soundness",
-        ((batch_run, "segment_name", _name_without_writer),),
-    ),
-    Mutant(
-        "a collected batch that counts a change less",
-        "soundness",
-        ((MemoryRows, "count_changes", _collect_one_less),),
-    ),
-    Mutant(
-        "a collected batch with rounded times",
-        "soundness",
-        ((MemoryRows, "count_changes", _collect_rounded_times),),
-    ),
-    Mutant(
-        "waiting changes read and not released",
-        "soundness",
-        ((MemoryRows, "_read", _read_the_half),),
-    ),
-    Mutant(
-        "dedupe before release",
-        "nothing_twice",
-        ((MemoryRows, "unique", staticmethod(_all_of_them)),),
-    ),
-    Mutant("state loaded as “latest”", "soundness", ((GateFiles, "state", _newest_state),)),
-    Mutant(
-        "a replay that decides again",
-        "one_plan",
-        ((BatchRun, "_find_plan", _find_no_plan), (ObjectStore, "put_if_absent", _write_over)),
-    ),
-    Mutant(
-        "a mirror that takes the last change",
-        "mirrored_rows",
-        ((gate_sinks, "fold_row", _last_change),),
-    ),
-    Mutant(
-        "a run and its plans numbered after a look at the listing",
-        "soundness",
-        (
-            (StoreClient, "create", _create_if_not_listed),
-            (Writers, "newest", _newest_listed),
-        ),
-    ),
-    Mutant(
-        "a file written in place",
-        "soundness",
-        ((StoreClient, "_write", _write_in_place),),
-    ),
-    Mutant(
-        "a frontier deleted before the batch that needs it",
-        "soundness",
-        ((batch_run, "no_longer_needed", _needed_by_nobody),),
-    ),
-    Mutant(
-        "a release's version taken from the head of the table",
-        "manifests",
-        ((CommitLog, "version_at", _head),),
-    ),
-    Mutant(
-        "a table's preparation taken for its release",
-        "nothing_lost",
-        ((CommitLog, "written", _prepared_or_written),),
-    ),
-    Mutant(
-        "metadata believed whatever the commit's operation is",
-        "soundness",
-        ((commit_log, "_stated", _stated_by_any_operation),),
-    ),
-    Mutant(
-        "a release written whatever the table holds",
-        "soundness",
-        ((CommitLog, "written", _never_written), (DeltaTable, "_has", _not_seen)),
-    ),
-    Mutant(
-        "a conflict taken for success",
-        "mirrored_rows",
-        _for_both_sinks(_apply_through_conflicts),
-    ),
-    Mutant(
-        "a conflict retried whatever the table has by now",
-        "soundness",
-        _for_both_sinks(_apply_until_it_commits),
-    ),
-    Mutant(
-        "a release written without its transaction id",
-        "soundness",
-        _for_both_sinks(_apply_without_id),
-    ),
-    Mutant(
-        "a fresh handle that commits a repeated version",
-        "soundness",
-        ((gate_sinks, "open_handle", _open_another),),
-    ),
-    Mutant(
-        "a new column's rows written before the table has it",
-        "soundness",
-        ((DeltaTable, "widen", _widen_nothing),),
-    ),
-    Mutant(
-        "a replay that reads with the newest schema of the registry",
-        "soundness",
-        ((SchemaStore, "topics", _topics_of_a_replay),),
-        first_seed=801,  # none of the 800 before shows it
-    ),
-    Mutant(
-        "schemas kept as first seen",
-        "soundness",
-        ((SchemaStore, "topics", _topics_as_first_seen),),
-    ),
+
+@BROKEN.add(
+    "several releases merged in the order of their ordinals",
+    "mirrored_rows",
+    (MirrorModel, "merge"),
+)
+def _(self, merge):
+    """Take ordinals for places in all releases, although each release counts from 0."""
+    apply = self._apply
+
+    def broken(table, one, *rest):
+        one.frame.rows.sort(key=lambda row: row.ordinal)
+        apply(table, one, *rest)
+
+    self._apply = broken
+    try:
+        return _merge(self, merge)
+    finally:
+        del self._apply
+
+
+@BROKEN.add(
+    "a manifest that takes the mirror's older cut for its own",
+    "mirrored_rows",
+    (release_writer, "_standing_at"),
+)
+def _(release, versions):
+    return {table: replace(version, release=None) for table, version in versions.items()}
+
+
+@BROKEN.add(
+    "a merge before a change of schemas that is planned and not done",
+    "mirrored_rows",
+    (Plan, "_release_steps"),
+)
+def _(self):
+    """Leave out what has to be merged before the batch's own releases."""
+    first = min((bounds.number for bounds in self.releases), default=0)
+    later = tuple(through for through in self.merges if through >= first)
+    return _release_steps(replace(self, merges=later))
+
+
+BROKEN.add(
+    "a state that forgets what the mirror lacks", "mirrored_rows", (gate, "_mirror_release")
+)(_silent)
+BROKEN.add("a mirror that is never due", "mirror_cadence", (Cadence, "is_due"))(
+    lambda *args, **kwargs: False
 )

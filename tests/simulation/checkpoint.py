@@ -11,25 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.damage import Damage
 from tests.simulation.delta import DeltaTable
 from tests.simulation.disturbance import Disturbance
 from tests.simulation.gate_decoding import DecodedRow
 from tests.simulation.gate_rows import DataRow, Segments
 from tests.simulation.history import Manifested, Mirror, Released
-from tests.simulation.losses import Losses
+from tests.simulation.losses import Damage, Losses
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.gate import STATES_KEPT
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest, first_manifest
 
-__all__ = ["Checkpoint", "Ends"]
-
 _FRONTIER_FILES_MAX = 40
 """A few dozen: parts and their indices, and what killed attempts at the same batches have left."""
 
-_LIST_FILES_MAX = 24
-"""Parts, and what killed attempts at the same batches have left."""
+_LIST_FILES_MAX = 24  # parts, and what killed attempts at the same batches have left
 
 _WRITER_FILES_MAX = 40
 """Those that a search needs, the youngest, and what listings have lacked of late."""
@@ -48,8 +44,7 @@ class Checkpoint:
     """Spark's offset log: batch -> end offsets, written before the batch runs."""
     firsts: dict[tuple[str, int], int] = field(default_factory=dict)
     """Spark's initial offsets: where the query began in each topic partition."""
-    committed: int = -1
-    """Spark's commit log: the last batch that is done."""
+    committed: int = -1  # Spark's commit log: the last batch that is done
     store: ObjectStore = field(default_factory=ObjectStore)
     segments: Segments = field(default_factory=dict)
     changelog: dict[str, DeltaTable] = field(default_factory=dict)
@@ -58,12 +53,10 @@ class Checkpoint:
     """Whether the query has a mirror: one may join.  None before the first run."""
     decided: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Batch -> when its plan was decided, and the cadence of the mirrors by then."""
-    late: dict[int, list[DataRow]] = field(default_factory=dict)
-    """Batch -> its late rows."""
+    late: dict[int, list[DataRow]] = field(default_factory=dict)  # batch -> its late rows
     handed: dict[int, list[DataRow]] = field(default_factory=dict)
     """Batch -> the rows that a sink took before their release."""
-    runs: list[int] = field(default_factory=list)
-    """The numbers that runs have taken."""
+    runs: list[int] = field(default_factory=list)  # the numbers that runs have taken
     dropped: dict[str, str] = field(default_factory=dict)
     """Manifests that the output has no longer: the checkers look at those as well."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.simulation.history import Denial
 from tests.simulation.process import Process
@@ -38,24 +38,7 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TableAdded,
 )
-
-if TYPE_CHECKING:
-    from tests.simulation.node import Node
-    from tests.simulation.world import World
-    from tidegate.schemas.registry import RegisteredSchema
-
-__all__ = [
-    "Carried",
-    "KnownLimits",
-    "NotedPublisher",
-    "ProcessLock",
-    "PublisherFaults",
-    "WorkerMembership",
-    "WorkerPublisher",
-    "WorkerRegistry",
-    "WorkerStream",
-    "WorkerTopics",
-]
+from tidegate.schemas.registry import RegisteredSchema
 
 OnCommit = Callable[[Transaction, "Carried"], None]
 
@@ -64,10 +47,8 @@ OnCommit = Callable[[Transaction, "Carried"], None]
 class PublisherFaults:
     """Chances of one call to fail."""
 
-    refused: float = 0.0
-    """A request is answered with an error that aborts the transaction."""
-    reply_lost: float = 0.0
-    """A commit's answer does not come, whether it took place or not."""
+    refused: float = 0.0  # a request is answered with an error that aborts the transaction
+    reply_lost: float = 0.0  # a commit's answer does not come, whether it took place or not
 
 
 @dataclass(slots=True)
@@ -75,16 +56,11 @@ class Carried:
     """What a transaction is about."""
 
     covers: set[int] = field(default_factory=set)
-    finished: list[str] = field(default_factory=list)
-    """Tokens."""
-    topics: set[str] = field(default_factory=set)
-    """Data topics with a record in it."""
-    fixed: list[DataTopic] = field(default_factory=list)
-    """Data topics that it records."""
-    paused: list[tuple[int, int]] = field(default_factory=list)
-    """(slot, number of the pause)."""
-    with_data: set[int] = field(default_factory=set)
-    """Slots whose tokens' changes it publishes."""
+    finished: list[str] = field(default_factory=list)  # tokens
+    topics: set[str] = field(default_factory=set)  # data topics with a record in it
+    fixed: list[DataTopic] = field(default_factory=list)  # data topics that it records
+    paused: list[tuple[int, int]] = field(default_factory=list)  # (slot, number of the pause)
+    with_data: set[int] = field(default_factory=set)  # slots whose tokens' changes it publishes
 
 
 class NotedPublisher(MemoryPublisher):
@@ -154,9 +130,7 @@ class WorkerPublisher(NotedPublisher):
         **options: Any,
     ) -> None:
         super().__init__(broker, **options)
-        self._on_refused = on_refused
-        self._process = process
-        self._random = random
+        self._on_refused, self._process, self._random = on_refused, process, random
         self._faults = faults
         self._is_unanswered = False
 
@@ -263,12 +237,11 @@ class KnownLimits(MemoryMessageLimits):
 class WorkerMembership(MemoryMembership):
     """Background work is the world's to schedule; reads return any part of what there is."""
 
-    def __init__(self, world: World, process: Process, **options: Any) -> None:
+    def __init__(self, world, process: Process, **options: Any) -> None:
         super().__init__(world.broker, clock=process.clock, **options)
         self._tables_random = Random(f"tables {options['client_id']} {world.weather.steps}")
         self._fleet_random = Random(f"fleet {options['client_id']} {world.weather.steps}")
-        self._world = world
-        self._process = process
+        self._world, self._process = world, process
 
     def poll(self, timeout_s: float) -> list[on.Event]:
         self._process.pause()
@@ -334,7 +307,7 @@ class ProcessLock:
 class WorkerRegistry:
     """One process's client of the registry; implements `schemas.registry.SchemaRegistry`."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world, process: Process) -> None:
         self._world = world
         self._registry = world.registry
         self._process = process
@@ -342,8 +315,7 @@ class WorkerRegistry:
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         self._process.pause()
         if self._process.threads and self._world.refuses_schema(subject, schema):
-            message = "the registry rejects a schema"
-            raise SchemaError(message, subject=subject)
+            raise SchemaError("the registry rejects a schema", subject=subject)
         return self._registry.register(subject, schema)
 
     def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
@@ -366,9 +338,8 @@ class WorkerRegistry:
 class WorkerTopics:
     """One process's client of the broker's topics; implements `ports.DataTopics`."""
 
-    def __init__(self, node: Node, limits: KnownLimits) -> None:
-        self._node = node
-        self._limits = limits
+    def __init__(self, node, limits: KnownLimits) -> None:
+        self._node, self._limits = node, limits
 
     def ensure(self, topic: str, *, key_schema_id: int) -> None:
         node = self._node
@@ -385,9 +356,8 @@ class WorkerTopics:
 class WorkerStream:
     """The change stream of one process; implements `ports.ChangeStream`."""
 
-    def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
+    def __init__(self, world, process: Process) -> None:
+        self._world, self._process = world, process
 
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
@@ -399,14 +369,9 @@ class WorkerStream:
 class _RunningQuery:
     """Breaks after a number of calls; -1 for never."""
 
-    def __init__(
-        self, world: World, process: Process, token: str, query: StreamQuery, calls: int
-    ) -> None:
-        self._world = world
-        self._process = process
-        self._token = token
-        self._query = query
-        self._calls = calls
+    def __init__(self, world, process: Process, token: str, query: StreamQuery, calls: int) -> None:
+        self._world, self._process, self._token = world, process, token
+        self._query, self._calls = query, calls
         self._is_cancelled = False
         self._next: MemoryResponse | None = None
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
 
-from tests.simulation.history import Parked, Published, PutBack, SlotEntry
-from tidegate.producer.memory.log import TOMBSTONE
-from tidegate.producer.messages import FORM_REDRIVEN
+from tests.simulation.history import FleetRead, FleetSight, Parked, Published, PutBack, SlotEntry
+from tidegate.producer.core import events as on
+from tidegate.producer.core.fleet_alignment import STALE_AFTER_US
+from tidegate.producer.memory.log import TOMBSTONE, Entry, Transaction
+from tidegate.producer.messages import FORM_REDRIVEN, ChangeMessage, ParkedChange
 from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.checksums import origin_of, parked_key
 from tidegate.schemas.wire_format import unframe
 
-if TYPE_CHECKING:
-    from tests.simulation.world import World
-    from tidegate.producer.memory.log import Entry, Transaction
-    from tidegate.producer.messages import ChangeMessage, ParkedChange
 
-__all__ = ["collect"]
-
-
-def collect(world: World) -> None:
+def collect(world) -> None:
     """Complete the run's history."""
     history = world.history
     world.broker.settle()
@@ -29,11 +24,11 @@ def collect(world: World) -> None:
     history.lineage = world.spanner.facts()
     for topic in world.data_topics:
         entries, tombstones = _without_tombstones(world, topic)
-        used = {unframe(entry.value.value)[0] for _, _, entry in entries}  # type: ignore[attr-defined]
+        used = {unframe(entry.value.value)[0] for _, _, entry in entries}
         schemas = {one: row_fields(world.registry.schema(one)) for one in sorted(used)}
         widest = max(schemas, key=lambda one: len(schemas[one]), default=None)
         for number, offset, entry in entries:
-            message: ChangeMessage = entry.value  # type: ignore[assignment]
+            message: ChangeMessage = entry.value
             decoded = world.decode(message, reader_id=widest)
             history.published.append(
                 Published(
@@ -49,7 +44,7 @@ def collect(world: World) -> None:
             for one, fields in schemas.items()
         }
     for _, offset, entry in world.ground.entries(world.names.dead_letter):
-        change: ParkedChange = entry.value  # type: ignore[assignment]  # all of this topic are
+        change: ParkedChange = entry.value
         if change.form == FORM_REDRIVEN:
             key = world.decode.key(change.key)
             history.put_back.append(PutBack(change.topic, offset, change.order_key, key))
@@ -69,7 +64,7 @@ def collect(world: World) -> None:
         records = {offset: entry for number, offset, entry in kept if number == slot}
         records |= {o: e for (s, o), e in world.compacted.items() if s == slot}
         history.progress += [
-            SlotEntry(slot, o, records[o].value)  # type: ignore[arg-type]
+            SlotEntry(slot, o, records[o].value)
             for o in sorted(records)
             if records[o].value is not TOMBSTONE
         ]
@@ -87,9 +82,7 @@ def collect(world: World) -> None:
     history.sizes = list(world.sizes.values())
 
 
-def _without_tombstones(
-    world: World, topic: str
-) -> tuple[list[tuple[int, int, Entry]], set[Entry]]:
+def _without_tombstones(world, topic: str) -> tuple[list[tuple[int, int, Entry]], set[Entry]]:
     """Return a data topic's changes with their places, and those that a tombstone follows.
 
     Of the same transaction: another worker may write in between.
@@ -109,7 +102,7 @@ def _without_tombstones(
     return changes, followed
 
 
-def _measure_workers(world: World) -> None:
+def _measure_workers(world) -> None:
     """After healing only what lives may be in memory."""
     held = sum(len(s.tokens) for n in world.nodes for s in n.worker.slots.values())
     world.measure("stream partitions in workers", held, world.spanner.living)
@@ -117,3 +110,46 @@ def _measure_workers(world: World) -> None:
         node.process.settle()  # readers that were stopped a moment ago
         readers = sum(thread.is_alive() for thread in node.process.threads) - 1
         world.measure("readers without a query", readers - len(node.loop._runner._readers), 0)
+
+
+_LAG_US = STALE_AFTER_US + 2_000_000
+"""How old what a worker goes by may be: a view in force, and the time to read and to report it."""
+
+
+class FleetSights:
+    """Notes nothing once offsets of the progress topic mean two lives of it."""
+
+    def __init__(self, world) -> None:
+        self._world = world
+        self._ends: deque[tuple[int, dict[int, int]]] = deque()
+        """Since the faults: when each slot ended where, for readers of what is committed."""
+
+    def read(self, worker: str, event: on.FleetRead) -> None:
+        """Note what a worker has just read."""
+        if self._world.ground.final is None:
+            read = FleetRead(worker, dict(event.lowest_us), self._slot_ends())
+            self._world.history.fleet_reads.append(read)
+
+    def look(self) -> None:
+        """Note what the workers go by now."""
+        world = self._world
+        if world.ground.final is not None or not world.weather.drift_us:
+            return
+        ends = self._slot_ends()
+        self._ends.append((world.now_us, ends))
+        if self._ends[0][0] > world.now_us - _LAG_US:
+            return
+        while len(self._ends) > 1 and self._ends[1][0] <= world.now_us - _LAG_US:
+            self._ends.popleft()
+        for node in world.nodes:
+            if node.knows_fleet:
+                lowest_us = dict(node.worker._fleet._lowest)
+                sight = FleetSight(node.name, lowest_us, self._ends[0][1], ends)
+                world.history.fleet_sights.append(sight)
+
+    def _slot_ends(self) -> dict[int, int]:
+        world = self._world
+        return {
+            slot: world.broker.logs[world.names.progress, slot].stable_end
+            for slot in range(world.slots)
+        }

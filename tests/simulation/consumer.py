@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.simulation.checkpoint import Checkpoint, Ends
 from tests.simulation.delta import ConcurrentCommit, SchemaMismatch
@@ -23,11 +23,17 @@ from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.simulation.handed import HandedModel, require_handed
 from tests.simulation.history import Claim, MirrorSight
 from tests.simulation.object_store import StoreClient
-from tidegate.lineage.frontier import ProgressRow
+from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.lineage.subscription import Subscription
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.messages import ChangeMessage
-from tidegate.schemas.errors import InvariantViolation, TidegateError, UnreachableError, invariant
+from tidegate.schemas.errors import (
+    ConsumerError,
+    InvariantViolation,
+    TidegateError,
+    UnreachableError,
+    invariant,
+)
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import SlotWatermark
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
@@ -35,18 +41,21 @@ from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.writers import Writers
+from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import PLANS
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.plan import Plan
-from tidegate.spark_consumer.errors import CheckpointConflict, WriterReplaced
+from tidegate.spark_consumer.errors import (
+    ChangesNotConserved,
+    CheckpointConflict,
+    ConflictingCopies,
+    DataTopicChanged,
+    SegmentDamaged,
+    StreamPartitionIncomplete,
+    TransactionIncomplete,
+    WriterReplaced,
+)
 from tidegate.spark_consumer.sinks.manifest import first_manifest, newest_manifest, read_manifest
-
-if TYPE_CHECKING:
-    from tests.simulation.world import World
-    from tidegate.lineage.frontier import Frontier
-    from tidegate.spark_consumer.core.batch_state import State
-
-__all__ = ["Consumer", "SupersededError"]
 
 
 class SupersededError(Exception):
@@ -56,7 +65,7 @@ class SupersededError(Exception):
 class Consumer:
     """One run; `step` does the next thing, `SupersededError` ends it."""
 
-    def __init__(self, world: World, checkpoint: Checkpoint, limits: Limits) -> None:
+    def __init__(self, world, checkpoint: Checkpoint, limits: Limits) -> None:
         self._world = world
         self._random: Random = world.random
         self._checkpoint = checkpoint
@@ -95,8 +104,7 @@ class Consumer:
             raise SupersededError from error
         except (SchemaMismatch, TypeError, ValueError) as error:
             # What a user would see as a traceback.
-            message = f"{type(error).__name__}: {error}"
-            raise TidegateError(message) from error
+            raise TidegateError(f"{type(error).__name__}: {error}") from error
         finally:
             if disturbance is not None:
                 disturbance.leave()
@@ -185,7 +193,7 @@ class Consumer:
             sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))
         return Parts(
             files=files,
-            schemas=SchemaStore(self._gate, Registry(self._world.registry, disturbance)),  # type: ignore[arg-type]
+            schemas=SchemaStore(self._gate, Registry(self._world.registry, disturbance)),
             sinks=sinks,
             output=checkpoint.output(self._gate),
             subscription=self._subscription,
@@ -205,8 +213,7 @@ class Consumer:
             former.number = number
             with suppress(WriterReplaced):
                 former.require()
-                message = "a former run is not refused"
-                raise InvariantViolation(message, run=number)
+                raise InvariantViolation("a former run is not refused", run=number)
         invariant(writer > max(runs, default=0), "a run's number was taken before", run=writer)
         runs.append(writer)
 
@@ -219,8 +226,9 @@ class Consumer:
     def _require_new(is_new: bool, batch: int) -> None:
         """Spark's logs take each batch once."""
         if not is_new:
-            message = "Multiple streaming queries are concurrently using the log"
-            raise CheckpointConflict(message, batch=batch)
+            raise CheckpointConflict(
+                "Multiple streaming queries are concurrently using the log", batch=batch
+            )
 
     def _next_ends(self, before: Ends) -> Iterator[None]:
         """Cut the next micro-batch anywhere; topics are discovered when they are."""
@@ -382,7 +390,7 @@ class Consumer:
                 for entry in self._world.broker.logs[topic, number].read(begin, end):
                     if entry.value is TOMBSTONE:  # `kafka_columns` drops what has no value
                         continue
-                    message: ChangeMessage = entry.value  # type: ignore[assignment]
+                    message: ChangeMessage = entry.value
                     yield DataRow(
                         message.order_key, topic, number, entry.offset, message.key, message.value,
                         signed(message.origin),
@@ -427,3 +435,30 @@ def _without_minutes(rows: list[ProgressRow]) -> list[ProgressRow]:
         if not isinstance(row.record.body, SlotWatermark)
         or (row.slot, row.record.body.minute) not in gone
     ]
+
+
+REFUSALS = (
+    ChangesNotConserved,
+    ConflictingCopies,
+    DataTopicChanged,
+    SegmentDamaged,
+    StreamPartitionIncomplete,
+    TransactionIncomplete,
+)  # a restart refuses again
+
+
+def is_explained(world, error: ConsumerError) -> bool:
+    """Whether damage that the run has done to the gate's rows explains an error."""
+    damage, losses = world.checkpoint.damage, world.checkpoint.losses
+    match error:
+        case ConflictingCopies():
+            return world.copies.are_damaged
+        case DataTopicChanged() | ChangesNotConserved():
+            # A replay follows its plan, and what it reads of the new topic is something else.
+            return any(map(world.ground.has_changed, world.data_topics))
+        case StreamPartitionIncomplete():
+            return losses is not None and error.fields["origin"] in losses.origins
+        case TransactionIncomplete():
+            return losses is not None and losses.transaction == error.fields["transaction"]
+        case _:
+            return damage is not None and damage.is_done

@@ -26,8 +26,6 @@ from tests.simulation.contract_stage import (
     Stage,
 )
 
-__all__ = ["CASES"]
-
 
 def _publish(producer: ProducerUnderTest, *records: tuple[Place, bytes, bytes]) -> None:
     producer.begin()

@@ -31,15 +31,12 @@ from confluent_kafka.admin import (
 
 from tests.simulation.contract_stage import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
 
-__all__ = ["NO_COORDINATOR_YET", "BrokerStage"]
-
 CALL_S = 20.0
 NO_COORDINATOR_YET = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
-"""What a broker that has just started answers about a group, for a moment."""
+)  # what a broker that has just started answers about a group, for a moment
 PATIENCE_S = 45.0
 HEARTBEAT_MS = 200
 TIME_OUT_MS = 1_500
@@ -240,7 +237,7 @@ class BrokerStage:
 
     def time_out(self, name: str) -> None:
         for place, offset in self._impatient[name].first_offsets.items():
-            self.until(lambda place=place, offset=offset: self.stable_end(place) > offset)  # type: ignore[misc]
+            self.until(lambda place=place, offset=offset: self.stable_end(place) > offset)
 
     def limit(self, size_bytes: int, kind: str = "") -> None:
         """Set a limit, and return when the broker that answers has it too."""

@@ -20,8 +20,6 @@ from tidegate.producer.records import (
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 
-__all__ = ["BOUNDED_CASES", "CASES", "ChangeStreamStage", "Turn"]
-
 _RESPONSES_MAX = 200
 
 
@@ -37,8 +35,7 @@ class Turn:
 class ChangeStreamStage(Protocol):
     """A change stream, and what may happen to it; times in nanoseconds since 1970."""
 
-    start_ns: int
-    """Nothing was committed before."""
+    start_ns: int  # nothing was committed before
 
     def live(self) -> tuple[str, ...]:
         """Return the stream partitions that have not ended."""
@@ -246,5 +243,4 @@ def _token_with_records(stage: ChangeStreamStage, count: int) -> str:
         for token, times in stage.truth().items():
             if len(set(times)) >= count:
                 return token
-    message = f"no stream partition has {count} records"
-    raise AssertionError(message)
+    raise AssertionError(f"no stream partition has {count} records")

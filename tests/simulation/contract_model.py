@@ -11,8 +11,6 @@ from tidegate.producer.memory.group import Group, GroupRefusal, MemberMetadata
 from tidegate.producer.memory.group_client import ClientState, GroupClient
 from tidegate.producer.messages import batch_bytes
 
-__all__ = ["ModelStage"]
-
 _TURNS_MAX = 2_000
 _TURNS_LINGERED = 100
 
@@ -121,7 +119,7 @@ class ModelStage:
 
     def read(self, place: Place) -> Seen:
         log = self._broker.logs[place]
-        return [(entry.offset, bytes(entry.value)) for entry in log.read(0)], log.stable_end  # type: ignore[call-overload]
+        return [(entry.offset, bytes(entry.value)) for entry in log.read(0)], log.stable_end
 
     def stable_end(self, place: Place) -> int:
         return self._broker.logs[place].stable_end

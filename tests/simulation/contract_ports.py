@@ -28,8 +28,6 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.topics import slot_of
 
-__all__ = ["CASES", "SLOTS", "PortStage", "TestWorker"]
-
 SLOTS = 4
 EVERY_SLOT = frozenset(range(SLOTS))
 

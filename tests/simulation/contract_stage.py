@@ -6,24 +6,11 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Protocol
 
-__all__ = [
-    "DATA_NUMBERS",
-    "SLOTS",
-    "UNSTABLE",
-    "Answer",
-    "MemberUnderTest",
-    "Place",
-    "ProducerUnderTest",
-    "Seen",
-    "Stage",
-]
-
 SLOTS = 4
 DATA_NUMBERS = 2
 UNSTABLE = "an open transaction holds it back"
 
-Place = tuple[str, int]
-"""("data" or "slots", topic partition)."""
+Place = tuple[str, int]  # ("data" or "slots", topic partition)
 Seen = tuple[list[tuple[int, bytes]], int]
 """(offset, value) of each record that a `read_committed` reader gets, and its position then."""
 

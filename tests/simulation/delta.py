@@ -16,17 +16,6 @@ from typing import Any
 from tests.simulation.disturbance import Disturbance
 from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit
 
-__all__ = [
-    "MAINTENANCE",
-    "ConcurrentCommit",
-    "DeltaCommit",
-    "DeltaTable",
-    "DirectHandle",
-    "SchemaMismatch",
-    "TransactionId",
-    "at_point",
-]
-
 TransactionId = tuple[str, int]
 
 MAINTENANCE = ("OPTIMIZE", "CHANGE COLUMN", "CLUSTER BY")

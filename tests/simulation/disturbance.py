@@ -10,14 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tidegate.schemas.errors import UnreachableError
-
-if TYPE_CHECKING:
-    from tests.simulation.consumer import Consumer
-
-__all__ = ["Disturbance", "GateProfile"]
 
 _STEPS_MAX = 40
 
@@ -31,8 +26,7 @@ class GateProfile:
     """Another consumer of the same checkpoint, if there is one, runs for some steps."""
     replaced_in_commit: float = 0.0
     """Chance per point of a table's transaction to stand still while a successor is started."""
-    lists_late: float = 0.0
-    """Chance per listing and young file to be left out of the listing."""
+    lists_late: float = 0.0  # chance per listing and young file to be left out of the listing
     optimizes: float = 0.0
     """Somebody's OPTIMIZE commits to a table, also in the middle of a sink's transaction."""
     dies_in_rename: float = 0.0
@@ -61,20 +55,18 @@ class Disturbance:
     def __init__(
         self,
         random: Random,
-        consumers: Callable[[], list[Consumer]] = list,
-        replace: Callable[[], Consumer | None] = lambda: None,
+        consumers: Callable[[], list[Any]] = list,
+        replace: Callable[[], Any] = lambda: None,
         profile: GateProfile | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.random = random
         self.profile = profile or GateProfile.drawn(random)
         self.is_quiet = False
-        self._consumers = consumers
-        self._replace = replace
-        self.tell = tell
-        self._running: list[Consumer] = []
+        self._consumers, self._replace, self.tell = consumers, replace, tell
+        self._running: list[Any] = []
 
-    def enter(self, consumer: Consumer) -> None:
+    def enter(self, consumer) -> None:
         self._running.append(consumer)
 
     def leave(self) -> None:
@@ -97,7 +89,7 @@ class Disturbance:
     def chance(self, probability: float) -> bool:
         return bool(probability) and not self.is_quiet and self.random.random() < probability
 
-    def _let_run(self, other: Consumer | None) -> None:
+    def _let_run(self, other) -> None:
         if other is None:
             return
         self.tell("stands still beside another run")

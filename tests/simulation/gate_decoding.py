@@ -22,8 +22,6 @@ from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, full_name, row_columns
 
-__all__ = ["ChangeReader", "DecodedRow", "signed"]
-
 
 def signed(origin: bytes) -> int | None:
     """Return a header's content as Spark's rows hold it."""
@@ -39,8 +37,7 @@ class DecodedRow:
     order_key: bytes
     key: bytes
     mod: str
-    columns: tuple[tuple[str, Any], ...]
-    """The captured columns without the key, plain."""
+    columns: tuple[tuple[str, Any], ...]  # the captured columns without the key, plain
     origin: int
     record: tuple[int, str, str, int] = (0, "", "", 0)
     """Commit time, transaction, record sequence, and the number of records that it states."""
@@ -61,8 +58,12 @@ class ChangeReader:
         }
         for schema_id, (_, known) in self._writers.items():
             if not set(known) <= set(self.columns):
-                message = "a writer schema has columns that the reader schema lacks"
-                raise SchemaError(message, table=schemas.table, schema_id=schema_id, columns=known)
+                raise SchemaError(
+                    "a writer schema has columns that the reader schema lacks",
+                    table=schemas.table,
+                    schema_id=schema_id,
+                    columns=known,
+                )
 
     def read(
         self,
@@ -82,8 +83,11 @@ class ChangeReader:
         key_id, key_body = unframe(key)
         value_id, body = unframe(value)
         if not {key_id, value_id} <= self._schemas.writer_schemas.keys():
-            message = "a record has a schema id that the plan does not name"
-            raise SchemaError(message, key_id=key_id, value_id=value_id)
+            raise SchemaError(
+                "a record has a schema id that the plan does not name",
+                key_id=key_id,
+                value_id=value_id,
+            )
         writer, known = self._writers[value_id]
         change = _read(body, writer, self._reader)
         row = change["new_values"] or {}
@@ -94,8 +98,7 @@ class ChangeReader:
         token = change["source"]["partition_token"]
         number = origin if origin is not None else signed(origin_of(token)) if token else None
         if number is None:
-            message = "a change names no stream partition"
-            raise SchemaError(message, table=self._schemas.table)
+            raise SchemaError("a change names no stream partition", table=self._schemas.table)
         source = change["source"]
         record = (
             OrderKey.decode(order_key).commit_timestamp_us,
@@ -125,5 +128,4 @@ def _read(body: bytes, writer: Any, reader: Any) -> Any:
     try:
         return fastavro.schemaless_reader(io.BytesIO(body), writer, reader)
     except (EOFError, IndexError, KeyError, OverflowError, ValueError) as error:
-        message = "a record is not what its schema id says"
-        raise SchemaError(message, cause=str(error)) from error
+        raise SchemaError("a record is not what its schema id says", cause=str(error)) from error

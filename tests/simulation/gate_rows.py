@@ -37,17 +37,6 @@ from tidegate.spark_consumer.core.transactions import count_transactions
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release
 
-__all__ = [
-    "DataRow",
-    "MemoryRows",
-    "Registry",
-    "Segments",
-    "conflict_in",
-    "count_rows",
-    "rows_within",
-    "sum_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class DataRow:
@@ -82,8 +71,7 @@ class Registry:
     """The fleet's registry, as the gate reaches it: a request may fail."""
 
     def __init__(self, registry: SchemaRegistry, disturbance: Disturbance | None) -> None:
-        self._registry = registry
-        self._disturbance = disturbance
+        self._registry, self._disturbance = registry, disturbance
 
     def schema(self, schema_id: int) -> Mapping[str, Any]:
         if self._disturbance is not None:
@@ -104,12 +92,8 @@ class MemoryRows:
         disturbance: Disturbance | None = None,
         collects: bool = False,
     ) -> None:
-        self._rows = rows
-        self._progress = progress
-        self._segments = segments
-        self._late = late
-        self._disturbance = disturbance
-        self._collects = collects
+        self._rows, self._progress, self._segments = rows, progress, segments
+        self._late, self._disturbance, self._collects = late, disturbance, collects
 
     def read_progress(self, *, offsets: int, data_offsets: int) -> Sequence[Sequence[ProgressRow]]:
         return self._progress
@@ -137,8 +121,9 @@ class MemoryRows:
         )
 
     def store_dead_letters(self, plan: Plan, release: int | None) -> int:
-        message = "workers write nothing that would be a dead letter"
-        raise InvariantViolation(message, batch=plan.batch, release=release)
+        raise InvariantViolation(
+            "workers write nothing that would be a dead letter", batch=plan.batch, release=release
+        )
 
     def store_segment(self, segment: Segment) -> tuple[RowSum, ...]:
         inside = rows_within(self._rows, segment.min_us - 1, segment.max_us)

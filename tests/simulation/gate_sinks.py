@@ -19,8 +19,6 @@ from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.port import DecodedTable, Merge, Release, TableVersion
 
-__all__ = ["ChangelogModel", "Changes", "MirrorModel", "fold_row", "open_handle"]
-
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -37,8 +35,7 @@ class _TableSink:
     name = ""
 
     def __init__(self, tables: dict[str, DeltaTable], disturbance: Disturbance | None) -> None:
-        self._tables = tables
-        self._disturbance = disturbance
+        self._tables, self._disturbance = tables, disturbance
         self._query_id = ""
         self._logs: dict[str, CommitLog] = {}
 
@@ -141,7 +138,7 @@ class MirrorModel(_TableSink):
         ]
         rows.sort(key=lambda row: (row.release, row.ordinal))
         frame: Any = Changes(ChangeReader(schemas).columns, rows, is_small=len(rows) % 2 == 0)
-        return DecodedTable(None, lambda: frame, len(rows), schemas)  # type: ignore[arg-type]
+        return DecodedTable(None, lambda: frame, len(rows), schemas)
 
     def _apply(
         self, table: DeltaTable, one: DecodedTable, transaction: TransactionId, commit: Commit
@@ -202,4 +199,4 @@ def fold_row(before: Mapping[str, Any] | None, changes: Iterable[Any]) -> dict[s
 
 def _changes(one: DecodedTable) -> Changes:
     frame: Any = one.frame
-    return frame  # type: ignore[no-any-return]
+    return frame

@@ -7,25 +7,17 @@ no restart can repair them, and every worker has to stop with an error that name
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from random import Random
-from typing import TYPE_CHECKING
 
 from tests.simulation.history import GroundFault, Stop
 from tidegate.producer.core.effects import ReportStopped
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.errors import ProgressLost
-from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.memory.log import TOMBSTONE, Entry, Log
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.progress import ProgressRecord, StreamStarted, TableAdded
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tests.simulation.world import World
-    from tidegate.producer.memory.log import Entry, Log
-
-__all__ = ["DataLostError", "Ground"]
 
 _KINDS = {
     "none": 50,
@@ -56,7 +48,7 @@ class DataLostError(Exception):
 class Ground:
     """The faults of one seed, and what followed from them."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world, seed: int) -> None:
         self._world = world
         self._random = random = Random(f"ground {seed}")
         (self._kind,) = random.choices([*_KINDS], [*_KINDS.values()])
@@ -298,7 +290,7 @@ class Ground:
         if log.begin:
             self._world.tell("consumer", "fault", f"begins at {topic} {number}: {log.begin}")
             self._world.history.skipped.update(
-                entry.value.order_key  # type: ignore[attr-defined]
+                entry.value.order_key
                 for (name, place, offset), entry in self.expired.items()
                 if (name, place) == (topic, number)
                 and offset < log.begin
@@ -380,7 +372,7 @@ class Ground:
             slot.start_recovery(committed_offset=None, end_offset=log.end)
             for entry in log.read():
                 if entry.value is not TOMBSTONE:
-                    slot.add_record(entry.offset, entry.value, epoch=None)  # type: ignore[arg-type]
+                    slot.add_record(entry.offset, entry.value, epoch=None)
             slot.advance_to(log.end)
             try:
                 slot.own(started.epoch if started is not None else "")

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from tests.simulation.gate_rows import DataRow
 from tidegate.schemas.errors import invariant
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+from tidegate.spark_consumer.sinks.port import Release, TableVersion
 
-if TYPE_CHECKING:
-    from tests.simulation.disturbance import Disturbance
-    from tests.simulation.gate_rows import DataRow
-    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
-    from tidegate.spark_consumer.sinks.port import Release, TableVersion
-
-__all__ = ["Handed", "HandedModel", "require_handed"]
-
-Handed = dict[int, list["DataRow"]]
-"""What the sink was handed, by the number of the batch."""
+Handed = dict[int, list[DataRow]]  # what the sink was handed, by the number of the batch
 
 
 class HandedModel:
@@ -24,15 +17,14 @@ class HandedModel:
 
     name = "handed"
 
-    def __init__(self, handed: Handed, disturbance: Disturbance | None) -> None:
-        self._handed = handed
-        self._disturbance = disturbance
+    def __init__(self, handed: Handed, disturbance) -> None:
+        self._handed, self._disturbance = handed, disturbance
 
     def open(self, *, query_id: str, release_max: int) -> None:
         pass
 
     def take(self, batch: HandedBatch) -> None:
-        rows: list[DataRow] = [row for of in batch.tables.values() for row in of]  # type: ignore[attr-defined]
+        rows: list[DataRow] = [row for of in batch.tables.values() for row in of]
         known = self._handed.setdefault(batch.number, rows)
         invariant(known == rows, "a repeated batch was handed over otherwise", batch=batch.number)
         if self._disturbance is not None:

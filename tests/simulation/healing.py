@@ -6,23 +6,14 @@ what liveness is missing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from tests.simulation.accept_gap import expired_tokens
+from tests.simulation.operators import expired_tokens
 from tidegate.producer.errors import EndedInGap, GapNotAccepted
-from tidegate.schemas.progress import ControlState
+from tidegate.producer.memory.log import Place
+from tidegate.schemas.errors import TidegateError
+from tidegate.schemas.progress import ControlState, PartitionGap
 from tidegate.spark_consumer.core.files import state_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.simulation.node import Node
-    from tests.simulation.world import World
-    from tidegate.producer.memory.log import Place
-    from tidegate.schemas.errors import TidegateError
-    from tidegate.schemas.progress import PartitionGap
-
-__all__ = ["Healing"]
 
 _ROUNDS_MAX = 3_000
 _ROUND_US = 40_000
@@ -37,8 +28,7 @@ _COMMITS_AFTER_GAPS = 3
 _ROUNDS_BETWEEN_COMMITS = 60
 _ROUNDS_TO_PAUSE = 1_000
 _ROUNDS_OF_PAUSE = 40
-_PAUSES = 8
-"""Of each worker in a round."""
+_PAUSES = 8  # of each worker in a round
 _REDRIVE_PATIENCE_S = 60.0
 _COMMITS_AFTER_REDRIVE = 6
 
@@ -46,7 +36,7 @@ _COMMITS_AFTER_REDRIVE = 6
 class Healing:
     """The end of a run, without faults."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world) -> None:
         self._world = world
         self._leaves_stopped = False
         """Whether the operator leaves stopped stream partitions as they are."""
@@ -155,7 +145,7 @@ class Healing:
     def _is_fleet_known(self) -> bool:
         return not any(self._misses_fleet(node) for node in self._world.nodes)
 
-    def _misses_fleet(self, node: Node) -> bool:
+    def _misses_fleet(self, node) -> bool:
         """Whether a worker does not know the fleet; one without a slot has no use for it."""
         return not node.is_alive or (bool(node.worker.slots) and not node.knows_fleet)
 

@@ -8,40 +8,11 @@ checkers then say nothing about it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tidegate.schemas.progress import DataTopic, PartitionGap, ProgressRecord
-
-__all__ = [
-    "Claim",
-    "Committed",
-    "Control",
-    "Denial",
-    "Fenced",
-    "Finish",
-    "FleetRead",
-    "FleetSight",
-    "Full",
-    "GroundFault",
-    "History",
-    "Limit",
-    "LineageFact",
-    "Manifested",
-    "Mirror",
-    "MirrorSight",
-    "Parked",
-    "Published",
-    "PutBack",
-    "QueryStart",
-    "Refusal",
-    "Released",
-    "Size",
-    "SlotEntry",
-    "Stop",
-    "TooLargeStop",
-    "Violation",
-]
+from tidegate.schemas.progress import DataTopic, PartitionGap, ProgressBody, ProgressRecord
+from tidegate.schemas.progress_chunks import ProgressAssembler
 
 Row = Mapping[str, object]
 
@@ -97,15 +68,13 @@ class Published:
 class Parked:
     """A record that a `read_committed` reader of the dead-letter topic gets."""
 
-    topic: str
-    """The data topic that the change belongs to."""
+    topic: str  # the data topic that the change belongs to
     offset: int
     order_key: bytes
     key: bytes
     reason: str
     token: str
-    name: int = 0
-    """What its key is called in progress records."""
+    name: int = 0  # what its key is called in progress records
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +82,16 @@ class Full:
     """A stream partition stopped because it would have had to park a key too many."""
 
     token: str
-    commit_timestamp_us: int
-    """Of the record that it stopped at."""
-    keys: frozenset[int]
-    """Its parked keys at that moment, by their names in progress records."""
-    may_be_large: bool = False
-    """Whether a change that is no poison may be parked for its size."""
+    commit_timestamp_us: int  # of the record that it stopped at
+    keys: frozenset[int]  # its parked keys at that moment, by their names in progress records
+    may_be_large: bool = False  # whether a change that is no poison may be parked for its size
 
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
     """A record of the dead-letter topic that says up to where a key was put back."""
 
-    topic: str
-    """The data topic that the key belongs to."""
+    topic: str  # the data topic that the key belongs to
     offset: int
     order_key: bytes
     key: bytes
@@ -148,8 +113,7 @@ class LineageFact:
     token: str
     parents: tuple[str, ...]
     start_us: int
-    end_us: int | None
-    """Its children's start; None while it has none."""
+    end_us: int | None  # its children's start; None while it has none
     children: tuple[str, ...] = ()
 
 
@@ -157,13 +121,11 @@ class LineageFact:
 class QueryStart:
     """A worker began to read a stream partition."""
 
-    at: int
-    """Place in the run's order of events."""
+    at: int  # place in the run's order of events
     worker: str
     token: str
     start_us: int
-    at_us: int | None = None
-    """When, on a clock of the run that does not jump back."""
+    at_us: int | None = None  # when, on a clock of the run that does not jump back
     holding: str = ""
     """The process and its holding of the slot: another one knows nothing of earlier queries."""
 
@@ -183,23 +145,17 @@ class Fenced:
 
     at: int
     worker: str
-    covers: frozenset[int]
-    """Slots whose tokens' records, markers or snapshots it carries."""
-    owned: frozenset[int]
-    """Slots that the group said are this member's when the fence passed."""
-    has_checked: bool
-    """Whether the broker compared anything: an empty fence passes always."""
+    covers: frozenset[int]  # slots whose tokens' records, markers or snapshots it carries
+    owned: frozenset[int]  # slots that the group said are this member's when the fence passed
+    has_checked: bool  # whether the broker compared anything: an empty fence passes always
     offset_slots: frozenset[int]
-    after_fence: int = 0
-    """Records that came after the fence had been passed."""
-    topics: frozenset[str] = frozenset()
-    """Data topics that it has records for."""
+    after_fence: int = 0  # records that came after the fence had been passed
+    topics: frozenset[str] = frozenset()  # data topics that it has records for
     fixed: tuple[DataTopic, ...] = ()
     """Data topics that it records, in `StreamStarted` or `TableAdded`."""
     paused: tuple[tuple[int, int], ...] = ()
     """(slot, number of the pause): that nothing of the slot is read any more."""
-    with_data: frozenset[int] = frozenset()
-    """Slots whose stream partitions' changes it publishes."""
+    with_data: frozenset[int] = frozenset()  # slots whose stream partitions' changes it publishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +172,9 @@ class Claim:
     """A plan's watermark, and the offsets up to which that batch had read."""
 
     batch: int
-    attempt: int
-    """Counts the times that this batch was decided."""
+    attempt: int  # counts the times that this batch was decided
     watermark_us: int
-    read: Mapping[str, Mapping[int, int]]
-    """Topic -> topic partition -> next offset."""
+    read: Mapping[str, Mapping[int, int]]  # topic -> topic partition -> next offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +183,7 @@ class View:
 
     slot: int
     revision: int
-    vector: Mapping[tuple[str, int], int]
-    """(topic, topic partition) -> last offset."""
+    vector: Mapping[tuple[str, int], int]  # (topic, topic partition) -> last offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +194,8 @@ class Released:
     batch: int
     after_us: int
     through_us: int
-    order_keys: tuple[bytes, ...]
-    """In the order in which they stand."""
-    ordinals: tuple[int, ...] | None = None
-    """Of the same; None where nobody looked."""
+    order_keys: tuple[bytes, ...]  # in the order in which they stand
+    ordinals: tuple[int, ...] | None = None  # of the same; None where nobody looked
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +211,8 @@ class MirrorSight:
     """Where the mirrors stood after a batch, by the manifest of its newest release."""
 
     batch: int
-    decided_us: int
-    """When the batch was decided."""
-    every_us: int
-    """The least time between two merges, by the settings of the run that decided."""
+    decided_us: int  # when the batch was decided
+    every_us: int  # the least time between two merges, by the settings of the run that decided
     newest: int
     mirror: int | None
     has_ended: bool = False
@@ -306,8 +255,7 @@ class FleetSight:
     """What a worker goes by of the fleet's slots, some time after the faults."""
 
     worker: str
-    lowest_us: Mapping[int, int]
-    """Of slots in which something can move."""
+    lowest_us: Mapping[int, int]  # of slots in which something can move
     ends_before: Mapping[int, int]
     """As in `FleetRead`, when it knew less than it has to know by now."""
     ends: Mapping[int, int]
@@ -321,8 +269,7 @@ class GroundFault:
     kind: str
     subjects: frozenset[str]
     """The topic, or the stream partitions that cannot be read on; a worker has to name one."""
-    errors: frozenset[str]
-    """The classes of error that a worker may stop with because of it."""
+    errors: frozenset[str]  # the classes of error that a worker may stop with because of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,8 +279,7 @@ class Stop:
     at: int
     worker: str
     error: str
-    exit_code: int | None
-    """None where the worker goes on with its other stream partitions."""
+    exit_code: int | None  # None where the worker goes on with its other stream partitions
     text: str
 
 
@@ -374,8 +320,7 @@ class Refusal:
     slot: int
     topic: str
     size_bytes: int
-    known_bytes_max: int
-    """The largest limit of the topic that the process has ever known."""
+    known_bytes_max: int  # the largest limit of the topic that the process has ever known
     record: tuple[str, int | None]
     """Key and commit time of the change; a progress record has no commit time."""
 
@@ -398,29 +343,24 @@ class History:
 
     start_us: int
     slots: int
-    end_us: int | None = None
-    """Bounded stream: changes after it are not the stream's."""
+    end_us: int | None = None  # bounded stream: changes after it are not the stream's
     progress_topic: str = ""
     are_tables_recorded: bool = False
     """Whether no worker of the run writes version 1 of the progress records."""
-    has_key_moves: bool = False
-    """Whether keys move between stream partitions that go on."""
-    committed: list[Committed] = field(default_factory=list)
-    """What is to be published."""
+    has_key_moves: bool = False  # whether keys move between stream partitions that go on
+    committed: list[Committed] = field(default_factory=list)  # what is to be published
     filtered: list[Committed] = field(default_factory=list)
     """What the filter of the workers leaves out."""
     read_beside: Mapping[str, str] = field(default_factory=dict)
     """Topic of rows that were read in chunks -> the data topic of their table."""
     lineage: dict[str, LineageFact] = field(default_factory=dict)
     published: list[Published] = field(default_factory=list)
-    tombstones: bool = False
-    """Whether a tombstone has to follow each DELETE."""
+    tombstones: bool = False  # whether a tombstone has to follow each DELETE
     lone_tombstones: list[tuple[str, int, int]] = field(default_factory=list)
     """(data topic, topic partition, offset) of those that follow no change of their key."""
     parked: list[Parked] = field(default_factory=list)
     """In the order in which they stand, those that were put back included."""
-    put_back: list[PutBack] = field(default_factory=list)
-    """In the order in which they stand."""
+    put_back: list[PutBack] = field(default_factory=list)  # in the order in which they stand
     poison: set[bytes] = field(default_factory=set)
     """Order keys of changes whose values could not be read, or not be written as Avro."""
     refused_columns: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -446,11 +386,9 @@ class History:
     claims: list[Claim] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
     released: list[Released] = field(default_factory=list)
-    late: list[bytes] = field(default_factory=list)
-    """Order keys in the side table."""
+    late: list[bytes] = field(default_factory=list)  # order keys in the side table
     mirrors: list[Mirror] = field(default_factory=list)
-    manifests: list[Manifested] = field(default_factory=list)
-    """By number."""
+    manifests: list[Manifested] = field(default_factory=list)  # by number
     mirror_sights: list[MirrorSight] = field(default_factory=list)
     captured: dict[bytes, Row] = field(default_factory=dict)
     """Order key -> the columns of the released change, as the changelog holds them."""
@@ -467,8 +405,7 @@ class History:
     reported_losses: list[str] = field(default_factory=list)
     """What the reader refused to go on after, since it had expired before it was read."""
     sizes: list[Size] = field(default_factory=list)
-    limits: list[Limit] = field(default_factory=list)
-    """In the order of time."""
+    limits: list[Limit] = field(default_factory=list)  # in the order of time
     refusals: list[Refusal] = field(default_factory=list)
     too_large: list[TooLargeStop] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
@@ -496,10 +433,14 @@ class History:
         return [change for change in self.within if change.order_key not in parked]
 
     @property
+    def bodies(self) -> list[ProgressBody]:
+        """What the progress records say."""
+        return [entry.record.body for entry in self.progress]
+
+    @property
     def gaps(self) -> list[PartitionGap]:
         """The recorded gaps."""
-        bodies = (entry.record.body for entry in self.progress)
-        return [body for body in bodies if isinstance(body, PartitionGap)]
+        return [body for body in self.bodies if isinstance(body, PartitionGap)]
 
     @property
     def given_up(self) -> set[bytes]:
@@ -549,9 +490,17 @@ class History:
     @property
     def within(self) -> list[Committed]:
         """The changes of the stream, from its start to its end."""
-        return [
-            change
-            for change in self.committed
-            if change.commit_timestamp_us >= self.start_us
-            and (self.end_us is None or change.commit_timestamp_us <= self.end_us)
-        ]
+        return [change for change in self.committed if self.covers(change.commit_timestamp_us)]
+
+    def covers(self, at_us: int) -> bool:
+        """Whether a commit time lies between the stream's start and its end."""
+        return at_us >= self.start_us and (self.end_us is None or at_us <= self.end_us)
+
+
+def whole_bodies(history: History) -> Iterator[tuple[SlotEntry, ProgressBody]]:
+    """Yield what the progress records say, sets of chunks once with the last of them."""
+    assemblers: dict[int, ProgressAssembler] = defaultdict(ProgressAssembler)
+    for entry in history.progress:
+        whole = assemblers[entry.slot].add(entry.record.body, offset=entry.offset)
+        if whole is not None:
+            yield entry, whole[0]

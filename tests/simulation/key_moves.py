@@ -19,8 +19,6 @@ from tidegate.producer.records import (
     StreamRecord,
 )
 
-__all__ = ["MovingQuery", "MovingSpanner"]
-
 
 class MovingSpanner(SimSpanner):
     """A Spanner database with one change stream with mutable key ranges."""

@@ -1,33 +1,26 @@
-"""Records that are lost between Kafka and the gate, or come there without having been published.
+"""What is lost, damaged or copied between Kafka and the gate, and in the gate's own files.
 
-A seed has one such fault at most, drawn from generators of its own.  The same offsets are lost in
-every attempt at a batch, so nothing that the gate counts of its own rows shows it.  What the
-records of a transaction state does, and for a transaction that is lost as a whole what the marker
-of its stream partition states, once a release passes that.
+A seed has one such fault at most, drawn from generators of its own, and copies beside it.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 
 from tests.simulation.gate_decoding import signed
-from tests.simulation.gate_rows import DataRow
+from tests.simulation.gate_rows import DataRow, Segments
+from tidegate.producer.memory.log import TOMBSTONE, Entry, Log
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import PartitionFinished
 from tidegate.schemas.wire_format import frame, unframe
-
-if TYPE_CHECKING:
-    from tests.simulation.world import World
-
-__all__ = ["LOSSES", "Losses"]
 
 LOSSES = ("lost", "added")
 _CHANCE = 0.25
@@ -40,7 +33,7 @@ _FAR = 1 << 40
 class Losses:
     """What happens to one record of the seed, in every attempt to read it."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world, seed: int) -> None:
         """Draw whether there is a fault; it waits for a record whose loss can be shown."""
         random = Random(f"losses {seed}")
         # A record that is left out, or parked and put back later, is absent on purpose.
@@ -54,12 +47,9 @@ class Losses:
             self._due = whole.randint(1, _ROWS_TO_WHOLE_MAX)
         self._seen: set[tuple[str, int, int]] = set()
         self._place: tuple[str, int, int] | None = None
-        self.transaction = ""
-        """The transaction that is no longer whole; empty before the fault."""
-        self.vanished: set[bytes] = set()
-        """The order keys of a transaction that is lost as a whole."""
-        self.origins: set[int] = set()
-        """Where its changes come from."""
+        self.transaction = ""  # the transaction that is no longer whole; empty before the fault
+        self.vanished: set[bytes] = set()  # the order keys of a transaction that is lost as a whole
+        self.origins: set[int] = set()  # where its changes come from
         self._begun: set[tuple[int, str]] = set()
         self._gone: tuple[int, str] | None = None
         self._names_all = True
@@ -183,3 +173,92 @@ class Losses:
         number, body = unframe(row.value)
         schema = fastavro.parse_schema(dict(self._world.registry.schema(number)))
         return number, schema, fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+
+
+DAMAGES = ("deleted", "emptied", "halved", "swapped", "changed")
+_DAMAGE_CHANCE = 0.12
+_STEPS_MAX = 400
+
+
+class Damage:
+    """The damage of one seed, done once, between two steps of a consumer."""
+
+    def __init__(self, seed: int, tell: Callable[[str], None]) -> None:
+        self._random = random = Random(f"damage {seed}")
+        self._kind = random.choice(DAMAGES) if random.random() < _DAMAGE_CHANCE else ""
+        self._due = random.randint(1, _STEPS_MAX)
+        self._tell = tell
+        self.is_done = False
+
+    def step(self, segments: Segments) -> None:
+        """Do what is due, once there is a segment to damage."""
+        self._due -= 1
+        names = sorted(name for name, rows in segments.items() if rows)
+        if not self._kind or self.is_done or self._due > 0 or not names:
+            return
+        name = self._random.choice(names)
+        rows = segments[name]
+        match self._kind:
+            case "deleted":
+                del segments[name]
+            case "emptied":
+                segments[name] = []
+            case "halved":
+                segments[name] = rows[: len(rows) // 2]
+            case "swapped":
+                others = [one for one in names if segments[one] != rows]
+                if not others:
+                    return
+                # Of the same size, if there is one: then no count shows it.
+                other = min(others, key=lambda one: abs(len(segments[one]) - len(rows)))
+                segments[name], segments[other] = segments[other], rows
+            case "changed":
+                segments[name] = [*rows[:-1], rows[0]]
+                if len(rows) == 1:
+                    return
+        self.is_done = True
+        self._tell(f"segment {self._kind}")
+
+
+_DAMAGED = 0.15  # part of the seeds whose copies have other content
+_RECENT = 5
+
+
+class Copies:
+    """Adds copies of recent records; in some seeds they are not what they copy."""
+
+    def __init__(self, world, seed: int) -> None:
+        """Add nothing yet."""
+        self._world = world
+        self._added: list[Entry] = []
+        self.are_damaged = Random(f"copies {seed}").random() < _DAMAGED
+
+    def __contains__(self, entry: Entry) -> bool:
+        """Whether a record was added here."""
+        return any(entry is copy for copy in self._added)
+
+    def add(self) -> None:
+        """Append one of the youngest records of a topic partition a second time."""
+        world = self._world
+        topic = world.random.choice(world.data_topics)
+        log = world.broker.logs.get((topic, world.random.randrange(world.weather.topic_partitions)))
+        read = log.read(0) if log is not None else ()
+        entries = [entry for entry in read if entry.value is not TOMBSTONE]
+        if log is None or not entries:
+            return
+        entry = world.random.choice(entries[-_RECENT:])
+        if self.are_damaged and world.ground.keeps_data:  # or else the original may be gone
+            log, entry = self._damaged(log.place[0], entry, entries)
+        log.append(entry.key, entry.value, None)
+        self._added.append(log.entries[-1])
+
+    def _damaged(self, topic: str, entry: Entry, entries: list[Entry]) -> tuple[Log, Entry]:
+        """Return a record with the order key of one change and the content of another."""
+        world = self._world
+        meant: Any = entry.value
+        other: Any = world.random.choice(entries[-_RECENT:]).value
+        if other.value != meant.value:
+            world.tell("consumer", "fault", "a copy with other content")
+            entry = replace(entry, value=meant._replace(key=other.key, value=other.value))
+        number = world.random.randrange(world.weather.topic_partitions)
+        return world.broker.logs[topic, number], entry

@@ -1,17 +1,14 @@
-"""One way in which a core can be wrong, and who has to notice."""
+"""One way in which production code can be wrong, and who has to notice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-__all__ = ["Mutant", "Patches", "patched"]
-
-Patches = tuple[tuple[Any, str, Any], ...]
-"""(owner, attribute, replacement) each."""
+Patches = tuple[tuple[Any, str, Any], ...]  # (owner, attribute, replacement) each
 
 
 @contextmanager
@@ -30,11 +27,29 @@ class Mutant:
     name: str
     checker: str
     patches: Patches
-    first_seed: int = 1
-    """Where the search for a seed that shows it begins."""
+    first_seed: int = 1  # where the search for a seed that shows it begins
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
+    def applied(self) -> AbstractContextManager[None]:
         """Be wrong for a while."""
-        with patched(self.patches):
-            yield
+        return patched(self.patches)
+
+
+class Mutants(list[Mutant]):
+    """The mutants of a module, in its order."""
+
+    def add(
+        self,
+        name: str,
+        checker: str,
+        *places: tuple[Any, str],
+        beside: Patches = (),
+        first_seed: int = 1,
+    ) -> Callable[[Any], Any]:
+        """Add a mutant: what is decorated stands in these places, and `beside` is patched too."""
+
+        def take(broken: Any) -> Any:
+            patches = tuple((owner, attribute, broken) for owner, attribute in places)
+            self.append(Mutant(name, checker, (*patches, *beside), first_seed))
+            return broken
+
+        return take

@@ -19,64 +19,16 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.simulation.broken_checkpoints import BROKEN_CHECKPOINTS
-from tests.simulation.broken_chunks import BROKEN_CHUNKS
-from tests.simulation.broken_controls import BROKEN_CONTROLS
-from tests.simulation.broken_drivers import BROKEN_DRIVERS
-from tests.simulation.broken_filters import BROKEN_FILTERS
-from tests.simulation.broken_fleets import BROKEN_FLEETS
-from tests.simulation.broken_gaps import BROKEN_GAPS
-from tests.simulation.broken_gates import BROKEN_GATES
-from tests.simulation.broken_ground import BROKEN_GROUND
-from tests.simulation.broken_heartbeats import BROKEN_HEARTBEATS
-from tests.simulation.broken_keys import BROKEN_KEYS
-from tests.simulation.broken_markers import BROKEN_MARKERS
-from tests.simulation.broken_mirrors import BROKEN_MIRRORS
-from tests.simulation.broken_moves import BROKEN_MOVES
-from tests.simulation.broken_parking import BROKEN_PARKING
-from tests.simulation.broken_queries import BROKEN_QUERIES
-from tests.simulation.broken_redrives import BROKEN_REDRIVES
-from tests.simulation.broken_schedulers import BROKEN_SCHEDULERS
-from tests.simulation.broken_sizes import BROKEN_SIZES
-from tests.simulation.broken_tables import BROKEN_TABLES
-from tests.simulation.broken_tombstones import BROKEN_TOMBSTONES
-from tests.simulation.broken_transactions import BROKEN_TRANSACTIONS
-from tests.simulation.broken_translators import BROKEN_TRANSLATORS
+from tests.simulation import broken_gates, broken_records, broken_workers
 from tests.simulation.mutant import Mutant
 from tests.simulation.runner import run_seed
 from tidegate.program.garbage import collect_rarely
-
-__all__ = ["MUTANTS", "SEEDS_MAX", "caught_in", "recorded_seeds"]
 
 _Outcome: TypeAlias = tuple[int | None, list[str]]
 
 SEEDS_MAX = 800
 _RECORDED = Path(__file__).with_name("mutant_seeds.json")
-MUTANTS = (
-    *BROKEN_FLEETS,
-    *BROKEN_HEARTBEATS,
-    *BROKEN_PARKING,
-    *BROKEN_REDRIVES,
-    *BROKEN_QUERIES,
-    *BROKEN_SCHEDULERS,
-    *BROKEN_DRIVERS,
-    *BROKEN_TRANSLATORS,
-    *BROKEN_SIZES,
-    *BROKEN_GROUND,
-    *BROKEN_GAPS,
-    *BROKEN_CONTROLS,
-    *BROKEN_MOVES,
-    *BROKEN_FILTERS,
-    *BROKEN_TABLES,
-    *BROKEN_GATES,
-    *BROKEN_CHECKPOINTS,
-    *BROKEN_MIRRORS,
-    *BROKEN_TOMBSTONES,
-    *BROKEN_TRANSACTIONS,
-    *BROKEN_MARKERS,
-    *BROKEN_CHUNKS,
-    *BROKEN_KEYS,
-)
+MUTANTS = (*broken_workers.BROKEN, *broken_records.BROKEN, *broken_gates.BROKEN)
 
 
 def recorded_seeds() -> dict[str, int]:

@@ -5,14 +5,9 @@ Its threads go on one at a time, from one pause to the next.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.simulation.clients import (
-    KnownLimits,
-    WorkerMembership,
-    WorkerPublisher,
-    WorkerStream,
-)
+from tests.simulation.clients import KnownLimits, WorkerMembership, WorkerPublisher, WorkerStream
 from tests.simulation.history import QueryStart
 from tests.simulation.process import Process
 from tidegate.producer.core import effects as do
@@ -21,6 +16,7 @@ from tidegate.producer.core.budget_line import BudgetLine, Request
 from tidegate.producer.core.fleet_alignment import STALE_AFTER_US
 from tidegate.producer.core.lifecycle import PartitionState, SlotPhase
 from tidegate.producer.core.now import Now
+from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.loop import FleetWorker
@@ -28,17 +24,11 @@ from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.errors import MessageTooLarge, ProducerFencedError
 from tidegate.producer.memory.group_client import ClientState
 from tidegate.producer.memory.membership import MemoryStreamStartFinder
+from tidegate.producer.ports import Response, RunningQuery
 from tidegate.producer.translation.filtering import FilteringTranslator
 from tidegate.schemas.errors import TidegateError, UnreachableError
 from tidegate.schemas.progress import ControlState, StreamControl, WorkerDrain
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from tests.simulation.world import World
-    from tidegate.producer.core.slot import Slot
-    from tidegate.producer.ports import Response, RunningQuery
-
-__all__ = ["MOVABLE", "UNFINISHED", "Node", "WatchedCore", "WatchedWorker"]
 
 DESCRIBE_EVERY_US = 500_000
 """More often than in production, so that rebalances start in the middle of other things."""
@@ -49,8 +39,7 @@ UNFINISHED = (
     PartitionState.RUNNING,
     PartitionState.HELD,
     *_WAITING,
-)
-"""Those with something to read or to publish."""
+)  # those with something to read or to publish
 MOVABLE = (PartitionState.SCHEDULED, PartitionState.RUNNING, *_WAITING)
 
 
@@ -61,8 +50,7 @@ class Orders:
         self._has_reached_end = False
         self._position = 0
         """What lies before it in the root's slot is known, and says nothing a second time."""
-        self._paused: dict[str, bool] = {}
-        """By epoch."""
+        self._paused: dict[str, bool] = {}  # by epoch
         self.is_to_leave = False
 
     def take(self, event: on.Event, *, worker: str) -> None:
@@ -87,7 +75,7 @@ class Orders:
 class WatchedCore(Worker):
     """A production core; tells the world what it sees and asks for, and is checked after it."""
 
-    def __init__(self, world: World, **options: Any) -> None:
+    def __init__(self, world, **options: Any) -> None:
         super().__init__(**options)
         self._world = world
         self._waiting_since: dict[tuple[str, PartitionState], int] = {}
@@ -203,8 +191,7 @@ class WatchedBudget(ByteBudget):
 
     bound = 0
     """What fits; or what waiting readers held, and what one of them was given on top of it."""
-    granted = 0
-    """Bytes of readers that were admitted and have not gone on yet."""
+    granted = 0  # bytes of readers that were admitted and have not gone on yet
 
     unfair = 0
     """The most that was held beyond its share by a stream partition that passed another by."""
@@ -242,7 +229,7 @@ class _WatchedLine(BudgetLine):
 class _WatchedQuery:
     """A query; measures what is received and was not taken from the budget before."""
 
-    def __init__(self, world: World, reader: WatchedReader, query: RunningQuery) -> None:
+    def __init__(self, world, reader: WatchedReader, query: RunningQuery) -> None:
         self._world, self._reader, self._query = world, reader, query
         self.next_size, self.cancel = query.next_size, query.cancel
 
@@ -258,7 +245,7 @@ class WatchedReader(PartitionReader):
 
     has_ended = False
 
-    def __init__(self, world: World, stream: WorkerStream, *args: Any, **options: Any) -> None:
+    def __init__(self, world, stream: WorkerStream, *args: Any, **options: Any) -> None:
         super().__init__(stream, *args, **options)
         self._query = _WatchedQuery(world, self, self._query)
 
@@ -270,11 +257,9 @@ class WatchedReader(PartitionReader):
 class Node:
     """One worker process: the production loop over models of its ports."""
 
-    def __init__(self, world: World, name: str, *, epoch: str, client_id: str) -> None:
-        self.world = world
-        self.name = name
-        self.epoch = epoch
-        """What it calls the epoch if it opens the stream."""
+    def __init__(self, world, name: str, *, epoch: str, client_id: str) -> None:
+        self.world, self.name = world, name
+        self.epoch = epoch  # what it calls the epoch if it opens the stream
         self.is_paused = False
         self.woke_in_healing = False
         """Stopped until the faults ended, perhaps for longer than it waits for anything."""
@@ -300,9 +285,7 @@ class Node:
             publisher=self.publisher,
             open_reader=self._open_reader,
             open_stream_start=lambda: MemoryStreamStartFinder(
-                world.broker,
-                topic=world.names.progress,
-                root_slot=slot_of(ROOT_TOKEN, world.slots),
+                world.broker, topic=world.names.progress, root_slot=slot_of(ROOT_TOKEN, world.slots)
             ),
             release_budget=self.budget.release,
             clock=self.process.clock,

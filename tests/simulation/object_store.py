@@ -16,10 +16,7 @@ from tests.simulation.disturbance import Disturbance
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.writers import Writers
 
-__all__ = ["ObjectStore", "StoreClient"]
-
-_YOUNG = 30
-"""An object is young for so many writes of the bucket."""
+_YOUNG = 30  # an object is young for so many writes of the bucket
 
 
 @dataclass(slots=True)
@@ -72,9 +69,7 @@ class StoreClient:
         guard: StoreClient | None = None,
         on_create: Callable[[str, Any], None] = lambda _name, _content: None,
     ) -> None:
-        self._store = store
-        self._folder = folder
-        self._disturbance = disturbance
+        self._store, self._folder, self._disturbance = store, folder, disturbance
         self._on_create = on_create
         self.writers: Writers = Writers(self, kept=1) if guard is None else guard.writers
 

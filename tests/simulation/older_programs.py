@@ -7,8 +7,6 @@ from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.translation.avro_fields import write_text
 from tidegate.producer.translation.translator import Translator
 
-__all__ = ["OlderTranslator"]
-
 _NO_TOKEN = write_text("")
 
 

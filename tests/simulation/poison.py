@@ -1,4 +1,4 @@
-"""Changes that cannot be published, and what a query returns of them.
+"""Changes that cannot be published, and a registry that refuses versions of a subject.
 
 A change is poison from its commit on, for every query that returns it, until `lift`: then it can be
 read, as by a newer program, and so can what was parked of it (`corrected`).
@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
 from tests.simulation.history import Committed
+from tests.simulation.tables import SimTables
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.ports import RecordTranslator
 from tidegate.producer.records import DataChangeRecord, Mod, UnreadableValues
+from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
 from tidegate.schemas.order_key import OrderKey, sequence_pair
-
-__all__ = ["TOO_FINE", "CorrectingTranslator", "Poison"]
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.tables import TableSchema
+from tidegate.schemas.topics import TopicNames
 
 _DAMAGED = "damaged "
 _NO_COLUMN_HOLDS = "no column holds this"
@@ -35,14 +39,11 @@ class Poison:
     """The poison changes of one run; `chance` is that of a change to be one."""
 
     def __init__(self, random: Random, *, chance: float) -> None:
-        self._random = random
-        self._chance = chance
+        self._random, self._chance = random, chance
         self._possible = ["damaged", _OTHER_TYPE]
-        self.met: set[str] = set()
-        """Which kinds queries have returned."""
+        self.met: set[str] = set()  # which kinds queries have returned
         self._kinds: dict[bytes, str] = {}
-        self.marked: set[bytes] = set()
-        """The order keys of all that ever were."""
+        self.marked: set[bytes] = set()  # the order keys of all that ever were
 
     def add_kind(self, kind: str) -> None:
         """Let changes be poison in one more way."""
@@ -107,8 +108,7 @@ class CorrectingTranslator:
     """Translates parked records that are poison no more; implements `ports.RecordTranslator`."""
 
     def __init__(self, translator: RecordTranslator, poison: Poison) -> None:
-        self._translator = translator
-        self._poison = poison
+        self._translator, self._poison = translator, poison
 
     def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
         return self._translator.translate_now(self._poison.corrected(record), token=token)
@@ -164,3 +164,71 @@ def _undone(value: Any) -> Any:
         instant_ns = parse_rfc3339_ns(value) + _FINER_BY_NS
         return value if instant_ns % 1_000 else format_rfc3339(instant_ns)
     return value
+
+
+class RefusedSchemas:
+    """The refusals of one run; `chance` is that of a new version to be refused."""
+
+    def __init__(
+        self,
+        random: Random,
+        registry: InMemorySchemaRegistry,
+        tables: SimTables,
+        names: TopicNames,
+        *,
+        chance: float,
+    ) -> None:
+        self._random, self._tables, self._registry = random, tables, registry
+        self._names, self._chance = names, chance
+        self._refused: set[str] = set()
+        self._known_at_start = {names.data(table) for table in tables.names}
+        self.takes_unknown_tables = False
+        """A worker cannot even park a change of a table for which it has no schema yet: one that
+        came later, or was dropped before the worker started."""
+        self.subjects: set[str] = set()  # all of which a version was ever refused
+        self.columns: defaultdict[str, set[str]] = defaultdict(set)
+        """Data topic -> those that some worker may not have known at a refusal."""
+        self.tables: set[str] = set()
+        """Data topics of the tables that some worker may not have known at all at a refusal."""
+
+    def refuses(self, subject: str, schema: dict[str, Any]) -> bool:
+        """Whether a version is refused."""
+        topic = subject.removesuffix("-value").removesuffix("-key")
+        is_known = self._is_known(topic)
+        if self.takes_unknown_tables and not is_known:
+            return False
+        if subject not in self._refused and self._random.random() >= self._chance:
+            return False
+        self._refused.add(subject)
+        self.subjects.add(subject)
+        if not is_known:
+            self.tables.add(topic)
+        if subject.endswith("-value"):
+            current = self._table(topic)
+            present = _names(column.name for column in current.columns) if current else set()
+            versions = self._registry.versions(subject)
+            first = row_fields(versions[0].schema) if versions else {}
+            self.columns[topic] |= _names(row_fields(schema)) - (present & _names(first))
+        return True
+
+    def _table(self, topic: str) -> TableSchema | None:
+        return self._tables.table(self._names.table(topic) or "", stream="s")
+
+    def _is_known(self, topic: str) -> bool:
+        """Whether every worker knows a topic's table from its start."""
+        is_there = self._table(topic) is not None
+        return is_there and topic in self._known_at_start
+
+    def lift(self) -> None:
+        """Let versions in until the next refusal."""
+        self._refused.clear()
+
+    def end(self) -> None:
+        """Let every version in for good."""
+        self.lift()
+        self._chance = 0.0
+
+
+def _names(columns: Iterable[str]) -> set[str]:
+    """Return names without case, as Spanner compares them."""
+    return {name.lower() for name in columns}

@@ -8,15 +8,16 @@ thread where it stands.  A paused thread changes nothing, so that a run depends 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-if TYPE_CHECKING:
-    from tests.simulation.world import World
-
-__all__ = ["Process", "ProcessClock", "ProcessThread"]
+from tidegate.producer.datastream_source import object_query
+from tidegate.producer.driver import effect_runner, loop
+from tidegate.producer.translation import refreshing
 
 _T = TypeVar("_T")
 
@@ -27,10 +28,8 @@ _PAUSES_UNTIL_NOTICED = 30
 class ProcessClock:
     """A process's clocks: the monotonic one starts anywhere, the wall clock may be wrong."""
 
-    def __init__(self, world: World, name: str, process: Process) -> None:
-        self._world = world
-        self._name = name
-        self._process = process
+    def __init__(self, world, name: str, process: Process) -> None:
+        self._world, self._name, self._process = world, name, process
         self._started_us = world.now_us - world.random.randrange(10**12)
 
     def monotonic_us(self) -> int:
@@ -72,8 +71,7 @@ def _to_the_end(run: Callable[[], Any]) -> None:
             task.send(None)
         except StopIteration:
             return
-        message = "a task waits for something outside of its process"
-        raise AssertionError(message)
+        raise AssertionError("a task waits for something outside of its process")
 
 
 class _Condition:
@@ -108,7 +106,7 @@ class _Signal:
 class Process:
     """Implements `ports.Threads` and `ports.Tasks`; made outside of any thread."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world, name: str) -> None:
         self.hub = getcurrent()
         self.is_alive = True
         self.clock = ProcessClock(world, name, self)
@@ -160,3 +158,21 @@ class Process:
             if thread.is_alive():
                 thread.kill()
         self.threads.clear()
+
+
+class _NoLog:
+    def debug(self, event: str, **fields: object) -> None:
+        pass
+
+    info = warning = error = debug
+
+
+_NO_LOG = _NoLog()
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in (effect_runner, loop, refreshing, object_query):
+            stack.enter_context(patch.object(module, "_log", _NO_LOG))
+        yield

@@ -35,14 +35,10 @@ from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames
 
-__all__ = ["KEYS", "QueryBroke", "QueryDone", "QueryExpired", "SimSpanner", "StreamQuery"]
-
-KEYS = 24
-"""The key space: 0 to KEYS - 1."""
+KEYS = 24  # the key space: 0 to KEYS - 1
 _MOD_TYPES: dict[str, ModType] = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}
 _Kept = DataChangeRecord | PartitionStartRecord | PartitionEndRecord | PartitionEventRecord
-_Changes = list[tuple[int, str, dict[str, Any]]]
-"""(key, kind, column -> value) of each row."""
+_Changes = list[tuple[int, str, dict[str, Any]]]  # (key, kind, column -> value) of each row
 
 
 class QueryBroke(Exception):
@@ -58,8 +54,7 @@ class QueryExpired(Exception):
 
     def __init__(self, earliest_us: int | None) -> None:
         super().__init__(earliest_us)
-        self.earliest_us = earliest_us
-        """None where all of a stream partition is gone."""
+        self.earliest_us = earliest_us  # None where all of a stream partition is gone
 
 
 @dataclass(slots=True, eq=False)
@@ -72,8 +67,7 @@ class _Part:
     records: list[_Kept] = field(default_factory=list)
     end_us: int | None = None
     children: tuple[ChildPartition, ...] = ()
-    named: list[str] = field(default_factory=list)
-    """Of mutable key ranges: those that it started."""
+    named: list[str] = field(default_factory=list)  # of mutable key ranges: those that it started
 
     def fact(self) -> LineageFact:
         names = tuple(child.token for child in self.children) or tuple(self.named)
@@ -96,10 +90,8 @@ class SimSpanner:
         self._random = random
         self._filter = record_filter or RecordFilter()
         self.filtered: list[Committed] = []
-        self.read_beside: dict[str, str] = {}
-        """As in `History`."""
-        self._names = names
-        self._tables = tables
+        self.read_beside: dict[str, str] = {}  # as in `History`
+        self._names, self._tables = names, tables
         self._rows: set[tuple[str, int]] = set()
         self._touched: dict[tuple[str, int], tuple[int, frozenset[str]]] = {}
         self._serial = 0
@@ -321,16 +313,12 @@ class StreamQuery:
     def __init__(
         self, spanner: SimSpanner, token: str, start_us: int, random: Random, *, truncates: bool
     ) -> None:
-        self._spanner = spanner
-        self._random = random
-        self.token = token
-        self.start_us = start_us
-        self._truncates = truncates
+        self._spanner, self._random, self.token = spanner, random, token
+        self.start_us, self._truncates = start_us, truncates
         self._served: set[tuple[str, str]] = set()
         self._through_us = start_us
         """All records before this instant were served, of the instant itself those in `_served`."""
-        self.silence = 0.0
-        """Chance per response that this and all further ones stay away."""
+        self.silence = 0.0  # chance per response that this and all further ones stay away
         self.is_silent = False
         self._has_begun = False
         self._has_repeated = False

@@ -24,22 +24,11 @@ from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.wire_format import unframe
 
-__all__ = [
-    "KEY",
-    "Decoded",
-    "Decoder",
-    "SimTables",
-    "key_text",
-    "plain_columns",
-    "plain_key_text",
-]
-
 KEY = "Id"
 _TYPES = ("INT64", "STRING", "BOOL", "BYTES")
 _COLUMNS_MAX = 6
 _TABLES_MAX = 4
-_OF_TABLES = 0.3
-"""Part of the changes that are about a whole table."""
+_OF_TABLES = 0.3  # part of the changes that are about a whole table
 
 
 _INSTANTS_FROM = datetime(2020, 2, 28, tzinfo=UTC)
@@ -64,15 +53,12 @@ class SimTables:
         timestamps: TimestampForm | None = None,
     ) -> None:
         """`timestamps` is how the stream carries them; without it no column is a TIMESTAMP."""
-        self._random = random
-        self._large_values = large_values
-        self._timestamps = timestamps
+        self._random, self._large_values, self._timestamps = random, large_values, timestamps
         self._types = _TYPES if timestamps is None else ("INT64", "STRING", "TIMESTAMP", *_TYPES)
         self._tables = {name: self._first_columns(name) for name in names}
         self._dropped: set[str] = set()
         self._unchanging: set[str] = set()
-        self._next = "d"
-        """The name of the next column; the gate's model of schemas counts letters."""
+        self._next = "d"  # the name of the next column; the gate's model of schemas counts letters
 
     @property
     def names(self) -> list[str]:
@@ -246,10 +232,8 @@ class Decoded:
 
     key: bytes
     mod: str
-    columns: dict[str, Any]
-    """Plain, without those of the key."""
-    token: str = ""
-    """The one in the value; only older programs write it."""
+    columns: dict[str, Any]  # plain, without those of the key
+    token: str = ""  # the one in the value; only older programs write it
 
 
 class Decoder:

@@ -13,8 +13,6 @@ from random import Random
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from tests.simulation.accept_gap import NAME as ACCEPT_GAP
-from tests.simulation.accept_gap import AcceptGap
 from tests.simulation.any_tables import tables_of
 from tests.simulation.backfill import kind_of_spanner
 from tests.simulation.checkpoint import Checkpoint
@@ -26,12 +24,9 @@ from tests.simulation.clients import (
     WorkerRegistry,
     WorkerTopics,
 )
-from tests.simulation.collected import collect
-from tests.simulation.consumer import Consumer, SupersededError
-from tests.simulation.copies import Copies
-from tests.simulation.damage import Damage
+from tests.simulation.collected import FleetSights, collect
+from tests.simulation.consumer import REFUSALS, Consumer, SupersededError, is_explained
 from tests.simulation.disturbance import Disturbance
-from tests.simulation.fleet_sights import FleetSights
 from tests.simulation.ground import DataLostError, Ground
 from tests.simulation.healing import Healing
 from tests.simulation.history import (
@@ -47,16 +42,12 @@ from tests.simulation.history import (
     View,
 )
 from tests.simulation.key_moves import MovingQuery
-from tests.simulation.losses import Losses
+from tests.simulation.losses import Copies, Damage, Losses
 from tests.simulation.node import MOVABLE, UNFINISHED, Node, WatchedCore
 from tests.simulation.older_programs import OlderTranslator
-from tests.simulation.operators import Operators
-from tests.simulation.poison import TOO_FINE, Poison
-from tests.simulation.redrive import NAME as REDRIVE
-from tests.simulation.redrive import Redrive
-from tests.simulation.refusals import REFUSALS, is_explained
-from tests.simulation.refused_schemas import RefusedSchemas
-from tests.simulation.silence import silenced
+from tests.simulation.operators import ACCEPT_GAP, REDRIVE, AcceptGap, Operators, Redrive
+from tests.simulation.poison import TOO_FINE, Poison, RefusedSchemas
+from tests.simulation.process import silenced
 from tests.simulation.spanner import StreamQuery
 from tests.simulation.tables import Decoder
 from tests.simulation.weather import Weather
@@ -91,8 +82,6 @@ from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, PartitionGap,
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.gate import Limits
-
-__all__ = ["World"]
 
 _BEGIN_US = 1_700_000_000_000_000
 _WATCH_LIMITS = WatchLimits(patience_us=2_000_000, pause_us=4_000_000)
@@ -164,10 +153,8 @@ class World:
         ]
         self.copies = Copies(self, seed)
         self.sizes: dict[str, Size] = {}
-        self.refused: set[str] = set()
-        """Tokens whose queries Spanner refuses."""
-        self.repeating: set[str] = set()
-        """Tokens whose queries break after what they repeat."""
+        self.refused: set[str] = set()  # tokens whose queries Spanner refuses
+        self.repeating: set[str] = set()  # tokens whose queries break after what they repeat
         self.compacted: dict[tuple[int, int], Entry] = {}
         self._skews: dict[str, int] = {}
         self._end_rest_ns = Random(f"end {seed}").choice((0, 1, 500, 999))

@@ -62,7 +62,7 @@ def test_every_group_of_mutants_says_what_it_breaks():
         for path in sorted((REPOSITORY / "tests" / folder).glob("broken_*.py"))
     ]
 
-    assert len(groups) > 10
+    assert len(groups) > 4
     assert [path.name for path in groups if not path.read_text().startswith('"""')] == []
 
 

@@ -13,8 +13,6 @@ import sys
 from tests.simulation.exhaustive.scenarios import DEEP, SCENARIOS
 from tests.simulation.exhaustive.search import explore
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.exhaustive")

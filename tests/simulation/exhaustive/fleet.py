@@ -15,12 +15,9 @@ from tests.simulation.exhaustive.script import SLOTS, Script
 from tests.simulation.exhaustive.stage import GROUP_ACTIONS, WORKERS, Action, Stage
 from tests.simulation.history import Finish, History, Violation
 
-__all__ = ["Fleet", "Found", "State", "checked"]
-
 _STEP_CHECKERS = ("lineage", "single_writer", "soundness")
 Found = dict[str, list[Violation]]
-State = tuple[int, ...]
-"""The number of the ground, and of each worker."""
+State = tuple[int, ...]  # the number of the ground, and of each worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +25,7 @@ class _Step:
     """What an action makes of the parts that it touches."""
 
     ground: int
-    actors: tuple[tuple[int, int], ...]
-    """(which, its number after it)."""
+    actors: tuple[tuple[int, int], ...]  # (which, its number after it)
     found: Found
 
 
@@ -41,8 +37,7 @@ class Fleet:
     """
 
     def __init__(self, script: Script, *, remembers: bool = True) -> None:
-        self.script = script
-        self._remembers = remembers
+        self.script, self._remembers = script, remembers
         self.names = Names()
         self.executed = 0
         self._grounds: dict[int, Ground] = {}

@@ -28,8 +28,6 @@ from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.core.files import state_file
 from tidegate.spark_consumer.core.gate import Limits
 
-__all__ = ["Gates", "Picture"]
-
 _LIMITS = Limits(release_rows_max=2, segment_rows_max=2, segments_max=2, compaction_rows_max=6)
 _CHECKED = (
     "nothing_lost",
@@ -127,8 +125,7 @@ class _Reader:
         self.logs = {
             place: _ShownLog(shown, picture.end(place)) for place, shown in picture.records.items()
         }
-        self._gate = gate
-        self._topic_partitions = topic_partitions
+        self._gate, self._topic_partitions = gate, topic_partitions
 
     def topic_partitions(self, topic: str) -> int:
         return SLOTS if topic == NAMES.progress else self._topic_partitions
@@ -188,11 +185,7 @@ class Gates:
     # ------------------------------------------------------------ the search
 
     def search(
-        self,
-        pictures: list[Picture],
-        following: list[set[int]],
-        ends: Iterable[int],
-        batches: int,
+        self, pictures: list[Picture], following: list[set[int]], ends: Iterable[int], batches: int
     ) -> Iterator[tuple[int, dict[str, list[Violation]]]]:
         """Run up to `batches` batches at any pictures on any way, and one at each way's end.
 
@@ -276,7 +269,7 @@ class Gates:
         checkpoint = gate.checkpoint
         reader = _Reader(shown, gate, self._script.scenario.topic_partitions)
         try:
-            consumer = Consumer(reader, checkpoint, _LIMITS)  # type: ignore[arg-type]
+            consumer = Consumer(reader, checkpoint, _LIMITS)
             while checkpoint.committed == before.checkpoint.committed and steps != 0:
                 consumer.step()
                 steps = None if steps is None else steps - 1

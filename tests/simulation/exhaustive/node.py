@@ -8,7 +8,7 @@ every order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.simulation.clients import NotedPublisher
 from tidegate.producer.core import effects as do
@@ -20,11 +20,6 @@ from tidegate.producer.memory.membership import MemoryMembership
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import ProgressAssembler
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from tests.simulation.exhaustive.stage import Stage
-
-__all__ = ["Node"]
 
 
 class StageClock:
@@ -46,8 +41,7 @@ class _Query:
     """A running query, which is a reader without a thread."""
 
     def __init__(self, node: Node, query_id: int) -> None:
-        self._node = node
-        self._query_id = query_id
+        self._node, self._query_id = node, query_id
 
     def start(self) -> None:
         pass
@@ -59,9 +53,8 @@ class _Query:
 class Node:
     """One worker, whose effects the search carries out one at a time."""
 
-    def __init__(self, stage: Stage, name: str, worker: Worker, *, now_us: int) -> None:
-        self.world = stage
-        self.name = name
+    def __init__(self, stage, name: str, worker: Worker, *, now_us: int) -> None:
+        self.world, self.name = stage, name
         self.is_alive = True
         self.clock = StageClock(now_us)
         self.queries: dict[int, tuple[str, Any]] = {}
@@ -75,18 +68,13 @@ class Node:
             worker,
             publisher=self.publisher,
             open_reader=self._open_query,
-            open_stream_start=object,  # type: ignore[arg-type]
+            open_stream_start=object,
             deliver=self.handle,
             release_budget=self._release,
             clock=self.clock,
         )
         self.membership = MemoryMembership(
-            broker,
-            worker=name,
-            client_id=name,
-            topic=topic,
-            listener=self,
-            clock=self.clock,  # type: ignore[arg-type]
+            broker, worker=name, client_id=name, topic=topic, listener=self, clock=self.clock
         )
         self.runner.attach(self.membership)
         self.publisher.start()

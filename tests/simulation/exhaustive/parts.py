@@ -17,16 +17,13 @@ from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.log import Entry, Log, Outcome, Place
 from tidegate.schemas.progress import PartitionFinished
 
-__all__ = ["Actor", "Ground"]
-
 
 @dataclass(slots=True, eq=False)
 class Ground:
     """What all have in common."""
 
     broker: MemoryBroker
-    has_failed: bool = False
-    """The one fault has been."""
+    has_failed: bool = False  # the one fault has been
 
     def key(self, names: Names) -> tuple[int, ...]:
         """Return numbers for all that the future depends on: the logs', then the rest's."""
@@ -62,10 +59,8 @@ class Actor:
     """A worker process, or the place where one was."""
 
     name: str
-    node: Node | None = None
-    """None while it is dead."""
-    is_refused: bool = False
-    """Its group client has to notice first why its transaction was refused."""
+    node: Node | None = None  # None while it is dead
+    is_refused: bool = False  # its group client has to notice first why its transaction was refused
 
     def key(self, names: Names) -> int:
         """Return a number for all that the future depends on."""

@@ -24,8 +24,6 @@ from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.memory.log import Log
 
-__all__ = ["Names", "copied"]
-
 _Copier = Callable[[Any, dict[int, Any]], Any]
 
 _LEFT_OUT: dict[type, frozenset[str]] = {
@@ -141,8 +139,7 @@ _COPIERS: dict[type, _Copier | None] = {
     dict: _copied_dict,
     MethodType: _copied_method,
     Log: _copied_log,
-}
-"""By class; None for what is shared."""
+}  # by class; None for what is shared
 
 
 class Names:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.simulation.exhaustive.script import Part, Scenario, token_in
 
-__all__ = ["DEEP", "SCENARIOS"]
-
 
 def _split(*, slots: tuple[int, int, int] = (0, 1, 0), apart: bool = False) -> tuple[Part, ...]:
     """One change before a split; after it a transaction over both children."""
@@ -40,17 +38,18 @@ def _split_and_merge() -> tuple[Part, ...]:
 
 _ANY = ("A", "B")
 
+# Together less than a minute of one core.
 SCENARIOS = (
     Scenario("split, crash", _split(), crashes=_ANY),
     Scenario("split, commit unanswered", _split(), unknown=_ANY),
     Scenario("split, consumer crash", _split(), consumer_crashes=True),
     Scenario("split, markers apart", _split(), apart=True),
-    Scenario("split away, markers apart", _split(slots=(0, 1, 1)), apart=True),
     Scenario("split and merge", _split_and_merge()),
 )
-"""Together less than a minute of one core."""
 
+# Half a minute to several each.
 DEEP = (
+    Scenario("split away, markers apart", _split(slots=(0, 1, 1)), apart=True),
     Scenario("merge, crash", _merge(), crashes=("A",)),
     Scenario("opening, crash", _split(), crashes=_ANY, opening=True),
     Scenario("split, expelled", _split(), expulsions=_ANY),
@@ -62,4 +61,3 @@ DEEP = (
     Scenario("merge, markers apart", _merge(), apart=True),
     Scenario("split and merge, crash", _split_and_merge(), crashes=("A",)),
 )
-"""One minute or several each."""

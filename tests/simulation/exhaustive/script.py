@@ -18,19 +18,6 @@ from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
 
-__all__ = [
-    "BEGIN_US",
-    "NAMES",
-    "SLOTS",
-    "TABLE",
-    "TOPIC",
-    "Answer",
-    "Part",
-    "Scenario",
-    "Script",
-    "token_in",
-]
-
 BEGIN_US = 1_700_000_040_000_000
 """A whole minute, so that the commit interval does not make a snapshot fall due."""
 SLOTS = 2
@@ -39,8 +26,7 @@ TABLE = Topic("t0", {2: dict.fromkeys((KEY, "a", "b"), "INT64")}, [KEY], 1, pref
 TOPIC = TABLE.topic
 _MODS = {"I": "INSERT", "U": "UPDATE"}
 _Item = PublishableRecord | HeartbeatRecord | ChildPartitionsRecord
-Answer = tuple[_Item, ...]
-"""One response of a query."""
+Answer = tuple[_Item, ...]  # one response of a query
 
 
 def token_in(name: str, slot: int) -> str:
@@ -58,14 +44,12 @@ class Part:
 
     token: str
     start: int
-    changes: tuple[tuple[int, str, int], ...]
-    """(commit time, transaction, key)."""
+    changes: tuple[tuple[int, str, int], ...]  # (commit time, transaction, key)
     heartbeats: tuple[int, ...] = ()
     parents: tuple[str, ...] = ()
     end: int | None = None
     children: tuple[str, ...] = ()
-    apart: bool = False
-    """A heartbeat is a response of its own, not one with the change before it."""
+    apart: bool = False  # a heartbeat is a response of its own, not one with the change before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +65,15 @@ class Scenario:
     unknown: tuple[str, ...] = ()
     """Workers one of whose commits, once, gets no answer, whether it takes place or not."""
     topic_partitions: int = 2
-    apart: bool = False
-    """Each marker of a decided transaction is an action of its own."""
+    apart: bool = False  # each marker of a decided transaction is an action of its own
     reads_within: bool = False
     """A worker goes on reading while its transaction is open, not only before the next."""
-    thirds: bool = False
-    """The fence and the commit are an action of their own, after the snapshots."""
-    opening: bool = False
-    """Begin before the stream is opened, not after."""
-    returns: bool = False
-    """One that died and lost its slots comes back as a new member."""
+    thirds: bool = False  # the fence and the commit are an action of their own, after the snapshots
+    opening: bool = False  # begin before the stream is opened, not after
+    returns: bool = False  # one that died and lost its slots comes back as a new member
     consumer_crashes: bool = False
     """The consumer dies once in any batch, between any two of its effects."""
-    batches: int = 2
-    """Micro-batches at any moments, before a last one at the end."""
+    batches: int = 2  # micro-batches at any moments, before a last one at the end
 
     def part(self, token: str) -> Part:
         return next(part for part in self.parts if part.token == token)

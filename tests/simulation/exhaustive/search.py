@@ -13,12 +13,9 @@ from tests.simulation.exhaustive.fleet import Fleet, Found, State, checked
 from tests.simulation.exhaustive.gate import Gates, Picture
 from tests.simulation.exhaustive.script import Scenario, Script
 from tests.simulation.exhaustive.stage import LOCAL_ACTIONS, WORKERS, Action, Stage
-from tests.simulation.silence import silenced
+from tests.simulation.process import silenced
 
-__all__ = ["Outcome", "explore"]
-
-STATES_MAX = 2_000_000
-"""A scenario that is not small, or actions that undo each other without end."""
+STATES_MAX = 2_000_000  # a scenario that is not small, or actions that undo each other without end
 
 _END_CHECKERS = ("single_writer", "nothing_twice", "key_order", "gaps", "completeness", "origins")
 _NOBODY = -1
@@ -34,14 +31,12 @@ class Outcome:
     merged: int = 0
     ends: int = 0
     deepest: int = 0
-    ways: int = 0
-    """Interleavings of the fleet's actions that the search stands for."""
+    ways: int = 0  # interleavings of the fleet's actions that the search stands for
     pictures: int = 0
     executed: int = 0
     """Steps that were carried out; the others are known from the parts that they touch."""
     batches: int = 0
-    seconds: float = 0.0
-    """Of one core."""
+    seconds: float = 0.0  # of one core
     found: Found = field(default_factory=dict)
     trace: tuple[Action, ...] = ()
 

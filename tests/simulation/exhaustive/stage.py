@@ -33,23 +33,15 @@ from tidegate.producer.records import ChildPartitionsRecord
 from tidegate.schemas.progress import DataTopic, PartitionAnnounced, StreamStarted
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
-__all__ = ["GROUP_ACTIONS", "LOCAL_ACTIONS", "WORKERS", "Action", "FixedAnswers", "Stage"]
-
 WORKERS = ("A", "B")
 LOCAL_ACTIONS = frozenset({"read", "poll"})
 """Those that nobody but the worker itself can tell from their happening later."""
 GROUP_ACTIONS = frozenset({"serve", "crash", "expel", "expire", "restart"})
 """Those that more than one worker may have a part in."""
-_LOSSES = (
-    "request lost",
-    "reply lost",
-    "request lost, asked again",
-    "reply lost, asked again",
-)
+_LOSSES = ("request lost", "reply lost", "request lost, asked again", "reply lost, asked again")
 _INTERVAL_US = 250_000
 
-Action = tuple[str, ...]
-"""What is done, by whom, and to what: as a trace prints it."""
+Action = tuple[str, ...]  # what is done, by whom, and to what: as a trace prints it
 
 
 class FixedAnswers(Random):
@@ -99,8 +91,7 @@ class Stage:
     is_healing = False
 
     def __init__(self, script: Script, ground: Ground, actors: dict[str, Actor]) -> None:
-        self.script = script
-        self.ground = ground
+        self.script, self.ground = script, ground
         self.broker = ground.broker
         self.actors = actors
         self.names = NAMES
@@ -108,8 +99,7 @@ class Stage:
         self.now_us = BEGIN_US
         self.random = FixedAnswers()
         self.notes = Notes()
-        self._loss = ""
-        """What happens to the next commit."""
+        self._loss = ""  # what happens to the next commit
         for actor in actors.values():
             if actor.node is not None:
                 actor.node.world = self
