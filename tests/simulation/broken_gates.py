@@ -20,7 +20,6 @@ from tidegate.lineage.slot_view import SlotView
 from tidegate.lineage.snapshot_queue import SnapshotQueue, WaitingSnapshot
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.batch import effect_loop
-from tidegate.spark_consumer.checkpoint import writers
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.writers import Writers
@@ -276,7 +275,7 @@ def _(expected, found, *, parked, has_checksum):
 
 # ---------------------------------------------------------------- checkpoints
 
-_rest, _store_state, _topics = SegmentList.rest, GateFiles.store_state, SchemaStore.topics
+_store_state, _topics = GateFiles.store_state, SchemaStore.topics
 _first_kept = kept_releases.first_kept
 
 
@@ -337,11 +336,6 @@ def _(self, state, files=()):
 )
 def _(*args, mirrored, **kwargs):
     return _first_kept(*args, mirrored=sys.maxsize, **kwargs)
-
-
-BROKEN.add("claims dropped that a search asks for", "soundness", (writers, "is_needed"))(
-    lambda *args, **kwargs: False
-)
 
 
 @BROKEN.add("a run that looks for its successor's claim only", "soundness", (Writers, "require"))
@@ -417,7 +411,7 @@ def _apply_until_it_commits(self, *args):
 
 # ---------------------------------------------------------------- mirrors
 
-_merge, _merge_mirrors = MirrorModel.merge, effect_loop.merge_mirrors
+_merge_mirrors = effect_loop.merge_mirrors
 _release_steps = Plan._release_steps
 
 
@@ -431,44 +425,12 @@ def _(step, **more):
 
 
 @BROKEN.add(
-    "several releases merged in the order of their ordinals",
-    "mirrored_rows",
-    (MirrorModel, "merge"),
-)
-def _(self, merge):
-    """Take ordinals for places in all releases, although each release counts from 0."""
-    apply = self._apply
-
-    def broken(table, one, *rest):
-        one.frame.rows.sort(key=lambda row: row.ordinal)
-        apply(table, one, *rest)
-
-    self._apply = broken
-    try:
-        return _merge(self, merge)
-    finally:
-        del self._apply
-
-
-@BROKEN.add(
     "a manifest that takes the mirror's older cut for its own",
     "mirrored_rows",
     (release_writer, "_standing_at"),
 )
 def _(release, versions):
     return {table: replace(version, release=None) for table, version in versions.items()}
-
-
-@BROKEN.add(
-    "a merge before a change of schemas that is planned and not done",
-    "mirrored_rows",
-    (Plan, "_release_steps"),
-)
-def _(self):
-    """Leave out what has to be merged before the batch's own releases."""
-    first = min((bounds.number for bounds in self.releases), default=0)
-    later = tuple(through for through in self.merges if through >= first)
-    return _release_steps(replace(self, merges=later))
 
 
 BROKEN.add(

@@ -13,7 +13,7 @@ from tests.simulation.backfill import ChunkedSpanner
 from tests.simulation.mutant import Mutants
 from tests.simulation.weather import ANY_SCHEMA
 from tidegate.lineage import slot_view
-from tidegate.producer.core import parked_keys, stream_partition
+from tidegate.producer.core import parked_keys
 from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX, ParkedKeys
 from tidegate.producer.core.redrive import RedrivingWorker
 from tidegate.producer.core.slot import Slot
@@ -23,9 +23,7 @@ from tidegate.producer.driver import redriver
 from tidegate.producer.errors import MessageTooLarge, TooManyParkedKeys
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.memory.publisher import MemoryPublisher
-from tidegate.producer.messages import MOD_DELETE
 from tidegate.producer.record_filter import RecordFilter
-from tidegate.producer.records import Mod
 from tidegate.producer.translation import (
     change_writer,
     keys,
@@ -45,7 +43,6 @@ from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas import progress_chunks
 from tidegate.schemas.checksums import parked_key
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.topics import ROOT_TOKEN
 
 BROKEN = Mutants()
@@ -180,7 +177,7 @@ def _(self):
 # ---------------------------------------------------------------- values and schemas
 
 _parse_ns, _name_list = values.parse_rfc3339_ns, change_writer._name_list
-_write, _register = ChangeWriter.write, TableRegistrar.register
+_write = ChangeWriter.write
 _origin = translator.Translator._origin
 
 
@@ -215,13 +212,6 @@ def _(names, row):
     return NULL if len(names) == len(row) else _name_list(names, row)
 
 
-@BROKEN.add("NULL written as absent", "values", (ChangeWriter, "write"))
-def _(self, mod_type, mod, **source):
-    names, new, old = mod
-    present = [{name: one[name] for name in one if one[name] is not None} for one in (new, old)]
-    return _write(self, mod_type, Mod(names, *present), **source)
-
-
 @BROKEN.add(
     "a function compiled for another set of columns used", "values", (ChangeWriter, "write")
 )
@@ -233,13 +223,6 @@ def _(self, mod_type, mod, **source):
         return first(*mod, source["before"], source["number"], source["after"])
     except KeyError:
         return _write(self, mod_type, mod, **source)
-
-
-@BROKEN.add("a new schema written under the first one's id", "values", (TableRegistrar, "register"))
-def _(self, table, **options):
-    encoding = _register(self, table, **options)
-    first = self.__dict__.setdefault("first_ids", {}).setdefault(table.name, encoding.value)
-    return replace(encoding, value=RegisteredSchema(first.schema_id, encoding.value.schema))
 
 
 @BROKEN.add("dropped columns forgotten", "soundness", (refreshing, "evolve"))
@@ -310,7 +293,7 @@ def _(chunks):
 
 # ---------------------------------------------------------------- filters, tombstones, chunks
 
-_find_value, _counted = TableRegistrar._find_value, stream_partition.counted
+_find_value = TableRegistrar._find_value
 _begin, _enqueue = MemoryPublisher.begin, MemoryPublisher._enqueue
 _row_at = ChunkedSpanner._row_at
 
@@ -356,16 +339,6 @@ def _(self, queued):
         self.held_back = [*getattr(self, "held_back", ()), queued]
     else:
         _enqueue(self, queued)
-
-
-@BROKEN.add("a tombstone counted as a change", "completeness", (stream_partition, "counted"))
-def _(records, totals, checksums):
-    deletes = [
-        record._replace(messages=deleted)
-        for record in records
-        if (deleted := tuple(one for one in record.messages if one.mod == MOD_DELETE))
-    ]
-    return _counted([*records, *deletes], totals, checksums)
 
 
 @BROKEN.add(

@@ -13,7 +13,7 @@ from tidegate.lineage.slot_view import SlotView
 from tidegate.lineage.snapshot_queue import SnapshotQueue
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core import queries, query_scheduler, stream_partition
+from tidegate.producer.core import query_scheduler, stream_partition
 from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
 from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.budget_line import BudgetLine, _Account
@@ -29,7 +29,6 @@ from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.position import Position
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.queries import Queries
-from tidegate.producer.core.query_failure import Consequence
 from tidegate.producer.core.query_scheduler import _MOVABLE, QueryScheduler
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stall_watch import StallWatch
@@ -49,7 +48,6 @@ from tidegate.schemas.progress import (
     ChecksumKind,
     PartitionAnnounced,
     SlotChanges,
-    SlowestToken,
     WorkerDrain,
 )
 from tidegate.schemas.progress_codec import encode_key
@@ -219,17 +217,6 @@ def _(self, heartbeat, first_offset):
     return min(first_offset, heartbeat.after.includes + 1)
 
 
-@BROKEN.add(
-    "a slowest token that is sought among those that moved",
-    "watermark",
-    (HeartbeatWriter, "_slowest"),
-)
-def _(self, tokens, publications):
-    moved = [(p.position.watermark_us, t) for t, p in publications.items() if p.finish is None]
-    marks = moved or [(p.published.watermark_us, t) for t, p in tokens.items()]
-    return SlowestToken(min(marks)[1], min(marks)[0]) if marks else None
-
-
 @BROKEN.add("a chain that is taken to hold what was aborted", "chains", (HeartbeatWriter, "draft"))
 def _(self, *args):
     heartbeat = _draft(self, *args)
@@ -288,20 +275,9 @@ def _(self, slot):
     return {} if slot in stopped else _news(self, slot)
 
 
-@BROKEN.add("an index that misses a change", "soundness", (StreamPartition, "_report_change"))
-def _(self):
-    if self.state is not PartitionState.FINISHED:
-        _report_change(self)
-
-
-@BROKEN.add("a refused token that stops its worker", "soundness", (queries, "consequence_of"))
-def _(error, *, token):
-    return Consequence.RETRY if error.retriable else Consequence.STOP_WORKER
-
-
 # ---------------------------------------------------------------- who has a query, who waits
 
-_read_slot, _handle_read = MemoryProgressFollower._read, FleetAlignment.handle
+_read_slot = MemoryProgressFollower._read
 
 
 @BROKEN.add(
@@ -358,16 +334,6 @@ def _(self, slot):
             if entry.transaction is not None and entry.transaction.outcome is Outcome.OPEN:
                 stack.enter_context(patch.object(entry.transaction, "outcome", Outcome.COMMITTED))
         _read_slot(self, slot)
-
-
-@BROKEN.add(
-    "a slot in which nothing moves any more kept in the view",
-    "fleet_views",
-    (FleetAlignment, "handle"),
-)
-def _(self, event, now_us):
-    kept = {slot: us for slot, us in event.lowest_us.items() if us is not None}
-    _handle_read(self, on.FleetRead(kept, event.is_current), now_us)
 
 
 # ---------------------------------------------------------------- the process around the core

@@ -1,8 +1,9 @@
 """What Tidegate leans on in a broker, as cases that hold for the real one and for the model alike.
 
-Each case states one rule and why it matters, and speaks to a `Stage`: one data topic, one topic of
-slots and one consumer group over them.  `contract_model` puts the model behind it, and
-`tests/integration/test_contracts.py` a real broker; expectations are the same for both.  A case
+Each case states one rule and why it matters, and speaks to a stage: one data topic, one topic of
+slots and one consumer group over them.  `contract_model` puts the model behind it, with what each
+call means, and `tests/integration/test_contracts.py` a real broker; expectations are the same for
+both.  A case
 waits for what the broker does later (a marker, a round) with `until`; what it asserts without
 waiting holds at once.
 
@@ -14,31 +15,61 @@ itself, and one refusal where the broker has several codes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
+from typing import Any
 
-from tests.simulation.contract_stage import (
-    SLOTS,
-    UNSTABLE,
-    Answer,
-    MemberUnderTest,
-    Place,
-    ProducerUnderTest,
-    Seen,
-    Stage,
-)
+SLOTS = 4
+DATA_NUMBERS = 2
+UNSTABLE = "an open transaction holds it back"
+Place = tuple[str, int]  # ("data" or "slots", topic partition)
+Seen = tuple[list[tuple[int, bytes]], int]
+"""(offset, value) of each record that a `read_committed` reader gets, and its position then."""
+CASES: list[Callable[[Any], None]] = []
 
 
-def _publish(producer: ProducerUnderTest, *records: tuple[Place, bytes, bytes]) -> None:
+class Answer(Enum):
+    OK = "done"
+    REFUSED = "an error after which the transaction can only be aborted"
+    FENCED = "the producer is finished; only a new one can go on"
+
+
+def _alone(stage, name):
+    """Return a member that has all slots."""
+    member = stage.member(name)
+    stage.until(lambda: len(member.slots) == SLOTS, member)
+    return member
+
+
+def _fence(producer, offsets, metadata, expected=Answer.OK):
+    """Fence a transaction, and commit it if that is allowed."""
+    producer.begin()
+    assert producer.send_offsets(offsets, metadata) is expected
+    end = producer.commit if expected is Answer.OK else producer.abort
+    assert end() is Answer.OK
+
+
+def _tries(member):
+    """Return all that a producer can do with its transaction."""
+    return {
+        "produce": lambda one: one.produce(("data", 0), b"k", b"more"),
+        "send": lambda one: one.send_offsets({0: 1}, member.metadata()),
+        "commit": lambda one: one.commit(),
+        "abort": lambda one: one.abort(),
+    }
+
+
+def _publish(producer, *records):
     producer.begin()
     for place, key, value in records:
         assert producer.produce(place, key, value) is Answer.OK
 
 
-def _committed(producer: ProducerUnderTest, *records: tuple[Place, bytes, bytes]) -> None:
+def _committed(producer, *records):
     _publish(producer, *records)
     assert producer.commit() is Answer.OK
 
 
-def _until_read(stage: Stage, place: Place, expected: Seen) -> None:
+def _until_read(stage, place, expected):
     stage.until(lambda: stage.stable_end(place) >= expected[1])
     assert stage.read(place) == expected
 
@@ -46,7 +77,8 @@ def _until_read(stage: Stage, place: Place, expected: Seen) -> None:
 # ---------------------------------------------------------------- reading
 
 
-def open_transaction_hides_what_follows(stage: Stage) -> None:
+@CASES.append
+def open_transaction_hides_what_follows(stage):
     """A slot's new owner has to look at the uncommitted end: its own reader stops before it."""
     first, second = ("data", 0), ("data", 1)
     one = stage.producer("one")
@@ -62,7 +94,8 @@ def open_transaction_hides_what_follows(stage: Stage) -> None:
     _until_read(stage, first, ([(0, b"open"), (1, b"plain"), (2, b"behind")], 5))
 
 
-def aborted_records_are_never_read(stage: Stage) -> None:
+@CASES.append
+def aborted_records_are_never_read(stage):
     """Offsets have holes, and a reader's position passes markers: "reached" counts on both."""
     place = ("data", 0)
     producer = stage.producer("one")
@@ -75,7 +108,8 @@ def aborted_records_are_never_read(stage: Stage) -> None:
     _until_read(stage, place, ([(0, b"1"), (1, b"2"), (5, b"3")], 7))
 
 
-def next_transaction_waits_for_the_markers_of_the_last(stage: Stage) -> None:
+@CASES.append
+def next_transaction_waits_for_the_markers_of_the_last(stage):
     """So one producer's transactions show in their order, in every topic partition."""
     first, second = ("data", 0), ("data", 1)
     producer = stage.producer("one")
@@ -89,7 +123,8 @@ def next_transaction_waits_for_the_markers_of_the_last(stage: Stage) -> None:
 # ---------------------------------------------------------------- one name, two producers
 
 
-def taking_over_ends_what_the_former_left(stage: Stage) -> None:
+@CASES.append
+def taking_over_ends_what_the_former_left(stage):
     """A restarted worker finds nothing of its predecessor open when its producer is ready."""
     place = ("data", 0)
     _publish(stage.producer("one"), (place, b"k", b"left"))
@@ -100,18 +135,12 @@ def taking_over_ends_what_the_former_left(stage: Stage) -> None:
     _until_read(stage, place, ([(2, b"heir")], 4))
 
 
-def former_can_do_nothing(stage: Stage) -> None:
+@CASES.append
+def former_can_do_nothing(stage):
     """Whatever it tries first, it learns that it is finished, and nothing of it is ever read."""
     place = ("data", 0)
-    member = stage.member("worker")
-    stage.until(lambda: len(member.slots) == SLOTS, member)
-    tries: dict[str, Callable[[ProducerUnderTest], Answer]] = {
-        "produce": lambda former: former.produce(place, b"k", b"more"),
-        "send": lambda former: former.send_offsets({0: 1}, member.metadata()),
-        "commit": lambda former: former.commit(),
-        "abort": lambda former: former.abort(),
-    }
-    for name, attempt in tries.items():
+    member = _alone(stage, "worker")
+    for name, attempt in _tries(member).items():
         former = stage.producer(name)
         _publish(former, (place, b"k", b"former"))
         stage.producer(name)
@@ -121,10 +150,10 @@ def former_can_do_nothing(stage: Stage) -> None:
     assert stage.committed(0) is None
 
 
-def former_that_sends_nothing_learns_nothing(stage: Stage) -> None:
+@CASES.append
+def former_that_sends_nothing_learns_nothing(stage):
     """The client asks the broker only for what is in the transaction: no offset, no fence."""
-    member = stage.member("worker")
-    stage.until(lambda: len(member.slots) == SLOTS, member)
+    member = _alone(stage, "worker")
     former = stage.producer("one")
     stage.producer("one")
     former.begin()
@@ -132,17 +161,12 @@ def former_that_sends_nothing_learns_nothing(stage: Stage) -> None:
     assert former.commit() is Answer.OK
 
 
-def time_out_fences_like_a_successor(stage: Stage) -> None:
+@CASES.append
+def time_out_fences_like_a_successor(stage):
     """A worker that stood still cannot tell from its producer alone that nobody replaced it."""
     place = ("data", 0)
-    member = stage.member("worker")
-    stage.until(lambda: len(member.slots) == SLOTS, member)
-    tries: dict[str, Callable[[ProducerUnderTest], Answer]] = {
-        "produce": lambda late: late.produce(place, b"k", b"more"),
-        "send": lambda late: late.send_offsets({0: 1}, member.metadata()),
-        "commit": lambda late: late.commit(),
-        "abort": lambda late: late.abort(),
-    }
+    member = _alone(stage, "worker")
+    tries = _tries(member)
     producers = {name: stage.impatient_producer(name) for name in tries}
     for producer in producers.values():
         _publish(producer, (place, b"k", b"late"))
@@ -156,7 +180,8 @@ def time_out_fences_like_a_successor(stage: Stage) -> None:
     _until_read(stage, place, ([(8, b"made again")], 10))
 
 
-def idle_producer_is_not_timed_out(stage: Stage) -> None:
+@CASES.append
+def idle_producer_is_not_timed_out(stage):
     """Begun is not open: a transaction begins at the broker with its first record or offset."""
     place = ("data", 0)
     idle, busy = stage.impatient_producer("idle"), stage.impatient_producer("busy")
@@ -170,28 +195,24 @@ def idle_producer_is_not_timed_out(stage: Stage) -> None:
 # ---------------------------------------------------------------- the fence
 
 
-def fence_knows_generations_and_not_slots(stage: Stage) -> None:
+@CASES.append
+def fence_knows_generations_and_not_slots(stage):
     """So the metadata must be those of the moment when the transaction began."""
-    first = stage.member("first")
-    stage.until(lambda: len(first.slots) == SLOTS, first)
+    first = _alone(stage, "first")
     before = first.metadata()
     second = stage.member("second")
     _until_shared(stage, first, second)
     producer = stage.producer("one")
     moved = min(second.slots)
 
-    producer.begin()
-    assert producer.send_offsets({moved: 5}, before) is Answer.REFUSED
-    assert producer.abort() is Answer.OK
-    producer.begin()
-    assert producer.send_offsets({moved: 6}, first.metadata()) is Answer.OK
-    assert producer.commit() is Answer.OK
+    _fence(producer, {moved: 5}, before, Answer.REFUSED)
+    _fence(producer, {moved: 6}, first.metadata())
     stage.until(lambda: stage.committed(moved) == 6, first, second)
 
 
-def fence_without_an_offset_checks_nothing(stage: Stage) -> None:
-    first = stage.member("first")
-    stage.until(lambda: len(first.slots) == SLOTS, first)
+@CASES.append
+def fence_without_an_offset_checks_nothing(stage):
+    first = _alone(stage, "first")
     before = first.metadata()
     second = stage.member("second")
     _until_shared(stage, first, second)
@@ -204,50 +225,43 @@ def fence_without_an_offset_checks_nothing(stage: Stage) -> None:
     _until_read(stage, place, ([(0, b"1")], 2))
 
 
-def fence_of_a_nameless_stranger_checks_nothing(stage: Stage) -> None:
+@CASES.append
+def fence_of_a_nameless_stranger_checks_nothing(stage):
     """Without generation, member id and a fixed name there is nothing to compare."""
-    member = stage.member("worker")
-    stage.until(lambda: len(member.slots) == SLOTS, member)
+    member = _alone(stage, "worker")
     producer = stage.producer("one")
 
-    producer.begin()
-    assert producer.send_offsets({0: 7}, stage.strange_metadata()) is Answer.OK
-    assert producer.commit() is Answer.OK
+    _fence(producer, {0: 7}, stage.strange_metadata())
     stage.until(lambda: stage.committed(0) == 7, member)
 
 
-def fence_of_a_worker_that_has_not_joined_is_refused(stage: Stage) -> None:
+@CASES.append
+def fence_of_a_worker_that_has_not_joined_is_refused(stage):
     """A static member's name travels in the metadata, and is compared even without a generation."""
-    member = stage.member("worker")
-    stage.until(lambda: len(member.slots) == SLOTS, member)
+    member = _alone(stage, "worker")
     producer = stage.producer("one")
 
     for name in ("worker", "nobody"):
-        producer.begin()
-        assert producer.send_offsets({0: 8}, stage.strange_metadata(name)) is Answer.REFUSED
-        assert producer.abort() is Answer.OK
+        _fence(producer, {0: 8}, stage.strange_metadata(name), Answer.REFUSED)
     stage.until(lambda: stage.committed(0) is None, member)
 
 
-def fence_of_a_removed_member_is_refused(stage: Stage) -> None:
+@CASES.append
+def fence_of_a_removed_member_is_refused(stage):
     """Also by an empty group, which accepts only a fence without a generation."""
-    member = stage.member("worker")
-    stage.until(lambda: len(member.slots) == SLOTS, member)
+    member = _alone(stage, "worker")
     before = member.metadata()
     stage.expire("worker")
     producer = stage.producer("one")
 
-    producer.begin()
-    assert producer.send_offsets({0: 8}, before) is Answer.REFUSED
-    assert producer.abort() is Answer.OK
+    _fence(producer, {0: 8}, before, Answer.REFUSED)
     for metadata in (stage.strange_metadata(), stage.strange_metadata("worker")):
-        producer.begin()
-        assert producer.send_offsets({0: 9}, metadata) is Answer.OK
-        assert producer.commit() is Answer.OK
+        _fence(producer, {0: 9}, metadata)
     stage.until(lambda: stage.committed(0) == 9)
 
 
-def replaced_member_is_refused_in_the_same_generation(stage: Stage) -> None:
+@CASES.append
+def replaced_member_is_refused_in_the_same_generation(stage):
     """Its name comes back with another member id; that ends a zombie, and costs nobody a round."""
     former, other = stage.member("worker"), stage.member("other")
     _until_shared(stage, former, other)
@@ -257,23 +271,19 @@ def replaced_member_is_refused_in_the_same_generation(stage: Stage) -> None:
     producer = stage.producer("one")
 
     assert heir.generation == other.generation == generation
-    producer.begin()
-    assert producer.send_offsets({0: 1}, before) is Answer.REFUSED
-    assert producer.abort() is Answer.OK
+    _fence(producer, {0: 1}, before, Answer.REFUSED)
     for member in (heir, other):
-        producer.begin()
-        assert producer.send_offsets({0: 2}, member.metadata()) is Answer.OK
-        assert producer.commit() is Answer.OK
+        _fence(producer, {0: 2}, member.metadata())
     stage.until(lambda: former.is_locked_out, former, heir, other)
     # It keeps what it believes: an error tells it, and no callback.
     assert former.slots == kept
     assert former.metadata() == before
 
 
-def fence_holds_while_a_round_is_prepared(stage: Stage) -> None:
+@CASES.append
+def fence_holds_while_a_round_is_prepared(stage):
     """Only the round's end makes a generation former: its members may still finish what they do."""
-    first = stage.member("first")
-    stage.until(lambda: len(first.slots) == SLOTS, first)
+    first = _alone(stage, "first")
     alone = first.generation
     second = stage.member("second")
     stage.until(lambda: second.generation == first.generation > alone, second)
@@ -281,9 +291,7 @@ def fence_holds_while_a_round_is_prepared(stage: Stage) -> None:
     stage.until(lambda: stage.assigned() is None, second, third)
     producer = stage.producer("one")
 
-    producer.begin()
-    assert producer.send_offsets({0: 3}, first.metadata()) is Answer.OK
-    assert producer.commit() is Answer.OK
+    _fence(producer, {0: 3}, first.metadata())
     stage.until(lambda: stage.committed(0) == 3, second, third)
     assert stage.assigned() is None
 
@@ -291,10 +299,10 @@ def fence_holds_while_a_round_is_prepared(stage: Stage) -> None:
 # ---------------------------------------------------------------- the group's offsets
 
 
-def offsets_count_from_the_commit(stage: Stage) -> None:
+@CASES.append
+def offsets_count_from_the_commit(stage):
     """A slot's new owner waits for its predecessor's open transaction, and only in that slot."""
-    member = stage.member("worker")
-    stage.until(lambda: len(member.slots) == SLOTS, member)
+    member = _alone(stage, "worker")
     producer = stage.producer("one")
 
     producer.begin()
@@ -313,10 +321,10 @@ def offsets_count_from_the_commit(stage: Stage) -> None:
 # ---------------------------------------------------------------- the group
 
 
-def slot_is_released_before_it_is_reassigned(stage: Stage) -> None:
+@CASES.append
+def slot_is_released_before_it_is_reassigned(stage):
     """The fence keeps two writers apart only because of this order, and of growing generations."""
-    first = stage.member("first")
-    stage.until(lambda: len(first.slots) == SLOTS, first)
+    first = _alone(stage, "first")
     alone = first.generation
     second = stage.member("second")
     stage.until(lambda: second.generation > alone, second)
@@ -335,7 +343,8 @@ def slot_is_released_before_it_is_reassigned(stage: Stage) -> None:
     assert first.generation == second.generation > alone + 1
 
 
-def slots_taken_from_the_dead_are_orphans(stage: Stage) -> None:
+@CASES.append
+def slots_taken_from_the_dead_are_orphans(stage):
     """A round takes slots from a static member that dies before it releases them and comes back.
 
     Its return begins no round, so the slots are nobody's until something else does.
@@ -345,7 +354,8 @@ def slots_taken_from_the_dead_are_orphans(stage: Stage) -> None:
     _until_shared(stage, heir, other)
 
 
-def orphans_have_an_owner_after_any_member_joins_again(stage: Stage) -> None:
+@CASES.append
+def orphans_have_an_owner_after_any_member_joins_again(stage):
     """Also who came back under the name: it leaves before it joins, so that a round begins."""
     heir, other = _with_orphans(stage)
     heir.begin_round()
@@ -353,10 +363,9 @@ def orphans_have_an_owner_after_any_member_joins_again(stage: Stage) -> None:
     assert [kind for kind, slots, _ in heir.events if slots] == ["assigned", "revoked", "assigned"]
 
 
-def _with_orphans(stage: Stage) -> tuple[MemberUnderTest, MemberUnderTest]:
+def _with_orphans(stage):
     """Return the two members of a group at rest, half of whose slots are nobody's."""
-    first = stage.member("worker")
-    stage.until(lambda: len(first.slots) == SLOTS, first)
+    first = _alone(stage, "worker")
     alone = first.generation
     other = stage.member("other")
     stage.until(lambda: other.generation == first.generation > alone, other)
@@ -371,7 +380,7 @@ def _with_orphans(stage: Stage) -> tuple[MemberUnderTest, MemberUnderTest]:
     return heir, other
 
 
-def _until_shared(stage: Stage, one: MemberUnderTest, other: MemberUnderTest) -> None:
+def _until_shared(stage, one, other):
     """Wait until two members have half of the slots each, in one generation, and know it."""
 
     def is_shared() -> bool:
@@ -391,7 +400,8 @@ _KEY = b"key"
 _OF_2000_BYTES = b"v" * 1_927
 
 
-def message_beyond_its_topics_limit_is_refused(stage: Stage) -> None:
+@CASES.append
+def message_beyond_its_topics_limit_is_refused(stage):
     """Nothing of its transaction is read, so a producer that repeats it never gets past it."""
     place, other = ("data", 0), ("slots", 0)
     stage.limit(2_000, "data")
@@ -407,7 +417,8 @@ def message_beyond_its_topics_limit_is_refused(stage: Stage) -> None:
     assert stage.read(other)[0] == []
 
 
-def limit_that_is_raised_holds_for_the_next_message(stage: Stage) -> None:
+@CASES.append
+def limit_that_is_raised_holds_for_the_next_message(stage):
     """An operator can let a message through that stopped its producer."""
     place, message = ("data", 0), _OF_2000_BYTES + b"v"
     stage.limit(2_000, "data")
@@ -420,7 +431,8 @@ def limit_that_is_raised_holds_for_the_next_message(stage: Stage) -> None:
     stage.until(lambda: [value for _, value in stage.read(place)[0]] == [message])
 
 
-def topics_own_limit_holds_and_not_the_brokers(stage: Stage) -> None:
+@CASES.append
+def topics_own_limit_holds_and_not_the_brokers(stage):
     """So a worker has to look at each topic: the brokers' limit may be above or below."""
     stage.limit(5_000)
     stage.limit(10_000, "data")
@@ -433,7 +445,8 @@ def topics_own_limit_holds_and_not_the_brokers(stage: Stage) -> None:
 # ---------------------------------------------------------------- compaction
 
 
-def compaction_keeps_the_newest_and_the_open(stage: Stage) -> None:
+@CASES.append
+def compaction_keeps_the_newest_and_the_open(stage):
     """Offsets stay; nothing behind the first open transaction replaces anything before it."""
     place = ("slots", 0)
     producer, holder = stage.producer("one"), stage.producer("two")
@@ -454,30 +467,3 @@ def compaction_keeps_the_newest_and_the_open(stage: Stage) -> None:
     stage.until(lambda: b"a4" in [value for _, value in stage.read(place)[0]])
     kept = [value for _, value in stage.read(place)[0] if value != b"a2"]
     assert kept[:3] == [b"b3", b"open", b"a4"]
-
-
-CASES: tuple[Callable[[Stage], None], ...] = (
-    open_transaction_hides_what_follows,
-    aborted_records_are_never_read,
-    next_transaction_waits_for_the_markers_of_the_last,
-    taking_over_ends_what_the_former_left,
-    former_can_do_nothing,
-    former_that_sends_nothing_learns_nothing,
-    time_out_fences_like_a_successor,
-    idle_producer_is_not_timed_out,
-    fence_knows_generations_and_not_slots,
-    fence_without_an_offset_checks_nothing,
-    fence_of_a_nameless_stranger_checks_nothing,
-    fence_of_a_worker_that_has_not_joined_is_refused,
-    fence_of_a_removed_member_is_refused,
-    replaced_member_is_refused_in_the_same_generation,
-    fence_holds_while_a_round_is_prepared,
-    offsets_count_from_the_commit,
-    slot_is_released_before_it_is_reassigned,
-    slots_taken_from_the_dead_are_orphans,
-    orphans_have_an_owner_after_any_member_joins_again,
-    message_beyond_its_topics_limit_is_refused,
-    limit_that_is_raised_holds_for_the_next_message,
-    topics_own_limit_holds_and_not_the_brokers,
-    compaction_keeps_the_newest_and_the_open,
-)

@@ -1,15 +1,19 @@
 """What a change stream does, for every model of it and for a real one: `ports.ChangeStream`.
 
-A case acts on a `ChangeStreamStage` and reads it as a worker does.  It relies on what happened
-(`truth`) and never on which stream partition a commit falls into, as a stage may leave that open.
+A case acts on a stage and reads it as a worker does.  It relies on what happened (`truth()`: the
+commit times of each stream partition's data change records) and never on which stream partition a
+commit falls into, as a stage may leave that open.  Nothing was committed before the stage's
+`start_ns`; `live()` are the stream partitions that have not ended; `commit()` is later than
+everything before it; `split()` and `merge()`, of several, return their `Turn`.  What `query()`
+returns ends when the service ends it with OK.  Times are nanoseconds since 1970.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Any
 
 from tidegate.producer.records import (
     ChildPartitionsRecord,
@@ -21,6 +25,8 @@ from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 
 _RESPONSES_MAX = 200
+CASES: list[Callable[[Any], None]] = []
+BOUNDED_CASES: list[Callable[[Any], None]] = []  # queries with an end, which workers never give
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,49 +38,16 @@ class Turn:
     at_ns: int
 
 
-class ChangeStreamStage(Protocol):
-    """A change stream, and what may happen to it; times in nanoseconds since 1970."""
-
-    start_ns: int  # nothing was committed before
-
-    def live(self) -> tuple[str, ...]:
-        """Return the stream partitions that have not ended."""
-        ...
-
-    def commit(self) -> None:
-        """Commit a transaction, later than everything before it."""
-        ...
-
-    def truth(self) -> Mapping[str, Sequence[int]]:
-        """Return the commit times of each stream partition's data change records."""
-        ...
-
-    def split(self) -> Turn:
-        """Split a stream partition."""
-        ...
-
-    def merge(self) -> Turn:
-        """Merge two stream partitions; there are several."""
-        ...
-
-    def query(
-        self, token: str, start_ns: int, end_ns: int | None = None
-    ) -> Iterator[list[StreamRecord]]:
-        """Start a query; the iterator ends when the service ends it with OK.
-
-        A stage that only workers read need not take an end, as they never give one.
-        """
-        ...
-
-
-def the_initial_query_names_what_is_active_and_ends(stage: ChangeStreamStage) -> None:
+@CASES.append
+def the_initial_query_names_what_is_active_and_ends(stage):
     found = _children(_whole(stage, ROOT_TOKEN, stage.start_ns))
 
     assert {child.token for child in found} == set(stage.live())
     assert {(child.parents, child.start_ns) for child in found} == {((), stage.start_ns)}
 
 
-def the_initial_query_of_a_later_time_names_the_children(stage: ChangeStreamStage) -> None:
+@CASES.append
+def the_initial_query_of_a_later_time_names_the_children(stage):
     turn = stage.split()
     found = _children(_whole(stage, ROOT_TOKEN, turn.at_ns))
 
@@ -82,9 +55,8 @@ def the_initial_query_of_a_later_time_names_the_children(stage: ChangeStreamStag
     assert {(child.parents, child.start_ns) for child in found} == {((), turn.at_ns)}
 
 
-def records_come_in_commit_order_and_again_from_the_inclusive_start(
-    stage: ChangeStreamStage,
-) -> None:
+@CASES.append
+def records_come_in_commit_order_and_again_from_the_inclusive_start(stage):
     token = _token_with_records(stage, 3)
     times = list(stage.truth()[token])
 
@@ -95,7 +67,8 @@ def records_come_in_commit_order_and_again_from_the_inclusive_start(
     assert _times(_some(stage, token, times[-1], records=1))[0] == times[-1]
 
 
-def after_a_heartbeat_nothing_earlier_comes(stage: ChangeStreamStage) -> None:
+@CASES.append
+def after_a_heartbeat_nothing_earlier_comes(stage):
     (token, *_) = stage.live()
     query = stage.query(token, stage.start_ns)
     items = _flat(query)
@@ -107,7 +80,8 @@ def after_a_heartbeat_nothing_earlier_comes(stage: ChangeStreamStage) -> None:
     assert change.commit_timestamp_ns // 1000 >= beat.timestamp_ns // 1000
 
 
-def a_split_ends_its_parent_after_its_records_with_all_children(stage: ChangeStreamStage) -> None:
+@CASES.append
+def a_split_ends_its_parent_after_its_records_with_all_children(stage):
     for _ in range(6):
         stage.commit()
     turn = stage.split()
@@ -120,7 +94,8 @@ def a_split_ends_its_parent_after_its_records_with_all_children(stage: ChangeStr
     assert kinds == sorted(kinds, key=lambda kind: kind is ChildPartitionsRecord)
 
 
-def an_ended_parent_names_its_children_again_from_its_end(stage: ChangeStreamStage) -> None:
+@CASES.append
+def an_ended_parent_names_its_children_again_from_its_end(stage):
     stage.commit()
     turn = stage.split()
     (parent,) = turn.parents
@@ -130,7 +105,8 @@ def an_ended_parent_names_its_children_again_from_its_end(stage: ChangeStreamSta
     }
 
 
-def both_parents_of_a_merge_name_the_child_with_both(stage: ChangeStreamStage) -> None:
+@CASES.append
+def both_parents_of_a_merge_name_the_child_with_both(stage):
     stage.split()
     for _ in range(4):
         stage.commit()
@@ -142,7 +118,8 @@ def both_parents_of_a_merge_name_the_child_with_both(stage: ChangeStreamStage) -
         assert set(found.parents) == set(turn.parents)
 
 
-def each_record_is_in_one_stream_partition_within_its_life(stage: ChangeStreamStage) -> None:
+@CASES.append
+def each_record_is_in_one_stream_partition_within_its_life(stage):
     """What the parents have and what the children have is everything, once."""
     for _ in range(4):
         stage.commit()
@@ -159,7 +136,8 @@ def each_record_is_in_one_stream_partition_within_its_life(stage: ChangeStreamSt
         assert all(at_ns >= turn.at_ns for at_ns in times)
 
 
-def a_bounded_query_ends_with_its_inclusive_end(stage: ChangeStreamStage) -> None:
+@BOUNDED_CASES.append
+def a_bounded_query_ends_with_its_inclusive_end(stage):
     token = _token_with_records(stage, 3)
     times = list(stage.truth()[token])
     end_ns = sorted(set(times))[1]
@@ -169,7 +147,8 @@ def a_bounded_query_ends_with_its_inclusive_end(stage: ChangeStreamStage) -> Non
     assert not any(isinstance(record, ChildPartitionsRecord) for record in records)
 
 
-def a_query_that_ends_before_a_split_names_no_children(stage: ChangeStreamStage) -> None:
+@BOUNDED_CASES.append
+def a_query_that_ends_before_a_split_names_no_children(stage):
     stage.commit()
     turn = stage.split()
     (parent,) = turn.parents
@@ -179,25 +158,6 @@ def a_query_that_ends_before_a_split_names_no_children(stage: ChangeStreamStage)
     assert not any(isinstance(record, ChildPartitionsRecord) for record in records)
 
 
-Case = Callable[[ChangeStreamStage], None]
-
-CASES: tuple[Case, ...] = (
-    the_initial_query_names_what_is_active_and_ends,
-    the_initial_query_of_a_later_time_names_the_children,
-    records_come_in_commit_order_and_again_from_the_inclusive_start,
-    after_a_heartbeat_nothing_earlier_comes,
-    a_split_ends_its_parent_after_its_records_with_all_children,
-    an_ended_parent_names_its_children_again_from_its_end,
-    both_parents_of_a_merge_name_the_child_with_both,
-    each_record_is_in_one_stream_partition_within_its_life,
-)
-
-BOUNDED_CASES: tuple[Case, ...] = (
-    a_bounded_query_ends_with_its_inclusive_end,
-    a_query_that_ends_before_a_split_names_no_children,
-)
-
-
 # ---------------------------------------------------------------- reading
 
 
@@ -205,9 +165,7 @@ def _flat(query: Iterator[list[StreamRecord]]) -> Iterator[StreamRecord]:
     return (item for response in islice(query, _RESPONSES_MAX) for item in response)
 
 
-def _whole(
-    stage: ChangeStreamStage, token: str, start_ns: int, end_ns: int | None = None
-) -> list[StreamRecord]:
+def _whole(stage, token: str, start_ns: int, end_ns: int | None = None) -> list[StreamRecord]:
     """Return all that a query returns until the service ends it."""
     query = stage.query(token, start_ns, end_ns)
     items = list(_flat(query))
@@ -215,9 +173,7 @@ def _whole(
     return items
 
 
-def _some(
-    stage: ChangeStreamStage, token: str, start_ns: int, *, records: int
-) -> list[StreamRecord]:
+def _some(stage, token: str, start_ns: int, *, records: int) -> list[StreamRecord]:
     """Return what a query returns up to so many data change records."""
     items: list[StreamRecord] = []
     query = _flat(stage.query(token, start_ns))
@@ -237,7 +193,7 @@ def _children(items: Sequence[StreamRecord]) -> set[ChildPartition]:
     return {child for record in records for child in record.children}
 
 
-def _token_with_records(stage: ChangeStreamStage, count: int) -> str:
+def _token_with_records(stage, count: int) -> str:
     for _ in range(100):
         stage.commit()
         for token, times in stage.truth().items():

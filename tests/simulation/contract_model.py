@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.contract_stage import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
+from tests.simulation.contract import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
 from tidegate.producer.memory.broker import MemoryBroker, MessageRefused, ProducerFenced
 from tidegate.producer.memory.group import Group, GroupRefusal, MemberMetadata
 from tidegate.producer.memory.group_client import ClientState, GroupClient
@@ -80,6 +80,7 @@ class ModelMember:
         return self.client.metadata()
 
     def begin_round(self) -> None:
+        """Release the slots, leave the group and join it again."""
         self.client.rejoin()
 
     def serve(self) -> None:
@@ -106,9 +107,11 @@ class ModelStage:
     impatient_producer = producer
 
     def time_out(self, name: str) -> None:
+        """Return when the broker has given up on the open transaction of an impatient producer."""
         assert self._broker.time_out(name)
 
     def limit(self, size_bytes: int, kind: str = "") -> None:
+        """Set the largest message of a kind of topic or, without one, of the brokers."""
         if kind:
             self._broker.topic_bytes_max[kind] = size_bytes
         else:
@@ -128,7 +131,7 @@ class ModelStage:
         return self._broker.logs[place].uncommitted_end
 
     def roll(self) -> None:
-        pass
+        """Let what follows stand in a segment of its own: a broker compacts only whole ones."""
 
     def compact(self, place: Place) -> None:
         log = self._broker.logs[place]
@@ -139,10 +142,12 @@ class ModelStage:
         return self._members[-1]
 
     def expire(self, name: str) -> None:
+        """Let a member fall silent, and return when its session has ended."""
         self._members = [member for member in self._members if member.client.name != name]
         assert self._group.expire(name)
 
     def strange_metadata(self, name: str = "") -> MemberMetadata:
+        """Return the metadata of a client that has not joined, with a fixed name or without."""
         return MemberMetadata(name, "", -1)
 
     def committed(self, slot: int) -> int | str | None:
@@ -150,11 +155,11 @@ class ModelStage:
         return broker.offsets.get(slot) if broker.offsets_are_stable(slot) else UNSTABLE
 
     def assigned(self) -> dict[str, frozenset[int]] | None:
-        if self._group.is_preparing:
-            return None
-        return self._group.assignment()
+        """Return what the last round gave to whom, or None while another is being prepared."""
+        return None if self._group.is_preparing else self._group.assignment()
 
     def until(self, condition: Callable[[], bool], *members: ModelMember) -> None:
+        """Let time pass, and the applications of these members run; fails at the time-out."""
         for _ in range(_TURNS_MAX):
             if condition():
                 return

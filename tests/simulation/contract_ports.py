@@ -1,20 +1,25 @@
 """What the loop relies on in a publisher and a membership, as cases for any implementation.
 
-The same cases run against `producer/memory` and, with a real broker, against `producer/kafka`.
+The same cases run against `producer/memory` and, with a real broker, against `producer/kafka`, each
+on a stage: a broker with an empty progress topic.  `worker(name)` starts a process under a worker's
+name, `finder()` a search for the stream's start in slot 0; `dead_letters()` are those that a
+`read_committed` reader finds; `truncate(slot, below)` deletes records as `kafka-delete-records`
+does.  `until(condition, *workers)` lets time pass and polls these workers, and fails if the
+condition never holds; `let_pass()` lets go on what does while nobody polls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 import pytest
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.messages import FORM_RECORD, FORM_REDRIVEN, ParkedChange, PublishableRecord
-from tidegate.producer.ports import Membership, Publisher, StreamStartFinder
+from tidegate.producer.ports import Membership, Publisher
 from tidegate.schemas.errors import ProducerError
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -30,6 +35,7 @@ from tidegate.schemas.topics import slot_of
 
 SLOTS = 4
 EVERY_SLOT = frozenset(range(SLOTS))
+CASES: list[Callable[[Any], None]] = []
 
 
 @dataclass
@@ -91,34 +97,6 @@ class TestWorker:
         ]
 
 
-class PortStage(Protocol):
-    """A broker with an empty progress topic."""
-
-    def worker(self, name: str) -> TestWorker:
-        """Start a process under a worker's name: its publisher and its membership."""
-        ...
-
-    def finder(self) -> StreamStartFinder:
-        """Return a new search for the stream's start in slot 0."""
-        ...
-
-    def dead_letters(self) -> list[ParkedChange]:
-        """Return what a `read_committed` reader finds in the dead-letter topic."""
-        ...
-
-    def truncate(self, slot: int, below: int) -> None:
-        """Delete a slot's records below an offset, as `kafka-delete-records` does."""
-        ...
-
-    def let_pass(self) -> None:
-        """Let what goes on behind the ports happen, while nobody polls."""
-        ...
-
-    def until(self, condition: Callable[[], bool], *workers: TestWorker) -> None:
-        """Let time pass, and poll these workers; fails if the condition never holds."""
-        ...
-
-
 def _announced(token: str) -> ProgressRecord:
     return ProgressRecord("e", "w", PartitionAnnounced(ChildPartition(token, (), 1), "p"))
 
@@ -130,7 +108,7 @@ def _snapshot(slot: int, *, revision: int = 1, watermark_us: int | None = None) 
     return ProgressRecord("e", "w", SlotProgress(slot, revision, 0, 10_000, (), tokens))
 
 
-def _owner(stage: PortStage, name: str = "first") -> TestWorker:
+def _owner(stage, name: str = "first") -> TestWorker:
     worker = stage.worker(name)
     stage.until(lambda: worker.slots == EVERY_SLOT, worker)
     return worker
@@ -153,7 +131,8 @@ def _commit(
     return delivered.snapshots[slot]
 
 
-def committed_records_are_read_with_their_incarnation(stage: PortStage) -> None:
+@CASES.append
+def committed_records_are_read_with_their_incarnation(stage):
     worker = _owner(stage)
     offset = _commit(worker, 2, "child")
     stage.until(lambda: len(worker.read(2)) == 2, worker)
@@ -161,7 +140,8 @@ def committed_records_are_read_with_their_incarnation(stage: PortStage) -> None:
     assert worker.read(2) == [(offset - 1, _announced("child")), (offset, _snapshot(2))]
 
 
-def announcements_alone_are_read_until_the_slot_is_recovered_again(stage: PortStage) -> None:
+@CASES.append
+def announcements_alone_are_read_until_the_slot_is_recovered_again(stage):
     worker = _owner(stage)
     incarnation = worker.recoveries(2)[-1].incarnation
     worker.membership.read_announcements(2, incarnation - 100)  # another one's
@@ -178,7 +158,8 @@ def announcements_alone_are_read_until_the_slot_is_recovered_again(stage: PortSt
     assert worker.read(2) == [(second, _snapshot(2))]
 
 
-def a_delivery_is_cumulative_and_names_the_last_offsets(stage: PortStage) -> None:
+@CASES.append
+def a_delivery_is_cumulative_and_names_the_last_offsets(stage):
     worker = _owner(stage)
     publisher = worker.publisher
     publisher.begin(worker.membership.metadata())
@@ -197,7 +178,8 @@ def a_delivery_is_cumulative_and_names_the_last_offsets(stage: PortStage) -> Non
     assert isinstance(publisher.abort("enough"), on.TransactionAborted)
 
 
-def an_aborted_transaction_is_never_read(stage: PortStage) -> None:
+@CASES.append
+def an_aborted_transaction_is_never_read(stage):
     worker = _owner(stage)
     publisher = worker.publisher
     publisher.begin(worker.membership.metadata())
@@ -210,13 +192,15 @@ def an_aborted_transaction_is_never_read(stage: PortStage) -> None:
     assert worker.read(1)[0] == (offset - 1, _announced("kept"))
 
 
-def without_a_membership_nothing_is_published(stage: PortStage) -> None:
+@CASES.append
+def without_a_membership_nothing_is_published(stage):
     worker = stage.worker("first")
     assert worker.membership.metadata() is None
     assert isinstance(worker.publisher.begin(None), on.TransactionAborted)
 
 
-def a_recovery_starts_at_the_committed_offset(stage: PortStage) -> None:
+@CASES.append
+def a_recovery_starts_at_the_committed_offset(stage):
     worker = _owner(stage)
     assert all(worker.recoveries(slot)[-1].committed_offset is None for slot in EVERY_SLOT)
     offset = _commit(worker, 2, "child")
@@ -229,7 +213,8 @@ def a_recovery_starts_at_the_committed_offset(stage: PortStage) -> None:
     assert worker.read(2) == [(offset, _snapshot(2))]
 
 
-def an_offset_that_is_gone_is_reported_and_nothing_is_read_instead(stage: PortStage) -> None:
+@CASES.append
+def an_offset_that_is_gone_is_reported_and_nothing_is_read_instead(stage):
     worker = _owner(stage)
     _commit(worker, 2, "child")
     end = worker.membership.recover(2, 99).end_offset
@@ -242,7 +227,7 @@ def an_offset_that_is_gone_is_reported_and_nothing_is_read_instead(stage: PortSt
     assert not worker.read(2)
 
 
-def _until_out_of_range(stage: PortStage, worker: TestWorker) -> None:
+def _until_out_of_range(stage, worker: TestWorker) -> None:
     """Wait for the report about slot 2; its newest incarnation may be that of a new client."""
     stage.until(lambda: on.SlotOutOfRange in map(type, worker.events), worker)
 
@@ -250,7 +235,8 @@ def _until_out_of_range(stage: PortStage, worker: TestWorker) -> None:
     assert (failed.slot, failed.incarnation) == (2, worker.recoveries(2)[-1].incarnation)
 
 
-def a_slot_whose_reading_has_failed_can_be_recovered_again(stage: PortStage) -> None:
+@CASES.append
+def a_slot_whose_reading_has_failed_can_be_recovered_again(stage):
     worker = _owner(stage)
     _commit(worker, 2, "child")
     stage.truncate(2, worker.membership.recover(2, 99).end_offset)
@@ -261,7 +247,8 @@ def a_slot_whose_reading_has_failed_can_be_recovered_again(stage: PortStage) -> 
     _until_out_of_range(stage, worker)
 
 
-def a_fence_with_old_metadata_aborts(stage: PortStage) -> None:
+@CASES.append
+def a_fence_with_old_metadata_aborts(stage):
     first = _owner(stage)
     former = first.membership.metadata()
     second = stage.worker("second")
@@ -272,7 +259,8 @@ def a_fence_with_old_metadata_aborts(stage: PortStage) -> None:
     assert isinstance(publisher.send_offsets(((0, 1),)), on.TransactionAborted)
 
 
-def a_rejoin_revokes_the_slots_and_assigns_them_again(stage: PortStage) -> None:
+@CASES.append
+def a_rejoin_revokes_the_slots_and_assigns_them_again(stage):
     worker = _owner(stage)
     worker.membership.rejoin()
     stage.until(lambda: "revoked" in worker.callbacks, worker)
@@ -281,7 +269,8 @@ def a_rejoin_revokes_the_slots_and_assigns_them_again(stage: PortStage) -> None:
     assert worker.callbacks == ["assigned", "revoked", "assigned"]
 
 
-def a_new_client_loses_the_slots_and_is_assigned_them_again(stage: PortStage) -> None:
+@CASES.append
+def a_new_client_loses_the_slots_and_is_assigned_them_again(stage):
     worker = _owner(stage)
     worker.membership.replace_client()
     assert worker.callbacks == ["assigned"]
@@ -291,7 +280,8 @@ def a_new_client_loses_the_slots_and_is_assigned_them_again(stage: PortStage) ->
     assert worker.callbacks == ["assigned", "lost", "assigned"]
 
 
-def a_former_process_gets_no_new_client(stage: PortStage) -> None:
+@CASES.append
+def a_former_process_gets_no_new_client(stage):
     former = _owner(stage)
     stage.worker("first")
     former.membership.replace_client()
@@ -300,7 +290,8 @@ def a_former_process_gets_no_new_client(stage: PortStage) -> None:
         former.membership.poll(0.1)
 
 
-def a_process_that_was_replaced_can_tell(stage: PortStage) -> None:
+@CASES.append
+def a_process_that_was_replaced_can_tell(stage):
     former = _owner(stage)
     former.publisher.begin(former.membership.metadata())
     former.publisher.publish_progress(do.PublishProgress(1, 1, _announced("void")))
@@ -313,7 +304,8 @@ def a_process_that_was_replaced_can_tell(stage: PortStage) -> None:
     assert not heir.membership.has_successor()
 
 
-def the_stream_start_is_found_once_it_is_committed(stage: PortStage) -> None:
+@CASES.append
+def the_stream_start_is_found_once_it_is_committed(stage):
     finder = stage.finder()
     stage.until(lambda: finder.poll(0.1) == (None, True))
     worker = _owner(stage)
@@ -340,7 +332,8 @@ def the_stream_start_is_found_once_it_is_committed(stage: PortStage) -> None:
     assert found == [started]
 
 
-def parked_changes_are_of_their_transaction_and_in_no_vector(stage: PortStage) -> None:
+@CASES.append
+def parked_changes_are_of_their_transaction_and_in_no_vector(stage):
     worker = _owner(stage)
     publisher = worker.publisher
     parked = tuple(
@@ -366,7 +359,8 @@ def parked_changes_are_of_their_transaction_and_in_no_vector(stage: PortStage) -
     assert stage.dead_letters() == [*parked, marker]
 
 
-def the_fleet_is_followed_through_committed_records_only(stage: PortStage) -> None:
+@CASES.append
+def the_fleet_is_followed_through_committed_records_only(stage):
     worker = _owner(stage)
     for slot in range(SLOTS):
         _commit(worker, slot, f"child {slot}", _snapshot(slot, watermark_us=10 + slot))
@@ -391,7 +385,8 @@ def the_fleet_is_followed_through_committed_records_only(stage: PortStage) -> No
     )
 
 
-def a_fleet_that_publishes_all_the_time_is_seen_as_it_is(stage: PortStage) -> None:
+@CASES.append
+def a_fleet_that_publishes_all_the_time_is_seen_as_it_is(stage):
     worker = _owner(stage)
     worker.membership.follow("e", with_moves=False)
     revision = 0
@@ -409,7 +404,8 @@ def a_fleet_that_publishes_all_the_time_is_seen_as_it_is(stage: PortStage) -> No
     stage.until(is_confirmed_again, worker)
 
 
-def a_source_is_named_once_it_is_published(stage: PortStage) -> None:
+@CASES.append
+def a_source_is_named_once_it_is_published(stage):
     worker, slot = _owner(stage), slot_of("t", SLOTS)
     worker.membership.follow("e", with_moves=True)
     worker.membership.await_sources([("t", 20), ("t", 30)])
@@ -425,7 +421,8 @@ def a_source_is_named_once_it_is_published(stage: PortStage) -> None:
     stage.until(lambda: _published(worker) == [("t", 20), ("t", 10)], worker)
 
 
-def what_is_written_without_a_fence_reaches_every_worker(stage: PortStage) -> None:
+@CASES.append
+def what_is_written_without_a_fence_reaches_every_worker(stage):
     owner, other = _owner(stage), stage.worker("second")
     stage.until(lambda: all(_reads(one) == ([], True) for one in (owner, other)), owner, other)
     record = ProgressRecord("e", "w", StreamControl(1, ControlState.PAUSED, "me", 0))
@@ -439,13 +436,15 @@ def what_is_written_without_a_fence_reaches_every_worker(stage: PortStage) -> No
     )
 
 
-def a_member_that_leaves_frees_its_slots(stage: PortStage) -> None:
+@CASES.append
+def a_member_that_leaves_frees_its_slots(stage):
     first, second = _two_owners(stage)
     second.membership.close(leaves_group=True)
     stage.until(lambda: first.slots == EVERY_SLOT, first)
 
 
-def a_member_that_is_closed_keeps_its_place(stage: PortStage) -> None:
+@CASES.append
+def a_member_that_is_closed_keeps_its_place(stage):
     first, second = _two_owners(stage)
     kept, callbacks = set(second.slots), list(first.callbacks)
     second.membership.close()
@@ -454,7 +453,7 @@ def a_member_that_is_closed_keeps_its_place(stage: PortStage) -> None:
     assert first.callbacks == callbacks
 
 
-def _two_owners(stage: PortStage) -> tuple[TestWorker, TestWorker]:
+def _two_owners(stage) -> tuple[TestWorker, TestWorker]:
     first, second = _owner(stage), stage.worker("second")
 
     def is_shared() -> bool:
@@ -490,28 +489,3 @@ def _fleet(worker: TestWorker) -> tuple[dict[int, int | None], bool]:
 def _confirmations(worker: TestWorker, begin: int) -> int:
     found = [event for event in worker.events[begin:] if isinstance(event, on.FleetRead)]
     return sum(event.is_current for event in found)
-
-
-CASES: tuple[Callable[[PortStage], None], ...] = (
-    committed_records_are_read_with_their_incarnation,
-    announcements_alone_are_read_until_the_slot_is_recovered_again,
-    a_delivery_is_cumulative_and_names_the_last_offsets,
-    an_aborted_transaction_is_never_read,
-    without_a_membership_nothing_is_published,
-    a_recovery_starts_at_the_committed_offset,
-    an_offset_that_is_gone_is_reported_and_nothing_is_read_instead,
-    a_slot_whose_reading_has_failed_can_be_recovered_again,
-    a_fence_with_old_metadata_aborts,
-    a_rejoin_revokes_the_slots_and_assigns_them_again,
-    a_new_client_loses_the_slots_and_is_assigned_them_again,
-    a_former_process_gets_no_new_client,
-    a_process_that_was_replaced_can_tell,
-    the_stream_start_is_found_once_it_is_committed,
-    parked_changes_are_of_their_transaction_and_in_no_vector,
-    the_fleet_is_followed_through_committed_records_only,
-    a_fleet_that_publishes_all_the_time_is_seen_as_it_is,
-    a_source_is_named_once_it_is_published,
-    what_is_written_without_a_fence_reaches_every_worker,
-    a_member_that_leaves_frees_its_slots,
-    a_member_that_is_closed_keeps_its_place,
-)
