@@ -92,8 +92,6 @@ class AnyTables(SimTables):
     def shown(self, table: str, columns: tuple[str, ...]) -> tuple[RecordColumn, ...]:
         return self._sources[table].shown(frozenset(columns))
 
-    # ------------------------------------------------------------ inside
-
     def _first_columns(self, name: str) -> list[Column]:
         """Draw a table with as many rows as the key space; a lone BOOL has too few."""
         first_key = self._first_keys.pop() if self._first_keys else None

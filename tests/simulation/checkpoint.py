@@ -89,8 +89,6 @@ class Checkpoint:
             name.startswith(folders) and not name.endswith(".tmp") for name in self.store.objects
         )
 
-    # ------------------------------------------------------------ what a reader of the output sees
-
     def manifests(self) -> list[Manifest]:
         """Return the published releases, by number, also those whose manifest was dropped."""
         found = {**self.dropped, **self.kept_manifests()}

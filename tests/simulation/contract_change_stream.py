@@ -158,9 +158,6 @@ def a_query_that_ends_before_a_split_names_no_children(stage):
     assert not any(isinstance(record, ChildPartitionsRecord) for record in records)
 
 
-# ---------------------------------------------------------------- reading
-
-
 def _flat(query: Iterator[list[StreamRecord]]) -> Iterator[StreamRecord]:
     return (item for response in islice(query, _RESPONSES_MAX) for item in response)
 

@@ -59,8 +59,6 @@ class DeltaTable:
     def columns(self) -> tuple[str, ...]:
         return self.commits[-1].columns
 
-    # ------------------------------------------------------------ reading
-
     def recent(self, limit: int | None) -> Sequence[TableCommit]:
         first = 0 if limit is None else len(self.commits) - limit
         kept = range(max(first, self.cleaned), len(self.commits))
@@ -81,8 +79,6 @@ class DeltaTable:
 
     def rows_at(self, version: int) -> Mapping[Any, Any]:
         return self.commits[version].rows
-
-    # ------------------------------------------------------------ writing
 
     def create(
         self, columns: Sequence[str], metadata: str, disturbance: Disturbance | None

@@ -67,8 +67,6 @@ class MovingSpanner(SimSpanner):
             if token not in held and (part.end_us is None or part.end_us > start_us)
         ]
 
-    # ------------------------------------------------------------ inside
-
     def _home(self, key: int) -> _Part:
         return self._homes[key]
 

@@ -386,8 +386,6 @@ class Node:
             worker._orders = self.worker._orders
         self.loop._runner.worker = worker
 
-    # ------------------------------------------------------------ inside
-
     def _run(self) -> None:
         world = self.world
         try:

@@ -57,8 +57,6 @@ class Operators:
         self._number = 0
         self.is_to_pause = False  # whether the last thing that was said is to pause
 
-    # ------------------------------------------------------------ faults
-
     def pause_or_resume(self) -> None:
         """Do the other thing than the last one."""
         self.control(ControlState.RUNNING if self.is_to_pause else ControlState.PAUSED)
@@ -72,8 +70,6 @@ class Operators:
         """Return what they do, and how often."""
         weather = self._world.weather
         return [(self.pause_or_resume, weather.controls), (self.drain_one, weather.drains)]
-
-    # ------------------------------------------------------------ commands
 
     def control(self, state: ControlState) -> bool:
         """Pause or resume; return whether it was said."""
@@ -101,8 +97,6 @@ class Operators:
             return None
         view = _view(world, started.epoch)
         return fleet_status(view, started.body, epoch=started.epoch)
-
-    # ------------------------------------------------------------ inside
 
     def _say(self, body: ProgressBody) -> bool:
         world = self._world

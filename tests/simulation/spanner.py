@@ -215,8 +215,6 @@ class SimSpanner:
         """Return every stream partition there has been."""
         return {token: part.fact() for token, part in self.parts.items()}
 
-    # ------------------------------------------------------------ inside
-
     def _home(self, key: int) -> _Part:
         return next(part for part in self.active if part.low <= key < part.high)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.exhaustive.fleet import Fleet
 from tests.simulation.exhaustive.sameness import Names, copied
-from tests.simulation.exhaustive.scenarios import DEEP, SCENARIOS
-from tests.simulation.exhaustive.script import Script
-from tests.simulation.exhaustive.search import explore
+from tests.simulation.exhaustive.script import DEEP, SCENARIOS, Script
+from tests.simulation.exhaustive.search import Fleet, explore
 from tests.simulation.exhaustive.stage import Stage
 from tests.simulation.mutants import MUTANTS
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.simulation.exhaustive.scenarios import DEEP, SCENARIOS
+from tests.simulation.exhaustive.script import DEEP, SCENARIOS
 from tests.simulation.exhaustive.search import explore
 
 

@@ -182,8 +182,6 @@ class Gates:
             self._known.append(gate)
         return number
 
-    # ------------------------------------------------------------ the search
-
     def search(
         self, pictures: list[Picture], following: list[set[int]], ends: Iterable[int], batches: int
     ) -> Iterator[tuple[int, dict[str, list[Violation]]]]:
@@ -224,8 +222,6 @@ class Gates:
             return {}
         text = f"at the end the watermark is {self._script.horizon_us - reached_us} µs behind"
         return {"liveness": [Violation(text)]}
-
-    # ------------------------------------------------------------ one batch
 
     def _run(self, picture: int, number: int) -> tuple[int, dict[str, list[Violation]]]:
         """Run a batch after a gate's state; return the number of the state after it."""

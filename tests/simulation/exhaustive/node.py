@@ -82,8 +82,6 @@ class Node:
         # No operator says anything in these worlds, which every worker knows from the start.
         self.handle(on.RootSlotRead((), is_at_end=True))
 
-    # ------------------------------------------------------------ what it is
-
     @property
     def worker(self) -> Worker:
         return self.runner.worker
@@ -113,8 +111,6 @@ class Node:
     @property
     def seeks_start(self) -> bool:
         return self.runner.stream_start is not None
-
-    # ------------------------------------------------------------ what it does
 
     def handle(self, event: on.Event) -> None:
         """Pass an event to the core, ahead of outcomes that it does not know yet."""
@@ -174,8 +170,6 @@ class Node:
                 found = ProgressRecord(record.epoch, record.worker, whole[0])
                 self.handle(on.StreamStartFound(found))
                 return
-
-    # ------------------------------------------------------------ inside
 
     def _stop_reading(self, slots: frozenset[int]) -> None:
         for slot in slots:
