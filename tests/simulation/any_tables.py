@@ -25,7 +25,6 @@ _SIZES = (300, 700, 1_100, 1_900)
 
 
 def tables_of(weather, random: Random, seed: int) -> SimTables:
-    """Return a world's tables."""
     names = [f"t{number}" for number in range(weather.tables)]
     if weather.any_schema:
         return AnyTables(names, random, weather=weather, turn=seed)

@@ -29,7 +29,6 @@ EVEN = "Key is even"  # the condition of the first run, and of each second one a
 
 
 def kind_of_spanner(weather) -> type[SimSpanner]:
-    """Return the kind of database that a world has."""
     if weather.chunks:
         return ChunkedSpanner
     if weather.backfill:
@@ -67,7 +66,6 @@ class ChunkedSpanner(SimSpanner):
         return super().living + (self._last is not None)
 
     def begin(self, now_us: int, random: Random) -> int:
-        """Let runs begin from now on."""
         self._is_open = True
         return super().begin(now_us, random)
 

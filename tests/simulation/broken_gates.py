@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from unittest.mock import patch
@@ -27,21 +26,17 @@ from tidegate.spark_consumer.core import (
     batch_run,
     conservation,
     gate,
-    kept_releases,
     origin_ledger,
     release,
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.conservation import Balance
-from tidegate.spark_consumer.core.files import folder_of
 from tidegate.spark_consumer.core.gate import Gate
 from tidegate.spark_consumer.core.origin_ledger import OriginLedger, fault_of
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-from tidegate.spark_consumer.core.segment_list import SegmentList
 from tidegate.spark_consumer.core.transactions import TransactionJudge, count_transactions
 from tidegate.spark_consumer.errors import WriterReplaced
-from tidegate.spark_consumer.sinks import release_writer
 from tidegate.spark_consumer.sinks.delta import commit_log
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 
@@ -276,7 +271,6 @@ def _(expected, found, *, parked, has_checksum):
 # ---------------------------------------------------------------- checkpoints
 
 _store_state, _topics = GateFiles.store_state, SchemaStore.topics
-_first_kept = kept_releases.first_kept
 
 
 @BROKEN.add("state loaded as “latest”", "soundness", (GateFiles, "state"))
@@ -314,28 +308,11 @@ def _(self, name, text):
 
 
 @BROKEN.add(
-    "files of segments deleted that the newest state names", "soundness", (SegmentList, "folders")
-)
-@property
-def _(self):
-    return frozenset(folder_of(file) for part in self.parts[-1:] for file in part.files)
-
-
-@BROKEN.add(
     "a state stored before the files that it names", "soundness", (GateFiles, "store_state")
 )
 def _(self, state, files=()):
     _store_state(self, state)
     _store_state(self, state, files)
-
-
-@BROKEN.add(
-    "a manifest dropped whose release the mirrors stand at",
-    "soundness",
-    (kept_releases, "first_kept"),
-)
-def _(*args, mirrored, **kwargs):
-    return _first_kept(*args, mirrored=sys.maxsize, **kwargs)
 
 
 @BROKEN.add("a run that looks for its successor's claim only", "soundness", (Writers, "require"))
@@ -422,15 +399,6 @@ _release_steps = Plan._release_steps
 )
 def _(step, **more):
     return _merge_mirrors(replace(step, joining=()), **more)
-
-
-@BROKEN.add(
-    "a manifest that takes the mirror's older cut for its own",
-    "mirrored_rows",
-    (release_writer, "_standing_at"),
-)
-def _(release, versions):
-    return {table: replace(version, release=None) for table, version in versions.items()}
 
 
 BROKEN.add(

@@ -19,7 +19,6 @@ from tidegate.producer.core.redrive import RedrivingWorker
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.undeliverable import UndeliverableRecords
-from tidegate.producer.driver import redriver
 from tidegate.producer.errors import MessageTooLarge, TooManyParkedKeys
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.memory.publisher import MemoryPublisher
@@ -34,7 +33,6 @@ from tidegate.producer.translation import (
     values,
 )
 from tidegate.producer.translation.avro_fields import NULL
-from tidegate.producer.translation.change_writer import ChangeWriter
 from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.producer.translation.parking import ParkingTranslator
 from tidegate.producer.translation.refreshing import RefreshingTranslator
@@ -66,12 +64,6 @@ def _(self, record, *, token):
 )
 def _(self, parent, parked_keys=()):
     return _announce(self, parent, parked_keys if not self.heard else ())
-
-
-@BROKEN.add("a restart that forgets the parked keys", "key_order", (StreamPartition, "restore"))
-@classmethod
-def _(cls, snapshot):
-    return _restore(cls, replace(snapshot, parked_keys=()))
 
 
 @BROKEN.add(
@@ -135,15 +127,7 @@ def _(self, record, *, token):
 
 # ---------------------------------------------------------------- what is put back
 
-_batches, _publish_records = redriver.batches, MemoryPublisher.publish_records
-
-
-@BROKEN.add("the changes of a key put back the last first", "key_order", (redriver, "batches"))
-def _(*parts):
-    records = [record for batch in _batches(*parts) for record in batch]
-    changes = [record for record in records if record.messages]
-    yield tuple(reversed(changes))
-    yield tuple(record for record in records if not record.messages)
+_publish_records = MemoryPublisher.publish_records
 
 
 @BROKEN.add(
@@ -177,7 +161,6 @@ def _(self):
 # ---------------------------------------------------------------- values and schemas
 
 _parse_ns, _name_list = values.parse_rfc3339_ns, change_writer._name_list
-_write = ChangeWriter.write
 _origin = translator.Translator._origin
 
 
@@ -210,19 +193,6 @@ def _(self, token):
 def _(names, row):
     """Leave them out where the writer knows no other column; a reader may know one."""
     return NULL if len(names) == len(row) else _name_list(names, row)
-
-
-@BROKEN.add(
-    "a function compiled for another set of columns used", "values", (ChangeWriter, "write")
-)
-def _(self, mod_type, mod, **source):
-    first = next((self._compiled[one] for one in self._compiled if one[0] == mod_type), None)
-    if first is None:
-        return _write(self, mod_type, mod, **source)
-    try:
-        return first(*mod, source["before"], source["number"], source["after"])
-    except KeyError:
-        return _write(self, mod_type, mod, **source)
 
 
 @BROKEN.add("dropped columns forgotten", "soundness", (refreshing, "evolve"))
@@ -283,26 +253,11 @@ def _(before, body):
     return replace(_joined(before, body), vector=before.vector)
 
 
-@BROKEN.add(
-    "a vector of which the next owner reads the first chunk", "vectors", (progress_chunks, "_join")
-)
-def _(chunks):
-    whole = _join(chunks)
-    return replace(whole, vector=chunks[0].vector) if hasattr(whole, "vector") else whole
-
-
 # ---------------------------------------------------------------- filters, tombstones, chunks
 
 _find_value = TableRegistrar._find_value
 _begin, _enqueue = MemoryPublisher.begin, MemoryPublisher._enqueue
 _row_at = ChunkedSpanner._row_at
-
-
-@BROKEN.add(
-    "what is to be left out published all the same", "nothing_twice", (RecordFilter, "leaves_out")
-)
-def _(self, record):
-    return False
 
 
 @BROKEN.add(

@@ -341,11 +341,6 @@ def _(self, slot):
 _take = PartitionReader._take
 
 
-@BROKEN.add("a message larger than the budget never admitted", "liveness", (BudgetLine, "may_take"))
-def _(self, size):
-    return self.taken + size <= self.bytes_max
-
-
 @BROKEN.add("a byte budget without shares", "bounded_memory", (BudgetLine, "_next"))
 def _(self):
     return self._line[0] if self._line else None

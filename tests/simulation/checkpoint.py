@@ -68,7 +68,6 @@ class Checkpoint:
         return _Output(self, gate)
 
     def read(self, name: str) -> Any:
-        """Return a file of the gate."""
         text = self.store.get(f"gate/{name}")
         return None if text is None else json.loads(text)
 
@@ -95,7 +94,6 @@ class Checkpoint:
         return [Manifest.of(json.loads(found[name])) for name in sorted(found)]
 
     def kept_manifests(self) -> dict[str, str]:
-        """Return the manifests that the output has, by name."""
         head = f"output/{MANIFEST_FOLDER}/0"
         objects = self.store.objects
         return {name: text for name, text in objects.items() if name.startswith(head)}
@@ -126,7 +124,6 @@ class Checkpoint:
         ]  # fmt: skip
 
     def captured(self) -> dict[bytes, dict[str, Any]]:
-        """Return the columns of each released change."""
         last = self.manifests()[-1:]
         return {
             row.order_key: dict(row.columns)

@@ -267,7 +267,6 @@ class WorkerMembership(MemoryMembership):
         return super().read_root_slot() if self._tables_random.random() < 0.4 else []
 
     def read_fleet(self) -> list[on.Event]:
-        """As `read_root_slot`."""
         found = super().read_fleet() if self._fleet_random.random() < 0.4 else []
         for event in found:
             if isinstance(event, on.FleetRead):

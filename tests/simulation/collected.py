@@ -15,7 +15,6 @@ from tidegate.schemas.wire_format import unframe
 
 
 def collect(world) -> None:
-    """Complete the run's history."""
     history = world.history
     world.broker.settle()
     history.committed = world.spanner.committed
@@ -125,13 +124,11 @@ class FleetSights:
         """Since the faults: when each slot ended where, for readers of what is committed."""
 
     def read(self, worker: str, event: on.FleetRead) -> None:
-        """Note what a worker has just read."""
         if self._world.ground.final is None:
             read = FleetRead(worker, dict(event.lowest_us), self._slot_ends())
             self._world.history.fleet_reads.append(read)
 
     def look(self) -> None:
-        """Note what the workers go by now."""
         world = self._world
         if world.ground.final is not None or not world.weather.drift_us:
             return

@@ -82,7 +82,6 @@ class Consumer:
 
     @property
     def is_superseded(self) -> bool:
-        """Whether another consumer has taken the checkpoint over."""
         try:
             self._gate.require_writer()
         except WriterReplaced:
@@ -179,7 +178,6 @@ class Consumer:
         return True
 
     def _parts(self, writer: int) -> Parts:
-        """Start as `spark.query` does."""
         checkpoint, disturbance = self._checkpoint, self._disturbance
         files = GateFiles(self._gate)
         identity = files.identify(self._world.names, output="output", new_id=lambda: "query")
@@ -312,7 +310,6 @@ class Consumer:
         return max(times_us, default=None)
 
     def _require_stored(self, frontier: Frontier, state: State) -> None:
-        """Raise InvariantViolation if what is stored of the frontier is not what the batch has."""
         if self.is_superseded:
             return  # its successor may have deleted it
         stored = GateFiles(self._gate).frontier(str(state.frontier), self._subscription)
@@ -325,7 +322,6 @@ class Consumer:
         )
 
     def _require_state(self, state: State) -> None:
-        """Raise InvariantViolation if the stored state is not the one that the batch has."""
         stored = GateFiles(self._gate).state(state.batch)
         invariant(
             self.is_superseded or stored == state,

@@ -162,11 +162,9 @@ class DeltaTable:
         at_point(disturbance, self)
 
     def open(self) -> DirectHandle:
-        """Load the newest version, as delta-rs does."""
         return DirectHandle(self, self.head)
 
     def has(self, transaction: TransactionId, version: int) -> bool:
-        """Whether a version has the transaction or a higher one."""
         return self._has(transaction, version)
 
     def maintain(self) -> None:

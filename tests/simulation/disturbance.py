@@ -34,7 +34,6 @@ class GateProfile:
 
     @classmethod
     def drawn(cls, random: Random) -> GateProfile:
-        """Return the profile of a seed."""
 
         def sometimes(chance: float) -> float:
             return chance * random.choice((0.3, 1, 3)) if random.random() < 0.5 else 0.0
@@ -73,7 +72,6 @@ class Disturbance:
         self._running.pop()
 
     def point(self, *, is_in_commit: bool = False) -> None:
-        """Be at a point of an operation."""
         if self.is_quiet or not self._running:
             return
         if is_in_commit and self.chance(self.profile.replaced_in_commit):

@@ -95,7 +95,6 @@ class Ground:
             self._happen(self._random.choice(topics))
 
     def _prepare(self) -> None:
-        """Let the table come, or go, that the fault is about."""
         tables, alter = self._world.tables, self._world.alter
         if self._subject == "a later table":
             alter(tables.add_table)
@@ -103,7 +102,6 @@ class Ground:
             alter(lambda: tables.drop_table(self._dropped))
 
     def _topics(self) -> list[str]:
-        """Return the recorded topics that the fault may concern."""
         first, later = self._recorded_topics()
         names = self._world.names
         match self._subject:
@@ -115,7 +113,6 @@ class Ground:
 
     @property
     def has_stream(self) -> bool:
-        """Whether the stream has begun."""
         return self.started() is not None
 
     @property
@@ -253,7 +250,6 @@ class Ground:
                 world.broker.create_topic(topic, count)
 
     def explains(self, error: TidegateError) -> bool:
-        """Whether a worker is right to stop with an error."""
         name = type(error).__name__
         if self.final is not None and name in self.final.errors:
             return True
@@ -262,7 +258,6 @@ class Ground:
         return self._kind == "a part of a slot is read again" and name == "ProgressLost"
 
     def note_stop(self, worker: str, error: TidegateError) -> None:
-        """Note the error that ended a worker."""
         stop = Stop(self._world.at, worker, type(error).__name__, error.exit_code, str(error))
         self._world.history.stops.append(stop)
 
@@ -313,7 +308,6 @@ class Ground:
                 raise DataLostError(f"{topic} {number} ends before {offset}")
 
     def has_changed(self, topic: str) -> bool:
-        """Whether a topic was deleted or re-created."""
         return topic in self._recreated
 
     def note_batch(self, batch: int, recorded: Mapping[str, str]) -> None:

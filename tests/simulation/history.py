@@ -434,12 +434,10 @@ class History:
 
     @property
     def bodies(self) -> list[ProgressBody]:
-        """What the progress records say."""
         return [entry.record.body for entry in self.progress]
 
     @property
     def gaps(self) -> list[PartitionGap]:
-        """The recorded gaps."""
         return [body for body in self.bodies if isinstance(body, PartitionGap)]
 
     @property
@@ -489,7 +487,6 @@ class History:
 
     @property
     def within(self) -> list[Committed]:
-        """The changes of the stream, from its start to its end."""
         return [change for change in self.committed if self.covers(change.commit_timestamp_us)]
 
     def covers(self, at_us: int) -> bool:

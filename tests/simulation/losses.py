@@ -94,7 +94,6 @@ class Losses:
 
     @property
     def is_active(self) -> bool:
-        """Whether this seed loses or adds something."""
         return bool(self._kind)
 
     def _vanishes(self, row: DataRow, place: tuple[str, int, int]) -> bool:
@@ -169,7 +168,6 @@ class Losses:
         return number
 
     def _decoded(self, row: DataRow) -> tuple[int, Any, Any]:
-        """Return the schema id of a value, the schema and the change."""
         number, body = unframe(row.value)
         schema = fastavro.parse_schema(dict(self._world.registry.schema(number)))
         return number, schema, fastavro.schemaless_reader(io.BytesIO(body), schema, None)
@@ -191,7 +189,6 @@ class Damage:
         self.is_done = False
 
     def step(self, segments: Segments) -> None:
-        """Do what is due, once there is a segment to damage."""
         self._due -= 1
         names = sorted(name for name, rows in segments.items() if rows)
         if not self._kind or self.is_done or self._due > 0 or not names:
@@ -228,13 +225,11 @@ class Copies:
     """Adds copies of recent records; in some seeds they are not what they copy."""
 
     def __init__(self, world, seed: int) -> None:
-        """Add nothing yet."""
         self._world = world
         self._added: list[Entry] = []
         self.are_damaged = Random(f"copies {seed}").random() < _DAMAGED
 
     def __contains__(self, entry: Entry) -> bool:
-        """Whether a record was added here."""
         return any(entry is copy for copy in self._added)
 
     def add(self) -> None:

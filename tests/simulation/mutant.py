@@ -13,7 +13,6 @@ Patches = tuple[tuple[Any, str, Any], ...]  # (owner, attribute, replacement) ea
 
 @contextmanager
 def patched(patches: Patches) -> Iterator[None]:
-    """Be wrong for a while."""
     with ExitStack() as stack:
         for owner, name, replacement in patches:
             stack.enter_context(patch.object(owner, name, replacement))
@@ -30,7 +29,6 @@ class Mutant:
     first_seed: int = 1  # where the search for a seed that shows it begins
 
     def applied(self) -> AbstractContextManager[None]:
-        """Be wrong for a while."""
         return patched(self.patches)
 
 

@@ -89,7 +89,6 @@ def _outcome(index: int, first: int | None, seeds_max: int) -> _Outcome:
 
 
 def _record(seeds: dict[str, int]) -> None:
-    """Write the seeds of mutants that exist."""
     names = {mutant.name for mutant in MUTANTS}
     kept = {name: seeds[name] for name in sorted(names & seeds.keys())}
     _RECORDED.write_text(f"{json.dumps(kept, indent=2)}\n")

@@ -368,14 +368,12 @@ class Node:
             self.process.kill()
 
     def drain(self) -> None:
-        """Ask it to end in good order, as SIGTERM does."""
         self.loop.request_drain()
 
     def kill(self) -> None:
         self.process.kill()
 
     def new_core(self) -> Worker:
-        """Return a core of its kind that knows nothing yet."""
         return self.world.new_worker(self.name, self.epoch, self.identity, kind=WatchedWorker)
 
     def move(self) -> None:

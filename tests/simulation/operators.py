@@ -58,7 +58,6 @@ class Operators:
         self.is_to_pause = False  # whether the last thing that was said is to pause
 
     def pause_or_resume(self) -> None:
-        """Do the other thing than the last one."""
         self.control(ControlState.RUNNING if self.is_to_pause else ControlState.PAUSED)
 
     def drain_one(self) -> None:
@@ -67,7 +66,6 @@ class Operators:
         self.drain(self._random.choice(names))
 
     def deeds(self) -> list[tuple[Callable[[], None], float]]:
-        """Return what they do, and how often."""
         weather = self._world.weather
         return [(self.pause_or_resume, weather.controls), (self.drain_one, weather.drains)]
 
@@ -114,7 +112,6 @@ _PATIENCE_S = 60.0
 
 
 def _view(world, epoch: str) -> FleetView:
-    """Return what the heartbeats say of the fleet, as `status` reads them."""
     topic = world.names.progress
     view = FleetView(epoch=epoch, progress_topic=topic, slots=world.slots)
     logs = [world.broker.logs[topic, slot] for slot in range(world.slots)]

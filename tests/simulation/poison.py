@@ -46,7 +46,6 @@ class Poison:
         self.marked: set[bytes] = set()  # the order keys of all that ever were
 
     def add_kind(self, kind: str) -> None:
-        """Let changes be poison in one more way."""
         self._possible.append(kind)
 
     def mark(self, committed: Iterable[Committed]) -> None:
@@ -192,7 +191,6 @@ class RefusedSchemas:
         """Data topics of the tables that some worker may not have known at all at a refusal."""
 
     def refuses(self, subject: str, schema: dict[str, Any]) -> bool:
-        """Whether a version is refused."""
         topic = subject.removesuffix("-value").removesuffix("-key")
         is_known = self._is_known(topic)
         if self.takes_unknown_tables and not is_known:
@@ -220,11 +218,9 @@ class RefusedSchemas:
         return is_there and topic in self._known_at_start
 
     def lift(self) -> None:
-        """Let versions in until the next refusal."""
         self._refused.clear()
 
     def end(self) -> None:
-        """Let every version in for good."""
         self.lift()
         self._chance = 0.0
 

@@ -111,7 +111,6 @@ class FileVerdict:
 
 
 def has_file_worlds(seed: int) -> bool:
-    """Whether worlds of files are run with a seed."""
     return seed % EVERY == 0
 
 

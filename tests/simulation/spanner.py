@@ -109,17 +109,14 @@ class SimSpanner:
 
     @property
     def living(self) -> int:
-        """How many stream partitions have not ended."""
         return len(self.active)
 
     def begin(self, now_us: int, random: Random) -> int:
-        """Return where the stream begins: now, or a little later."""
         return self.promise(now_us)
 
     # ------------------------------------------------------------ what happens in it
 
     def commit(self, now_us: int) -> None:
-        """Commit one transaction over some keys, tables and stream partitions."""
         chance = self._random
         keys = chance.sample(range(KEYS), chance.choice((1, 1, 2, 3, 5)))
         places = [(chance.choice(self._tables.changing), key) for key in keys]
@@ -212,7 +209,6 @@ class SimSpanner:
         return [self.parts[token] for token, is_held in held.items() if not is_held]
 
     def facts(self) -> dict[str, LineageFact]:
-        """Return every stream partition there has been."""
         return {token: part.fact() for token, part in self.parts.items()}
 
     def _home(self, key: int) -> _Part:

@@ -62,7 +62,6 @@ class SimTables:
 
     @property
     def names(self) -> list[str]:
-        """The tables that there are now."""
         return [name for name in self._tables if name not in self._dropped]
 
     @property
@@ -81,7 +80,6 @@ class SimTables:
         raise NotImplementedError("a worker asks only before it starts")
 
     def columns(self, name: str) -> list[str]:
-        """Return the columns that a change may touch."""
         return [one.name for one in self._tables[name] if one.key_position is None]
 
     def alter(self) -> str:
@@ -110,7 +108,6 @@ class SimTables:
         return f"{name}: {added.name} added"
 
     def add_table(self) -> str:
-        """Add a table; return what was done."""
         name = f"t{len(self._tables)}"
         self._tables[name] = self._first_columns(name)
         return f"{name}: table added"
@@ -133,12 +130,10 @@ class SimTables:
         return beside
 
     def drop_table(self, name: str) -> str:
-        """Drop a table; return what was done."""
         self._dropped.add(name)
         return f"{name}: table dropped"
 
     def value(self, table: str, column: str) -> Any:
-        """Draw a value, sometimes NULL."""
         chance = self._random
         if chance.random() < 0.15:
             return None
@@ -156,11 +151,9 @@ class SimTables:
         return of_type[self._column(table, column).type.code]
 
     def key(self, table: str, number: int) -> dict[str, Any]:
-        """Return the key of a row, as a data change record holds it."""
         return {KEY: str(number)}
 
     def key_text(self, table: str, number: int) -> bytes:
-        """Return the key of a row as `Decoded` has it."""
         return b"%d" % number
 
     def plain(self, table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,7 +161,6 @@ class SimTables:
         return plain_columns(columns, columns)
 
     def as_json(self, table: str, column: str, value: Any) -> Any:
-        """Return a value as a data change record holds it."""
         if isinstance(value, bytes):
             return base64.b64encode(value).decode()
         if isinstance(value, datetime):
@@ -256,7 +248,6 @@ class Decoder:
         return known[1]
 
     def key(self, framed: bytes) -> bytes:
-        """Return a key as `Decoded` has it."""
         return key_text(self._read(framed, None))
 
     def _decoded(self, message: ChangeMessage, reader_id: int | None) -> Decoded:

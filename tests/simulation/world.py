@@ -190,7 +190,6 @@ class World:
     # ------------------------------------------------------------ the run
 
     def run(self) -> History:
-        """Run to the end; return what happened."""
         weather = self.weather
         with (
             silenced(),
@@ -310,7 +309,6 @@ class World:
                 self._zombie_consumer = None
 
     def _has_ended(self, consumer: Consumer) -> bool:
-        """Let a consumer do its next thing."""
         try:
             consumer.step()
         except SupersededError:
@@ -469,7 +467,6 @@ class World:
             node.move()
 
     def _step_a_clock(self) -> None:
-        """Set a worker's wall clock by an hour, back or forth."""
         name = self.random.choice(self.nodes).name
         step_us = self.random.choice((-3_600_000_000, 3_600_000_000))
         self.tell(name, "fault", "clock set")
@@ -513,7 +510,6 @@ class World:
             self.end_redrives()
 
     def start_redrive(self, *, patience_s: float) -> None:
-        """Start a process that puts parked changes back."""
         self.tell(REDRIVE, "fault", "redrive started")
         self._started += 1
         self.ground.ensure_topics()
@@ -582,7 +578,6 @@ class World:
         return self.random.random() < probability
 
     def skew_us(self, name: str) -> int:
-        """Return how far a worker's clock is off."""
         if name not in self._skews:
             widest = self.weather.skew_us
             self._skews[name] = self.random.randint(-widest, widest)
@@ -651,7 +646,6 @@ class World:
             self.zombies.remove(node)
 
     def message_refused(self, node: Node, failure: on.DeliveryFailure) -> None:
-        """Note that the broker refused a message for its size."""
         self.at += 1
         self.tell(node.name, "fault", "message refused")
         self.history.refusals.append(
@@ -663,7 +657,6 @@ class World:
         node.limits.read()
 
     def refuses_schema(self, subject: str, schema: dict[str, Any]) -> bool:
-        """Whether the registry refuses a new version."""
         is_refused = self.refused_schemas.refuses(subject, schema)
         if is_refused:
             self.tell("registry", "fault", "schema refused")
@@ -747,7 +740,6 @@ class World:
         return {topic: None if (one := ids[topic]) is None else str(one) for topic in topics}
 
     def consumers(self) -> list[Consumer]:
-        """Return the consumer processes that live."""
         return [one for one in (self._consumer, self._zombie_consumer) if one is not None]
 
     def measure_frontier(self, found: frontier.Frontier) -> None:

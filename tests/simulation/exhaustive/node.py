@@ -100,7 +100,6 @@ class Node:
 
     @property
     def effects(self) -> Any:
-        """What is to be carried out."""
         return self.runner._effects
 
     @property
@@ -130,7 +129,6 @@ class Node:
         return True
 
     def go_on(self) -> None:
-        """Carry out one effect."""
         self.runner.run_next()
         self._note_stop()
 
@@ -158,7 +156,6 @@ class Node:
             self.handle(on.SlotsRevoked(tuple(sorted(held))))
 
     def seek_start(self) -> None:
-        """Look for the record that opened the stream."""
         stage = self.world
         assembler = ProgressAssembler()
         root_slot = slot_of(ROOT_TOKEN, stage.slots)

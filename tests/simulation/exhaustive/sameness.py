@@ -37,7 +37,6 @@ _LEFT_OUT_NAMED = {"_Query": frozenset({"query_id"})}
 
 
 def _is_atom(kind: type) -> bool:
-    """Tell whether values of a class never change."""
     if kind in _COPIERS:
         return _COPIERS[kind] is None
     params = getattr(kind, "__dataclass_params__", None)
@@ -119,7 +118,6 @@ def _copier_of(kind: type) -> _Copier:
 
 @functools.cache
 def _slots(kind: type) -> tuple[str, ...]:
-    """Return the names of a slotted class's attributes."""
     return tuple(
         name
         for one in kind.__mro__
@@ -150,7 +148,6 @@ class Names:
         self._known: dict[int, tuple[Any, int]] = {}
 
     def of(self, content: Hashable) -> int:
-        """Return the number of a content."""
         return self._numbers.setdefault(content, len(self._numbers))
 
     def of_record(self, record: Any) -> int:
@@ -161,7 +158,6 @@ class Names:
         return known[1]
 
     def of_object(self, value: Any) -> int:
-        """Return the number of all that an object holds."""
         return self.of(self._frozen(value))
 
     def _frozen(self, value: Any) -> Hashable:

@@ -259,7 +259,6 @@ class Fleet:
         return found
 
     def alone(self, state: State, which: int) -> list[Action]:
-        """Return what one worker may do next."""
         return list(self._enabled_of(state, which)[0])
 
     def faults(self, state: State) -> list[Action]:

@@ -173,7 +173,6 @@ class Stage:
         return actions
 
     def enabled_anywhere(self) -> list[Action]:
-        """Return which markers the broker may write next."""
         if not self.script.scenario.apart:
             return []
         actions: list[Action] = []
@@ -185,7 +184,6 @@ class Stage:
         return actions
 
     def faults(self, actor: Actor) -> list[Action]:
-        """Return what may befall an actor."""
         name, node, scenario = actor.name, actor.node, self.script.scenario
         if self.ground.has_failed or node is None:
             return []
