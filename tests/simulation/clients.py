@@ -38,7 +38,6 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TableAdded,
 )
-from tidegate.schemas.registry import RegisteredSchema
 
 OnCommit = Callable[[Transaction, "Carried"], None]
 
@@ -317,21 +316,12 @@ class WorkerRegistry:
             raise SchemaError("the registry rejects a schema", subject=subject)
         return self._registry.register(subject, schema)
 
-    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
-        self._process.pause()
-        return self._registry.versions(subject)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def ask(*arguments: Any) -> Any:
+            self._process.pause()
+            return getattr(self._registry, name)(*arguments)
 
-    def schema(self, schema_id: int) -> dict[str, Any]:
-        self._process.pause()
-        return self._registry.schema(schema_id)
-
-    def compatibility(self, subject: str) -> str | None:
-        self._process.pause()
-        return self._registry.compatibility(subject)
-
-    def set_compatibility(self, subject: str, level: str) -> None:
-        self._process.pause()
-        self._registry.set_compatibility(subject, level)
+        return ask
 
 
 class WorkerTopics:

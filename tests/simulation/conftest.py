@@ -6,11 +6,11 @@ import pytest
 
 from tidegate.program.garbage import collect_rarely
 
-LONGEST = "test_every_fault_and_every_way_of_going_on_is_met"
+LONGEST = "test_no_order_of_actions_breaks_a_promise"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the test that takes longest, or one core would wait for it in the end."""
+    """Begin with the tests that take longest, or one core would wait for them in the end."""
     items.sort(key=lambda item: getattr(item, "originalname", None) != LONGEST)
 
 

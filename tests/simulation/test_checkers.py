@@ -78,6 +78,11 @@ def entry(offset, body):
     return SlotEntry(0, offset, ProgressRecord("e", "w", body))
 
 
+def fenced(at, **fields):
+    """A transaction over a slot."""
+    return Fenced(at, "w", frozenset({0}), frozenset({0}), True, frozenset({0}), **fields)
+
+
 def history():
     """Return a small run without a violation: a parent, its child, three changes."""
     child = ChildPartition("child", ("parent",), 15_000)
@@ -124,21 +129,8 @@ def history():
         finishes=[Finish(2, "w", "parent")],
         are_tables_recorded=True,
         fenced=[
-            Fenced(
-                2,
-                "w",
-                frozenset({0}),
-                frozenset({0}),
-                True,
-                offset_slots=frozenset({0}),
-                topics=topics,
-                fixed=fixed,
-            )
-            for topics, fixed in (
-                (frozenset(), (FIXED,)),
-                (frozenset({TOPIC}), ()),
-                (frozenset({TOPIC}), (FIXED,)),
-            )
+            fenced(2, topics=frozenset(topics), fixed=fixed)
+            for topics, fixed in (((), (FIXED,)), ((TOPIC,), ()), ((TOPIC,), (FIXED,)))
         ],
         claims=[Claim(0, 1, 15, {TOPIC: {0: 1}}), Claim(1, 1, 20, {TOPIC: {0: 3}})],
         views=[View(0, 2, {})],
@@ -177,27 +169,37 @@ def read_in_a_chunk(history, columns, *, at_us):
     history.published.append(row)
 
 
+def said(history, body):
+    history.progress.append(entry(4, body))
+
+
+def resaid(history, index, body):
+    changed(history.progress, index, record=ProgressRecord("e", "w", body))
+
+
+def parent_ends(history, *end):
+    history.lineage["parent"] = LineageFact("parent", (), 5, *end)
+
+
+def grown(history, *stops):
+    """Let a topic grow, and workers stop."""
+    history.ground.append(GROWN)
+    history.stops += stops
+
+
+VECTOR = (TopicOffset(TOPIC, 0, 2),)
 GAP = PartitionGap("child", 16, 20, "ops", 1)
 GROWN = GroundFault(9, "a topic grows", frozenset({TOPIC}), frozenset({"TopicsChangedError"}))
 STOPPED = Stop(9, "w", "TopicsChangedError", 2, f"topic {TOPIC} had 1 topic partitions, it has 2")
 
 
-def in_pause(at, **fields):
-    """A transaction over a slot."""
-    return Fenced(at, "w", frozenset({0}), frozenset({0}), True, frozenset({0}), **fields)
-
-
 WRONGS = [
     ("ground", "nobody stops", lambda h: h.ground.append(GROWN)),
-    ("ground", "a stop before the fault", lambda h: (
-        h.ground.append(GROWN), h.stops.append(replace(STOPPED, at=8)))),
-    ("ground", "the topic is not named", lambda h: (
-        h.ground.append(GROWN), h.stops.append(replace(STOPPED, text="changed")))),
-    ("ground", "another error", lambda h: (
-        h.ground.append(GROWN), h.stops.append(replace(STOPPED, error="ProducerError")))),
+    ("ground", "a stop before the fault", lambda h: grown(h, replace(STOPPED, at=8))),
+    ("ground", "the topic is not named", lambda h: grown(h, replace(STOPPED, text="changed"))),
+    ("ground", "another error", lambda h: grown(h, replace(STOPPED, error="ProducerError"))),
     ("ground", "another exit code", lambda h: h.stops.append(replace(STOPPED, exit_code=1))),
-    ("ground", "a worker lives on", lambda h: (
-        h.ground.append(GROWN), h.stops.append(STOPPED), h.survivors.append("w2"))),
+    ("ground", "a worker lives on", lambda h: (grown(h, STOPPED), h.survivors.append("w2"))),
     ("ground", "no interval", lambda h: h.stops.append(
         Stop(9, "w", "PositionExpired", 1, "outside retention (lost_from=5)"))),
     ("nothing_lost", "not in Kafka", lambda h: without(h.published, 1)),
@@ -224,8 +226,7 @@ WRONGS = [
     ("commit_order", "out of bounds", lambda h: changed(h.released, 0, through_us=9)),
     ("commit_order", "a release is missing", lambda h: changed(h.released, 1, number=2)),
     ("commit_order", "releases overlap", lambda h: changed(h.released, 1, after_us=12)),
-    ("whole_transactions", "cut in two", lambda h: (
-        changed(h.released, 1, order_keys=(TWO,)),
+    ("whole_transactions", "cut in two", lambda h: (changed(h.released, 1, order_keys=(TWO,)),
         h.released.append(Released(2, 2, 20, 30, (THREE,))))),
     ("watermark", "early", lambda h: changed(h.claims, 0, watermark_us=20)),
     ("watermark", "back", lambda h: h.claims.append(Claim(2, 1, 19, {TOPIC: {0: 3}}))),
@@ -239,32 +240,28 @@ WRONGS = [
     ("single_writer", "an offset is missing", lambda h: changed(
         h.fenced, 0, offset_slots=frozenset())),
     ("single_writer", "behind the fence", lambda h: changed(h.fenced, 0, after_fence=1)),
-    ("single_writer", "a revision twice", lambda h: changed(
-        h.progress, 3, record=ProgressRecord("e", "v", SlotProgress(0, 1, 0, -1, (), ())))),
-    ("gaps", "a child unknown to the marker", lambda h: h.lineage.update(
-        parent=LineageFact("parent", (), 5, 15, ("child", "other")))),
+    ("single_writer", "a revision twice", lambda h: resaid(
+        h, 3, SlotProgress(0, 1, 0, -1, (), ()))),
+    ("gaps", "a child unknown to the marker", lambda h: parent_ends(h, 15, ("child", "other"))),
     ("gaps", "a child not announced", lambda h: without(h.progress, 1)),
-    ("gaps", "finished while it lives", lambda h: h.lineage.update(
-        parent=LineageFact("parent", (), 5, None))),
-    ("gaps", "ended at another time", lambda h: h.lineage.update(
-        parent=LineageFact("parent", (), 5, 14, ("child",)))),
+    ("gaps", "finished while it lives", lambda h: parent_ends(h, None)),
+    ("gaps", "ended at another time", lambda h: parent_ends(h, 14, ("child",))),
     ("gaps", "finished twice", lambda h: h.progress.append(h.progress[2])),
     ("pauses", "disobeyed", lambda h: h.disobeyed.append("w reads in a pause")),
     ("pauses", "published after it was said that nothing is", lambda h: (
         h.controls.append(Control(90, 1, is_pause=True)),
-        h.fenced.append(in_pause(91, paused=((0, 1),))),
-        h.fenced.append(in_pause(92, with_data=frozenset({0}))))),
-    ("accepted_gaps", "not accepted", lambda h: h.progress.append(entry(4, GAP))),
-    ("accepted_gaps", "recorded twice", lambda h: (
-        h.accepted.append(AcceptedGap(GAP, 20)),
+        h.fenced.append(fenced(91, paused=((0, 1),))),
+        h.fenced.append(fenced(92, with_data=frozenset({0}))))),
+    ("accepted_gaps", "not accepted", lambda h: said(h, GAP)),
+    ("accepted_gaps", "recorded twice", lambda h: (h.accepted.append(AcceptedGap(GAP, 20)),
         h.progress.extend((entry(4, GAP), entry(5, GAP))))),
     ("accepted_gaps", "longer than it has to be", lambda h: (
-        h.accepted.append(AcceptedGap(GAP, 19)), h.progress.append(entry(4, GAP)))),
+        h.accepted.append(AcceptedGap(GAP, 19)), said(h, GAP))),
     ("accepted_gaps", "no manifest names it", lambda h: (
-        h.accepted.append(AcceptedGap(GAP, 20)), h.progress.append(entry(4, GAP)))),
+        h.accepted.append(AcceptedGap(GAP, 20)), said(h, GAP))),
     ("accepted_gaps", "named by a manifest alone", lambda h: changed(h.manifests, 1, gaps=(GAP,))),
     ("accepted_gaps", "published although it was given up", lambda h: (
-        h.accepted.append(AcceptedGap(GAP, 20)), h.progress.append(entry(4, GAP)),
+        h.accepted.append(AcceptedGap(GAP, 20)), said(h, GAP),
         changed(h.committed, 0, token="child", commit_timestamp_us=18))),
     ("completeness", "the totals are others", lambda h: changed(h.committed, 1, token="parent")),
     ("origins", "another stream partition", lambda h: changed(h.published, 1, origin=PARENT)),
@@ -308,32 +305,28 @@ WRONGS = [
     ("fleet_views", "what a slot has not said", lambda h: h.fleet_sights.append(
         FleetSight("w", {0: 15}, {0: 4}, {0: 4}))),
     ("others_advance", "one is held up", lambda h: h.held_up.append("child")),
-    ("vectors", "an entry is gone", lambda h: changed(h.progress, 0, record=ProgressRecord(
-        "e", "w", SlotProgress(0, 1, 0, -1, (TopicOffset(TOPIC, 0, 2),), ())))),
-    ("views", "an entry too few", lambda h: changed(h.progress, 3, record=ProgressRecord(
-        "e", "w", SlotProgress(0, 2, 0, -1, (TopicOffset(TOPIC, 0, 2),), ())))),
-    ("views", "an entry of an earlier revision", lambda h: changed(
-        h.progress, 0, record=ProgressRecord(
-            "e", "w", SlotProgress(0, 1, 0, -1, (TopicOffset(TOPIC, 0, 2),), ())))),
+    ("vectors", "an entry is gone", lambda h: resaid(h, 0, SlotProgress(0, 1, 0, -1, VECTOR, ()))),
+    ("views", "an entry too few", lambda h: resaid(h, 3, SlotProgress(0, 2, 0, -1, VECTOR, ()))),
+    ("views", "an entry of an earlier revision", lambda h: resaid(
+        h, 0, SlotProgress(0, 1, 0, -1, VECTOR, ()))),
     ("views", "a revision that was never written", lambda h: changed(h.views, 0, revision=3)),
-    ("chains", "a revision is left out", lambda h: h.progress.append(
-        entry(4, SlotChanges(0, 4, 1, 0, -1, (), None, 0)))),
-    ("chains", "another number of open tokens", lambda h: h.progress.append(
-        entry(4, SlotChanges(0, 3, 1, 0, -1, (), None, 1)))),
-    ("chains", "a token is slower than the slowest", lambda h: h.progress.append(
-        entry(4, SlotChanges(0, 3, 1, 0, -1, (), SlowestToken("a", 6), 1, added=(
-            TokenSnapshot("a", 1, (), (), 5, number=0),))))),
-    ("chains", "the minute has another vector", lambda h: h.progress.append(
-        entry(4, SlotWatermark(0, 2, 0, -1, (TopicOffset(TOPIC, 0, 2),), None, 0)))),
+    ("chains", "a revision is left out", lambda h: said(
+        h, SlotChanges(0, 4, 1, 0, -1, (), None, 0))),
+    ("chains", "another number of open tokens", lambda h: said(
+        h, SlotChanges(0, 3, 1, 0, -1, (), None, 1))),
+    ("chains", "a token is slower than the slowest", lambda h: said(
+        h, SlotChanges(0, 3, 1, 0, -1, (), SlowestToken("a", 6), 1, added=(
+            TokenSnapshot("a", 1, (), (), 5, number=0),)))),
+    ("chains", "the minute has another vector", lambda h: said(
+        h, SlotWatermark(0, 2, 0, -1, VECTOR, None, 0))),
     ("undeliverable", "beyond every known limit", lambda h: changed(
         h.refusals, 0, known_bytes_max=699)),
     ("undeliverable", "tried four times", lambda h: h.refusals.extend(
         replace(h.refusals[0], at=at) for at in (4, 5, 6))),
     ("undeliverable", "tried four times with commits in between", lambda h: (
         h.refusals.extend(replace(h.refusals[0], at=at) for at in (95, 97)),
-        h.fenced.extend(in_pause(at) for at in (94, 96)))),
-    ("undeliverable", "stopped below the limit", lambda h: changed(
-        h.too_large, 0, size_bytes=500)),
+        h.fenced.extend(fenced(at) for at in (94, 96)))),
+    ("undeliverable", "stopped below the limit", lambda h: changed(h.too_large, 0, size_bytes=500)),
     ("undeliverable", "stopped for no commit", lambda h: changed(
         h.too_large, 0, commit_timestamp_us=21)),
     ("undeliverable", "stopped for a limit that was raised", lambda h: changed(
@@ -358,16 +351,15 @@ WRONGS = [
         Published(TOPIC, 0, 4, key(15), b"p"))),
     ("parking", "another count in the marker", lambda h: changed(h.progress, 2, record=replace(
         h.progress[2].record, body=replace(h.progress[2].record.body, parked=1)))),
-    ("parking", "another count in the slot", lambda h: h.progress.append(
-        entry(4, SlotProgress(0, 3, 0, -1, (), (
-            TokenSnapshot("child", 1, (), (), 5, parked=1),))))),
+    ("parking", "another count in the slot", lambda h: said(h, SlotProgress(0, 3, 0, -1, (), (
+            TokenSnapshot("child", 1, (), (), 5, parked=1),)))),
     ("parking", "parked for a column that was refused in another topic", lambda h: (
         h.poison.clear(), setattr(h, "refused_columns", {"u": {"v"}}))),
     ("parking", "parked for another table that was refused", lambda h: (
         h.poison.clear(), setattr(h, "refused_tables", {"u"}))),
-    ("parked_limit", "a key of its own beyond the limit", lambda h: h.progress.append(
-        entry(4, SlotProgress(0, 3, 0, -1, (), (
-            TokenSnapshot("child", 1, (), (), 5, parked_keys=(1, 2, 3)),))))),
+    ("parked_limit", "a key of its own beyond the limit", lambda h: said(
+        h, SlotProgress(0, 3, 0, -1, (), (
+            TokenSnapshot("child", 1, (), (), 5, parked_keys=(1, 2, 3)),)))),
     ("parked_limit", "stopped with room for all keys of the record", lambda h: changed(
         h.full, 0, keys=frozenset({1}))),
     ("parked_limit", "stopped by a key that it holds", lambda h: changed(
@@ -408,18 +400,13 @@ def test_what_is_wrong_is_found(name, wrong):
     assert list(CHECKERS[name](broken))
 
 
-def test_what_names_a_refused_column_is_poison():
+@pytest.mark.parametrize(
+    ("what", "where"), [("refused_columns", {TOPIC: {"v"}}), ("refused_tables", {TOPIC})]
+)
+def test_what_the_registry_has_refused_is_poison(what, where):
     refused = history()
     refused.poison.clear()
-    refused.refused_columns = {TOPIC: {"v"}}
-
-    assert not list(CHECKERS["parking"](refused))
-
-
-def test_a_change_of_a_refused_table_is_poison():
-    refused = history()
-    refused.poison.clear()
-    refused.refused_tables = {TOPIC}
+    setattr(refused, what, where)
 
     assert not list(CHECKERS["parking"](refused))
 
@@ -522,10 +509,10 @@ def test_what_is_published_before_a_slot_is_paused_or_after_the_pause_is_right()
     history.controls += [Control(1, 1, is_pause=True), Control(5, 2, is_pause=False)]
     data = frozenset({0})
     history.fenced += [
-        in_pause(2, with_data=data, paused=((0, 1),)),
-        in_pause(3, with_data=frozenset({1})),
-        replace(in_pause(4, with_data=data), worker="redrive"),
-        in_pause(6, with_data=data),
+        fenced(2, with_data=data, paused=((0, 1),)),
+        fenced(3, with_data=frozenset({1})),
+        replace(fenced(4, with_data=data), worker="redrive"),
+        fenced(6, with_data=data),
     ]
     assert not list(CHECKERS["pauses"](history))
 
