@@ -150,7 +150,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/integration/test_login.py::test_a_permission_that_is_lost_is_named_and_nothing_is_lost",
     ),
     "DeliveryRefused": (
-        "tests/unit/producer/core/test_undeliverable.py::test_what_the_topic_refuses_is_published_once_its_settings_are_changed",
+        "tests/unit/producer/core/test_transactions.py::test_what_the_topic_refuses_is_published_once_its_settings_are_changed",
     ),
     "FileCutShort": (
         f"{_FILES}/test_object_reading.py::test_a_file_that_was_refused_and_is_copied_again_is_read_whole",
@@ -163,7 +163,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         f"{_FILES}/test_object_reading.py::test_two_files_with_one_name_in_the_position",
     ),
     "GapNotAccepted": (
-        "tests/unit/producer/core/test_accepted_gaps.py::test_whatever_ends_it_before_the_commit_changes_nothing",
+        "tests/unit/producer/core/test_sole_workers.py::test_whatever_ends_it_before_the_commit_changes_nothing",
     ),
     "IncompatibleChange": (
         f"{_TRANSLATION}/test_table_registrar.py::test_what_a_subject_cannot_follow_is_undone_or_begins_under_another_prefix",
@@ -194,7 +194,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
     "PositionExpired": (
         "tests/integration/test_pause_and_gap.py::test_what_expired_unread_is_accepted_once_and_changes_go_on_behind_it",
     ),
-    "RedriveFailed": ("tests/unit/producer/core/test_redrive.py::test_a_commit_that_fails",),
+    "RedriveFailed": ("tests/unit/producer/core/test_sole_workers.py::test_a_commit_that_fails",),
     "SchemaNotKept": (
         f"{_TRANSLATION}/test_table_registrar.py::test_a_registry_that_drops_properties_is_named_where_they_are_needed",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -10,6 +10,7 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.now import Now
 from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.memory.broker import MemoryBroker
@@ -17,26 +18,41 @@ from tidegate.producer.memory.group import Group, MemberMetadata
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
 from tidegate.producer.memory.publisher import MemoryPublisher
-from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.messages import (
+    FORM_RECORD,
+    ChangeMessage,
+    ParkedChange,
+    PublishableRecord,
+)
 from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
 from tidegate.schemas.order_key import OrderKey, sequence_pair
-from tidegate.schemas.progress import (
-    ChildPartition,
-    DataTopic,
-    SlotChanges,
-    SlotProgress,
-)
+from tidegate.schemas.progress import ChildPartition, DataTopic, SlotChanges, SlotProgress
 from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.core.transaction_cycle import WorkerLimits
 
 START_US = 1_700_000_000_000_000
 SLOTS = 4
 TOPIC, PROGRESS, DEAD_LETTER = "bank.accounts", "bank-progress", "bank-dead-letter"
+
+
+def kinds(effects):
+    """Name the effects, for a comparison of whole sequences."""
+    return [type(effect).__name__ for effect in effects]
+
+
+def record(at_us, transaction="t", sequence="00000000"):
+    """Return a record without messages: only its place matters."""
+    return PublishableRecord(at_us, transaction, sequence, ())
+
+
+def message(order_key, key=b"k", topic="t", value=b"value"):
+    return ChangeMessage(topic, key, value, order_key, b"U", bytes(8))
+
+
+def parked_change(order_key, key=b"k", topic="t", token="token"):
+    return ParkedChange(
+        topic, key, order_key, b"U", b"{}", FORM_RECORD, "SchemaError", "why", token
+    )
 
 
 class Log:
@@ -56,14 +72,13 @@ class Log:
         return found
 
     @property
+    def sizes(self) -> dict[int, int]:
+        return {slot: len(records) for slot, records in self.slots.items()}
+
+    @property
     def data(self) -> list[Any]:
         """The data records."""
         return [entry.value for entry in self.broker.read(TOPIC)]
-
-    @property
-    def fence(self) -> dict[int, int]:
-        """The group's committed offsets."""
-        return self.broker.offsets
 
 
 class BenchPublisher(MemoryPublisher):
@@ -72,7 +87,6 @@ class BenchPublisher(MemoryPublisher):
     bench: Bench
 
     def commit(self) -> Any:
-        """Commit, unless the outcome asked for is another one."""
         outcome, self.bench.outcome = self.bench.outcome, None
         if outcome is None or self.bench.commits_in_silence:
             super().commit()
@@ -93,7 +107,6 @@ class BenchMembership(MemoryMembership):
         return MemberMetadata("", "", -1).encode()
 
     def has_successor(self) -> bool:
-        """Return what the test said last."""
         return self.is_replaced
 
 
@@ -115,11 +128,9 @@ class BenchReader:
         self._query = query
 
     def start(self) -> None:
-        """Be there for the test."""
         self._bench.queries[self._query.token] = self._query
 
     def stop(self) -> None:
-        """Be gone."""
         if self._bench.queries.get(self._query.token) is self._query:
             del self._bench.queries[self._query.token]
 
@@ -182,23 +193,25 @@ class Bench:
         )  # fmt: skip
         self.runner.attach(self.membership)
 
+    def successor(self, name: str = "w2", slots: Any = range(SLOTS), **options: Any) -> Bench:
+        """Return another worker on the same log, which owns these slots."""
+        heir = Bench(self.log, name=name, **options)
+        heir.own(*slots)
+        return heir
+
     # -- time
 
     def monotonic_us(self) -> int:
-        """The clock for intervals."""
         return self.now_us
 
     def wall_us(self) -> int:
-        """The clock for timestamps."""
         return self.now_us + self.wall_ahead_us
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         self.now_us += round(seconds * 1_000_000)
 
     @property
     def now(self) -> Now:
-        """The worker's time."""
         return self.at(self.now_us)
 
     def at(self, us: int) -> Now:
@@ -218,14 +231,12 @@ class Bench:
 
     @staticmethod
     def heartbeat(at_us: int) -> HeartbeatRecord:
-        """Return a heartbeat."""
         return HeartbeatRecord(at_us * 1000)
 
     @staticmethod
     def children(
         *tokens: str, start_us: int, parents: tuple[str, ...] = ()
     ) -> ChildPartitionsRecord:
-        """Return a child partitions record."""
         kids = tuple(ChildPartition(token, parents, start_us * 1000) for token in tokens)
         return ChildPartitionsRecord(start_us * 1000, "00000000", kids)
 
@@ -237,9 +248,10 @@ class Bench:
         return [effect for effect in self.effects if isinstance(effect, do.Stop)]
 
     @property
-    def incarnations(self) -> dict[int, int]:
-        """Slot -> the incarnation that reads it."""
-        return {slot: place[0] for slot, place in self.membership.positions.items()}
+    def error(self) -> Exception | None:
+        """The error of the one stop that the core asked for."""
+        (stop,) = self.stopped
+        return stop.error
 
     def give(self, event: on.Event) -> list[do.Effect]:
         """Handle an event and everything that follows from it; return all effects in order."""
@@ -281,7 +293,7 @@ class Bench:
         return effects
 
     def read_root_slot(self) -> None:
-        """Read the records of later tables."""
+        """Read the records of later tables and commands."""
         for event in self.membership.read_root_slot():
             self.give(event)
 
@@ -290,9 +302,13 @@ class Bench:
         query = self.queries[token]
         self.give(on.RecordsRead(token, query.query_id, list(items), 100))  # type: ignore[arg-type]
 
-    def ends(self, token: str) -> None:
+    def ends(self, token: str) -> list[do.Effect]:
         """Let the running query of a token end with OK."""
-        self.give(on.QueryEnded(token, self.queries.pop(token).query_id))
+        return self.give(on.QueryEnded(token, self.queries.pop(token).query_id))
+
+    def fails(self, token: str, error: Exception) -> list[do.Effect]:
+        """Let the running query of a token fail."""
+        return self.give(on.QueryFailed(token, self.queries.pop(token).query_id, error))
 
     def open_stream(self, *tokens: str) -> None:
         """Own every slot and open a stream whose initial query returns these tokens."""
@@ -303,7 +319,7 @@ class Bench:
 
     # -- looking
 
-    def bodies(self, kind: type) -> list[object]:
+    def bodies(self, kind: type) -> list[Any]:
         """Return every committed progress body of a kind, slot by slot."""
         return [
             record.body
@@ -325,10 +341,15 @@ class Bench:
         assert chain is not None
         return chain.snapshot(number)
 
+    def released(self) -> int:
+        """Return the bytes of queries that were released."""
+        return sum(
+            size for e in self.effects if isinstance(e, do.ReleaseBudget) for _, size in e.sizes
+        )
+
 
 @pytest.fixture
 def log() -> Log:
-    """An empty log."""
     return Log()
 
 
@@ -339,6 +360,13 @@ def bench(log: Log) -> Bench:
 
 
 @pytest.fixture
-def make_bench(log: Log) -> Callable[..., Bench]:
+def opened(bench: Bench) -> Bench:
+    """A worker that owns everything and reads the stream partition `a`."""
+    bench.open_stream("a")
+    return bench
+
+
+@pytest.fixture
+def make_bench(log: Log):
     """Further workers on the same log."""
     return lambda **options: Bench(log, **options)

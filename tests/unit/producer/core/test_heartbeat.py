@@ -1,4 +1,4 @@
-"""What a slot writes of itself is what its tokens are, at the cost of what has moved."""
+"""The records that a slot writes of itself, and which slot each progress record goes to."""
 
 from dataclasses import replace
 
@@ -7,14 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.producer.core.heartbeat import HeartbeatLimits, HeartbeatWriter, SlotState
-from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.producer.core.parked_keys import ParkedKeys
+from tidegate.producer.core.position import Position
+from tidegate.producer.core.progress_writer import ProgressWriter
+from tidegate.producer.core.stream_partition import Publication, StreamPartition
 from tidegate.producer.messages import FORM_RECORD, ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
 from tidegate.schemas.checksums import parked_key
 from tidegate.schemas.order_key import OrderKey
-from tidegate.schemas.progress import ChildPartition, ProgressRecord, SlotChanges, SlotProgress
+from tidegate.schemas.progress import (
+    ChildPartition,
+    ProgressRecord,
+    SlotChanges,
+    SlotProgress,
+    TokenSnapshot,
+    TopicTotals,
+)
 from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.progress_codec import encode_record
+from tidegate.schemas.topics import slot_of
 
 BEGIN_US = 1_000_000
 TOKEN_BYTES = 200
@@ -111,12 +122,13 @@ class Bench:
 
 
 TOKENS = st.sampled_from("abcd")
+
 ACTIONS = st.one_of(
     st.tuples(st.just("announce"), TOKENS),
-    st.tuples(st.sampled_from(["heartbeat", "change", "park", "finish", "stop"]), TOKENS),
-    st.tuples(st.just("abort"), st.just("")),
-    st.tuples(st.just("commit"), st.just("")),
-    st.tuples(st.just("owner"), st.just("")),
+    st.tuples(
+        st.sampled_from(["heartbeat", "change", "park", "put_back", "finish", "stop"]), TOKENS
+    ),
+    st.tuples(st.sampled_from(["abort", "commit", "owner"]), st.just("")),
 )
 
 
@@ -157,33 +169,35 @@ def test_a_reader_of_the_chain_knows_what_the_owner_knows(actions, limits):
             getattr(bench, name)(token)
 
 
-def test_a_heartbeat_costs_in_proportion_to_what_moved():
-    """The formula of `docs/reference/topics.md`: k of n tokens take at most 200 k + 4,096 bytes."""
-    for count, moving in ((10, 3), (1_000, 10), (3_000, 100)):
-        bench = Bench(HeartbeatLimits(chain_length_max=10_000, chain_entries_min=100_000))
-        tokens = [str(number).zfill(TOKEN_BYTES) for number in range(count)]
-        for token in tokens:
-            bench.announce(token)
-        bench.commit()
-        for token in tokens[:moving]:
-            bench.change(token)
-        heartbeat = bench.commit({("t", 0): 1})
+def with_tokens(count, limits=None):
+    """Return a bench whose tokens are as long as Spanner's, and the tokens."""
+    bench = Bench(limits)
+    tokens = [str(number).zfill(TOKEN_BYTES) for number in range(count)]
+    for token in tokens:
+        bench.announce(token)
+    bench.commit()
+    return bench, tokens
 
-        assert isinstance(heartbeat.body, SlotChanges)
-        assert len(heartbeat.body.moved) == moving
-        data = encode_record(ProgressRecord("e", "w", heartbeat.body))
-        assert len(data) <= 200 * moving + 4_096 - TOKEN_BYTES
+
+@pytest.mark.parametrize(("count", "moving"), [(10, 3), (1_000, 10), (3_000, 100)])
+def test_a_heartbeat_costs_in_proportion_to_what_moved(count, moving):
+    """The formula of `docs/reference/topics.md`: k of n tokens take at most 200 k + 4,096 bytes."""
+    limits = HeartbeatLimits(chain_length_max=10_000, chain_entries_min=100_000)
+    bench, tokens = with_tokens(count, limits)
+    for token in tokens[:moving]:
+        bench.change(token)
+    body = bench.commit({("t", 0): 1}).body
+    assert isinstance(body, SlotChanges)
+    assert len(body.moved) == moving
+    data = encode_record(ProgressRecord("e", "w", body))
+    assert len(data) <= 200 * moving + 4_096 - TOKEN_BYTES
 
 
 @pytest.mark.parametrize(("count", "moving"), [(10, 1), (100, 10), (100, 100)])
 def test_over_a_chain_heartbeats_with_its_snapshot_cost_in_proportion_to_what_moved(count, moving):
     """The snapshot alone may cost more: of these tokens about 200 bytes for each, moved or not."""
-    bench = Bench()
-    tokens = [str(number).zfill(TOKEN_BYTES) for number in range(count)]
-    for token in tokens:
-        bench.announce(token)
-    bench.commit()
-    chains = []
+    bench, tokens = with_tokens(count)
+    chains, most = [], 200 * moving + 4_096
     while len(chains) < 4:
         for token in tokens[:moving]:
             bench.change(token)
@@ -192,15 +206,12 @@ def test_over_a_chain_heartbeats_with_its_snapshot_cost_in_proportion_to_what_mo
         if isinstance(body, SlotProgress):
             chains.append([])
         elif chains:
-            assert size <= 200 * moving + 4_096
+            assert size <= most
         if chains:
             chains[-1].append(size)
-
-    whole = chains[:-1]
-    for sizes in whole:
-        assert sum(sizes) <= (200 * moving + 4_096) * len(sizes)
-    is_beyond = [sizes[0] > 200 * moving + 4_096 for sizes in whole]
-    assert is_beyond == [(count, moving) != (10, 1)] * len(whole)
+    for sizes in chains[:-1]:
+        assert sum(sizes) <= most * len(sizes)
+        assert (sizes[0] > most) == ((count, moving) != (10, 1))
 
 
 def test_a_chain_ends_when_its_changes_outweigh_the_snapshot():
@@ -211,7 +222,6 @@ def test_a_chain_ends_when_its_changes_outweigh_the_snapshot():
     for _ in range(8):
         bench.heartbeat("a")
         kinds.append(type(bench.commit().body))
-
     assert [kind is SlotProgress for kind in kinds] == [True, *[False] * 4, True, False, False]
 
 
@@ -239,34 +249,10 @@ def test_a_token_is_described_again_when_it_parks_a_key_and_only_then():
     bench.change("a")
     bench.heartbeat("b")
     second = bench.commit().body
-
     (added,) = first.added
     assert (added.parked_keys, added.parked) == ((parked_key("t", b"k"),), 1)
     assert second.added == ()
     assert [one.parked for one in second.moved] == [3, 0]
-
-
-def test_a_key_that_an_aborted_transaction_parked_is_described_by_the_next_one():
-    bench = Bench()
-    bench.announce("a")
-    bench.commit()
-    bench.park("a")
-    bench.draft()
-    bench.heartbeat("a")
-
-    assert [one.parked_keys for one in bench.commit().body.added] == [(parked_key("t", b"k"),)]
-
-
-def test_a_token_whose_keys_were_put_back_is_described_without_them():
-    bench = Bench()
-    bench.announce("a")
-    bench.park("a")
-    bench.park("a", b"other")
-    bench.commit()
-    bench.put_back("a")
-
-    (added,) = bench.commit().body.added
-    assert (added.parked_keys, added.parked) == ((parked_key("t", b"other"),), 2)
 
 
 def test_a_slot_goes_over_to_another_version_after_the_heartbeat_that_is_under_way():
@@ -275,7 +261,6 @@ def test_a_slot_goes_over_to_another_version_after_the_heartbeat_that_is_under_w
     heartbeat, publications = bench.draft()
     bench.writer.require(2)
     bench.writer.confirm(heartbeat, bench.tokens, publications)
-
     assert heartbeat.version == 1
     assert isinstance(bench.commit().body, SlotProgress)
     assert isinstance(bench.commit().body, SlotChanges)
@@ -298,5 +283,45 @@ def test_version_1_writes_whole_snapshots_only():
 def test_a_slot_never_goes_back_to_an_earlier_version(found, wanted):
     writer = HeartbeatWriter(3, HeartbeatLimits(version=1))
     writer.restore(SlotChain(SlotProgress(3, 1, 0, -1, (), ()), offset=0), found)
-
     assert writer.version == wanted
+
+
+SLOTS = 16
+WRITER = ProgressWriter("epoch", "w1", SLOTS, chunk_items_max=2)
+PARENT = StreamPartition(ChildPartition("parent", ("older",), 1_000))
+TOTALS = {name: TopicTotals(name, 1, 1, 10, 5) for name in ("p.b", "p.a")}
+
+
+def publication(*tokens, finish=True):
+    """Return a publication that finishes with these children, or does not finish."""
+    children = tuple(ChildPartition(token, ("parent",), 9_000) for token in tokens)
+    return Publication((), 0, Position(8), TOTALS, (9_000, children) if finish else None)
+
+
+def test_a_large_record_is_cut_into_chunks():
+    tokens = tuple(TokenSnapshot(f"t{number}", 1, (), (), 5) for number in range(5))
+    effects = WRITER.record(SlotProgress(3, 1, 0, -1, (), tokens), slot=3)
+    assert [effect.record.body.chunk for effect in effects] == [0, 1, 2]
+    assert sum((effect.record.body.tokens for effect in effects), ()) == tokens
+
+
+def test_a_finish_announces_every_child_with_its_keys_before_its_marker():
+    finished = replace(publication("x", "y"), parked=ParkedKeys(frozenset({7, -3, 5}), 9))
+    *announced, marker = WRITER.finish(PARENT, finished, slot=7, version=2)
+    assert [effect.slot for effect in announced] == [slot_of(token, SLOTS) for token in "xy"]
+    assert (marker.record.epoch, marker.record.worker) == ("epoch", "w1")
+    bodies = [effect.record.body for effect in announced]
+    assert [(one.child.token, one.parked_keys) for one in bodies] == [
+        ("x", (-3, 5, 7)), ("y", (-3, 5, 7)),
+    ]  # fmt: skip
+    assert all(effect.author_slot == 7 for effect in (*announced, marker))
+    body = marker.record.body
+    assert (marker.slot, body.token, body.parents, body.start_ns, body.end_ns, body.parked) == (
+        7, "parent", ("older",), 1_000, 9_000, 9,
+    )  # fmt: skip
+    assert [entry.topic for entry in body.totals] == ["p.a", "p.b"]
+
+
+@pytest.mark.parametrize("tokens", [(), ("x",)])
+def test_without_a_finish_nothing_is_written(tokens):
+    assert WRITER.finish(PARENT, publication(*tokens, finish=False), slot=7, version=2) == []

@@ -1,7 +1,8 @@
-"""A pause stops all reading and loses nothing; a drain is for the process that runs."""
+"""What operators want: a pause loses nothing, a drain ends a process; what a violation shows."""
 
-from __future__ import annotations
-
+import gc
+import pickle
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -9,19 +10,27 @@ import pytest
 from tests.unit.producer.core.conftest import SLOTS, START_US
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core import story as module
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.operator_commands import OperatorCommands
+from tidegate.producer.core.story import Story
 from tidegate.producer.driver.command_sender import send_commands
 from tidegate.producer.errors import ProgressLost
 from tidegate.producer.memory.publisher import MemoryPublisher
+from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.records import HeartbeatRecord
+from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import (
+    ChildPartition,
     ControlState,
+    PartitionAnnounced,
     PartitionFinished,
     ProgressRecord,
     SlotPaused,
     StreamControl,
     WorkerDrain,
 )
+from tidegate.schemas.topics import slot_of
 
 PAUSED, RUNNING = ControlState.PAUSED, ControlState.RUNNING
 ALL = [SlotPaused(slot, 1) for slot in range(SLOTS)]
@@ -40,33 +49,31 @@ def read(*records, is_at_end=True):
 
 
 class TestRecords:
-    def test_nothing_is_read_before_the_epoch_and_the_end_of_the_slot_are_known(self):
-        commands = OperatorCommands("w1")
+    @pytest.fixture
+    def commands(self):
+        return OperatorCommands("w1")
+
+    def test_nothing_is_read_before_the_epoch_and_the_end_of_the_slot_are_known(self, commands):
         commands.handle(read(is_at_end=False))
         commands.open("e")
         assert not commands.may_read
         commands.handle(read())
         assert commands.may_read
 
-    def test_the_last_record_of_the_epoch_holds(self):
-        commands = OperatorCommands("w1")
+    def test_the_last_record_of_the_epoch_holds(self, commands):
         commands.handle(read(control(1, PAUSED), control(1, RUNNING, "other")))
         commands.open("e")
         assert (commands.may_read, commands.paused_by) == (False, 1)
         commands.handle(read(control(2, RUNNING)))
         assert (commands.may_read, commands.paused_by) == (True, None)
-
-    def test_a_control_that_somebody_obeys_is_waited_for_or_a_later_one(self):
-        commands = OperatorCommands("w1")
-        commands.open("e")
-        commands.handle(read())
-        commands.await_control(1)
+        commands.handle(read(control(1, PAUSED)))
+        assert (commands.may_read, commands.paused_by) == (True, None), "an older one"
+        commands.await_control(3)
         assert (commands.may_read, commands.paused_by) == (False, None)
-        commands.handle(read(control(2, RUNNING)))
+        commands.handle(read(control(4, RUNNING)))
         assert commands.may_read
 
-    def test_a_drain_counts_if_it_comes_after_the_end_and_names_the_worker(self):
-        commands = OperatorCommands("w1")
+    def test_a_drain_counts_if_it_comes_after_the_end_and_names_the_worker(self, commands):
         commands.handle(read(drain("w1"), is_at_end=False))
         commands.handle(read(drain("w1")))
         commands.handle(read(drain("w2")))
@@ -78,13 +85,6 @@ class TestRecords:
 class TestReadAgain:
     """A part of the slot that is read a second time changes nothing, and stops the worker."""
 
-    def test_an_older_control_does_not_hold_again(self):
-        commands = OperatorCommands("w1")
-        commands.open("e")
-        commands.handle(read(control(1, PAUSED), control(2, RUNNING)))
-        commands.handle(read(control(1, PAUSED)))
-        assert (commands.may_read, commands.paused_by) == (True, None)
-
     def test_reading_backwards_is_an_error(self):
         commands = OperatorCommands("w1")
         commands.advance(replace(read(), begin=0, end=7))
@@ -92,18 +92,15 @@ class TestReadAgain:
         with pytest.raises(ProgressLost, match=r"moved backwards \(slot=0, was=9, now=8\)"):
             commands.advance(replace(read(), begin=8, end=12))
 
-    def test_a_drain_for_a_predecessor_is_not_obeyed_by_its_successor(self, bench, make_bench):
-        reading(bench, "a")
-        say(bench, drain("w2"), control(1, PAUSED), control(2, RUNNING))
-        other = make_bench(name="w2", has_read_commands=False)
-        other.own(*range(SLOTS))
+    def test_a_drain_for_a_predecessor_is_not_obeyed_by_its_successor(self, reading):
+        say(reading, drain("w2"), control(1, PAUSED), control(2, RUNNING))
+        other = reading.successor(has_read_commands=False)
         other.read_root_slot()
         assert not other.stopped
         other.membership._root_position = 0
         other.read_root_slot()
-        (stop,) = other.stopped
-        assert isinstance(stop.error, ProgressLost)
-        assert not stop.leaves_group
+        assert isinstance(other.error, ProgressLost)
+        assert not other.stopped[0].leaves_group
         assert not other.worker.is_paused
 
 
@@ -117,72 +114,61 @@ def say(bench, *records):
     bench.read_root_slot()
 
 
-def reading(bench, *tokens):
-    bench.open_stream(*tokens)
-    bench.read_root_slot()
-    bench.later()
-    assert sorted(bench.queries) == sorted(tokens)
+@pytest.fixture
+def reading(opened):
+    """A worker that has read all commands and reads `a`."""
+    opened.read_root_slot()
+    opened.later()
+    assert list(opened.queries) == ["a"]
+    return opened
+
+
+@pytest.fixture
+def paused(reading):
+    """The same, paused; a change that it had read is published."""
+    reading.returns("a", reading.change(START_US + 5), reading.heartbeat(START_US + 9))
+    say(reading, control(1, PAUSED))
+    assert (reading.queries, reading.worker.states[PartitionState.RUNNING]) == ({}, 0)
+    reading.later()
+    return reading
 
 
 class TestPause:
-    def test_all_queries_stop_and_what_was_read_is_published_and_said(self, bench):
-        reading(bench, "a", "b")
-        bench.returns("a", bench.change(START_US + 5))
-        say(bench, control(1, PAUSED))
-        assert bench.queries == {}
-        bench.later()
-        assert len(bench.log.data) == 1
-        assert bench.bodies(SlotPaused) == ALL
-        assert bench.worker.is_paused
-        assert not bench.later(5_000_000)
-
-    def test_each_heartbeat_repeats_it_for_the_next_owner(self, bench):
-        reading(bench, "a")
-        say(bench, control(1, PAUSED))
-        bench.later()
-        bench.later(61_000_000)
-        assert sorted(bench.bodies(SlotPaused), key=lambda one: one.slot) == sorted(
-            ALL * 2, key=lambda one: one.slot
-        )
-
-    def test_no_query_counts_as_silent_or_failed(self, bench):
-        reading(bench, "a")
-        say(bench, control(1, PAUSED))
+    def test_what_was_read_is_published_and_the_pause_is_said_with_each_heartbeat(self, paused):
+        assert len(paused.log.data) == 1
+        assert paused.bodies(SlotPaused) == ALL
+        assert paused.worker.is_paused
+        assert not paused.later(5_000_000)
         for _ in range(30):
-            bench.later()
-        assert bench.worker.counters.counts["stalled"] == 0
-        (partition,) = [p for slot in bench.worker.slots.values() for p in slot.tokens.values()]
+            paused.later()
+        assert paused.worker.counters.counts["stalled"] == 0
+        (partition,) = [p for slot in paused.worker.slots.values() for p in slot.tokens.values()]
         assert (partition.state, partition.attempts) == (PartitionState.SCHEDULED, 0)
+        paused.later(61_000_000)
+        said = sorted(paused.bodies(SlotPaused), key=lambda one: one.slot)
+        assert said == sorted(ALL * 2, key=lambda one: one.slot)
 
-    def test_children_wait_until_it_is_resumed(self, bench):
-        reading(bench, "p")
-        bench.returns("p", bench.children("x", "y", start_us=START_US + 10, parents=("p",)))
-        bench.ends("p")
-        say(bench, control(1, PAUSED))
-        bench.later()
-        assert [one.token for one in bench.bodies(PartitionFinished)] == ["p"]
-        bench.later()
-        assert bench.queries == {}
-        say(bench, control(2, RUNNING))
-        assert sorted(bench.queries) == ["x", "y"]
+    def test_a_resumed_query_starts_where_the_reading_ended(self, paused):
+        say(paused, control(2, RUNNING))
+        assert paused.queries["a"].start_ns == (START_US + 8) * 1000
+        paused.later(61_000_000)
+        assert paused.bodies(SlotPaused) == ALL
 
-    def test_a_resumed_query_starts_where_the_reading_ended(self, bench):
-        reading(bench, "a")
-        bench.returns("a", bench.change(START_US + 5), bench.heartbeat(START_US + 9))
-        say(bench, control(1, PAUSED))
-        bench.later()
-        say(bench, control(2, RUNNING))
-        assert bench.queries["a"].start_ns == (START_US + 8) * 1000
-        bench.later(61_000_000)
-        assert bench.bodies(SlotPaused) == ALL
+    def test_children_wait_until_it_is_resumed(self, reading):
+        children = reading.children("x", "y", start_us=START_US + 10, parents=("a",))
+        reading.returns("a", children)
+        reading.ends("a")
+        say(reading, control(1, PAUSED))
+        reading.later()
+        assert [one.token for one in reading.bodies(PartitionFinished)] == ["a"]
+        reading.later()
+        assert reading.queries == {}
+        say(reading, control(2, RUNNING))
+        assert sorted(reading.queries) == ["x", "y"]
 
-    def test_a_worker_that_starts_on_a_paused_stream_starts_no_query(self, bench, make_bench):
-        reading(bench, "a")
-        say(bench, control(1, PAUSED))
-        bench.later()
-        other = make_bench(name="w2", has_read_commands=False)
-        other.own(*range(SLOTS))
-        assert other.worker.epoch == bench.worker.epoch
+    def test_a_worker_that_starts_on_a_paused_stream_starts_no_query(self, paused):
+        other = paused.successor(has_read_commands=False)
+        assert other.worker.epoch == paused.worker.epoch
         other.later()
         assert other.queries == {}
         other.read_root_slot()
@@ -191,61 +177,148 @@ class TestPause:
         say(other, control(2, RUNNING))
         assert list(other.queries) == ["a"]
 
-    def test_a_pause_that_was_read_before_the_epoch_was_known_is_reported(self, bench, make_bench):
+    def test_a_pause_that_was_read_before_the_epoch_was_known_is_reported(self, paused):
         """Every worker that starts reads slot 0 before it knows its epoch."""
-        reading(bench, "a")
-        say(bench, control(1, PAUSED))
-        other = make_bench(name="w2", has_read_commands=False)
+        other = paused.successor(slots=(), has_read_commands=False)
         other.read_root_slot()
         assert not other.worker.is_paused
         other.own(*range(SLOTS))
         assert other.worker.is_paused
-        assert [one for one in other.effects if isinstance(one, do.ReportPause)] == [
-            do.ReportPause(is_paused=True)
-        ]
+        assert do.ReportPause(is_paused=True) in other.effects
 
-    def test_who_takes_a_paused_slot_over_waits_for_the_pause(self, bench, make_bench):
+    def test_who_takes_a_paused_slot_over_waits_for_the_pause(self, paused):
         """Its reading of the root's slot may be behind."""
-        reading(bench, "a")
-        other = make_bench(name="w2")
-        say(bench, control(1, PAUSED))
-        bench.later()
-        other.own(*range(SLOTS))
+        other = paused.successor()
         other.later()
         assert other.queries == {}
         other.read_root_slot()
         assert other.worker.is_paused
 
+    def test_a_copy_of_a_worker_knows_what_operators_want(self, paused, make_bench):
+        copy = make_bench(has_read_commands=False)
+        copy.worker.restore(paused.worker.snapshot())
+        assert copy.worker.is_paused
+        copy.worker.check_invariants()
+        assert copy.worker._cycle._commands is copy.worker._commands
+
 
 class TestDrain:
-    def test_what_was_read_is_committed_then_it_leaves(self, bench):
-        reading(bench, "a")
-        bench.returns("a", bench.change(START_US + 5))
-        say(bench, drain("w1"))
-        names = [type(effect) for effect in bench.effects]
-        assert names.index(do.ReleaseSlots) > max(
-            at for at, kind in enumerate(names) if kind is do.CommitTransaction
+    def test_what_was_read_is_committed_then_it_leaves(self, reading):
+        reading.returns("a", reading.change(START_US + 5))
+        say(reading, drain("w2"))
+        assert reading.stopped == [], "another worker's"
+        say(reading, drain("w1"))
+        names = [type(effect) for effect in reading.effects]
+        last_commit = max(at for at, kind in enumerate(names) if kind is do.CommitTransaction)
+        assert names.index(do.ReleaseSlots) > last_commit
+        assert len(reading.log.data) == 1
+        assert reading.stopped == [do.Stop(None, leaves_group=True)]
+        assert reading.runner.leaves_group
+
+    @pytest.mark.parametrize("leaves", [False, True])
+    def test_a_worker_that_is_stopped_otherwise_keeps_its_place_unless_it_is_set(
+        self, bench, leaves
+    ):
+        bench.give(on.DrainRequested(leaves_group=leaves))
+        assert bench.stopped == [do.Stop(None, leaves_group=leaves)]
+
+    def test_a_drain_may_follow_a_stop_that_waits(self, reading):
+        reading.returns("a", reading.change(START_US + 5))
+        reading.answers_commits = False
+        reading.give(on.DrainRequested())
+        say(reading, drain("w1"))
+        reading.give(on.TransactionCommitted())
+        assert reading.stopped == [do.Stop(None, leaves_group=True)]
+
+
+HOME = slot_of("a", SLOTS)
+OTHER = (HOME + 1) % SLOTS
+ELSEWHERE = next(token for token in "bcdefgh" if slot_of(token, SLOTS) not in (HOME, OTHER))
+
+
+@pytest.fixture
+def story():
+    """A story with lines about two tokens, two slots and a transaction."""
+    made = Story(SLOTS)
+    announced = PartitionAnnounced(ChildPartition("a", (), 1), "")
+    for second, entry in enumerate(
+        (
+            on.SlotsAssigned((HOME,)),
+            on.SlotsAssigned((OTHER,)),
+            on.ProgressRead(HOME, 1, 7, ProgressRecord("e", "w", announced)),
+            do.StartQuery("a", 1, 5),
+            do.StartQuery(ELSEWHERE, 2, 5),
+            on.Ticked(),
+            on.RecordsRead("a", 1, [HeartbeatRecord(1)], 64),
+            do.BeginTransaction(),
+            do.PublishRecords(HOME, "a", ()),
+            on.Delivered({HOME: ()}, {}),
+            on.TransactionAborted("slot lost"),
         )
-        assert len(bench.log.data) == 1
-        assert bench.stopped == [do.Stop(None, leaves_group=True)]
-        assert bench.runner.leaves_group
+    ):
+        made.add(entry, now_us=second * 1_000_000)
+    return made
 
-    def test_another_workers_drain_is_nothing_to_it(self, bench):
-        reading(bench, "a")
-        say(bench, drain("w2"))
-        assert bench.stopped == []
 
-    def test_a_worker_that_is_stopped_otherwise_keeps_its_place_unless_it_is_set(self, make_bench):
-        for leaves in (False, True):
-            bench = make_bench(name=f"w{leaves}")
-            bench.give(on.DrainRequested(leaves_group=leaves))
-            assert bench.stopped == [do.Stop(None, leaves_group=leaves)]
+def seconds(lines):
+    """Return when each line happened."""
+    return [int(float(line.split()[0])) for line in lines]
 
-    def test_a_drain_may_follow_a_stop_that_waits(self, bench):
-        reading(bench, "a")
-        bench.returns("a", bench.change(START_US + 5))
-        bench.answers_commits = False
-        bench.give(on.DrainRequested())
-        say(bench, drain("w1"))
-        bench.give(on.TransactionCommitted())
-        assert bench.stopped == [do.Stop(None, leaves_group=True)]
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"token": "a"}, [0, 2, 3, 6, 8, 9]),
+        ({"token": ELSEWHERE}, [4]),
+        ({"slot": OTHER}, [1]),
+        ({"slot": HOME, "place": ("t", 0)}, [0, 2, 8, 9]),
+        ({"transaction": "publishing"}, [7, 8, 9, 10]),
+        ({}, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]),
+    ],
+    ids=["token", "another token", "slot", "slot and more", "transaction", "everything"],
+)
+def test_the_lines_are_those_of_the_subject(story, fields, expected):
+    assert seconds(story.about(fields)) == expected
+
+
+def test_lines_show_time_and_details_and_are_bounded(story, monkeypatch):
+    lines = story.about({"token": "a"})
+    assert lines[1] == f"2.000000 ProgressRead(token a, slot {HOME}, PartitionAnnounced, offset 7)"
+    assert lines[3] == "6.000000 RecordsRead(token a, query 1, 1 items, 64 bytes)"
+    monkeypatch.setattr(module, "_LINES_MAX", 50)
+    made = Story(SLOTS)
+    for number in range(100):
+        made.add(on.SlotsLost((0,)), now_us=number * 1_000_000)
+    assert len(made._lines) == 50
+    assert seconds(made.about({})) == list(range(100 - module._LINES_SHOWN_MAX, 100))
+
+
+def test_it_keeps_no_records_alive():
+    class Held(list):
+        """A list that can be watched."""
+
+    items = Held([PublishableRecord(1, "t", "0", ())])
+    watched = weakref.ref(items)
+    made = Story(SLOTS)
+    made.add(on.RecordsRead("a", 1, items, 64), now_us=0)
+    del items
+    gc.collect()
+    assert watched() is None
+
+
+def test_a_violation_ends_with_the_last_events_of_its_slot(opened):
+    with pytest.raises(InvariantViolation) as raised:
+        opened.worker.handle(on.SlotsAssigned((HOME,)), now=opened.now)
+    violation = pickle.loads(pickle.dumps(raised.value))
+    assert violation.fields == {"slot": HOME}
+    assert "SlotsAssigned" in violation.story[-1]
+    assert any("SlotRecoveryStarted" in line for line in violation.story)
+    assert str(violation).splitlines()[0] == f"slot assigned twice (slot={HOME})"
+    assert str(violation).endswith(violation.story[-1])
+
+
+def test_a_failed_check_carries_the_story_too(opened):
+    opened.worker.slots[HOME].tokens["a"].pending_bytes = -1
+    with pytest.raises(InvariantViolation, match="pending bytes are negative") as raised:
+        opened.worker.check_invariants()
+    assert any("StartQuery" in line for line in raised.value.story)

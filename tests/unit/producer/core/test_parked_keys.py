@@ -1,17 +1,15 @@
 """After the first parked change of a key, every later one is parked, and nothing else is."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.producer.core.conftest import message, parked_change
 from tidegate.producer.core import parked_keys
 from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX, ParkedKeys
 from tidegate.producer.errors import TooManyParkedKeys
 from tidegate.producer.messages import (
     FORM_MESSAGE,
-    FORM_RECORD,
     KEY_PARKED,
     ChangeMessage,
     ParkedChange,
@@ -21,110 +19,72 @@ from tidegate.schemas.checksums import parked_key
 
 
 def good(key, number, topic="t"):
-    """Return a change that can be published."""
-    return ChangeMessage(topic, key, b"value-%d" % number, b"%04d" % number, b"U", bytes(8))
+    return message(b"%04d" % number, key, topic, b"value-%d" % number)
 
 
 def poison(key, number, topic="t"):
-    """Return a change that cannot."""
-    return ParkedChange(
-        topic, key, b"%04d" % number, b"U", b"{}", FORM_RECORD, "SchemaError", "why", "token"
-    )
-
-
-def record(*changes):
-    """Return a record of these changes."""
-    return PublishableRecord(
-        1,
-        "tx",
-        "0",
-        tuple(one for one in changes if isinstance(one, ChangeMessage)),
-        tuple(one for one in changes if isinstance(one, ParkedChange)),
-    )
+    return parked_change(b"%04d" % number, key, topic)
 
 
 def divert(before, *changes):
-    return before.divert(record(*changes), token="token")
+    messages = tuple(one for one in changes if isinstance(one, ChangeMessage))
+    parked = tuple(one for one in changes if isinstance(one, ParkedChange))
+    record = PublishableRecord(1, "tx", "0", messages, parked)
+    return before.divert(record, token="token")
+
+
+ONE = ParkedKeys(frozenset({parked_key("t", b"a")}), 1)
 
 
 def test_a_row_that_an_earlier_version_parked_under_another_key_is_parked():
     before = ParkedKeys(frozenset({parked_key("t", b"-0")}), 1)
     renamed = good(b"0", 2)._replace(former_keys=(b"-0",))
     other = good(b"1", 3)._replace(former_keys=(b"-1",))
-
     diverted, after = divert(before, renamed, other, good(b"0", 4, topic="u"))
-
     assert diverted.messages == (other, good(b"0", 4, topic="u"))
     assert [(one.key, one.order_key) for one in diverted.parked] == [(b"0", b"0002")]
     assert after.keys == before.keys
 
 
 def test_a_record_without_parked_keys_stays_the_same_object():
-    given_record = record(good(b"a", 1))
-    before = ParkedKeys(frozenset({parked_key("t", b"b")}), 3)
-
-    after_record, after = before.divert(given_record, token="token")
-
-    assert after_record is given_record
-    assert after is before
+    record = PublishableRecord(1, "tx", "0", (good(b"other", 1),))
+    diverted, after = ONE.divert(record, token="token")
+    assert diverted is record
+    assert after is ONE
 
 
-def test_a_change_that_cannot_be_published_parks_its_key():
-    diverted, after = divert(ParkedKeys(), good(b"a", 1), poison(b"b", 2), good(b"c", 3))
-
-    assert diverted.messages == (good(b"a", 1), good(b"c", 3))
-    assert diverted.parked == (poison(b"b", 2),)
-    assert after == ParkedKeys(frozenset({parked_key("t", b"b")}), 1)
+def test_within_a_record_only_what_comes_after_is_parked():
+    changes = good(b"a", 1), poison(b"a", 2), good(b"a", 3), good(b"a", 4, "u"), good(b"b", 5)
+    diverted, after = divert(ParkedKeys(), *changes)
+    assert diverted.messages == (changes[0], *changes[3:])
+    assert [one.order_key for one in diverted.parked] == [b"0002", b"0003"]
+    assert after == ParkedKeys(ONE.keys, 2)
 
 
 def test_a_later_change_of_the_key_follows_it_ready_to_be_published():
-    before = ParkedKeys(frozenset({parked_key("t", b"a")}), 1)
-
-    diverted, after = divert(before, good(b"a", 7), good(b"b", 8))
-
-    assert diverted.messages == (good(b"b", 8),)
+    diverted, after = divert(ONE, good(b"a", 7))
+    assert diverted.messages == ()
     assert diverted.parked == (
         ParkedChange("t", b"a", b"0007", b"U", b"value-7", FORM_MESSAGE, KEY_PARKED, "", "token"),
     )
     assert after.changes == 2
-    assert after.keys is before.keys
-
-
-def test_within_a_record_only_what_comes_after_is_parked():
-    diverted, _ = divert(ParkedKeys(), good(b"a", 1), poison(b"a", 2), good(b"a", 3))
-
-    assert diverted.messages == (good(b"a", 1),)
-    assert [one.order_key for one in diverted.parked] == [b"0002", b"0003"]
-
-
-def test_a_key_of_another_topic_is_another_key():
-    diverted, _ = divert(ParkedKeys(), poison(b"a", 1), good(b"a", 2, topic="u"))
-
-    assert diverted.messages == (good(b"a", 2, topic="u"),)
+    assert after.keys is ONE.keys
 
 
 def test_as_many_keys_as_may_be_are_parked_and_no_further_one():
     changes = [poison(b"%d" % number, number) for number in range(PARKED_KEYS_MAX)]
     _, full = divert(ParkedKeys(), *changes)
     assert len(full.keys) == PARKED_KEYS_MAX
-
     diverted, after = divert(full, good(b"0", 5_000), poison(b"1", 5_001))
     assert (len(diverted.parked), after.keys) == (2, full.keys)
-    with pytest.raises(TooManyParkedKeys, match="why") as caught:
-        divert(full, poison(b"another", 5_002))
-    assert caught.value.fields["token"] == "token"
-
-
-def test_keys_of_parents_count_too():
-    inherited = ParkedKeys().inherit(range(PARKED_KEYS_MAX))
-
-    with pytest.raises(TooManyParkedKeys):
-        divert(inherited, poison(b"a", 1))
+    for before in (full, ParkedKeys().inherit(range(PARKED_KEYS_MAX))):
+        with pytest.raises(TooManyParkedKeys, match="why") as caught:
+            divert(before, poison(b"another", 5_002))
+        assert caught.value.fields["token"] == "token"
 
 
 def test_parents_add_their_keys_and_not_their_changes():
     both = ParkedKeys(frozenset({1}), 9).inherit((2, 3)).inherit((1, 4))
-
     assert both == ParkedKeys(frozenset({1, 2, 3, 4}), 9)
     assert both.inherit((2,)) is both
     assert both.inherit(()) is both
@@ -132,7 +92,6 @@ def test_parents_add_their_keys_and_not_their_changes():
 
 def test_what_was_put_back_is_forgotten_and_stays_counted():
     parked = ParkedKeys(frozenset({1, 2}), 5)
-
     assert parked.without(frozenset({2, 7})) == ParkedKeys(frozenset({1}), 5)
     assert parked.without(frozenset({7})) is parked
 
@@ -140,9 +99,7 @@ def test_what_was_put_back_is_forgotten_and_stays_counted():
 def test_keys_that_share_a_hash_are_parked_together(monkeypatch):
     """It costs the second one time, and no change."""
     monkeypatch.setattr(parked_keys, "parked_key", lambda _topic, _key: 7)
-
     diverted, after = divert(ParkedKeys(), poison(b"a", 1), good(b"b", 2))
-
     assert diverted.messages == ()
     assert [one.key for one in diverted.parked] == [b"a", b"b"]
     assert after.keys == {7}
@@ -170,7 +127,6 @@ def test_per_key_what_is_published_comes_before_what_is_parked(records):
         diverted, state = divert(state, *changes)
         published += diverted.messages
         parked += diverted.parked
-
     assert [one.order_key for one in parked] == expected_parked
     assert sorted(one.order_key for one in (*published, *parked)) == everything
     assert state == ParkedKeys(frozenset(parked_key(*place) for place in bad), len(parked))

@@ -1,30 +1,42 @@
-"""Queries: how one starts and stops, and what follows from what its reader delivered."""
+"""Queries: how one starts and stops, what follows from what it returns, and the index of them."""
 
-from __future__ import annotations
+from collections import Counter
 
 import pytest
 
-from tests.unit.producer.core.conftest import SLOTS
-from tests.unit.producer.core.conftest import START_US as BEGIN_US
+from tests.unit.producer.core.conftest import SLOTS, START_US, record
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.lifecycle import PartitionState
+from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.queries import Queries, QueryLimits
+from tidegate.producer.core.query_failure import Consequence, consequence_of
+from tidegate.producer.core.refusals import Refusals
+from tidegate.producer.core.stall_watch import StallWatch, stall_after_us
 from tidegate.producer.core.stream_partition import StreamPartition
-from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused, TokenRefused
-from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.errors import (
+    IncompatibleChange,
+    MessageTooLarge,
+    PositionExpired,
+    QueryInterrupted,
+    QueryRefused,
+    SourceFileError,
+    SourceOrderBroken,
+    TokenRefused,
+    TooManyParkedKeys,
+)
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.spanner.forms import WINDOW_US
+from tidegate.schemas.errors import (
+    ConfigError,
+    InvariantViolation,
+    ProducerError,
+    SchemaError,
+    UnreachableError,
+)
 from tidegate.schemas.progress import ChildPartition
-from tidegate.schemas.topics import ROOT_TOKEN
-
-START_US = 1_000_000
-
-
-def record(at_us, transaction="t"):
-    """Return a record without messages: only its place matters here."""
-    return PublishableRecord(at_us, transaction, "00000000", ())
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 
 @pytest.fixture
@@ -48,10 +60,10 @@ def read(queries, partition, *items, size=10, end_ns=None):
 
 
 def test_each_query_has_a_number_of_its_own(queries, partition):
+    assert queries.stop(partition) == [], "there is none"
     first = queries.start(partition)
     assert queries.stop(partition) == [do.StopQuery("token", first.query_id)]
     second = queries.start(partition)
-
     assert first.start_ns == second.start_ns == START_US * 1000
     assert first.query_id != second.query_id
 
@@ -60,45 +72,25 @@ def test_each_query_has_a_number_of_its_own(queries, partition):
 @pytest.mark.parametrize("window_us", [None, WINDOW_US])
 def test_a_query_has_an_end_only_where_keys_move(counters, partition, window_us):
     started = Queries(counters, limits=QueryLimits(window_us=window_us)).start(partition)
-
     assert WINDOW_US == 20 * 60 * 1_000_000
     assert started.end_ns == (None if window_us is None else (START_US + WINDOW_US) * 1000)
-
-
-def test_without_a_query_there_is_nothing_to_stop(queries, partition):
-    assert queries.stop(partition) == []
 
 
 def test_what_proves_the_end_stops_the_query(queries, partition):
     query_id = queries.start(partition).query_id
     past = HeartbeatRecord(START_US * 1000 + 5_000)
-
     assert do.StopQuery("token", query_id) in read(queries, partition, past, end_ns=START_US * 1000)
-
-
-def test_the_bytes_of_repeats_are_released(queries, partition):
-    queries.start(partition)
-    read(queries, partition, record(START_US + 10))
-    partition.confirm(partition.publication())
-    queries.fail(partition, QueryInterrupted("gone"), 0)
-    queries.start(partition)
-
-    assert read(queries, partition, record(START_US + 10), size=7) == [
-        do.ReleaseBudget((("token", 7),))
-    ]
 
 
 def test_an_end_without_children_is_counted(queries, partition, counters):
     queries.start(partition)
     queries.end(partition, 0)
-
     assert counters.counts["unproven_finish"] == 1
     assert partition.state is PartitionState.SCHEDULED
 
 
 def test_a_query_that_may_work_later_is_repeated_and_counted(queries, partition, counters):
     queries.start(partition)
-
     assert queries.fail(partition, QueryInterrupted("gone", pause_us=40_000_000), 0) == []
     assert partition.retry_at_us >= 40_000_000
     assert counters.counts["query_retry"] == 1
@@ -109,48 +101,71 @@ def test_an_error_of_the_token_is_reported_and_everything_read_before_it_counts(
     queries.start(partition)
     read(queries, partition, record(START_US + 10))
     error = TokenRefused("no")
-
     reported = do.ReportStopped("token", error, START_US + 9)
     assert queries.fail(partition, error, 0) == [reported]
     assert partition.state is PartitionState.STOPPED
     assert partition.has_news
 
 
-def test_an_error_of_everything_stops_the_worker(queries, partition):
-    queries.start(partition)
-    error = QueryRefused("no")
-
-    assert queries.fail(partition, error, 0) == [do.Stop(error)]
-
-
 @pytest.mark.rule("spanner-record-order")
 def test_a_record_behind_what_was_read_stops_the_query(queries, partition):
     query_id = queries.start(partition).query_id
     stop, report = read(queries, partition, record(START_US + 20), record(START_US + 10))
-
     assert stop == do.StopQuery("token", query_id)
     assert report.watermark_us == START_US + 19
 
 
-class TestBytes:
-    """Everything that was counted for a query is released once."""
+RETRY, STOP_WORKER = Consequence.RETRY, Consequence.STOP_WORKER
 
-    def released(self, effects):
-        return sum(size for e in effects if isinstance(e, do.ReleaseBudget) for _, size in e.sizes)
 
-    def test_repeats_that_are_read_during_a_transaction_are_released_with_it(self, bench):
-        bench.open_stream("a")
-        bench.later()
-        bench.answers_commits = False
-        bench.returns("a", bench.change(BEGIN_US + 10))
-        bench.later()
-        assert bench.worker.transaction is not None
-        failed = bench.queries.pop("a")
-        bench.give(on.QueryFailed("a", failed.query_id, QueryInterrupted("gone")))
-        bench.later(1_000_000)
-        bench.returns("a", bench.change(BEGIN_US + 10))
+@pytest.mark.parametrize(
+    ("errors", "of_a_token", "of_the_initial_query"),
+    [
+        ([QueryInterrupted, UnreachableError], RETRY, RETRY),
+        (
+            [
+                TokenRefused, PositionExpired, SourceOrderBroken, SchemaError, IncompatibleChange,
+                MessageTooLarge, TooManyParkedKeys, SourceFileError,
+            ],
+            Consequence.STOP_STREAM_PARTITION, STOP_WORKER,
+        ),
+        (
+            [QueryRefused, ConfigError, InvariantViolation, ProducerError],
+            STOP_WORKER, STOP_WORKER,
+        ),
+    ],
+    ids=["may pass", "of one stream partition", "of everything"],
+)  # fmt: skip
+def test_what_follows_from_an_error(errors, of_a_token, of_the_initial_query):
+    for kind in errors:
+        assert consequence_of(kind("m"), token="a") is of_a_token
+        assert consequence_of(kind("m"), token=ROOT_TOKEN) is of_the_initial_query
 
-        assert self.released(bench.give(on.TransactionCommitted())) == 200
+
+def test_a_refusal_counts_for_a_while_from_the_last_time():
+    refusals = Refusals(100)
+    for number in range(1_000):
+        refusals.add(f"t{number}", number)
+    assert len(refusals._stopped_us) == 100
+    assert refusals.query_not_before_us("t0") == 0
+    refusals.add("a", 1_000)
+    refusals.add("b", 1_010)
+    refusals.add("a", 1_050)
+    assert [refusals.query_not_before_us(token) for token in "ab"] == [1_150, 1_110]
+
+
+def test_repeats_that_are_read_during_a_transaction_are_released_with_it(opened):
+    opened.later()
+    opened.answers_commits = False
+    opened.returns("a", opened.change(START_US + 10))
+    opened.later()
+    assert opened.worker.transaction is not None
+    opened.fails("a", QueryInterrupted("gone"))
+    opened.later()
+    opened.returns("a", opened.change(START_US + 10))
+    before = opened.released()
+    opened.give(on.TransactionCommitted())
+    assert opened.released() - before == 200
 
 
 class TestStalled:
@@ -158,126 +173,232 @@ class TestStalled:
 
     def silence(self, bench, seconds=10):
         """Let time pass as a loop does that hears nothing."""
-        return [effect for _ in range(seconds) for effect in bench.later(1_000_000)]
+        for _ in range(seconds):
+            bench.later()
 
     @pytest.mark.rule("spanner-heartbeat-silence", "spanner-deadline")
     def test_ten_heartbeats_without_an_item(self, bench):
         bench.open_stream("a", "b")
         bench.later()
         silent = bench.queries["a"].query_id
-        for _ in range(10):
+        for _ in range(11):
             bench.returns("b", bench.heartbeat(bench.now_us))
-            bench.later(1_000_000)
-        bench.later(1_000_000)
-
+            bench.later()
         assert do.StopQuery("a", silent) in bench.effects
         assert bench.queries["a"].query_id != silent
         assert bench.worker.counters.counts["stalled"] == 1
 
-    def test_a_reader_that_waits_for_the_worker_is_not_silent(self, bench):
-        bench.open_stream("a")
-        query = bench.queries["a"]
-        bench.give(on.QueryPaused("a", query.query_id))
-        self.silence(bench, 60)
-        assert bench.queries["a"] is query
+    def test_a_reader_that_waits_for_the_worker_is_not_silent(self, opened):
+        query = opened.queries["a"]
+        opened.give(on.QueryPaused("a", query.query_id))
+        self.silence(opened, 60)
+        for _ in range(10):
+            opened.give(on.QueryResumed("a", query.query_id))
+            self.silence(opened, 9)
+            assert opened.queries["a"] is query
+        self.silence(opened, 3)
+        assert opened.queries["a"] is not query
 
-        bench.give(on.QueryResumed("a", query.query_id))
-        self.silence(bench, 9)
-        assert bench.queries["a"] is query
-        self.silence(bench, 3)
-        assert bench.queries["a"] is not query
-
-    def test_a_query_that_receives_a_message_in_parts_is_not_silent(self, bench):
-        bench.open_stream("a")
-        query = bench.queries["a"]
-        for _ in range(30):
-            bench.give(on.QueryResumed("a", query.query_id))
-            self.silence(bench, 5)
-        assert bench.queries["a"] is query
-
-    def test_a_query_that_is_silent_each_time_is_repeated_later_each_time(self, bench):
-        bench.open_stream("a")
+    def test_a_query_that_is_silent_each_time_is_repeated_later_each_time(self, opened):
         numbers = set()
         for _ in range(120):
-            self.silence(bench, 1)
-            numbers |= {query.query_id for query in bench.queries.values()}
-
+            opened.later()
+            numbers |= {query.query_id for query in opened.queries.values()}
         assert 5 < len(numbers) < 12
 
-    def test_no_query_counts_as_silent_while_the_inbox_is_not_read(self, bench):
-        bench.open_stream("a")
-        query = bench.queries["a"]
+    def test_no_query_counts_as_silent_while_the_inbox_is_not_read(self, opened):
+        query = opened.queries["a"]
         for _ in range(60):
-            bench.now_us += 1_000_000
-            bench.give(on.Ticked(has_read_inbox=False))
-
-        assert bench.queries["a"] is query
+            opened.now_us += 1_000_000
+            opened.give(on.Ticked(has_read_inbox=False))
+        assert opened.queries["a"] is query
 
     def test_the_initial_query_too(self, bench):
         bench.own(*range(SLOTS))
         first = bench.queries[ROOT_TOKEN]
         self.silence(bench, 13)
-
         assert bench.queries[ROOT_TOKEN] is not first
+
+
+SECOND_US = 1_000_000
+
+
+def ticked(watch, *seconds):
+    for second in seconds:
+        watch.tick(second * SECOND_US)
+
+
+@pytest.mark.rule("spanner-heartbeat-silence")
+def test_a_query_is_silent_from_when_it_was_heard():
+    watch = StallWatch(10 * SECOND_US)
+    a, b, gone = (StreamPartition(ChildPartition(name, (), 1_000)) for name in ("a", "b", "gone"))
+    ticked(watch, 0)
+    for number, one in enumerate((a, b, gone)):
+        watch.hear(number, one)
+    watch.forget(2)
+    watch.forget(7)
+    ticked(watch, *range(1, 10))
+    watch.hear(0, a)
+    ticked(watch, 10)
+    assert watch.stalled() == [b]
+    ticked(watch, *range(11, 20))
+    assert watch.stalled() == [b, a]
+
+
+def test_a_worker_that_stood_still_has_heard_nothing_from_anybody():
+    watch = StallWatch(10 * SECOND_US)
+    ticked(watch, 0)
+    watch.hear(1, StreamPartition(ChildPartition("a", (), 1_000)))
+    ticked(watch, 3_600)
+    assert watch.stalled() == []
+
+
+@pytest.mark.rule("spanner-heartbeat-silence")
+@pytest.mark.parametrize(
+    ("heartbeat_ms", "seconds"), [(1_000, 10), (300_000, 3_000), (100, 5), (500, 5)]
+)
+def test_ten_heartbeats_and_never_less_than_a_busy_host_needs(heartbeat_ms, seconds):
+    assert stall_after_us(heartbeat_ms) == seconds * SECOND_US
 
 
 class TestStopped:
     """An error of one stream partition stops that one; its watermark holds."""
 
-    def refuse(self, bench, token):
-        error = PositionExpired("gone", code="OUT_OF_RANGE", lost_from="x", lost_until="y")
-        effects = bench.give(on.QueryFailed(token, bench.queries.pop(token).query_id, error))
-        return error, effects
+    ERROR = PositionExpired("gone", code="OUT_OF_RANGE", lost_from="x", lost_until="y")
 
     @pytest.mark.rule("spanner-expired-position")
     def test_the_others_advance(self, bench):
         bench.open_stream("a", "b")
-        bench.returns("a", bench.heartbeat(BEGIN_US + 10))
-        error, effects = self.refuse(bench, "a")
-        bench.returns("b", bench.heartbeat(BEGIN_US + 500))
+        bench.returns("a", bench.heartbeat(START_US + 10))
+        effects = bench.fails("a", self.ERROR)
+        bench.returns("b", bench.heartbeat(START_US + 500))
         bench.later(3_600_000_000)
-
-        assert do.ReportStopped("a", error, BEGIN_US + 9) in effects
+        assert do.ReportStopped("a", self.ERROR, START_US + 9) in effects
         assert not bench.stopped
-        assert bench.worker.stopped == {"a": error}
-        assert bench.worker.watermark_us == BEGIN_US + 9
+        assert bench.worker.stopped == {"a": self.ERROR}
+        assert bench.worker.watermark_us == START_US + 9
         assert "a" not in bench.queries
         marks = {t.token: t.watermark_us for t in bench.last_snapshot("b").tokens}
-        assert marks["b"] == BEGIN_US + 499
+        assert marks["b"] == START_US + 499
 
-    def test_the_next_owner_tries_again(self, bench, make_bench):
-        bench.open_stream("a")
-        self.refuse(bench, "a")
-        bench.later()
-        heir = make_bench(name="w2")
-        heir.own(*range(SLOTS))
-
+    def test_the_next_owner_tries_again(self, opened):
+        opened.fails("a", self.ERROR)
+        opened.later()
+        heir = opened.successor()
         assert "a" in heir.queries
         assert not heir.worker.stopped
 
-    def test_one_worker_does_not_try_again_with_every_rebalance(self, bench):
-        bench.open_stream("a")
-        self.refuse(bench, "a")
-        bench.give(on.SlotsLost(tuple(range(SLOTS))))
-        bench.own(*range(SLOTS))
-        bench.later(1_000_000)
-        assert "a" not in bench.queries
-
-        bench.later(60_000_000)
-        assert "a" in bench.queries
+    def test_one_worker_does_not_try_again_with_every_rebalance(self, opened):
+        opened.fails("a", self.ERROR)
+        opened.give(on.SlotsLost(tuple(range(SLOTS))))
+        opened.own(*range(SLOTS))
+        opened.later()
+        assert "a" not in opened.queries
+        opened.later(60_000_000)
+        assert "a" in opened.queries
 
     def test_a_refused_initial_query_stops_the_worker(self, bench):
         bench.own(*range(SLOTS))
-        query = bench.queries[ROOT_TOKEN].query_id
-        bench.give(on.QueryFailed(ROOT_TOKEN, query, PositionExpired("x", code="OUT_OF_RANGE")))
+        bench.fails(ROOT_TOKEN, self.ERROR)
+        assert bench.error is self.ERROR
 
-        assert isinstance(bench.stopped[0].error, PositionExpired)
+    def test_a_slot_with_a_stopped_stream_partition_is_released(self, opened):
+        opened.returns("a", opened.heartbeat(START_US + 10))
+        opened.fails("a", self.ERROR)
+        opened.give(on.SlotsRevoked(tuple(range(SLOTS))))
+        assert not opened.worker.slots
+        assert opened.last_snapshot("a").tokens[0].watermark_us == START_US + 9
 
-    def test_a_slot_with_a_stopped_stream_partition_is_released(self, bench):
-        bench.open_stream("a")
-        bench.returns("a", bench.heartbeat(BEGIN_US + 10))
-        self.refuse(bench, "a")
-        bench.give(on.SlotsRevoked(tuple(range(SLOTS))))
 
-        assert not bench.worker.slots
-        assert bench.last_snapshot("a").tokens[0].watermark_us == BEGIN_US + 9
+TOKENS = tuple(f"p{number}" for number in range(300))
+READ = "p7"
+
+
+class CountedTokens(dict):
+    """The stream partitions of a slot; counts those that somebody looks at."""
+
+    looked_at: Counter[str]
+
+    def __iter__(self):
+        for token in super().__iter__():
+            self.looked_at[token] += 1
+            yield token
+
+    def items(self):
+        for token in self:
+            yield token, self[token]
+
+    def values(self):
+        for token in self:
+            yield self[token]
+
+
+class TestWork:
+    """An event costs work in proportion to what it changes: no other stream partition is seen."""
+
+    @pytest.fixture
+    def looked_at(self, bench):
+        """Count the stream partitions that the worker looks at, in a worker with many."""
+        bench.open_stream(*TOKENS)
+        bench.later(61_000_000)
+        bench.later()
+        bench.runner._observe = lambda _event, _worker: None  # which looks at all, to compare
+        found = Counter()
+        for slot in bench.worker.slots.values():
+            slot.tokens = CountedTokens(slot.tokens)
+            slot.tokens.looked_at = found
+        bench.worker._cycle._due_us = bench.now_us + 10**12
+        return found
+
+    def test_of_records_ticks_failures_and_what_metrics_show(self, bench, looked_at):
+        bench.returns(READ, bench.change(bench.now_us))
+        bench.give(on.Ticked())
+        bench.fails(READ, QueryInterrupted("away"))
+        bench.now_us += 10_000_000
+        bench.give(on.Ticked(has_read_inbox=False))
+        assert READ in bench.queries
+        assert bench.worker.watermark_us == START_US - 1
+        assert bench.worker.states[PartitionState.RUNNING] == len(TOKENS)
+        assert not bench.worker.stopped
+        assert looked_at.total() == 0
+
+    def test_of_the_beginning_of_a_transaction(self, bench, looked_at, monkeypatch):
+        bench.returns(READ, bench.change(bench.now_us))
+        publication, taken = StreamPartition.publication, []
+        monkeypatch.setattr(
+            StreamPartition,
+            "publication",
+            lambda self: taken.append(self.child.token) or publication(self),
+        )
+        bench.worker.handle(on.Ticked(has_read_inbox=False), now=bench.at(bench.now_us + 10**12))
+        assert taken == [READ]
+        assert looked_at.total() == 0
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [("state", PartitionState.CREATED), ("pending_bytes", 5), ("retry_at_us", 5)],
+)
+def test_a_change_that_the_index_has_not_seen_breaks_the_invariants(opened, attribute, value):
+    setattr(opened.worker.slots[slot_of("a", SLOTS)].tokens["a"], attribute, value)
+    with pytest.raises(InvariantViolation, match="index differs"):
+        opened.worker._index.check_invariants(opened.worker.slots.values())
+
+
+def test_the_index_forgets_a_slot_that_is_gone(bench):
+    bench.open_stream("a", "b")
+    bench.give(on.SlotsLost((slot_of("a", SLOTS),)))
+    bench.worker.check_invariants()
+    assert bench.worker.states[PartitionState.RUNNING] == 1
+
+
+def test_the_index_counts_keys_that_one_of_several_parents_had_parked():
+    """The first parent creates the child and the last one starts it; another does neither."""
+    index, parents = PartitionIndex(SLOTS), ("p1", "p2", "p3")
+    child = StreamPartition(ChildPartition("child", parents, START_US * 1_000))
+    child.report_changes(index.changed)
+    counts = []
+    for number, parent in enumerate(parents):
+        child.announce(parent, (number, number + 10))
+        counts.append(index.parked_keys)
+    assert counts == [2, 4, 6]

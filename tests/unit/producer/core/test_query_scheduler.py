@@ -1,6 +1,7 @@
-"""Who has a query: never more than may run, the furthest behind first, and everyone in turn."""
+"""Who has a query and whose bytes are next: the furthest behind first, and everyone in turn."""
 
-from __future__ import annotations
+from collections import Counter
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -9,10 +10,13 @@ from hypothesis import strategies as st
 from tests.unit.producer.core.conftest import START_US, Bench, Log
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.budget_line import BudgetLine, Request
+from tidegate.producer.core.effects import ReportWaiting
 from tidegate.producer.core.lifecycle import PartitionChange, PartitionState
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import Decision, QueryScheduler, SchedulerLimits
 from tidegate.producer.core.transaction_cycle import WorkerLimits
+from tidegate.producer.core.waiting_report import WaitingReport
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.topics import slot_of
 
@@ -64,16 +68,15 @@ def started(*tokens):
     return [Decision(token, PartitionChange.QUERY_STARTED) for token in tokens]
 
 
-def ended(token):
-    return Decision(token, PartitionChange.TURN_ENDED)
+def decided(change, token):
+    return Decision(token, change)
 
 
-def paused(token):
-    return Decision(token, PartitionChange.PAUSED)
-
-
-def resumed(token):
-    return Decision(token, PartitionChange.RESUMED)
+ended = partial(decided, PartitionChange.TURN_ENDED)
+paused = partial(decided, PartitionChange.PAUSED)
+resumed = partial(decided, PartitionChange.RESUMED)
+LOOK_US = 100_000
+"""The drift and turns are looked at that often."""
 
 
 class TestStart:
@@ -82,31 +85,20 @@ class TestStart:
     def test_the_furthest_behind_goes_first(self):
         fleet = Fleet(open_max=2)
         fleet.queue(a=30, b=10, c=20)
-
         assert fleet.obey() == started("b", "c")
 
-    def test_a_query_that_ends_makes_room(self):
+    @pytest.mark.parametrize("is_running", [True, False])
+    @pytest.mark.parametrize("state", [PartitionState.FINISHED, PartitionState.SCHEDULED, None])
+    def test_one_that_ends_is_forgotten_or_leaves_the_queue_makes_room(self, is_running, state):
         fleet = Fleet(open_max=1)
         fleet.queue(a=10, b=20)
-        fleet.obey()
-        fleet.put("a", PartitionState.FINISHED, 15)
-
-        assert fleet.obey() == started("b")
-
-    def test_one_that_is_forgotten_makes_room(self):
-        fleet = Fleet(open_max=1)
-        fleet.queue(a=10, b=20)
-        fleet.obey()
-        del fleet.known["a"]
-        fleet.scheduler.discard("a")
-
-        assert fleet.obey() == started("b")
-
-    def test_what_left_the_queue_does_not_start(self):
-        fleet = Fleet(open_max=1)
-        fleet.queue(a=10, b=20)
-        fleet.put("a", PartitionState.SCHEDULED, 10)
-
+        if is_running:
+            fleet.obey()
+        if state is None:
+            del fleet.known["a"]
+            fleet.scheduler.discard("a")
+        else:
+            fleet.put("a", state, 15)
         assert fleet.obey() == started("b")
 
 
@@ -124,7 +116,6 @@ class TestTurns:
         fleet = self.full()
         fleet.reads(a=100, b=200)
         assert fleet.obey(later_us=TURN_US - 1) == []
-
         assert fleet.obey(later_us=100_000) == [ended("b"), *started("c")]
 
     def test_what_it_read_after_its_turn_counts(self):
@@ -134,14 +125,12 @@ class TestTurns:
         assert fleet.obey(later_us=TURN_US) == []
         fleet.reads(a=300)
         fleet.reads(b=200)
-
         assert fleet.obey(later_us=100_000) == [ended("a"), *started("c")]
 
     def test_nothing_goes_for_one_that_is_further_ahead(self):
         fleet = self.full()
         fleet.queue(c=1_000)
         fleet.reads(a=100, b=200)
-
         assert fleet.obey(later_us=TURN_US) == []
 
     def test_a_turn_that_brought_nothing_is_not_over(self):
@@ -151,7 +140,6 @@ class TestTurns:
         fleet.queue(b=5)
         assert fleet.obey(later_us=TURN_US) == []
         fleet.reads(a=11)
-
         assert fleet.obey(later_us=TURN_US) == [ended("a"), *started("b")]
 
     def test_nothing_ends_while_nothing_waits(self):
@@ -159,7 +147,6 @@ class TestTurns:
         fleet.queue(a=10, b=20)
         fleet.obey()
         fleet.reads(a=1_000, b=2_000)
-
         assert fleet.obey(later_us=10 * TURN_US) == []
 
 
@@ -182,7 +169,6 @@ def test_everyone_has_a_turn_again_and_again(open_max, backlogs):
             read_us = fleet.known[token][1] + speeds[token] * 1_000_000
             fleet.reads(**{token: min(read_us, begin_us + fleet.now_us)})
         assert len(fleet.of(PartitionState.RUNNING)) == min(open_max, len(speeds))
-
     round_us = -(-len(speeds) // open_max) * (TURN_US + 1_000_000)
     slowest_us = min(read_us for _, read_us in fleet.known.values())
     assert slowest_us >= begin_us + fleet.now_us - 2 * round_us
@@ -191,105 +177,78 @@ def test_everyone_has_a_turn_again_and_again(open_max, backlogs):
 class TestDrift:
     """A stream partition that is far ahead of the slowest one is not read."""
 
-    def running(self, **options):
-        """Return a fleet where `a` and `b` run, and may be 100 apart."""
-        fleet = Fleet(open_max=4, drift_us_max=100, **options)
-        fleet.queue(a=10, b=20)
-        fleet.obey()
+    @pytest.fixture
+    def fleet(self):
+        """A fleet where `a` and `b` run, and may be 100 apart."""
+        made = Fleet(open_max=4, drift_us_max=100)
+        made.queue(a=10, b=20)
+        made.obey()
+        return made
+
+    @pytest.fixture
+    def apart(self, fleet):
+        """The same once `b` is paused, at 200."""
+        fleet.reads(b=200)
+        assert fleet.obey(later_us=LOOK_US) == [paused("b")]
         return fleet
 
-    def test_beyond_the_limit_it_is_paused(self):
-        fleet = self.running()
+    def test_beyond_the_limit_it_is_paused_and_does_not_start(self, fleet):
         fleet.reads(b=110)
-        assert fleet.obey(later_us=100_000) == []
+        assert fleet.obey(later_us=LOOK_US) == []
         fleet.reads(b=111)
+        assert fleet.obey(later_us=LOOK_US) == [paused("b")]
+        fleet.queue(c=500)
+        assert fleet.obey() == [paused("c")]
 
-        assert fleet.obey(later_us=100_000) == [paused("b")]
-
-    def test_the_slowest_of_other_workers_counts_as_well(self):
-        fleet = self.running()
+    def test_the_slowest_of_other_workers_counts_as_well(self, fleet):
         fleet.scheduler.others_us = 5
         fleet.reads(b=106)
-        assert fleet.obey(later_us=100_000) == [paused("b")]
-
+        assert fleet.obey(later_us=LOOK_US) == [paused("b")]
         fleet.scheduler.others_us = 300
         assert fleet.obey(later_us=2_000_000) == []
         fleet.reads(a=60)
-        assert fleet.obey(later_us=100_000) == [resumed("b"), *started("b")]
+        assert fleet.obey(later_us=LOOK_US) == [resumed("b"), *started("b")]
 
-    def test_the_slowest_of_this_worker_waits_for_those_of_others(self):
-        fleet = self.running()
+    def test_the_slowest_of_this_worker_waits_for_those_of_others(self, fleet):
         fleet.scheduler.others_us = -100
-        assert fleet.obey(later_us=100_000) == [paused("b"), paused("a")]
-
+        assert fleet.obey(later_us=LOOK_US) == [paused("b"), paused("a")]
         fleet.scheduler.others_us = None
-        assert resumed("a") in fleet.obey(later_us=100_000)
+        assert resumed("a") in fleet.obey(later_us=LOOK_US)
 
     def test_others_alone_compare_nothing(self):
         fleet = Fleet(open_max=1, drift_us_max=100)
         fleet.scheduler.others_us = 5
-
-        assert fleet.obey(later_us=100_000) == []
+        assert fleet.obey(later_us=LOOK_US) == []
 
     def test_without_a_limit_nothing_is_paused(self):
         fleet = Fleet(open_max=4)
-        fleet.queue(a=10, b=20)
-        fleet.obey()
-        fleet.reads(b=10**15)
+        fleet.queue(a=10, b=10**15)
+        assert fleet.obey(later_us=LOOK_US) == started("a", "b")
 
-        assert fleet.obey(later_us=100_000) == []
+    def test_it_goes_on_when_the_slowest_is_within_half_of_the_limit(self, apart):
+        apart.reads(a=149)
+        assert apart.obey(later_us=2_000_000) == []
+        apart.reads(a=150)
+        assert apart.obey(later_us=LOOK_US) == [resumed("b"), *started("b")]
 
-    def test_it_goes_on_when_the_slowest_is_within_half_of_the_limit(self):
-        fleet = self.running()
-        fleet.reads(b=200)
-        fleet.obey(later_us=100_000)
-        fleet.reads(a=149)
-        assert fleet.obey(later_us=2_000_000) == []
-        fleet.reads(a=150)
-
-        assert fleet.obey(later_us=100_000) == [resumed("b"), *started("b")]
-
-    def test_a_pause_lasts_a_second_unless_it_is_the_slowest(self):
-        fleet = self.running()
-        fleet.reads(b=200)
-        fleet.obey(later_us=100_000)
-        fleet.reads(a=199)
-        assert fleet.obey(later_us=900_000) == []
-        fleet.reads(a=200)
-
-        assert fleet.obey(later_us=99_999) == []  # not looked at yet
-        assert fleet.obey(later_us=1) == [resumed("b"), *started("b")]
-
-    def test_one_that_is_too_far_ahead_does_not_start(self):
-        fleet = self.running()
-        fleet.queue(c=500)
-
-        assert fleet.obey() == [paused("c")]
+    def test_a_pause_lasts_a_second_unless_it_is_the_slowest(self, apart):
+        apart.reads(a=199)
+        assert apart.obey(later_us=900_000) == []
+        apart.reads(a=200)
+        assert apart.obey(later_us=99_999) == [], "not looked at yet"
+        assert apart.obey(later_us=1) == [resumed("b"), *started("b")]
 
     @pytest.mark.parametrize(
         "state",
-        [
-            PartitionState.STOPPED,
-            PartitionState.FINISHED,
-            PartitionState.CREATED,
-        ],
+        [PartitionState.STOPPED, PartitionState.FINISHED, PartitionState.CREATED, None],
     )
-    def test_what_this_worker_cannot_move_holds_nobody_up(self, state):
-        fleet = self.running()
-        fleet.reads(b=200)
-        fleet.obey(later_us=100_000)
-        fleet.put("a", state, 10)
-
-        assert fleet.obey(later_us=100_000) == [resumed("b"), *started("b")]
-
-    def test_what_is_gone_holds_nobody_up(self):
-        fleet = self.running()
-        fleet.reads(b=200)
-        fleet.obey(later_us=100_000)
-        del fleet.known["a"]
-        fleet.scheduler.discard("a")
-
-        assert fleet.obey(later_us=100_000) == [resumed("b"), *started("b")]
+    def test_what_this_worker_cannot_move_holds_nobody_up(self, apart, state):
+        if state is None:
+            del apart.known["a"]
+            apart.scheduler.discard("a")
+        else:
+            apart.put("a", state, 10)
+        assert apart.obey(later_us=LOOK_US) == [resumed("b"), *started("b")]
 
     @pytest.mark.parametrize("state", [PartitionState.SCHEDULED, PartitionState.QUEUED])
     def test_one_that_waits_for_its_query_holds_the_others_back(self, state):
@@ -298,7 +257,6 @@ class TestDrift:
         fleet.obey()
         fleet.put("a", state, 10)
         fleet.reads(b=111)
-
         assert paused("b") in fleet.obey(later_us=100_000)
 
     @given(st.lists(st.integers(20, 1_000), min_size=2, max_size=8), st.integers(1, 8))
@@ -306,7 +264,7 @@ class TestDrift:
         fleet = Fleet(open_max=open_max, drift_us_max=60_000_000)
         tokens = {f"p{number}": speed for number, speed in enumerate(speeds)}
         fleet.queue(**dict.fromkeys(tokens, 0))
-        end_us, step_us = 3_600_000_000, 100_000
+        end_us, step_us = 900_000_000, 100_000
         fleet.obey()
         for _ in range(100_000):
             for token in fleet.of(PartitionState.RUNNING):
@@ -328,7 +286,6 @@ class TestInvariants:
     def test_it_missed_a_change(self, state):
         fleet = Fleet(open_max=1)
         fleet.known["a"] = state, 10
-
         with pytest.raises(InvariantViolation, match=f"differs in what is {state.name}"):
             fleet.scheduler.check_invariants(fleet.known)
 
@@ -349,90 +306,72 @@ class TestInvariants:
             held.clear()
         else:
             held.discard("a")
-
         with pytest.raises(InvariantViolation, match=message):
             fleet.scheduler.check_invariants(fleet.known)
 
-    def test_more_run_than_may(self):
+    def test_a_query_that_was_not_decided_or_is_one_too_many(self):
         fleet = Fleet(open_max=1)
         fleet.queue(a=10, b=20)
         fleet.obey()
         fleet.put("b", PartitionState.RUNNING, 20)
+        with pytest.raises(InvariantViolation, match="without a turn"):
+            fleet.scheduler.check_invariants(fleet.known)
         fleet.scheduler._turns.set("b", 0)
-
         with pytest.raises(InvariantViolation, match="more queries than may run"):
             fleet.scheduler.check_invariants(fleet.known)
 
-    def test_a_query_that_was_not_decided(self):
-        fleet = Fleet(open_max=1)
-        fleet.put("a", PartitionState.RUNNING, 20)
 
-        with pytest.raises(InvariantViolation, match="without a turn"):
-            fleet.scheduler.check_invariants(fleet.known)
+def worker(**limits):
+    """Return a worker that reads `a` and `b`."""
+    scheduler = SchedulerLimits(turn_us=TURN_US, **limits)
+    bench = Bench(Log(), limits=WorkerLimits(queries=QueryLimits(scheduler=scheduler)))
+    bench.open_stream("a", "b")
+    return bench
 
 
-class TestWorker:
-    """The scheduler in a worker: what waits stays in the snapshots and holds the watermark."""
+class TestQueued:
+    """What waits in a worker stays in the snapshots and holds the watermark."""
 
     @pytest.fixture
     def crowded(self):
         """Return a worker that may run one query and has two stream partitions to read."""
-        scheduler = SchedulerLimits(open_max=1, turn_us=TURN_US)
-        bench = Bench(Log(), limits=WorkerLimits(queries=QueryLimits(scheduler=scheduler)))
-        bench.open_stream("a", "b")
+        bench = worker(open_max=1)
         bench.later()
         return bench
 
-    def test_a_queued_one_holds_the_watermark(self, crowded):
-        (running,) = crowded.queries
-        (waiting,) = {"a", "b"} - {running}
-        crowded.returns(running, crowded.heartbeat(START_US + 2_000_000))
-        crowded.later()
-
-        assert crowded.worker.states[PartitionState.QUEUED] == 1
-        assert crowded.worker.watermark_us == START_US - 1
-        held = {t.token: t.watermark_us for t in crowded.last_snapshot(waiting).tokens}
-        assert held[waiting] == START_US - 1
-
-    def test_it_gets_its_turn_where_it_was(self, crowded):
+    def test_it_gets_its_turn_where_it_was_and_holds_the_watermark(self, crowded):
+        assert do.ReportWaiting(1, 0, 1) in crowded.effects
         (first,) = crowded.queries
         (second,) = {"a", "b"} - {first}
-        number = crowded.queries[first].query_id
+        stopped = crowded.queries[first]
         crowded.returns(first, crowded.heartbeat(START_US + 2_000_000))
-        crowded.later(TURN_US)
+        crowded.later()
+        assert crowded.worker.states[PartitionState.QUEUED] == 1
+        assert crowded.worker.watermark_us == START_US - 1
+        held = {t.token: t.watermark_us for t in crowded.last_snapshot(second).tokens}
+        assert held[second] == START_US - 1
 
+        crowded.later(TURN_US)
         assert list(crowded.queries) == [second]
-        assert do.StopQuery(first, number) in crowded.effects
+        assert do.StopQuery(first, stopped.query_id) in crowded.effects
         assert crowded.queries[second].start_ns == START_US * 1000
         assert crowded.worker.counters.counts["turn_ended"] == 1
+        late = crowded.change(START_US + 2_500_000)
+        effects = crowded.give(on.RecordsRead(first, stopped.query_id, [late], 77))
+        assert do.ReleaseBudget(((first, 77),)) in effects, "what it still delivers is dropped"
 
         crowded.returns(second, crowded.heartbeat(START_US + 9_000_000))
         crowded.later(TURN_US)
         assert crowded.queries[first].start_ns == (START_US + 2_000_000 - 1) * 1000
         assert crowded.worker.watermark_us == START_US + 2_000_000 - 1
 
-    def test_what_the_query_still_delivers_is_dropped_with_its_bytes(self, crowded):
-        (first,) = crowded.queries
-        stopped = crowded.queries[first]
-        crowded.returns(first, crowded.heartbeat(START_US + 2_000_000))
-        crowded.later(TURN_US)
-        late = crowded.change(START_US + 2_500_000)
-
-        effects = crowded.give(on.RecordsRead(first, stopped.query_id, [late], 77))
-        assert do.ReleaseBudget(((first, 77),)) in effects
-
-    def test_a_slot_with_a_queued_one_is_released(self, crowded):
+    def test_its_slot_is_released(self, crowded):
         (running,) = crowded.queries
         (waiting,) = {"a", "b"} - {running}
         crowded.give(on.SlotsRevoked((slot_of(waiting, 4),)))
         crowded.later()
-
         assert slot_of(waiting, 4) not in crowded.worker.slots
         assert crowded.worker.states.get(PartitionState.QUEUED, 0) == 0
-
-    def test_what_waits_is_reported_once_a_minute(self, crowded):
-        reports = [e for e in crowded.effects if isinstance(e, do.ReportWaiting)]
-        assert reports == [do.ReportWaiting(1, 0, 1)]
 
 
 class TestPaused:
@@ -441,34 +380,217 @@ class TestPaused:
     @pytest.fixture
     def apart(self):
         """Return a worker whose `b` is paused, because `a` has returned nothing yet."""
-        scheduler = SchedulerLimits(turn_us=TURN_US, drift_us_max=10_000_000)
-        bench = Bench(Log(), limits=WorkerLimits(queries=QueryLimits(scheduler=scheduler)))
-        bench.open_stream("a", "b")
+        bench = worker(drift_us_max=10_000_000)
         bench.returns("b", bench.change(START_US + 20_000_000))
-        bench.later(100_000)
+        bench.later(LOOK_US)
         return bench
 
-    def test_it_gives_its_query_back_and_publishes_what_it_has_read(self, apart):
+    def test_it_publishes_what_it_has_read_and_goes_on_where_it_was(self, apart):
         assert list(apart.queries) == ["a"]
         assert apart.worker.states[PartitionState.PAUSED] == 1
         assert apart.worker.counters.counts["paused"] == 1
         apart.later()
-
         assert len(apart.log.data) == 1
         assert apart.worker.watermark_us == START_US - 1
 
-    def test_it_goes_on_where_it_was(self, apart):
         apart.returns("a", apart.heartbeat(START_US + 16_000_000))
         apart.later(2_000_000)
-
         assert apart.queries["b"].start_ns == (START_US + 20_000_000 - 1) * 1000
-        apart.returns("b", apart.change(START_US + 20_000_000), apart.change(START_US + 20_000_001))
+        changes = (apart.change(START_US + 20_000_000 + number) for number in (0, 1))
+        apart.returns("b", *changes)
         apart.later()
         assert len(apart.log.data) == 2
 
     def test_its_slot_is_released(self, apart):
         apart.give(on.SlotsRevoked((slot_of("b", 4),)))
         apart.later()
-
         assert slot_of("b", 4) not in apart.worker.slots
         assert apart.worker.states.get(PartitionState.PAUSED, 0) == 0
+
+
+MINUTE_US = 60_000_000
+WAITING = {PartitionState.QUEUED: 3, PartitionState.PAUSED: 1, PartitionState.RUNNING: 2}
+NOTHING = {PartitionState.RUNNING: 5}
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        ([(0, NOTHING)], []),
+        (
+            [(0, WAITING), (MINUTE_US - 1, WAITING), (MINUTE_US, WAITING)],
+            [ReportWaiting(3, 1, 2)] * 2,
+        ),
+        (
+            [(0, WAITING), (1, NOTHING), (MINUTE_US, NOTHING), (5 * MINUTE_US, NOTHING)],
+            [ReportWaiting(3, 1, 2), ReportWaiting(0, 0, 5)],
+        ),
+        ([(0, {PartitionState.PAUSED: 1})], [ReportWaiting(0, 1, 0)]),
+    ],
+    ids=["nothing waits", "once a minute", "the end once", "a pause waits too"],
+)
+def test_what_waits_is_reported(seen, expected):
+    report = WaitingReport()
+    found = [report.report(states, at_us) for at_us, states in seen]
+    assert [one for one in found if one is not None] == expected
+
+
+def test_waits_that_come_and_go_are_no_more_lines():
+    report = WaitingReport()
+    lines = [
+        report.report(states, at_us)
+        for at_us in range(0, 10 * MINUTE_US, 1_000_000)
+        for states in (WAITING, NOTHING)
+    ]
+    assert sum(line is not None for line in lines) == 10
+
+
+def admit_all(line):
+    admitted = []
+    while (request := line.admit()) is not None:
+        admitted.append(request)
+    return admitted
+
+
+def ask(line, token, size, *, carried=0):
+    request = Request(token, size, carried)
+    line.ask(request)
+    return request
+
+
+def hold(line, token, size):
+    """Let a reader take and deliver bytes at once."""
+    request = ask(line, token, size)
+    assert admit_all(line) == [request]
+
+
+class TestBudgetLine:
+    """The line for the byte budget."""
+
+    @pytest.fixture
+    def line(self):
+        return BudgetLine(100)
+
+    def test_first_come_first_served_within_the_shares(self, line):
+        hold(line, "busy", 100)
+        first, second, gone = ask(line, "a", 60), ask(line, "b", 1), ask(line, "c", 5)
+        line.withdraw(gone)
+        line.release([("busy", 50)])
+        assert admit_all(line) == [], "the small one does not overtake"
+        line.release([("busy", 50)])
+        assert admit_all(line) == [first, second]
+        assert line.delivered("c") == 0
+
+    def test_who_has_more_than_a_share_lets_those_pass_that_have_less(self, line):
+        hold(line, "busy", 90)
+        hold(line, "c", 10)
+        more, other = ask(line, "busy", 20), ask(line, "b", 15)
+        line.release([("busy", 20)])
+        assert admit_all(line) == [other]
+        line.release([("busy", 40)])
+        assert admit_all(line) == [more], "what it holds is its share now"
+
+    def test_alone_it_may_have_all(self, line):
+        hold(line, "idle", 1)
+        for _ in range(9):
+            hold(line, "busy", 11)
+        assert line.delivered("busy") == 99 > line.share
+
+    def test_what_a_waiting_reader_holds_counts_for_no_share(self, line):
+        hold(line, "part", 80)
+        hold(line, "c", 20)
+        rest, other = ask(line, "part", 10, carried=80), ask(line, "b", 10)
+        line.release([("c", 20)])
+        assert admit_all(line) == [rest, other]
+
+    def test_an_amount_beyond_the_budget_is_next_after_its_own_commit(self, line):
+        hold(line, "large", 70)
+        hold(line, "c", 30)
+        large, small = ask(line, "large", 500), ask(line, "b", 20)
+        line.release([("c", 30)])
+        assert admit_all(line) == [small]
+        ask(line, "c", 20)
+        line.release([("large", 70)])
+        assert admit_all(line) == [], "nobody passes it now"
+        line.release([("b", 20)])
+        assert admit_all(line) == [large]
+
+    def test_more_released_than_taken_is_a_bug_even_if_others_hold_it(self, line):
+        hold(line, "a", 10)
+        hold(line, "b", 10)
+        with pytest.raises(InvariantViolation):
+            line.release([("a", 11)])
+
+
+TOKENS = ("a", "b", "c", "d")
+SIZES = st.integers(1, 60) | st.integers(90, 300)
+
+
+@st.composite
+def steps(draw):
+    """Return what happens to a line: (token, size) asks, (token, None) commits."""
+    what = st.tuples(st.sampled_from(TOKENS), st.none() | SIZES)
+    return draw(st.lists(what, max_size=60))
+
+
+@given(steps())
+def test_whatever_happens_the_bytes_add_up_and_shares_are_kept(events):
+    line, held, waits = BudgetLine(100), Counter(), []
+    for token, size in events:
+        if size is None:
+            line.release([(token, held.pop(token, 0))])
+        else:
+            waits.append(ask(line, token, size))
+        before, share = line.waiting, line.share
+        while (request := line.admit()) is not None:
+            within = [one for one in before if held[one.token] <= share]
+            assert request is (within or before)[0]
+            assert line.taken <= 100 or sum(held.values()) == 0
+            held[request.token] += request.size
+            waits.remove(request)
+            before, share = line.waiting, line.share
+        assert list(line.waiting) == waits
+        assert line.taken == sum(held.values())
+        assert {token: line.delivered(token) for token in TOKENS} == {t: held[t] for t in TOKENS}
+        assert held.total() or not waits  # somebody is served as soon as nothing is held
+
+
+@given(
+    others=st.lists(st.tuples(st.sampled_from(TOKENS[1:]), SIZES), min_size=1, max_size=12),
+    busy=st.lists(SIZES, min_size=1, max_size=5),
+    commits=st.lists(st.sampled_from(TOKENS), max_size=80),
+)
+def test_one_that_always_has_more_keeps_nobody_waiting(others, busy, commits):
+    """Each other one has its turn after those that asked before it; so has the busy one.
+
+    After its own bytes were committed nobody who asked later is admitted before a request.
+    """
+    line, held, age = BudgetLine(100), Counter(), Counter()
+    sizes, ages = list(busy), {}
+
+    def asks(token, size):
+        ages[ask(line, token, size)] = age.total()
+        age[token] += 1
+
+    def serve():
+        while (request := line.admit()) is not None:
+            first_without = next((one for one in before() if not held[one.token]), None)
+            if first_without is not None:
+                assert ages[request] <= ages[first_without]
+            del ages[request]
+            held[request.token] += request.size
+            if request.token == "a":
+                asks("a", sizes[age["a"] % len(sizes)])
+
+    def before():
+        return sorted(ages, key=ages.get)
+
+    asks("a", sizes[0])
+    for token, size in others:
+        asks(token, size)
+        serve()
+    waiting_others = [one for one in ages if one.token != "a"]
+    for token in [*commits, *TOKENS * (2 * len(waiting_others) + 2)]:
+        line.release([(token, held.pop(token, 0))])
+        serve()
+    assert not any(one in ages for one in waiting_others)

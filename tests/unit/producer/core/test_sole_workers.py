@@ -1,0 +1,505 @@
+"""Workers that an operator starts alone: parked changes are put back, gaps are accepted."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.producer.core.conftest import (
+    DEAD_LETTER,
+    SLOTS,
+    START_US,
+    TOPIC,
+    Bench,
+    message,
+    parked_change,
+)
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
+from tidegate.producer.core.redrive import RedrivingWorker
+from tidegate.producer.errors import GapNotAccepted, PositionExpired, RedriveFailed
+from tidegate.producer.messages import (
+    FORM_MESSAGE,
+    FORM_REDRIVEN,
+    ChangeMessage,
+    ParkedChange,
+    PublishableRecord,
+)
+from tidegate.schemas.checksums import parked_key
+from tidegate.schemas.errors import ConfigError, InvariantViolation
+from tidegate.schemas.order_key import OrderKey, sequence_pair
+from tidegate.schemas.progress import (
+    ControlState,
+    DataTopic,
+    PartitionGap,
+    ProgressRecord,
+    SlotChanges,
+    SlotPaused,
+    SlotProgress,
+    StreamControl,
+    TableAdded,
+)
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
+
+KEYS = (b"k1", b"k2")
+NUMBERS = frozenset(parked_key(TOPIC, key) for key in KEYS)
+
+
+def order_key(at_us):
+    return OrderKey(at_us, "t1", sequence_pair("00000000"), 0).encode()
+
+
+def good(at_us, key):
+    """Return a record whose only change can be published."""
+    return PublishableRecord(at_us, "t1", "00000000", (message(order_key(at_us), key, TOPIC),))
+
+
+def poison(at_us, key, token):
+    """Return a record whose only change cannot."""
+    change = parked_change(order_key(at_us), key, TOPIC, token)
+    return PublishableRecord(at_us, "t1", "00000000", (), (change,))
+
+
+class Redrive:
+    """What `tidegate-producer redrive` does with a worker, step by step."""
+
+    def __init__(self, log):
+        self.bench = Bench(log, name="redrive", kind=RedrivingWorker)
+        self.bench.own(*range(SLOTS))
+        self.bench.give(on.RootSlotRead((), is_at_end=True))
+        parked = [entry.value for entry in log.broker.read(DEAD_LETTER)]
+        done = {c.key: c.order_key for c in parked if c.form == FORM_REDRIVEN}
+        waiting = [
+            change
+            for change in parked
+            if change.form != FORM_REDRIVEN and change.order_key > done.get(change.key, b"")
+        ]
+        self.changes = sorted(waiting, key=lambda change: change.order_key)
+
+    @property
+    def keys(self):
+        return frozenset(parked_key(change.topic, change.key) for change in self.changes)
+
+    @property
+    def events(self):
+        """What the core receives, in order."""
+        markers = {
+            change.key: ParkedChange(
+                TOPIC, change.key, change.order_key, b"U", b"", FORM_REDRIVEN, "", "", ""
+            )
+            for change in self.changes
+        }
+        messages = [
+            ChangeMessage(c.topic, c.key, c.content, c.order_key, c.mod, bytes(8))
+            for c in self.changes
+        ]
+        return [
+            on.RedriveBegan(self.keys),
+            *(on.RedriveRead((PublishableRecord(1, "", "0", (one,)),)) for one in messages),
+            on.RedriveRead((PublishableRecord(1, "", "0", (), tuple(markers.values())),)),
+            on.RedriveEnded(),
+        ]
+
+    def run(self, steps=None):
+        for event in self.events[:steps]:
+            self.bench.give(event)
+        return self
+
+    @property
+    def error(self):
+        (stop,) = self.bench.stopped
+        return stop.error
+
+
+@pytest.fixture
+def parked(bench, log):
+    """Park three changes of two keys in three stream partitions of several slots; end the worker.
+
+    A fourth key stays parked in one of them.
+    """
+    bench.open_stream("a", "b", "c")
+    bench.later()
+    assert len({slot_of(token, SLOTS) for token in "abc"}) > 1
+    bench.returns("a", poison(START_US + 10, b"k1", "a"), good(START_US + 11, b"other"))
+    bench.returns("b", poison(START_US + 12, b"k2", "b"), poison(START_US + 13, b"k3", "b"))
+    bench.returns("a", good(START_US + 14, b"k1"))
+    bench.later()
+    child = bench.children("d", start_us=START_US + 50, parents=("a", "c"))
+    for token in "ac":
+        bench.returns(token, child)
+        bench.ends(token)
+        bench.later()
+    bench.later()
+    bench.give(on.DrainRequested())
+    assert [message.key for message in log.data] == [b"other"]
+    return log
+
+
+def values_by_key(log):
+    found = {}
+    for one in log.data:
+        found.setdefault(one.key, []).append(one.order_key)
+    return found
+
+
+def assert_done(log):
+    """Check that every change is there once, each key's in order, and flows from now on."""
+    assert values_by_key(log) == {
+        b"other": [order_key(START_US + 11)],
+        b"k1": [order_key(START_US + 10), order_key(START_US + 14)],
+        b"k2": [order_key(START_US + 12)],
+        b"k3": [order_key(START_US + 13)],
+    }
+    worker = Bench(log, name="w2")
+    worker.own(*range(SLOTS))
+    worker.later()
+    worker.returns("d", good(START_US + 60, b"k1"))
+    worker.returns("b", good(START_US + 61, b"k3"))
+    worker.later()
+    assert values_by_key(log)[b"k1"][-1] == order_key(START_US + 60)
+    assert values_by_key(log)[b"k3"][-1] == order_key(START_US + 61)
+
+
+def assert_nothing_has_changed(log):
+    assert values_by_key(log) == {b"other": [order_key(START_US + 11)]}
+    assert not [e for e in log.broker.read(DEAD_LETTER) if e.value.form == FORM_REDRIVEN]
+
+
+def wrote(log, before):
+    """Return the slots that have more records than before, and the last heartbeat of each."""
+    beats = (SlotProgress, SlotChanges, SlotPaused)
+    found = {}
+    for slot, records in log.slots.items():
+        bodies = [r.body for r in records[before[slot] :] if r is not None]
+        if bodies := [body for body in bodies if isinstance(body, beats)]:
+            found[slot] = bodies[-1]
+    return found
+
+
+class TestDone:
+    """All of it is committed."""
+
+    LATER = DataTopic("bank.later", "id-9", 1, 9)
+
+    def test_every_key_flows_again_and_its_changes_stand_in_order(self, parked):
+        assert Redrive(parked).run().error is None
+        assert Redrive(parked).changes == [], "a second one finds nothing"
+        end = parked.broker.logs[TOPIC, 0].end
+        chain = Bench(parked, name="w3")
+        chain.own(*range(SLOTS))
+        offset = chain.worker.slots[slot_of(ROOT_TOKEN, SLOTS)].vector[TOPIC, 0]
+        assert max(e.offset for e in parked.broker.read(TOPIC)) == offset < end
+        assert_done(parked)
+
+    def test_in_a_pause_the_slots_that_it_writes_stay_paused(self, parked):
+        """Each heartbeat may be where the next owner begins to read the slot."""
+        redrive = Redrive(parked)
+        pause = StreamControl(1, ControlState.PAUSED, "me", 0)
+        record = ProgressRecord(redrive.bench.worker.epoch, "_control", pause)
+        redrive.bench.give(on.RootSlotRead((record,), is_at_end=True))
+        before = parked.sizes
+        assert redrive.run().error is None
+        ends = wrote(parked, before)
+        assert len(ends) > 1
+        assert ends == {slot: SlotPaused(slot, 1) for slot in ends}
+
+    def test_a_later_table_that_no_worker_could_find_is_recorded_with_its_first_change(
+        self, parked
+    ):
+        """Every change of it was parked, since the registry refused its schema."""
+        parked.broker.create_topic(self.LATER.topic, 1)
+        redrive = Redrive(parked)
+        redrive.bench.give(on.TableFound(self.LATER))
+        record = PublishableRecord(1, "", "0", (message(b"o", topic=self.LATER.topic),))
+        begin, *rest = redrive.events
+        for event in (begin, *2 * [on.RedriveRead((record,))], *rest):
+            redrive.bench.give(event)
+        assert redrive.error is None
+        assert redrive.bench.bodies(TableAdded) == [TableAdded(self.LATER)]
+
+    def test_a_table_that_another_worker_has_recorded_is_not_recorded_again(self, parked):
+        redrive = Redrive(parked)
+        core, now = redrive.bench.worker, redrive.bench.now
+        record = ProgressRecord("epoch-of-w1", "w1", TableAdded(self.LATER))
+        for event in (on.TableFound(self.LATER), on.RootSlotRead((record,), is_at_end=True)):
+            redrive.bench.give(event)
+        core.handle(redrive.events[0], now=now)
+        record = PublishableRecord(1, "", "0", (message(b"o", topic=self.LATER.topic),))
+        effects = core.handle(on.RedriveRead((record,)), now=now)
+        assert [type(effect) for effect in effects] == [do.PublishRecords]
+
+    def test_a_key_that_is_not_chosen_stays_parked(self, parked):
+        redrive = Redrive(parked)
+        redrive.changes = [change for change in redrive.changes if change.key in KEYS]
+        assert redrive.run().error is None
+        worker = redrive.bench.successor()
+        worker.later()
+        worker.returns("b", good(START_US + 61, b"k3"), good(START_US + 62, b"k2"))
+        worker.later()
+        last = list(parked.broker.read(DEAD_LETTER))[-1].value
+        assert (last.key, last.form) == (b"k3", FORM_MESSAGE)
+        assert values_by_key(parked)[b"k2"] == [order_key(START_US + n) for n in (12, 62)]
+        keys = {key for token in worker.last_snapshot("b").tokens for key in token.parked_keys}
+        assert keys & NUMBERS == set()
+        assert parked_key(TOPIC, b"k3") in keys
+
+    def test_a_slot_that_is_lost_and_a_commit_that_is_sent_again_change_nothing(self, parked):
+        redrive = Redrive(parked)
+        redrive.bench.answers_commits = False
+        redrive.run()
+        assert do.CommitTransaction() in redrive.bench.give(on.CommitUnanswered("silence"))
+        redrive.bench.give(on.SlotsLost((1,)))
+        redrive.bench.give(on.TransactionCommitted())
+        assert redrive.error is None
+        assert_done(parked)
+
+
+class TestNotDone:
+    """Nothing is half done, and another run does it."""
+
+    @pytest.mark.parametrize(
+        "outcome",
+        [
+            on.TransactionAborted("refused"),
+            on.CommitOutcomeUnknown("who knows"),
+            on.ProducerFenced(),
+            on.TransactionAborted(
+                "too large",
+                on.DeliveryFailure(on.DeliveryFault.TOO_LARGE, "x", 0, TOPIC, "k", 100),
+            ),
+        ],
+        ids=["aborted", "unknown", "fenced", "refused"],
+    )
+    def test_a_commit_that_fails(self, parked, outcome):
+        redrive = Redrive(parked)
+        redrive.bench.outcome = outcome
+        assert isinstance(redrive.run().error, RedriveFailed)
+        assert_nothing_has_changed(parked)
+        Redrive(parked).run()
+        assert_done(parked)
+
+    def test_an_unknown_outcome_that_was_a_commit(self, parked):
+        redrive = Redrive(parked)
+        redrive.bench.outcome = on.CommitOutcomeUnknown("who knows")
+        redrive.bench.commits_in_silence = True
+        assert isinstance(redrive.run().error, RedriveFailed)
+        assert Redrive(parked).changes == []
+        assert_done(parked)
+
+    def test_a_commit_that_is_never_answered(self, parked):
+        redrive = Redrive(parked)
+        redrive.bench.answers_commits = False
+        redrive.run()
+        for _ in range(3):
+            redrive.bench.now_us += 40_000_000
+            redrive.bench.give(on.CommitUnanswered("silence"))
+        assert isinstance(redrive.bench.stopped[0].error, RedriveFailed)
+
+    @pytest.mark.parametrize("steps", range(8))
+    def test_killed_at_each_step(self, parked, steps):
+        """Its transaction ends with the next process of its name."""
+        redrive = Redrive(parked)
+        assert len(redrive.events) == 7
+        redrive.bench.answers_commits = False
+        redrive.bench.outcome = on.TransactionAborted("killed before the commit")
+        redrive.run(steps)
+        assert_nothing_has_changed(parked)
+        Redrive(parked).run()
+        assert_done(parked)
+
+    @pytest.mark.parametrize("steps", range(1, 7))
+    @pytest.mark.parametrize(
+        "event", [on.SlotsLost((2,)), on.SlotsRevoked((1, 2)), on.DrainRequested()], ids=repr
+    )
+    def test_a_slot_that_is_taken_away_at_each_step(self, parked, steps, event):
+        redrive = Redrive(parked).run(steps)
+        redrive.bench.give(event)
+        assert isinstance(redrive.error, RedriveFailed)
+        assert_nothing_has_changed(parked)
+        Redrive(parked).run()
+        assert_done(parked)
+
+    def test_what_is_still_read_after_an_abort_goes_nowhere(self, parked):
+        redrive = Redrive(parked).run(1)
+        handle, now = redrive.bench.worker.handle, redrive.bench.now
+        handle(on.SlotsLost((2,)), now=now)
+        assert all(handle(event, now=now) == [] for event in redrive.events[1:])
+
+    def test_a_slot_that_is_missing_before_it_begins(self, parked):
+        redrive = Redrive(parked)
+        redrive.bench.give(on.SlotsLost((1,)))
+        assert isinstance(redrive.run(1).error, RedriveFailed)
+        assert_nothing_has_changed(parked)
+
+    def test_a_topic_that_was_re_created_meanwhile(self, parked):
+        redrive = Redrive(parked).run(1)
+        slot = redrive.bench.worker.slots[slot_of(ROOT_TOKEN, SLOTS)]
+        slot.vector[TOPIC, 0] = 1_000
+        for event in redrive.events[1:]:
+            redrive.bench.give(event)
+        assert "re-created" in str(redrive.error)
+        assert_nothing_has_changed(parked)
+
+    def test_a_drain_or_a_revoked_slot_before_it_begins(self, parked):
+        redrive = Redrive(parked)
+        assert do.ReleaseSlots((1,)) in redrive.bench.give(on.SlotsRevoked((1,)))
+        redrive.bench.give(on.DrainRequested())
+        assert redrive.error is None
+
+
+@pytest.mark.parametrize("kind", [GapAcceptingWorker, RedrivingWorker])
+class TestSole:
+    """A worker that is alone owns everything or does nothing, and reads nothing."""
+
+    def test_it_is_ready_with_all_slots_and_writes_nothing_by_itself(self, opened, log, kind):
+        opened.later()
+        opened.give(on.DrainRequested())
+        before = log.sizes
+        one = Bench(log, name="sole", kind=kind)
+        one.own(*range(SLOTS - 1))
+        one.give(on.RootSlotRead((), is_at_end=True))
+        assert not one.worker.is_ready
+        one.own(SLOTS - 1)
+        assert one.worker.is_ready
+        for _ in range(100):
+            one.later(7_000_000)
+        assert not one.queries
+        assert not one.stopped
+        assert log.sizes == before
+        one.give(on.SlotsLost((0,)))
+        assert not one.worker.is_ready
+        one.give(on.DrainRequested())
+        assert one.stopped == [do.Stop(None)]
+
+    def test_it_is_not_ready_before_the_recorded_tables_were_read(self, opened, kind):
+        one = opened.successor(kind=kind)
+        assert not one.worker.is_ready
+        one.give(on.RootSlotRead((), is_at_end=True))
+        assert one.worker.is_ready
+
+    def test_it_opens_no_stream(self, bench, kind):
+        assert isinstance(bench.successor(kind=kind).error, ConfigError)
+        assert bench.bodies(SlotProgress) == []
+
+
+@pytest.mark.parametrize("event", [on.GapsAccepted(()), on.RedriveBegan(frozenset())])
+def test_another_worker_takes_no_gaps_and_puts_nothing_back(opened, event):
+    with pytest.raises(InvariantViolation):
+        opened.worker.handle(event, now=opened.now)
+
+
+READ_US = START_US + 10
+"""The commit time of what was read before the outage: its instant may have more."""
+UNTIL_US = START_US + 9_000_000
+GAP = PartitionGap("a", READ_US, UNTIL_US, "ops", 7)
+
+
+@pytest.fixture
+def stopped(bench, log):
+    """Two stream partitions; one is stopped by an expired position and has published a change."""
+    bench.open_stream("a", "b")
+    bench.later()
+    bench.returns("a", bench.change(READ_US))
+    bench.later()
+    bench.fails("a", PositionExpired("x", code="OUT_OF_RANGE", lost_from="x", lost_until="y"))
+    bench.later()
+    assert "lost_from" in bench.last_snapshot("a").tokens[0].stopped
+    bench.give(on.DrainRequested())
+    return log
+
+
+def acceptor(log):
+    one = Bench(log, name="accept-gap", kind=GapAcceptingWorker)
+    one.own(*range(SLOTS))
+    one.give(on.RootSlotRead((), is_at_end=True))
+    assert one.worker.is_ready
+    return one
+
+
+def records(log):
+    return [
+        [type(record.body).__name__ for record in found if record is not None]
+        for found in log.slots.values()
+    ]
+
+
+def token_of(bench):
+    (found,) = [one for one in bench.last_snapshot("a").tokens if one.token == "a"]
+    return found
+
+
+class TestGaps:
+    """A gap is written in the transaction that passes it, or not at all; nothing else is."""
+
+    def test_the_record_stands_before_the_heartbeat_that_passes_it(self, stopped):
+        one, before, number = acceptor(stopped), records(stopped), slot_of("a", SLOTS)
+        one.give(on.GapsAccepted((GAP,)))
+        assert one.stopped == [do.Stop(None)]
+        assert records(stopped)[number][len(before[number]) :][0] == "PartitionGap"
+        assert one.bodies(PartitionGap) == [GAP]
+        found = token_of(one)
+        assert (found.watermark_us, found.boundary, found.stopped) == (UNTIL_US - 1, (), None)
+        assert [(t.topic, t.mods) for t in found.totals] == [("bank.accounts", 1)]
+        others = [n for n in range(SLOTS) if n != number]
+        assert [records(stopped)[n] for n in others] == [before[n] for n in others]
+
+        worker = one.successor()
+        worker.later()
+        assert worker.queries["a"].start_ns == (UNTIL_US - 1) * 1000
+        worker.returns("a", worker.change(UNTIL_US - 1), worker.change(UNTIL_US))
+        worker.later()
+        times = [int.from_bytes(one.order_key[:8], "big") for one in stopped.data]
+        assert times == [READ_US, UNTIL_US]
+
+    @pytest.mark.parametrize(
+        "gap",
+        [replace(GAP, from_us=READ_US + 1), replace(GAP, token="nobody"), replace(GAP, token="b")],
+        ids=["moved", "no token", "another one"],
+    )
+    def test_a_position_that_is_not_the_gaps_is_refused_and_with_it_all_others(self, stopped, gap):
+        before = records(stopped)
+        one = acceptor(stopped)
+        one.give(on.GapsAccepted((GAP, gap)))
+        assert isinstance(one.stopped[0].error, GapNotAccepted)
+        assert "has moved" in str(one.stopped[0].error)
+        assert records(stopped) == before
+
+    def test_a_second_acceptance_of_the_same_gap_is_refused(self, stopped):
+        acceptor(stopped).give(on.GapsAccepted((GAP,)))
+        again = acceptor(stopped)
+        again.give(on.GapsAccepted((GAP,)))
+        assert isinstance(again.stopped[0].error, GapNotAccepted)
+        assert again.bodies(PartitionGap) == [GAP]
+
+    @pytest.mark.parametrize(
+        "outcome",
+        [on.TransactionAborted("refused"), on.CommitOutcomeUnknown("silence"), on.ProducerFenced()],
+        ids=lambda outcome: type(outcome).__name__,
+    )
+    def test_whatever_ends_it_before_the_commit_changes_nothing(self, stopped, outcome):
+        before = records(stopped)
+        one = acceptor(stopped)
+        one.outcome = outcome
+        one.give(on.GapsAccepted((GAP,)))
+        assert isinstance(one.stopped[0].error, GapNotAccepted)
+        assert records(stopped) == before
+        again = acceptor(stopped)
+        again.give(on.GapsAccepted((GAP,)))
+        assert records(stopped) != before
+        assert token_of(again).watermark_us >= UNTIL_US - 1
+
+    def test_a_slot_that_is_taken_away_ends_it(self, stopped):
+        one = acceptor(stopped)
+        one.give(on.SlotsLost((slot_of("b", SLOTS),)))
+        one.give(on.GapsAccepted((GAP,)))
+        assert isinstance(one.stopped[0].error, GapNotAccepted)
+        assert one.bodies(PartitionGap) == []
+
+    def test_several_gaps_of_several_slots_are_one_transaction(self, stopped):
+        one = acceptor(stopped)
+        found = one.worker.slots[slot_of("b", SLOTS)].tokens["b"].published.watermark_us
+        gaps = (GAP, PartitionGap("b", found + 1, UNTIL_US, "ops", 7))
+        one.give(on.GapsAccepted(gaps))
+        assert one.stopped == [do.Stop(None)]
+        assert sorted(one.bodies(PartitionGap), key=lambda gap: gap.token) == list(gaps)
+        assert sum(isinstance(effect, do.CommitTransaction) for effect in one.effects) == 1
