@@ -1,17 +1,31 @@
-"""The loop: rounds, rebalances, both clocks, and how a run ends."""
-
-from __future__ import annotations
+"""The loop and its effects: rounds, rebalances, both clocks, what a failure drops, how it ends."""
 
 import threading
+import time
 from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 from structlog.testing import capture_logs
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.events import QueryEnded, RecordsRead
+from tidegate.producer.driver.clock import SystemClock, now_on
+from tidegate.producer.driver.effect_runner import EffectRunner
+from tidegate.producer.driver.inbox import Inbox, joined
+from tidegate.producer.driver.line_rate import LineRate
 from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.driver.parked_log import ParkedLog
+from tidegate.producer.driver.recorded_start import RecordedStart
+from tidegate.producer.driver.threads import SystemThreads
+from tidegate.producer.errors import PositionExpired
+from tidegate.producer.memory.clock import ManualClock
+from tidegate.producer.messages import ParkedChange
+from tidegate.producer.records import HeartbeatRecord
 from tidegate.schemas.errors import InvariantViolation, ProducerError
+from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import DataTopic, ProgressRecord
 
 
@@ -148,81 +162,65 @@ class SteppingClock:
         self.elapsed_us += round(seconds * 1_000_000)
 
 
-def loop(core, *, slots=None, publisher=None, reader=None, released=None, finder=None, **options):
+STOP = [do.Stop(None)]
+FENCED = [do.BeginTransaction(), do.SendOffsets(((0, 0),)), do.CommitTransaction()]
+
+
+def loop(core, *, slots=None, publisher=None, open_reader=None, released=None, finder=None, **opts):
     """Wire a loop around fakes."""
     worker = FleetWorker(
         core,
         publisher=publisher or FakePublisher(),
-        open_reader=lambda _query, _deliver: reader or FakeReader(),
+        open_reader=open_reader or (lambda _query, _deliver: FakeReader()),
         open_stream_start=lambda: finder,
         release_budget=(released if released is not None else []).append,
-        **options,
+        **opts,
     )
     worker.attach(slots or FakeSlots())
     return worker
 
 
-STOP = [do.Stop(None)]
-FENCED = [do.BeginTransaction(), do.SendOffsets(((0, 0),)), do.CommitTransaction()]
+def names(core):
+    return [type(event).__name__ for event in core.events]
 
 
 class TestEffects:
     """Carried out in order; outcomes are the next events."""
 
-    def test_a_transaction_keeps_the_metadata_of_its_begin(self):
-        core = ScriptedCore(Ticked=FENCED, TransactionCommitted=STOP)
-        publisher = FakePublisher()
+    @pytest.mark.parametrize(
+        ("failures", "calls", "outcome"),
+        [
+            ({}, ["begin", "send_offsets", "commit"], on.TransactionCommitted()),
+            (
+                {"send_offsets": on.TransactionAborted("illegal generation")},
+                ["begin", "send_offsets"], on.TransactionAborted("illegal generation"),
+            ),
+            (
+                {"commit": on.CommitOutcomeUnknown("silence")},
+                ["begin", "send_offsets", "commit"], on.CommitOutcomeUnknown("silence"),
+            ),
+        ],
+        ids=["committed", "aborted", "unknown"],
+    )  # fmt: skip
+    def test_a_transaction_keeps_the_metadata_of_its_begin_and_ends_with_its_outcome(
+        self, failures, calls, outcome
+    ):
+        core = ScriptedCore(Ticked=FENCED, **{type(outcome).__name__: STOP})
+        publisher = FakePublisher(**failures)
         loop(core, publisher=publisher).run()
+        assert publisher.calls == ["start", ("metadata", b"generation 7"), *calls]
+        assert core.events[-1] == outcome
 
-        assert publisher.calls == [
-            "start", ("metadata", b"generation 7"), "begin", "send_offsets", "commit",
-        ]  # fmt: skip
-
-    def test_after_a_failure_the_rest_of_the_transaction_is_dropped(self):
-        core = ScriptedCore(Ticked=FENCED, TransactionAborted=STOP)
-        publisher = FakePublisher(send_offsets=on.TransactionAborted("illegal generation"))
-        loop(core, publisher=publisher).run()
-
-        assert "commit" not in publisher.calls
-        assert core.events[-1] == on.TransactionAborted("illegal generation")
-
-    def test_what_is_no_part_of_the_transaction_happens_all_the_same(self):
-        released = []
-        core = ScriptedCore(
-            Ticked=[do.BeginTransaction(), do.ReleaseBudget((("a", 7),))], TransactionAborted=STOP
-        )
-        publisher = FakePublisher(begin=on.TransactionAborted("no member"))
-        loop(core, publisher=publisher, released=released).run()
-
-        assert released == [(("a", 7),)]
-
-    def test_an_unknown_outcome_reaches_the_core(self):
-        core = ScriptedCore(Ticked=FENCED, CommitOutcomeUnknown=STOP)
-        loop(core, publisher=FakePublisher(commit=on.CommitOutcomeUnknown("silence"))).run()
-
-        assert isinstance(core.events[-1], on.CommitOutcomeUnknown)
-
+    @pytest.mark.parametrize("has_successor", [False, True])
     @pytest.mark.parametrize(
         "failing", ["begin", "await_delivery", "send_offsets", "commit", "abort"]
     )
-    def test_a_fence_reaches_the_core_with_what_the_group_knows(self, failing):
-        effects = [
-            do.BeginTransaction(),
-            do.AwaitDelivery(),
-            *FENCED[1:],
-            do.AbortTransaction("lost"),
-        ]
+    def test_a_fence_reaches_the_core_with_what_the_group_knows(self, failing, has_successor):
+        effects = [FENCED[0], do.AwaitDelivery(), *FENCED[1:], do.AbortTransaction("lost")]
         core = ScriptedCore(Ticked=effects, ProducerFenced=STOP)
-        loop(core, publisher=FakePublisher(**{failing: on.ProducerFenced()})).run()
-
-        assert core.events[-1] == on.ProducerFenced(has_successor=False)
-
-    def test_a_fence_by_a_successor_reaches_the_core(self):
-        core = ScriptedCore(Ticked=FENCED, ProducerFenced=STOP)
-        publisher = FakePublisher(commit=on.ProducerFenced())
-        loop(core, publisher=publisher, slots=FakeSlots(successor=True)).run()
-
-        assert core.events[-1] == on.ProducerFenced()
+        publisher = FakePublisher(**{failing: on.ProducerFenced()})
+        loop(core, publisher=publisher, slots=FakeSlots(successor=has_successor)).run()
+        assert core.events[-1] == on.ProducerFenced(has_successor=has_successor)
 
     def test_a_readers_output_reaches_the_core_and_its_end_forgets_it(self):
         reader = FakeReader()
@@ -230,69 +228,36 @@ class TestEffects:
             Ticked=[[do.StartQuery("t", 1, 0)], []],
             QueryEnded=[do.StopQuery("t", 1), do.Stop(None)],
         )
-        worker = FleetWorker(
-            core,
-            publisher=FakePublisher(),
-            open_reader=lambda query, deliver: (
-                threading.Timer(0.01, deliver, [on.QueryEnded("t", query.query_id)]).start()
-                or reader
-            ),
-            open_stream_start=lambda: None,
-            release_budget=lambda _sizes: None,
-        )
-        worker.attach(FakeSlots())
-        worker.run()
 
-        assert reader.started
-        assert not reader.stopped
+        def open_reader(query, deliver):
+            threading.Timer(0.01, deliver, [on.QueryEnded("t", query.query_id)]).start()
+            return reader
+
+        loop(core, open_reader=open_reader).run()
+        assert (reader.started, reader.stopped) == (True, False)
 
 
 class TestGroup:
     """Slots come and go inside a poll."""
 
     def test_a_revocation_returns_when_the_slots_are_released(self):
-        core = ScriptedCore(
-            SlotsAssigned=[],
-            SlotsRevoked=[],
-            Ticked=[[], [], [do.ReleaseSlots((3,))], STOP],
-        )
+        core = ScriptedCore(Ticked=[[], [], [do.ReleaseSlots((3,))], STOP])
         slots = FakeSlots()
         worker = loop(core, slots=slots)
         slots.polls = [
+            lambda: worker.slots_revoked((1,)) or worker.slots_lost((2,)) or [],
             lambda: worker.slots_assigned((3,)) or [],
             lambda: worker.slots_revoked((3,)) or [],
         ]
+        core.answers["Ticked"].insert(0, [])
         worker.run()
-        names = [type(event).__name__ for event in core.events]
-
-        assert names == [
-            "SlotsAssigned", "Ticked", "SlotsRevoked", "Ticked", "Ticked", "Ticked",
+        assert names(core) == [
+            "Ticked", "SlotsAssigned", "Ticked", "SlotsRevoked", *["Ticked"] * 3,
         ]  # fmt: skip
-
-    def test_rebalances_of_slots_that_it_does_not_hold_do_not_reach_the_core(self):
-        core = ScriptedCore(Ticked=STOP)
-        slots = FakeSlots()
-        worker = loop(core, slots=slots)
-        slots.polls = [lambda: worker.slots_revoked((1,)) or worker.slots_lost((2,)) or []]
-        worker.run()
-
-        assert [type(event).__name__ for event in core.events] == ["Ticked"]
-
-
-class TestTime:
-    """Intervals and timestamps come from two clocks."""
-
-    def test_the_core_gets_both_clocks(self):
-        core = ScriptedCore(Ticked=[[], [], STOP])
-        loop(core, clock=SteppingClock()).run()
-        first, second, third = core.times
-
-        assert first.monotonic_us < second.monotonic_us < third.monotonic_us
-        assert first.wall_us > second.wall_us > third.wall_us
 
     def test_a_wall_clock_that_steps_back_does_not_prolong_a_revocation(self):
         """Slots that are never released count as lost when patience ends."""
-        core = ScriptedCore(SlotsAssigned=[], SlotsRevoked=[], SlotsLost=STOP, Ticked=[])
+        core = ScriptedCore(SlotsLost=STOP)
         slots = FakeSlots()
         worker = loop(core, slots=slots, clock=SteppingClock(), revoke_patience_s=0.05)
         slots.polls = [
@@ -300,34 +265,32 @@ class TestTime:
             lambda: worker.slots_revoked((3,)) or [],
         ]
         worker.run()
-
         assert core.events[-1] == on.SlotsLost((3,))
+
+    def test_the_core_gets_both_clocks(self):
+        core = ScriptedCore(Ticked=[[], STOP])
+        loop(core, clock=SteppingClock()).run()
+        first, second = core.times
+        assert first.monotonic_us < second.monotonic_us
+        assert first.wall_us > second.wall_us
 
 
 class TestSteps:
     """A program with a loop of its own calls `start`, `step` and `close`."""
 
-    def test_a_step_is_one_round(self):
-        slots = FakeSlots()
-        core = ScriptedCore(Ticked=[[], STOP])
-        worker = loop(core, slots=slots)
+    def test_a_step_is_one_round_and_after_a_stop_nothing_reaches_the_core(self):
+        slots, core, released = FakeSlots(), ScriptedCore(Ticked=[[], STOP]), []
+        worker = loop(core, slots=slots, released=released)
         worker.start()
-
         assert worker.step()
-        assert [type(event).__name__ for event in core.events] == ["Ticked"]
+        assert names(core) == ["Ticked"]
         assert not worker.step()
+        assert not worker.step()
+        assert names(core) == ["Ticked"] * 2
         worker.close()
         assert slots.closed
-
-    def test_after_a_stop_nothing_reaches_the_core(self):
-        core = ScriptedCore(DrainRequested=STOP)
-        worker = loop(core)
-        worker.start()
-        worker.request_drain()
-        assert not worker.step()
-        assert not worker.step()
-
-        assert core.events == [on.DrainRequested()]
+        worker.add_table(DataTopic("t", "id", 1, 7))
+        assert released == []
 
     @pytest.mark.parametrize("leaves", [False, True])
     def test_the_core_says_whether_the_worker_leaves_its_group(self, leaves):
@@ -336,66 +299,40 @@ class TestSteps:
         worker = loop(core, slots=slots)
         worker.request_drain(leaves_group=leaves)
         worker.run()
-
         assert core.events == [on.DrainRequested(leaves_group=leaves)]
         assert slots.has_left is leaves
 
-    def test_the_stream_start_is_looked_for_until_it_is_found(self):
+    def test_the_stream_start_is_looked_for_until_it_is_found_and_its_end_reported_once(self):
         record = ProgressRecord("e", "w", None)
-        finder = FakeFinder((None, False), (None, True), (record, False))
-        core = ScriptedCore(Ticked=[[do.FindStreamStart(1)], [], [], []], StreamStartFound=STOP)
+        finder = FakeFinder((None, False), (None, True), (None, True), (record, False))
+        ticks = [[do.FindStreamStart(1)], [], [do.FindStreamStart(2)], [], []]
+        core = ScriptedCore(Ticked=ticks, StreamStartFound=STOP)
         loop(core, finder=finder).run()
-
-        assert core.events[-1] == on.StreamStartFound(record)
-        assert finder.closed
-
-    def test_the_end_of_a_search_is_reported_once(self):
-        finder = FakeFinder((None, True), (None, True), (None, True))
-        core = ScriptedCore(Ticked=[[do.FindStreamStart(1)], [], [do.FindStreamStart(2)], STOP])
-        loop(core, finder=finder).run()
-
         absent = [event for event in core.events if isinstance(event, on.StreamStartAbsent)]
         assert absent == [on.StreamStartAbsent(1), on.StreamStartAbsent(2)]
+        assert core.events[-1] == on.StreamStartFound(record)
+        assert finder.closed
 
 
 class TestEnding:
     """How `run` ends."""
 
-    def test_it_raises_what_stopped_it_and_releases_what_it_held(self):
+    @pytest.mark.parametrize("fails", [False, True], ids=["", "a group that does not close"])
+    def test_it_raises_what_stopped_it_and_releases_what_it_held(self, fails):
         slots, reader, publisher = FakeSlots(), FakeReader(), FakePublisher()
-        core = ScriptedCore(
-            Ticked=[[do.StartQuery("t", 1, 0)], [do.Stop(ProducerError("refused"))]]
-        )
-
-        with pytest.raises(ProducerError, match="refused"):
-            loop(core, slots=slots, reader=reader, publisher=publisher).run()
-        assert slots.closed
+        stop = do.Stop(None if fails else ProducerError("broken"))
+        core = ScriptedCore(Ticked=[[do.StartQuery("t", 1, 0)], [stop]])
+        if fails:
+            slots.close = mock.Mock(side_effect=RuntimeError("the client is broken"))
+        with pytest.raises(RuntimeError if fails else ProducerError, match="broken"):
+            loop(core, slots=slots, open_reader=lambda *_: reader, publisher=publisher).run()
+        assert fails or slots.closed
         assert reader.stopped
         assert publisher.closed
 
     def test_a_broken_invariant_ends_it(self):
-        core = ScriptedCore(Ticked=InvariantViolation("a vector went back"))
-
         with pytest.raises(InvariantViolation):
-            loop(core).run()
-
-    def test_a_group_that_does_not_close_leaves_nothing_else_open(self):
-        slots, reader, publisher = FakeSlots(), FakeReader(), FakePublisher()
-        slots.close = mock.Mock(side_effect=RuntimeError("the client is broken"))
-        core = ScriptedCore(Ticked=[[do.StartQuery("t", 1, 0)], STOP])
-
-        with pytest.raises(RuntimeError, match="broken"):
-            loop(core, slots=slots, reader=reader, publisher=publisher).run()
-        assert reader.stopped
-        assert publisher.closed
-
-    def test_a_drain_is_asked_of_the_core(self):
-        core = ScriptedCore(DrainRequested=STOP)
-        worker = loop(core)
-        worker.request_drain()
-        worker.run()
-
-        assert core.events == [on.DrainRequested()]
+            loop(ScriptedCore(Ticked=InvariantViolation("a vector went back"))).run()
 
 
 def test_a_later_table_reaches_the_core_ahead_of_its_records():
@@ -406,17 +343,7 @@ def test_a_later_table_reaches_the_core_ahead_of_its_records():
     made.add_table(topic)
     made._inbox.put(read)
     made.step()
-
     assert core.events[:2] == [on.TableFound(topic), read]
-
-
-def test_a_table_that_is_found_after_the_end_is_dropped():
-    released = []
-    made = loop(ScriptedCore(), released=released)
-    made.close()
-    made.add_table(DataTopic("t", "id", 1, 7))
-
-    assert released == []
 
 
 def test_interruptions_are_logged_once_for_each_resource_until_reading_goes_on():
@@ -426,6 +353,319 @@ def test_interruptions_are_logged_once_for_each_resource_until_reading_goes_on()
     with capture_logs() as lines:
         for event in (first, second, first, second, read, first):
             made._note_interruption(event)
-
     named = [line["resource"] for line in lines if line["event"] == "reading interrupted"]
     assert named == ["slot 0", "all slots", "slot 0"]
+
+
+def runner(core, *, publisher=None, released=None, seen=None, slots=None):
+    made = EffectRunner(
+        core,
+        publisher=publisher or FakePublisher(),
+        open_reader=lambda _query, _deliver: FakeReader(),
+        open_stream_start=lambda: None,
+        deliver=lambda _output: None,
+        release_budget=(released if released is not None else []).append,
+        clock=SystemClock(),
+        observe=lambda event, _core: (seen if seen is not None else []).append(event),
+    )
+    made.attach(slots or FakeSlots())
+    return made
+
+
+def release(size):
+    return do.ReleaseBudget((("a", size),))
+
+
+class TestRunner:
+    """Effects one at a time: their order, what a failure drops, and what a stop ends."""
+
+    def test_an_outcome_waits_for_the_effects_of_the_same_call(self):
+        released = []
+        core = ScriptedCore(Ticked=[do.AwaitDelivery(), release(1)], Delivered=[release(2)])
+        one = runner(core, released=released)
+        one.pass_on(on.Ticked())
+        with pytest.raises(InvariantViolation):
+            one.pass_on(on.Ticked())
+        assert one.run_next()
+        assert (names(core), released) == (["Ticked"], [])
+        assert one.run_next()
+        assert one.run_next()
+        assert (names(core), released) == (["Ticked", "Delivered"], [(("a", 1),)])
+        assert one.run_next()
+        assert not one.run_next()
+
+    def test_a_failure_drops_the_rest_of_the_transaction_and_nothing_else(self):
+        released, seen = [], []
+        publisher = FakePublisher(send_offsets=on.TransactionAborted("refused"))
+        core = ScriptedCore(
+            Ticked=[do.SendOffsets(((0, 1),)), release(7), do.CommitTransaction()],
+            TransactionAborted=[do.BeginTransaction()],
+        )
+        runner(core, publisher=publisher, released=released, seen=seen).process(on.Ticked())
+        assert released == [(("a", 7),)]
+        assert publisher.calls == ["send_offsets", ("metadata", b"generation 7"), "begin"]
+        assert seen == [on.Ticked(), on.TransactionAborted("refused")] == core.events
+
+    @pytest.mark.parametrize(
+        ("effects", "expected"),
+        [
+            (
+                [do.ReportStopped("a", PositionExpired("too old", lost_from="x"), 7)],
+                [
+                    {
+                        "event": "stream partition stopped", "log_level": "error", "token": "a",
+                        "error": "too old (lost_from='x')", "watermark_us": 7,
+                    }
+                ],
+            ),
+            (
+                [do.ReportWaiting(queued=3, paused=4, running=2, held=1)],
+                [
+                    {
+                        "event": "stream partitions wait for a query", "log_level": "info",
+                        "queued": 3, "paused": 4, "running": 2, "held": 1,
+                    }
+                ],
+            ),
+            (
+                [do.ReportPause(True), do.ReportPause(False), do.Stop(None, leaves_group=True)],
+                [
+                    {"event": "the stream is paused"}, {"event": "the stream is resumed"},
+                    {"event": "drained; leaving the group"},
+                ],
+            ),
+        ],
+        ids=["stopped", "waiting", "pause, its end and a drain"],
+    )  # fmt: skip
+    def test_what_an_operator_has_to_know_is_a_line_in_the_log(self, effects, expected):
+        with capture_logs() as lines:
+            runner(ScriptedCore(Ticked=effects)).process(on.Ticked())
+        found = [
+            {name: line[name] for name in one} for line, one in zip(lines, expected, strict=True)
+        ]
+        assert found == expected
+
+    def test_the_membership_is_asked_for_what_concerns_the_group(self):
+        slots, asked = FakeSlots(), []
+        slots.rejoin = lambda: asked.append("rejoin")
+        slots.replace_client = lambda: asked.append("replace_client")
+        effects = [do.WatchTopic("t"), do.RejoinGroup((3,)), do.ReplaceGroupClient()]
+        one = runner(ScriptedCore(Ticked=[*effects, do.ReleaseSlots((1, 2))]), slots=slots)
+        one.held.update((1, 2, 3))
+        one.process(on.Ticked())
+        assert (slots.watched, asked, one.held) == (["t"], ["rejoin", "replace_client"], {3})
+        one._membership = None
+        with pytest.raises(InvariantViolation):
+            one.membership  # noqa: B018 - the property raises
+
+    def test_a_reader_that_ended_is_not_stopped_and_a_running_one_is(self):
+        ended, running = readers = [FakeReader(), FakeReader()]
+        core = ScriptedCore(Ticked=[do.StartQuery("a", 1, 0), do.StartQuery("b", 2, 0)])
+        one, left = runner(core), list(readers)
+        one._open_reader = lambda _query, _deliver: left.pop(0)
+        one.process(on.Ticked())
+        one.process(on.QueryEnded("a", 1))
+        one.close()
+        assert (ended.started, ended.stopped) == (True, False)
+        assert (running.started, running.stopped) == (True, True)
+
+    def test_each_abort_is_a_line_with_its_reason_at_a_bearable_rate(self):
+        failure = on.DeliveryFailure(on.DeliveryFault.TOO_LARGE, "TOO_LARGE", 1, "t", "k", 9)
+        publisher = FakePublisher(commit=on.TransactionAborted("because", failure))
+        core = ScriptedCore(Ticked=[do.CommitTransaction()], DrainRequested=[
+            do.AbortTransaction("slots [3] were lost")
+        ])  # fmt: skip
+        one = runner(core, publisher=publisher)
+        with capture_logs() as written:
+            for _ in range(100):
+                one.process(on.Ticked())
+        lines = [line for line in written if line["log_level"] == "warning"]
+        assert lines[0] == {
+            "event": "transaction not committed", "log_level": "warning", "reason": "because",
+            "failure": "TOO_LARGE", "topic": "t", "left_out": 0,
+        }  # fmt: skip
+        assert len(lines) == 5
+        one.process(on.DrainRequested())
+        assert core.events[-1] == on.TransactionAborted("slots [3] were lost")
+
+    @pytest.mark.parametrize(
+        "answer", [[do.Stop(None), release(1)], InvariantViolation("a vector went back")]
+    )
+    def test_after_a_stop_neither_effects_nor_events_follow(self, answer):
+        released = []
+        core = ScriptedCore(Ticked=answer)
+        one = runner(core, released=released)
+        one.process(on.Ticked())
+        one.process(on.Ticked())
+        assert one.is_stopped
+        assert one.error is (answer if isinstance(answer, Exception) else None)
+        assert (released, names(core)) == ([], ["Ticked"])
+
+
+WAIT_S = 30
+OUTPUT, OTHER_OUTPUT = QueryEnded("a", 1), QueryEnded("b", 2)
+
+
+def records(query_id, *timestamps):
+    items = [HeartbeatRecord(timestamp_ns=each) for each in timestamps]
+    return RecordsRead(f"t{query_id}", query_id, items, size_bytes=10 * len(items))
+
+
+class TestInbox:
+    """Outputs in order, and a wait that ends with the first of them."""
+
+    @pytest.fixture
+    def discarded(self):
+        return []
+
+    @pytest.fixture
+    def inbox(self, discarded):
+        return Inbox(discard=discarded.append)
+
+    def test_outputs_come_in_order_and_what_is_not_taken_is_discarded(self, inbox, discarded):
+        for output in (OUTPUT, OTHER_OUTPUT, records(1, 1), records(1, 2), OUTPUT):
+            inbox.put(output)
+        assert len(inbox) == 5
+        assert inbox.take() == OUTPUT
+        assert inbox.wait(WAIT_S), "what was joined and not taken is not waited for"
+        inbox.put(OTHER_OUTPUT)
+        inbox.close()
+        assert discarded == [OTHER_OUTPUT, records(1, 1, 2), OUTPUT, OTHER_OUTPUT]
+        inbox.put(OUTPUT)
+        assert discarded[-1] is OUTPUT
+        assert (inbox.take(), len(inbox)) == (None, 0)
+
+    def test_a_delivery_ends_the_wait(self, inbox):
+        began = time.monotonic()
+        assert not inbox.wait(0.01)
+        assert time.monotonic() - began < WAIT_S
+        threading.Timer(0.01, inbox.put, [OUTPUT]).start()
+        assert inbox.wait(WAIT_S)
+        assert inbox.take() == OUTPUT
+
+    def test_records_of_one_query_that_wait_are_taken_as_one(self, inbox):
+        for output in (records(1, 1, 2), records(2, 1), records(1, 3), records(2, 2)):
+            inbox.put(output)
+        assert inbox.take() == records(1, 1, 2, 3)
+        inbox.put(records(2, 3))
+        assert len(inbox) == 2
+        assert inbox.take() == records(2, 1, 2)
+        assert inbox.take() == records(2, 3)
+        sizes = [len(one.items) for one in joined(records(1, each) for each in range(250))]
+        assert sizes == [100, 100, 50]
+
+
+outputs = some.lists(
+    some.one_of(
+        some.builds(records, some.integers(1, 3), some.integers(0, 9)),
+        some.builds(QueryEnded, some.just("t"), some.integers(1, 3)),
+    )
+)
+
+
+@given(outputs)
+def test_nothing_is_lost_and_the_order_within_a_query_stays(delivered):
+    result = joined(delivered)
+    for query_id in (1, 2, 3):
+        assert _story_of(query_id, result) == _story_of(query_id, delivered)
+    assert _bytes(result) == _bytes(delivered)
+
+
+def _story_of(query_id, outputs):
+    """The items of one query and every other output, in order."""
+    story = []
+    for output in outputs:
+        if not isinstance(output, RecordsRead):
+            story.append(output)
+        elif output.query_id == query_id:
+            story += output.items
+    return story
+
+
+def _bytes(outputs):
+    return sum(one.size_bytes for one in outputs if isinstance(one, RecordsRead))
+
+
+def test_the_clocks_of_the_operating_system():
+    clock = SystemClock()
+    seen = [clock.monotonic_us() for _ in range(1_000)]
+    assert seen == sorted(seen)
+    before = clock.monotonic_us()
+    clock.sleep(0.01)
+    assert clock.monotonic_us() - before >= 10_000
+    now = now_on(clock)
+    assert abs(now.wall_us - time.time() * 1e6) < 5_000_000
+    assert abs(now.monotonic_us - time.monotonic() * 1e6) < 5_000_000
+
+
+def test_a_condition_is_waited_for():
+    condition, found = SystemThreads().condition(), []
+
+    def wait():
+        with condition:
+            found.append(condition.wait_for(lambda: bool(found) or ready, WAIT_S))
+
+    ready = []
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    with condition:
+        ready.append(True)
+        condition.notify_all()
+    thread.join(WAIT_S)
+    assert found[0]
+
+
+SECOND_US = 1_000_000
+
+
+def test_a_burst_of_lines_passes_and_the_rest_is_counted():
+    rate = LineRate(burst=3, interval_us=10 * SECOND_US)
+    assert [rate.admit(5) for _ in range(6)] == [0, 0, 0, None, None, None]
+    assert rate.admit(5 + 10 * SECOND_US) == 3
+    assert rate.admit(6 + 10 * SECOND_US) is None
+    after = 60 * SECOND_US
+    assert [rate.admit(after) for _ in range(4)] == [1, 0, 0, None], "the burst is back"
+
+
+def test_an_outage_of_an_hour_writes_a_line_per_interval():
+    rate = LineRate()
+    written = [now for now in range(0, 3_600 * SECOND_US, SECOND_US) if rate.admit(now) is not None]
+    assert 360 <= len(written) <= 365
+
+
+CHANGE = ParkedChange("p.t", b"k", b"o", b"U", b"{}", b"record", "SchemaError", "a text", "token")
+
+
+def test_parked_changes_of_one_topic_and_reason_have_a_line_a_minute():
+    clock = ManualClock()
+    log = ParkedLog(clock)
+    with capture_logs() as lines:
+        log(CHANGE._replace(topic="first"), "id=1", 1_700_000_000_123_456)
+        for _ in range(3):
+            for number in range(5):
+                log(CHANGE, f"id={number}", 1)
+                log(CHANGE._replace(reason="MessageTooLarge"), f"id={number}", 1)
+            log(CHANGE._replace(topic="p.u"), "id=1", 1)
+            clock.advance(60 * US_PER_SECOND)
+    assert lines.pop(0) == {
+        "event": "change parked", "log_level": "warning", "topic": "first", "key": "id=1",
+        "commit_timestamp": "2023-11-14T22:13:20.123456Z", "reason": "SchemaError",
+        "error": "a text", "token": "token", "left_out": 0,
+    }  # fmt: skip
+    found = [(line["topic"], line["reason"], line["key"], line["left_out"]) for line in lines]
+    assert found == [
+        one
+        for left_out in (0, 4, 4)
+        for one in (
+            ("p.t", "SchemaError", "id=0", left_out),
+            ("p.t", "MessageTooLarge", "id=0", left_out),
+            ("p.u", "SchemaError", "id=1", 0),
+        )
+    ]
+
+
+def test_the_recorded_start_is_found_by_the_first_poll():
+    record = ProgressRecord("epoch", "worker", None)
+    search = RecordedStart(record)
+    assert search.poll() == (record, False), "an end without a finding would count as absence"
+    search.close()

@@ -1,20 +1,22 @@
-"""Readers: what is delivered and when, and the budget that holds them back."""
+"""Readers: what is delivered and when, the bytes that hold them back, and their thread."""
 
 import asyncio
 import threading
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
+from types import SimpleNamespace
 
 import pytest
 
 from tidegate.producer.core.events import (
     QueryEnded,
-    QueryFailed,
     QueryPaused,
     QueryResumed,
     RecordsRead,
 )
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.reader import PartitionReader, size_bytes
+from tidegate.producer.driver.schema_lookups import SchemaLookups
+from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.memory.change_stream import MemoryResponse
 from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
@@ -23,7 +25,12 @@ from tidegate.producer.records import (
     DataChangeRecord,
     HeartbeatRecord,
 )
-from tidegate.schemas.errors import InvariantViolation, SchemaError
+from tidegate.schemas.errors import (
+    InvariantViolation,
+    SchemaError,
+    SchemaNotFound,
+    UnreachableError,
+)
 
 WAIT_S = 30
 BEAT = HeartbeatRecord(5)
@@ -135,6 +142,27 @@ def take(inbox, count):
     return [inbox.get(timeout=WAIT_S) for _ in range(count)]
 
 
+def read_only(inbox):
+    """Return the next output that is no word about waiting."""
+    while isinstance(output := inbox.get(timeout=WAIT_S), QueryPaused | QueryResumed):
+        pass
+    return output
+
+
+def until(condition):
+    while not condition():
+        threading.Event().wait(0.001)
+
+
+def take_all(budget, tasks, size):
+    """Let somebody else hold bytes of the budget."""
+    assert tasks.run(lambda: budget.take("k", size, is_cancelled=lambda: False))
+
+
+def is_paused(inbox, query_id=3):
+    return take(inbox, 1) == [QueryPaused("k", query_id)]
+
+
 def test_records_in_order_then_the_end(read, inbox, budget):
     stream = Stream([BEAT, data("00000001")], [CHILDREN])
     read(stream)
@@ -147,106 +175,105 @@ def test_records_in_order_then_the_end(read, inbox, budget):
     assert budget.taken == first.size_bytes + second.size_bytes
 
 
-def test_a_failed_query_is_reported(read, inbox):
-    error = QueryInterrupted("gone", code="UNAVAILABLE")
-    read(Stream([BEAT], error))
-    _, failed = take(inbox, 2)
-    assert failed == QueryFailed("k", 3, error)
-
-
-def test_poison_is_reported_after_the_records_before_it(read, inbox):
-    stream = Stream([BEAT, data("1"), data("2", "poison"), data("3")], [BEAT])
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        ([[BEAT], QueryInterrupted("gone", code="UNAVAILABLE")], QueryInterrupted),
+        ([[BEAT, data("2", "poison"), data("3")], [BEAT]], SchemaError),
+        ([[BEAT, data("1", "bug")]], InvariantViolation),
+    ],
+    ids=["failed", "poison", "bug"],
+)
+def test_an_error_is_reported_after_the_records_before_it(read, inbox, budget, script, kind):
+    stream = Stream(*script)
     read(stream)
     before, failed = take(inbox, 2)
-    assert len(before.items) == 2
-    assert isinstance(failed.error, SchemaError)
-    assert stream.cancelled.wait(WAIT_S)
-    with pytest.raises(Empty):
-        inbox.get_nowait()
+    assert before.items == [BEAT]
+    assert (failed.token, failed.query_id, type(failed.error)) == ("k", 3, kind)
+    if kind is InvariantViolation:
+        assert isinstance(failed.error.__cause__, ZeroDivisionError)
+    assert budget.taken == before.size_bytes, "a failed query holds nothing"
+    if kind is SchemaError:
+        assert stream.cancelled.wait(WAIT_S)
+    assert inbox.empty()
 
 
-def test_an_unknown_error_is_a_violated_invariant_and_not_silence(read, inbox):
-    read(Stream([data("1", "bug")]))
-    (failed,) = take(inbox, 1)
-    assert isinstance(failed.error, InvariantViolation)
-    assert isinstance(failed.error.__cause__, ZeroDivisionError)
-
-
-def test_after_stop_nothing_is_reported(read, inbox):
+def test_after_stop_nothing_is_reported(read, inbox, budget, tasks):
     reader = read(Stream([BEAT], ...))
     take(inbox, 1)
     reader.stop()
-    with pytest.raises(Empty):
-        inbox.get_nowait()
+    assert inbox.empty()
+    never_started = PartitionReader(
+        Stream([BEAT]), Translator(), token="k", query_id=1, start_ns=0,
+        heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
+    )  # fmt: skip
+    never_started.stop()
+    assert inbox.empty()
 
 
-def read_only(inbox):
-    """Return the next output that is no word about waiting."""
-    while isinstance(output := inbox.get(timeout=WAIT_S), QueryPaused | QueryResumed):
-        pass
-    return output
+class TestBytes:
+    """A reader waits for the budget, says so, and holds what it has taken until it is released."""
 
+    def test_a_reader_goes_on_when_bytes_are_given_back(self, read, inbox, tasks):
+        budget = ByteBudget(1_000, tasks=tasks)
+        read(Stream([BEAT], [BEAT], [BEAT]), budget=budget)
+        for _ in range(3):
+            output = read_only(inbox)
+            assert budget.taken == output.size_bytes
+            budget.release([("k", output.size_bytes)])
+        assert read_only(inbox) == QueryEnded("k", 3)
+        assert budget.taken == 0
 
-def test_a_reader_waits_for_the_budget_and_goes_on_when_bytes_are_given_back(read, inbox, tasks):
-    budget = ByteBudget(1_000, tasks=tasks)
-    read(Stream([BEAT], [BEAT], [BEAT]), budget=budget)
-    for _ in range(3):
-        output = read_only(inbox)
-        assert budget.taken == output.size_bytes
-        budget.release([("k", output.size_bytes)])
-    assert read_only(inbox) == QueryEnded("k", 3)
-    assert budget.taken == 0
+    def test_nothing_is_received_before_its_bytes_are_taken(self, read, inbox, tasks):
+        """Of a message that is not received its query has little, whatever its size."""
+        budget = ByteBudget(1_000, tasks=tasks)
+        take_all(budget, tasks, 1_000)
+        stream = Stream([BEAT], size_bytes=500)
+        read(stream, budget=budget)
+        assert is_paused(inbox)
+        assert stream.received == 0
+        budget.release([("k", 1_000)])
+        assert take(inbox, 1) == [QueryResumed("k", 3)]
+        assert read_only(inbox).items == [BEAT]
+        assert stream.received == 1
 
+    def test_what_fits_never_is_let_in_alone(self, read, inbox, tasks):
+        budget = ByteBudget(1, tasks=tasks)
+        read(Stream([data("1")], [BEAT]), budget=budget)
+        large = read_only(inbox)
+        assert large.size_bytes > 1
+        budget.release([("k", large.size_bytes)])
+        assert read_only(inbox).items == [BEAT]
 
-def test_a_reader_says_when_it_waits_and_when_no_longer(read, inbox, tasks):
-    budget = ByteBudget(1_000, tasks=tasks)
-    read(Stream([BEAT], [BEAT], size_bytes=1_000), budget=budget)
-    first, paused = take(inbox, 2)
-    assert paused == QueryPaused("k", 3)
-    budget.release([("k", first.size_bytes)])
-    assert take(inbox, 1) == [QueryResumed("k", 3)]
+    @pytest.mark.parametrize("received", [900, 10])
+    def test_what_is_held_is_what_decoding_left(self, read, tasks, received):
+        """So only as many messages are decoded at once as fit."""
+        budget, taken = ByteBudget(1_000, tasks=tasks), []
+        stream = Stream([data("1")], size_bytes=received)
+        read(stream, budget=budget, deliver=lambda output: taken.append((output, budget.taken)))
+        until(lambda: len(taken) == 2)
+        output, held = taken[0]
+        assert held == output.size_bytes == size_bytes(output.items[0])
+        assert 10 < held < 900
+
+    def test_what_becomes_larger_than_it_came_waits_until_it_fits(self, read, inbox, tasks):
+        """Two readers whose responses fit hold no more than fits when both are decoded."""
+        size = size_bytes(Translator().translate(data("1"), token="k"))
+        budget = ByteBudget(size + 20, tasks=tasks)
+        read(Stream([data("1")], ..., size_bytes=10), budget=budget)
+        read(Stream([data("2")], ..., size_bytes=10), budget=budget, query_id=4)
+        first = read_only(inbox)
+        assert take(inbox, 1) == [QueryPaused("k", 7 - first.query_id)]
+        assert budget.taken <= size + 20
+        budget.release([("k", first.size_bytes)])
+        assert take(inbox, 1) == [QueryResumed("k", 7 - first.query_id)]
+        assert read_only(inbox).size_bytes == budget.taken == size
 
 
 def test_a_reader_says_when_a_record_waits_for_its_tables_schema(read, inbox, tasks):
     read(Stream([data("1", "wait")], [BEAT]))
     assert take(inbox, 2) == [QueryPaused("k", 3), QueryResumed("k", 3)]
     assert read_only(inbox).items[0].record_sequence == "1"
-
-
-def test_what_fits_never_is_let_in_alone(read, inbox, tasks):
-    budget = ByteBudget(1, tasks=tasks)
-    read(Stream([data("1")], [BEAT]), budget=budget)
-    large = read_only(inbox)
-    assert large.size_bytes > 1
-    budget.release([("k", large.size_bytes)])
-    assert read_only(inbox).items == [BEAT]
-
-
-def test_nothing_is_received_before_its_bytes_are_taken(read, inbox, tasks):
-    """Of a message that is not received its query has little, whatever its size."""
-    budget = ByteBudget(1_000, tasks=tasks)
-    assert tasks.run(lambda: budget.take("k", 1_000, is_cancelled=lambda: False))
-    stream = Stream([BEAT], size_bytes=500)
-    read(stream, budget=budget)
-    assert take(inbox, 1) == [QueryPaused("k", 3)]
-    assert stream.received == 0
-
-    budget.release([("k", 1_000)])
-    assert read_only(inbox).items == [BEAT]
-    assert stream.received == 1
-
-
-def test_what_decoding_took_is_given_back_before_the_records_are_delivered(read, inbox, tasks):
-    """So only as many messages are decoded at once as fit, and what is left of them is held."""
-    budget = ByteBudget(1_000, tasks=tasks)
-    taken = []
-    stream = Stream([data("1")], size_bytes=900)
-    read(stream, budget=budget, deliver=lambda output: taken.append((output, budget.taken)))
-    while len(taken) < 2:
-        threading.Event().wait(0.001)
-
-    (output, held), _ = taken
-    assert held == output.size_bytes == size_bytes(output.items[0]) < 900
 
 
 def test_parts_of_a_message_are_no_silence_and_hold_what_was_taken(read, inbox, budget):
@@ -282,73 +309,27 @@ def test_part_of_a_value_is_held_until_its_rest_came(read, inbox, budget):
             return super().decode()
 
     read(Stream(Part([], size_bytes=500), Rest([BEAT], size_bytes=100)))
-
     assert take(inbox, 1) == [QueryResumed("k", 3)]
     assert take(inbox, 1) == [RecordsRead("k", 3, [BEAT], size_bytes(BEAT))]
     assert taken == [400 + 100]
     assert budget.taken == size_bytes(BEAT)
 
 
-def test_more_is_held_for_what_becomes_larger_than_it_came(read, inbox, budget):
-    read(Stream([data("1")], size_bytes=10))
-    (output,) = take(inbox, 1)
-
-    assert output.size_bytes == size_bytes(output.items[0]) > 10
-    assert budget.taken == output.size_bytes
-
-
-def test_what_becomes_larger_than_it_came_waits_until_it_fits(read, inbox, tasks):
-    """Two readers, each of whose responses fits, hold no more than fits when both are decoded."""
-    size = size_bytes(Translator().translate(data("1"), token="k"))
-    budget = ByteBudget(size + 20, tasks=tasks)
-    read(Stream([data("1")], ..., size_bytes=10), budget=budget)
-    read(Stream([data("2")], ..., size_bytes=10), budget=budget, query_id=4)
-    first = read_only(inbox)
-
-    assert take(inbox, 1) == [QueryPaused("k", 7 - first.query_id)]
-    assert budget.taken <= size + 20
-    budget.release([("k", first.size_bytes)])
-    assert take(inbox, 1) == [QueryResumed("k", 7 - first.query_id)]
-    assert read_only(inbox).size_bytes == budget.taken == size
-
-
-def test_a_reader_that_is_stopped_while_it_waits_to_deliver_delivers_nothing(read, inbox, tasks):
+@pytest.mark.parametrize("waits", ["to receive", "to deliver", "for the rest of a value"])
+def test_a_reader_that_is_stopped_while_it_waits_holds_nothing(read, inbox, tasks, waits):
     budget = ByteBudget(1_000, tasks=tasks)
-    assert tasks.run(lambda: budget.take("k", 990, is_cancelled=lambda: False))
-    reader = read(Stream([data("1")], size_bytes=10), budget=budget)
-    assert take(inbox, 1) == [QueryPaused("k", 3)]
+    if waits == "for the rest of a value":
+        reader, held = read(Stream(Part([], size_bytes=500), ...), budget=budget), 0
+        until(lambda: budget.taken)
+        take(inbox, 1)
+    else:
+        held = 1_000 if waits == "to receive" else 990
+        take_all(budget, tasks, held)
+        reader = read(Stream([data("1")], size_bytes=10), budget=budget)
+        assert is_paused(inbox)
     reader.stop()
-    while running(tasks):
-        threading.Event().wait(0.001)
-
-    assert budget.taken == 990
-    assert inbox.empty()
-
-
-def test_a_failed_query_holds_nothing(read, inbox, budget):
-    read(Stream([data("1", "poison")]))
-    (failed,) = take(inbox, 1)
-
-    assert isinstance(failed.error, SchemaError)
-    assert budget.taken == 0
-
-
-def test_stopping_frees_a_reader_that_waits_for_the_budget(read, inbox, tasks):
-    budget = ByteBudget(1, tasks=tasks)
-    first = read(Stream([BEAT], ...), budget=budget)
-    held = read_only(inbox)
-    second = read(Stream([BEAT], [BEAT]), budget=budget, token="other", query_id=4)
-    second.stop()
-    assert budget.taken == held.size_bytes
-    first.stop()
-
-
-def test_a_query_that_is_stopped_before_it_starts(inbox, budget, tasks):
-    reader = PartitionReader(
-        Stream([BEAT]), Translator(), token="k", query_id=1, start_ns=0,
-        heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
-    )  # fmt: skip
-    reader.stop()
+    until(lambda: not running(tasks))
+    assert budget.taken == held
     assert inbox.empty()
 
 
@@ -372,7 +353,8 @@ def test_nothing_comes_after_stop_returned_however_the_two_meet(budget, tasks):
         assert late == []
 
 
-def test_a_translation_that_waits_holds_up_no_other_query(inbox, budget, tasks, read):
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_translation_that_waits_holds_up_no_other_query(inbox, budget, tasks, read, is_stopped):
     going_on = threading.Event()
 
     class Waiting(Translator):
@@ -387,37 +369,20 @@ def test_a_translation_that_waits_holds_up_no_other_query(inbox, budget, tasks, 
     )  # fmt: skip
     waiting.start()
     assert take(inbox, 1) == [QueryPaused("slow", 8)]
+    if is_stopped:
+        waiting.stop()
+        going_on.set()
+        until(lambda: not running(tasks))
+        assert budget.taken == 0, "it gives its bytes back"
+        assert inbox.empty()
+        return
     read(Stream([BEAT]))
     assert [output.token for output in take(inbox, 2)] == ["k", "k"]
-
     going_on.set()
     resumed, first, end = take(inbox, 3)
     assert resumed == QueryResumed("slow", 8)
     assert [item.record_sequence for item in first.items] == ["1", "2"]
     assert end == QueryEnded("slow", 8)
-
-
-def test_a_reader_that_is_stopped_while_it_waits_gives_its_bytes_back(inbox, budget, tasks):
-    going_on = threading.Event()
-
-    class Waiting(Translator):
-        def translate(self, record, *, token):
-            assert going_on.wait(WAIT_S)
-            return super().translate(record, token=token)
-
-    reader = PartitionReader(
-        Stream([data("1", "wait")]), Waiting(), token="k", query_id=8, start_ns=0,
-        heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
-    )  # fmt: skip
-    reader.start()
-    assert take(inbox, 1) == [QueryPaused("k", 8)]
-    reader.stop()
-    going_on.set()
-    while running(tasks):
-        threading.Event().wait(0.001)
-
-    assert budget.taken == 0
-    assert inbox.empty()
 
 
 def test_sizes_grow_with_what_is_held():
@@ -439,13 +404,276 @@ def test_a_tombstone_needs_room_for_its_key():
     assert size_bytes(unchanged, tombstones=True) == size_bytes(unchanged)
 
 
-def test_what_was_taken_for_a_part_of_a_value_is_given_back_on_stop(read, inbox, budget, tasks):
-    """Its rest never comes; nothing was delivered, so no commit would release it."""
-    reader = read(Stream(Part([], size_bytes=500), ...))
-    while not budget.taken:
-        threading.Event().wait(0.001)
-    reader.stop()
-    while running(tasks):
-        threading.Event().wait(0.001)
+def never():
+    return False
 
-    assert budget.taken == 0
+
+class Budget(ByteBudget):
+    """A budget whose waiting a test's thread does, too."""
+
+    def __init__(self, bytes_max, *, tasks, **options):
+        super().__init__(bytes_max, tasks=tasks, **options)
+        self._runner = tasks
+
+    def take_now(self, size, *, token="a", **options):
+        return self._runner.run(lambda: self.take(token, size, **options))
+
+
+@pytest.fixture
+def new_budget(tasks):
+    return lambda bytes_max, **options: Budget(bytes_max, tasks=tasks, **options)
+
+
+def taking(budget, size, is_cancelled=never):
+    """Take on another thread; return the thread and the list that gets its answer."""
+    answers = []
+    thread = threading.Thread(
+        target=lambda: answers.append(budget.take_now(size, is_cancelled=is_cancelled)),
+        daemon=True,
+    )
+    thread.start()
+    return thread, answers
+
+
+def waiting(budget):
+    """Wait until the budget's line has a reader in it."""
+    give_up = threading.Event()
+    for _ in range(WAIT_S * 100):
+        if budget._turns:
+            return
+        give_up.wait(0.01)
+    pytest.fail("nobody waits")
+
+
+class TestBudget:
+    """It admits what fits, holds back what does not, and counts what is held."""
+
+    @pytest.fixture
+    def full(self, new_budget):
+        budget = new_budget(10)
+        for size in (4, 6):
+            assert budget.take_now(size, is_cancelled=never)
+        assert budget.taken == 10
+        return budget
+
+    def test_first_come_first_served_whatever_the_size(self, full):
+        large, large_answers = taking(full, 50)
+        waiting(full)
+        small, small_answers = taking(full, 1)
+        small.join(0.05)
+        full.release([("a", 5)])
+        large.join(0.05)
+        assert (large_answers, small_answers) == ([], [])
+        full.release([("a", 5)])
+        large.join(WAIT_S)
+        assert (large_answers, full.taken) == ([True], 50)
+        small.join(0.05)
+        assert not small_answers
+        full.release([("a", 50)])
+        small.join(WAIT_S)
+        assert (small_answers, full.taken) == ([True], 1)
+        with pytest.raises(InvariantViolation):
+            full.release([("a", 4)])
+
+    def test_waking_disturbs_only_those_that_are_cancelled(self, full, new_budget):
+        cancelled = threading.Event()
+        stays, stays_answers = taking(full, 1)
+        waiting(full)
+        leaves, leaves_answers = taking(full, 1, cancelled.is_set)
+        until(lambda: len(full._turns) == 2)
+        notified = []
+        for number, waiter in enumerate(full._turns.values()):
+            changed, waiter.changed = waiter.changed, SimpleNamespace()
+            waiter.changed.notify = lambda n=number, c=changed: (notified.append(n), c.notify())
+        cancelled.set()
+        full.wake()
+        leaves.join(WAIT_S)
+        assert (notified, leaves_answers, stays_answers, full.taken) == ([1], [False], [], 10)
+        full.release([("a", 10)])
+        stays.join(WAIT_S)
+        assert not new_budget(10).take_now(1, is_cancelled=lambda: True)
+
+    def test_readers_that_wait_with_part_of_a_value_do_not_wait_for_each_other(self, new_budget):
+        budget = new_budget(10)
+        for _ in range(2):
+            assert budget.take_now(5, is_cancelled=never)
+        answers = []
+
+        def go_on():
+            answers.append(budget.take_now(5, carried=5, is_cancelled=never))
+
+        threads = [threading.Thread(target=go_on, daemon=True) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        waiting(budget)
+        while not answers:
+            threads[0].join(0.01)
+        budget.release([("a", 10)])  # the first one's value is complete, and committed
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert answers == [True, True]
+
+
+class Registry:
+    """Answers what a test says, and not before it may."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = []
+        self.may_answer = threading.Event()
+
+    def __call__(self, schema_id):
+        self.asked.append(schema_id)
+        assert self.may_answer.wait(60)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def ask(registry, now_s=lambda: 0.0):
+    """Return look-ups whose first one is under way, and the pauses that they make."""
+    pauses = []
+    found = SchemaLookups(registry, clock_s=now_s, sleep=pauses.append)
+    assert not found.has_answer(7)
+    assert not found.has_answer(7)
+    return found, pauses
+
+
+def finish(found, registry):
+    registry.may_answer.set()
+    for thread in threading.enumerate():
+        if thread.name == "schema-7":
+            thread.join(60)
+    assert found.has_answer(7)
+
+
+@pytest.mark.parametrize(
+    ("failures", "pauses"), [(0, []), (7, [1, 2, 4, 8, 16, 30, 30])], ids=["at once", "again"]
+)
+def test_a_schema_is_asked_for_once_and_again_with_growing_pauses(failures, pauses):
+    registry = Registry(*[UnreachableError("busy")] * failures, {"type": "record"})
+    found, paused = ask(registry)
+    finish(found, registry)
+    assert found.schema(7) == found.schema(7) == {"type": "record"}
+    assert (registry.asked, paused) == ([7] * (failures + 1), pauses)
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"), [(UnreachableError("away"), 5), (SchemaNotFound("none"), 1)]
+)
+def test_what_does_not_pass_is_raised_once_and_asked_for_again_afterwards(error, asked):
+    registry, seconds = Registry(error), iter(range(0, 10_000, 60))
+    found, _ = ask(registry, now_s=lambda: next(seconds))
+    finish(found, registry)
+    with pytest.raises(type(error)):
+        found.schema(7)
+    assert len(registry.asked) == asked
+    registry.answers = [{"type": "record"}]
+    assert not found.has_answer(7)
+    finish(found, registry)
+    assert found.schema(7) == {"type": "record"}
+
+
+@pytest.fixture
+def own():
+    running = TaskThread(name="own")
+    yield running
+    running.close()
+
+
+class TestTasks:
+    """They run side by side on one thread, wait for signals, and end with it."""
+
+    def test_tasks_share_one_thread(self, own):
+        threads, done = [], threading.Semaphore(0)
+
+        async def note():
+            threads.append(threading.current_thread())
+            done.release()
+
+        for number in range(5):
+            own.start(note, name=f"task-{number}")
+        for _ in range(5):
+            assert done.acquire(timeout=WAIT_S)
+        assert len(set(threads)) == 1
+        assert threads[0].name == "own"
+        assert threads[0].daemon
+
+    def test_a_signal_from_another_thread_ends_the_wait_and_so_does_time(self, own):
+        signal, facts, found = own.signal(), [], []
+
+        async def wait():
+            found.append(await signal.wait_for(lambda: bool(facts)))
+
+        own.start(wait, name="waits")
+        own.start(wait, name="waits too")
+        signal.notify()  # nothing has changed
+        facts.append(1)
+        signal.notify()
+        until(lambda: len(found) == 2)
+        assert found == [True, True]
+        assert own.run(lambda: signal.wait_for(lambda: False, 0.001)) is False
+        assert own.run(lambda: signal.wait_for(lambda: True, 0.001)) is True
+
+    def test_an_error_of_what_blocks_is_raised_in_its_task(self, own):
+        def fail():
+            raise KeyError("no")
+
+        with pytest.raises(KeyError, match="no"):
+            own.run(lambda: own.in_thread(fail))
+
+    def test_few_calls_block_at_a_time(self, own):
+        running, most, going_on = [], [], threading.Event()
+        all_block = threading.Semaphore(0)
+
+        def block():
+            running.append(1)
+            most.append(len(running))
+            all_block.release()
+            assert going_on.wait(WAIT_S)
+            running.pop()
+
+        async def many():
+            await asyncio.gather(*[own.in_thread(block) for _ in range(20)])
+
+        caller = threading.Thread(target=lambda: own.run(many))
+        caller.start()
+        for _ in range(4):
+            assert all_block.acquire(timeout=WAIT_S)
+        going_on.set()
+        caller.join(WAIT_S)
+        assert max(most) == 4
+
+    @pytest.mark.parametrize("blocks", [False, True])
+    def test_closing_cancels_what_runs_and_waits_for_no_call_that_blocks(self, blocks):
+        tasks, ended, ran = TaskThread(), [], []
+        began, going_on = threading.Event(), threading.Event()
+
+        def block():
+            began.set()
+            return going_on.wait(WAIT_S)
+
+        async def forever():
+            if blocks:
+                await tasks.in_thread(block)
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(True)
+
+        async def run():
+            ran.append(True)
+
+        tasks.start(forever, name="forever")
+        assert began.wait(WAIT_S)
+        thread = tasks._thread
+        tasks.close()
+        tasks.close()
+        assert not thread.is_alive()
+        assert ended == [True] * (not blocks)
+        going_on.set()
+        tasks.start(run, name="late")
+        tasks.signal().notify()
+        assert ran == [], "nothing starts after the end"
