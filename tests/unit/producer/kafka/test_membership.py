@@ -1,13 +1,25 @@
 """What the group's adapter does at rebalances, recoveries and fences; no broker is needed."""
 
-from __future__ import annotations
-
 import struct
+import subprocess
+import sys
 import threading
+import time
+import weakref
 from types import SimpleNamespace
+from unittest import mock
 
+import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.producer.core.events import (
     AccessDenied,
@@ -19,13 +31,19 @@ from tidegate.producer.core.events import (
     RootSlotRead,
     SlotOutOfRange,
     SlotPositionAdvanced,
+    SlotRecoveryStarted,
     TopicsObserved,
     TopicState,
 )
 from tidegate.producer.errors import ProgressLost
+from tidegate.producer.kafka import leave_group as leaving
 from tidegate.producer.kafka import membership as kafka_membership
+from tidegate.producer.kafka.held_messages import HeldMessages
+from tidegate.producer.kafka.leave_group import keep_place, leave_group
 from tidegate.producer.kafka.membership import KafkaMembership
-from tidegate.schemas.errors import ProducerError, UnreachableError
+from tidegate.producer.kafka.recovery import SlotRecovery
+from tidegate.producer.kafka.worker_names import NameClaim
+from tidegate.schemas.errors import ConfigError, ProducerError, UnreachableError
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -151,22 +169,28 @@ def listener():
     return Listener()
 
 
-@pytest.fixture
-def member(cluster, monkeypatch, listener):
-    monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
-    return KafkaMembership(
-        bootstrap_servers="x",
-        group="g",
-        worker="w",
-        topic="t",
-        session_timeout_ms=6_000,
-        listener=listener,
-        decoder=decoder(),
-    )
-
-
 def decoder():
     return ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[1])
+
+
+@pytest.fixture
+def new_member(cluster, monkeypatch, listener):
+    monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
+
+    def make(**options):
+        return KafkaMembership(
+            **{
+                "bootstrap_servers": "x", "group": "g", "worker": "w", "topic": "t",
+                "session_timeout_ms": 6_000, "listener": listener, "decoder": decoder(), **options,
+            }
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def member(new_member):
+    return new_member()
 
 
 def assign(member, *slots):
@@ -176,54 +200,52 @@ def assign(member, *slots):
 
 
 @pytest.fixture
-def owner(member, cluster):
-    """A member that joined the group and owns slot 3."""
-    cluster.answers.append("")
-    member.start()
-    assign(member, 3)
-    return member
+def own(cluster):
+    """Let a member join the group and own slot 3."""
+
+    def start(member):
+        cluster.answers.append("")
+        member.start()
+        assign(member, 3)
+        return member
+
+    return start
+
+
+@pytest.fixture
+def owner(member, own):
+    return own(member)
 
 
 class TestJoining:
     """A member is static, and claims its name before it joins."""
 
-    def test_the_name_is_claimed_before_the_group_is_joined(self, member, cluster):
-        calls = member._consumer.calls
+    def test_the_name_is_claimed_before_the_group_is_joined(self, member, new_member, cluster):
+        calls, config = member._consumer.calls, member._config
         cluster.on_commit = lambda _place: calls.append("claim")
         cluster.answers.append("")
         member.start()
-
         assert calls == ["claim", "subscribe"]
-        assert cluster.requests[0][1].metadata == member._config["client.id"]
-        assert member._config["group.instance.id"] == "w"
+        assert cluster.requests[0][1].metadata == config["client.id"]
+        assert config["group.instance.id"] == "w"
+        assert config["auto.offset.reset"] == "error", "the client never goes back by itself"
+        assert new_member()._config["client.id"] != config["client.id"], "of another process"
+        member.rejoin()
+        assert calls[2:] == ["unsubscribe", "subscribe"]
 
     @pytest.mark.parametrize(
         ("session_ms", "heartbeat_ms"), [(6_000, 1_200), (10_000, 2_000), (1_800_000, 2_000)]
     )
-    def test_a_long_session_does_not_delay_a_rebalance(self, cluster, session_ms, heartbeat_ms):
+    def test_a_long_session_does_not_delay_a_rebalance(
+        self, new_member, monkeypatch, session_ms, heartbeat_ms
+    ):
         """A member hears that others came or left in the answer to a heartbeat.
 
         A real client is made here: it refuses a session longer than its longest poll interval.
         """
-        member = KafkaMembership(
-            bootstrap_servers="x", group="g", worker="w", topic="t",
-            session_timeout_ms=session_ms, listener=Listener(), decoder=decoder(),
-        )  # fmt: skip
-
+        monkeypatch.setattr(kafka_membership, "Consumer", confluent_kafka.Consumer)
+        member = new_member(session_timeout_ms=session_ms)
         assert member._config["heartbeat.interval.ms"] == heartbeat_ms
-
-    def test_two_processes_of_one_name_differ(self, member):
-        other = KafkaMembership(
-            bootstrap_servers="x", group="g", worker="w", topic="t",
-            session_timeout_ms=6_000, listener=Listener(), decoder=decoder(),
-        )  # fmt: skip
-
-        assert other._config["client.id"] != member._config["client.id"]
-
-    def test_rejoining_is_leaving_and_joining(self, member):
-        member.rejoin()
-
-        assert member._consumer.calls == ["unsubscribe", "subscribe"]
 
 
 class TestRecovery:
@@ -237,29 +259,21 @@ class TestRecovery:
         listener.recover = lambda slot: member.recover(slot, 1)
         member.start()
         assign(member, 3, 5)
-
         assert member._consumer.places == [(3, 7), (5, 0)]
 
     @pytest.mark.parametrize(("fence", "committed"), [(7, 7), (NO_OFFSET, None)])
-    def test_it_reports_where_recovery_ends(self, owner, cluster, fence, committed):
-        cluster.answers += [fence, 42]
-        started = owner.recover(3, 9)
-
-        assert (started.slot, started.incarnation) == (3, 9)
-        assert (started.committed_offset, started.end_offset) == (committed, 42)
-
-    def test_what_is_read_before_the_seek_is_ignored(self, owner, cluster):
+    def test_what_is_read_before_the_seek_is_ignored(self, owner, cluster, fence, committed):
         consumer = owner._consumer
         consumer.places.clear()
         consumer.refusals = 2
-        cluster.answers += [7, 42]
-        owner.recover(3, 9)
+        cluster.answers += [fence, 42]
+        started = owner.recover(3, 9)
+        assert started == SlotRecoveryStarted(3, 9, committed, end_offset=42)
         consumer.messages = [end_of(3, 40), message(3, 39)]
         assert owner.poll(0.0) == []
         consumer.messages = [message(3, 41), end_of(3, 42)]
-
         assert owner.poll(0.0) == [ProgressRead(3, 9, 41, RECORD), SlotPositionAdvanced(3, 9, 42)]
-        assert consumer.places == [(3, 7)]
+        assert consumer.places == [(3, committed or 0)]
 
     def test_a_slot_is_read_again_from_a_record_whose_schema_is_not_known_yet(self, owner):
         """The group is polled meanwhile, and other slots are read."""
@@ -312,7 +326,6 @@ class TestRecovery:
             ProgressRead(3, 9, 42, RECORD),
             SlotPositionAdvanced(3, 9, 44),
         ]
-
         owner.recover(3, 10)
         consumer.messages = [message(3, 42, OWN)]
         assert owner.poll(0.0) == [ProgressRead(3, 10, 42, OWN)]
@@ -329,7 +342,6 @@ class TestRecovery:
             *own, end_of(3, 45), message(4, 42, OWN), message(3, 45), message(3, 46, OWN),
             end_of(3, 44),
         ]  # fmt: skip
-
         assert owner.poll(0.0) == [
             SlotPositionAdvanced(3, 9, 45),
             SlotPositionAdvanced(4, 9, 43),
@@ -342,66 +354,58 @@ class TestRecovery:
         cluster.answers += [7, 42]
         member.recover(3, 9)
         member.poll(0.0)
-
         assert member._consumer.places == []
 
 
 class TestPolling:
     """What a poll returns."""
 
-    def test_a_description_of_the_group_is_an_event(self, member):
-        described = [GroupDescribed(True, True, {"w": frozenset()}), None]
-        member._monitor = SimpleNamespace(poll=lambda _now_us: described.pop(0))
-
-        assert member.poll(0.0) == [GroupDescribed(True, True, {"w": frozenset()})]
+    def test_descriptions_of_the_group_and_the_topics_are_events(self, member):
+        described = GroupDescribed(True, True, {"w": frozenset()})
+        observed = TopicsObserved(TopicState("t", "id", 4), ())
+        member.watch("p.later")
+        assert member._topic_monitor._topics == ["t", "p.later"]
+        for name, found in (("_monitor", described), ("_topic_monitor", observed)):
+            setattr(member, name, SimpleNamespace(poll=mock.Mock(side_effect=[found, None])))
+        found = {type(event): event for event in member.poll(0.0)}
+        assert found == {GroupDescribed: described, TopicsObserved: observed}
         assert member.poll(0.0) == []
 
-    def test_a_description_of_the_topics_is_an_event(self, member):
-        observed = TopicsObserved(TopicState("t", "id", 4), ())
-        member._topic_monitor = SimpleNamespace(poll=lambda _now_us: observed)
-
-        assert member.poll(0.0) == [observed]
-
     @pytest.mark.parametrize(
-        "code",
-        [KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED],
-    )
-    def test_an_error_that_passes_is_an_interruption(self, owner, code):
-        owner._consumer.messages = [failed(KafkaError(code, "for now"))]
-
-        assert owner.poll(0.0) == [ReadInterrupted("topic t", "for now")]
-
-    @pytest.mark.parametrize(
-        "code",
-        [KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE],
-    )
-    def test_an_offset_that_the_log_does_not_hold_is_an_event(self, owner, cluster, code):
+        ("code", "place", "expected"),
+        [
+            *[
+                (code, (None, None), ReadInterrupted("topic t", "why"))
+                for code in (
+                    KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART,
+                    KafkaError._MAX_POLL_EXCEEDED,
+                )
+            ],
+            *[
+                (code, (None, 3), SlotOutOfRange(3, 9, "why"))
+                for code in (
+                    KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION,
+                    KafkaError.OFFSET_OUT_OF_RANGE,
+                )
+            ],
+            (
+                KafkaError.TOPIC_AUTHORIZATION_FAILED, ("other", None),
+                AccessDenied("topic other", "why"),
+            ),
+            (KafkaError.TOPIC_AUTHORIZATION_FAILED, (None, None), AccessDenied("topic t", "why")),
+            (KafkaError.GROUP_AUTHORIZATION_FAILED, (None, None), AccessDenied("group g", "why")),
+        ],
+    )  # fmt: skip
+    def test_an_error_is_an_event_that_names_the_resource(
+        self, owner, cluster, code, place, expected
+    ):
+        topic, slot = place
         cluster.answers += [7, 42]
         owner.recover(3, 9)
-        error = KafkaError(code, "offset out of range")
-        owner._consumer.messages = [
-            SimpleNamespace(error=lambda: error, partition=lambda: 3, offset=lambda: None)
-        ]
-
-        assert owner.poll(0.0) == [SlotOutOfRange(3, 9, "offset out of range")]
-
-    def test_the_client_never_goes_back_by_itself(self, member):
-        assert member._config["auto.offset.reset"] == "error"
-
-    @pytest.mark.parametrize(
-        ("code", "topic", "resource"),
-        [
-            (KafkaError.TOPIC_AUTHORIZATION_FAILED, "other", "topic other"),
-            (KafkaError.TOPIC_AUTHORIZATION_FAILED, None, "topic t"),
-            (KafkaError.GROUP_AUTHORIZATION_FAILED, None, "group g"),
-        ],
-    )
-    def test_a_missing_right_is_an_event_that_names_the_resource(
-        self, owner, code, topic, resource
-    ):
-        owner._consumer.messages = [failed(KafkaError(code, "not authorized"), topic)]
-
-        assert owner.poll(0.0) == [AccessDenied(resource, "not authorized")]
+        event = failed(KafkaError(code, "why"), topic)
+        event.partition = lambda: slot
+        owner._consumer.messages = [event]
+        assert owner.poll(0.0) == [expected]
 
     @pytest.mark.parametrize(
         ("metadata", "expected"),
@@ -415,79 +419,54 @@ class TestPolling:
     )
     def test_metadata_is_there_only_with_a_generation(self, member, metadata, expected):
         member._consumer.group_metadata = metadata
-
         found = member.metadata()
         assert found == (None if expected is None else metadata)
-
-
-class TestRebalances:
-    """The listener is called inside the client's callbacks."""
-
-    @pytest.mark.parametrize("kind", ["revoke", "lost"])
-    def test_slots_are_unassigned_after_the_listener_released_them(self, owner, listener, kind):
-        consumer = owner._consumer
-        consumer.callbacks[f"on_{kind}"](consumer, [TopicPartition("t", 3)])
-
-        assert listener.seen[-1] == ({"revoke": "revoked"}.get(kind, kind), (3,))
-        assert consumer.calls[-1] == ("unassign", [3])
-        assert owner._assigned == set()
 
 
 class TestFenced:
     """A fatal error has no topic partition, and the client never polls again after it."""
 
-    def test_without_a_successor_it_joins_with_a_new_client(self, owner, listener, cluster):
-        former = owner._consumer
-        former.messages = [failed(FENCED)]
-        cluster.answers.append(owner._config["client.id"])
+    @pytest.fixture
+    def fence(self, owner, cluster):
+        """Fence or replace the client; return the former one."""
 
-        assert owner.poll(0.0) == []
-        assert listener.seen == [("assigned", (3,)), ("lost", (3,))]
-        assert former.closed.wait(PATIENCE_S)
-        assert owner._consumer is not former
-        assert owner._consumer.calls == ["subscribe"]
-        assert owner.poll(0.0) == []
+        def act(how, owner_of_the_name=None):
+            former = owner._consumer
+            cluster.answers.append(owner_of_the_name or owner._config["client.id"])
+            if how == "fenced":
+                former.messages = [failed(FENCED)]
+            else:
+                owner.replace_client()
+            return former
 
-    def test_a_former_client_assigns_nothing(self, owner, listener, cluster):
-        former = owner._consumer
-        former.messages = [failed(FENCED)]
-        cluster.answers.append(owner._config["client.id"])
-        owner.poll(0.0)
-        former.callbacks["on_assign"](former, [TopicPartition("t", 1)])
+        return act
 
-        assert listener.seen[-1] == ("lost", (3,))
-
-    def test_a_client_that_is_replaced_loses_its_slots_in_the_next_poll(
-        self, owner, listener, cluster
-    ):
-        former = owner._consumer
-        cluster.answers.append(owner._config["client.id"])
-        owner.replace_client()
+    @pytest.mark.parametrize("how", ["fenced", "replaced"])
+    def test_without_a_successor_it_joins_with_a_new_client(self, owner, listener, fence, how):
+        former = fence(how)
         assert listener.seen == [("assigned", (3,))]
-
         assert owner.poll(0.0) == []
-        assert listener.seen == [("assigned", (3,)), ("lost", (3,))]
-        assert owner._consumer is not former
-        assert owner._consumer.calls == ["subscribe"]
+        lost = [("assigned", (3,)), ("lost", (3,))]
+        assert listener.seen == lost
         assert former.closed.wait(PATIENCE_S)
         second = owner._consumer
-        owner.poll(0.0)
+        assert second is not former
+        assert second.calls == ["subscribe"]
+        assert owner.poll(0.0) == []
         assert owner._consumer is second
+        former.callbacks["on_assign"](former, [TopicPartition("t", 1)])
+        assert listener.seen == lost, "a former client assigns nothing"
 
-    def test_a_client_that_never_ends_holds_up_nothing(self, owner, listener, cluster):
+    def test_a_client_that_never_ends_holds_up_nothing(self, owner, fence):
         go_on = threading.Event()
         owner._consumer.close = lambda: go_on.wait(PATIENCE_S)
-        cluster.answers.append(owner._config["client.id"])
-        owner.replace_client()
+        fence("replaced")
         owner.poll(0.0)
-
         assert owner._consumer.calls == ["subscribe"]
         go_on.set()
 
-    def test_with_a_successor_it_ends(self, owner, listener, cluster):
-        owner._consumer.messages = [failed(FENCED)]
-        cluster.answers.append("another process")
-
+    def test_with_a_successor_it_ends(self, owner, listener, fence):
+        fence("fenced", "another process")
         with pytest.raises(ProducerError, match="the group fenced this worker"):
             owner.poll(0.0)
         assert listener.seen == [("assigned", (3,))]
@@ -496,9 +475,16 @@ class TestFenced:
 class TestClosing:
     """The group is left in order where the client lets us."""
 
+    @pytest.mark.parametrize("kind", ["revoke", "lost"])
+    def test_slots_are_unassigned_after_the_listener_released_them(self, owner, listener, kind):
+        consumer = owner._consumer
+        consumer.callbacks[f"on_{kind}"](consumer, [TopicPartition("t", 3)])
+        assert listener.seen[-1] == ({"revoke": "revoked"}.get(kind, kind), (3,))
+        assert consumer.calls[-1] == ("unassign", [3])
+        assert owner._assigned == set()
+
     def test_slots_are_revoked_before_it_leaves(self, owner, listener):
         owner.close(leaves_group=True)
-
         assert owner._consumer.closed.is_set()
         assert owner._consumer.calls == ["subscribe", "unsubscribe", ("unassign", [3])]
         assert listener.seen == [("assigned", (3,)), ("revoked", (3,))]
@@ -507,7 +493,6 @@ class TestClosing:
         """Closing a static member's client calls its callbacks, which may hang."""
         client = owner._consumer
         owner.close()
-
         assert client.calls == ["subscribe"]
         assert not client.closed.is_set()
         assert not hasattr(owner, "_consumer")
@@ -528,15 +513,10 @@ class TestClosing:
             client.callbacks["on_revoke"](client, [TopicPartition("t", 3)])
             assert client.calls[-1] == ("unassign", [3])
             client.callbacks["on_assign"](client, [TopicPartition("t", 1)])
-
         assert listener.seen == seen
 
     def test_an_error_of_the_listener_is_raised(self, owner, listener):
-        def fail(_slots):
-            message = "not released"
-            raise UnreachableError(message)
-
-        listener.slots_revoked = fail
+        listener.slots_revoked = mock.Mock(side_effect=UnreachableError("not released"))
         with pytest.raises(UnreachableError, match="not released"):
             owner.close(leaves_group=True)
 
@@ -553,7 +533,6 @@ class TestRarelyUsedClients:
         assign(member, 3, 4)
         member.recover(4, 2)
         assert cluster.made == 3, "one for fences, one for ends"
-
         member.poll(0.0)
         cluster.answers += (7, 42)
         member.recover(4, 3)
@@ -571,20 +550,7 @@ class TestRarelyUsedClients:
 class TestTables:
     """Records of later tables come with the polls, from the reader of the root's slot."""
 
-    def test_what_was_read_comes_with_the_next_poll(self, cluster, monkeypatch, listener):
-        monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
-        found = RootSlotRead((RECORD,), is_at_end=True)
-        answers = [found, None]
-        member = KafkaMembership(
-            bootstrap_servers="x", group="g", worker="w", topic="t",
-            session_timeout_ms=6_000, listener=listener, decoder=decoder(),
-            root_slot=SimpleNamespace(poll_records=lambda: answers.pop(0)),
-        )  # fmt: skip
-        cluster.answers.append("")
-        member.start()
-        assert member.poll(0.0) == [found]
-        assert member.poll(0.0) == []
-
+    @pytest.mark.parametrize("is_fenced", [False, True])
     @pytest.mark.parametrize(
         "found",
         [
@@ -595,24 +561,20 @@ class TestTables:
         ],
         ids=lambda found: type(found).__name__,
     )
-    def test_what_was_read_beside_a_client_that_is_replaced_is_kept(
-        self, cluster, monkeypatch, listener, found
+    def test_what_was_read_comes_with_the_next_poll(
+        self, new_member, own, cluster, found, is_fenced
     ):
-        monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
-        member = KafkaMembership(
-            bootstrap_servers="x", group="g", worker="w", topic="t",
-            session_timeout_ms=6_000, listener=listener, decoder=decoder(),
-            root_slot=SimpleNamespace(poll_records=lambda: found),
-        )  # fmt: skip
-        cluster.answers.append("")
-        member.start()
-        cluster.answers.append("")
-        member._consumer.messages = [failed(FENCED)]
-
+        """It is kept beside a client that is replaced, too."""
+        answers = [found, None]
+        root_slot = SimpleNamespace(poll_records=lambda: answers.pop(0))
+        member = own(new_member(root_slot=root_slot))
+        if is_fenced:
+            cluster.answers.append("")
+            member._consumer.messages = [failed(FENCED)]
         assert member.poll(0.0) == [found]
+        assert member.poll(0.0) == []
 
-    def test_the_fleet_is_followed_once_the_core_asks_for_it(self, cluster, monkeypatch, listener):
-        monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
+    def test_the_fleet_is_followed_once_the_core_asks_for_it(self, new_member, own):
         found, opened, asked, closed = FleetRead({0: 5}, is_current=True), [], [], []
         answers = [found, None]
 
@@ -624,12 +586,7 @@ class TestTables:
                 close=lambda: closed.append(True),
             )
 
-        member = KafkaMembership(
-            bootstrap_servers="x", group="g", worker="w", topic="t",
-            session_timeout_ms=6_000, listener=listener, decoder=decoder(), open_follower=follow,
-        )  # fmt: skip
-        cluster.answers.append("")
-        member.start()
+        member = own(new_member(open_follower=follow))
         assert member.poll(0.0) == []
         member.await_sources([("early", 1)])
         member.follow("e", with_moves=True)
@@ -640,7 +597,243 @@ class TestTables:
         member.close()
         assert closed == [True]
 
-    def test_one_more_topic_is_described(self, member):
-        member.watch("p.later")
 
-        assert member._topic_monitor._topics == ["t", "p.later"]
+GONE = KafkaException(KafkaError(KafkaError._TRANSPORT))
+UNSTABLE = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+
+
+@pytest.fixture
+def recovery(admin, open_committed):
+    return SlotRecovery(admin, open_committed("g"), topic="t")
+
+
+class TestOffsets:
+    """Both offsets of a recovery respect open transactions."""
+
+    @pytest.mark.parametrize(("committed", "expected"), [(7, 7), (0, 0), (-1001, None)])
+    def test_the_fence_offset_is_what_the_group_committed(
+        self, cluster, recovery, committed, expected
+    ):
+        cluster.answers.append(committed)
+        assert recovery.fence_offset(3) == expected
+        ((group, place, config),) = cluster.requests
+        assert (group, place.topic, place.partition) == ("g", "t", 3)
+        assert config["isolation.level"] == "read_committed", (
+            "an open transaction may move the offset"
+        )
+
+    def test_open_transactions_are_waited_for(self, cluster, recovery):
+        cluster.answers += [UNSTABLE, UNSTABLE, 9]
+        assert recovery.fence_offset(3) == 9
+        assert cluster.made == 1, "the client is as good as before"
+
+    def test_the_end_includes_open_transactions(self, cluster, recovery):
+        """librdkafka gives no end, without an error, while a broker that was killed starts."""
+        cluster.answers += [GONE, OFFSET_INVALID, 42]
+        assert recovery.uncommitted_end(3) == 42
+        places, options = cluster.requests[-1]
+        assert [(place.topic, place.partition) for place in places] == [("t", 3)]
+        assert options["isolation_level"] is IsolationLevel.READ_UNCOMMITTED
+
+    @pytest.mark.parametrize("call", ["fence_offset", "uncommitted_end"])
+    def test_a_broker_that_does_not_answer_is_an_error(self, cluster, recovery, impatient, call):
+        cluster.answers.append(GONE)
+        with pytest.raises(UnreachableError, match="slot=3"):
+            getattr(recovery, call)(3)
+
+
+PROGRAM = """
+import ctypes
+from pathlib import Path
+import confluent_kafka
+from tidegate.producer.kafka.committed_offsets import CommittedOffsets
+
+OFFSET_COMMIT, OFFSET_FETCH, NOT_COORDINATOR = 8, 9, 16
+(path,) = (Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka-*")
+kafka = ctypes.CDLL(str(path))
+for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_mock_cluster_new"):
+    getattr(kafka, name).restype = ctypes.c_void_p
+kafka.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
+text = ctypes.create_string_buffer(512)
+config = ctypes.c_void_p(kafka.rd_kafka_conf_new())
+client = ctypes.c_void_p(kafka.rd_kafka_new(0, config, text, 512))
+cluster = ctypes.c_void_p(kafka.rd_kafka_mock_cluster_new(client, 1))
+kafka.rd_kafka_mock_topic_create(cluster, b"t", 1, 1)
+for request in OFFSET_COMMIT, OFFSET_FETCH:
+    kafka.rd_kafka_mock_push_request_errors(
+        cluster, ctypes.c_int16(request), ctypes.c_size_t(2), NOT_COORDINATOR, NOT_COORDINATOR
+    )
+servers = kafka.rd_kafka_mock_cluster_bootstraps(cluster).decode()
+committed = CommittedOffsets({"bootstrap.servers": servers}, group="g")
+print(committed.find("t", 0, "cannot read it").offset)
+committed.write(confluent_kafka.TopicPartition("t", 0, 7, "who"), "cannot write it")
+written = committed.find("t", 0, "cannot read it")
+print(written.offset, written.metadata)
+"""
+
+
+def test_a_coordinator_that_has_moved_is_asked_again_and_ends_no_process():
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (ran.returncode, ran.stdout.split()) == (0, ["-1001", "7", "who"]), ran.stderr
+
+
+def test_a_client_for_offsets_is_made_when_needed_and_replaced(cluster, open_committed):
+    committed = open_committed("g")
+    assert cluster.made == 0
+    cluster.answers += [GONE, 7, KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)]
+    assert committed.find("t", 0, "cannot read it").offset == 7
+    assert cluster.made == 2
+    with pytest.raises(ConfigError):
+        committed.find("t", 0, "cannot read it")
+
+
+@pytest.fixture
+def name(open_committed):
+    return NameClaim(open_committed("g-w"), topic="t", process="w-1")
+
+
+class TestNames:
+    """A process claims its name, and finds out whether another one has claimed it since."""
+
+    def test_a_claim_is_written_into_a_group_of_its_own(self, cluster, name):
+        cluster.answers += [GONE, KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS), ""]
+        name.claim()
+        (group, place, _), *again = cluster.requests
+        assert (group, len(again)) == ("g-w", 2)
+        assert (place.topic, place.partition, place.metadata) == ("t", 0, "w-1")
+
+    @pytest.mark.parametrize(
+        ("owner", "expected"), [("w-1", False), ("w-2", True), ("", False), (None, False)]
+    )
+    def test_the_last_claim_tells_a_successor(self, cluster, name, owner, expected):
+        cluster.answers.append(owner)
+        assert name.has_successor() == expected
+        assert cluster.requests[0][0] == "g-w"
+
+    @pytest.mark.parametrize(
+        ("call", "text"),
+        [("claim", "cannot claim the worker's name.*g-w"), ("has_successor", "cannot look up the")],
+    )
+    def test_a_claim_that_is_not_answered_is_an_error(self, cluster, name, impatient, call, text):
+        cluster.answers.append(GONE)
+        with pytest.raises(UnreachableError, match=text):
+            getattr(name, call)()
+
+
+FATAL = KafkaException(KafkaError(KafkaError._FATAL))
+
+
+class Client:
+    """Owns slots until `polls` polls have passed; notes what is called."""
+
+    def __init__(self, *, polls=0):
+        self.polls = polls
+        self.calls = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def unsubscribe(self):
+        self.calls.append("unsubscribe")
+
+    def assignment(self):
+        return [0] if self.polls > 0 else []
+
+    def memberid(self):
+        return "w-1" if self.polls > 0 else ""
+
+    def consume(self, _count, _timeout_s):
+        self.calls.append("consume")
+        self.polls -= 1
+        return []
+
+    def close(self):
+        self.calls.append("close")
+        self.go_on.wait(PATIENCE_S)
+
+
+class TestLeaving:
+    """A client gives up what it owns before it is closed, and it may do neither."""
+
+    @pytest.mark.parametrize(
+        ("polls", "ids", "calls"),
+        [(2, None, ["consume"] * 3), (0, ["w-1", "w-1"], ["consume"] * 4)],
+        ids=["it owns slots", "the request to leave is not out"],
+    )
+    def test_it_is_closed_once_nothing_is_owned_and_it_has_left(self, polls, ids, calls):
+        client = Client(polls=polls)
+        if ids is not None:
+            client.memberid = lambda: ids.pop() if ids else ""
+        leave_group(client)
+        assert client.calls == ["unsubscribe", *calls, "close"]
+
+    @pytest.mark.parametrize("member_id", ["", "w-1"])
+    def test_a_fenced_client_hands_over_what_was_due_and_is_closed(self, member_id):
+        client = Client()
+        client.unsubscribe, client.memberid = mock.Mock(side_effect=FATAL), lambda: member_id
+        leave_group(client)
+        assert client.calls == ["consume", "consume", "close"]
+
+    @pytest.mark.parametrize("keeps", ["its slots", "its place", "its threads"])
+    def test_a_client_that_does_not_end_is_left_behind(self, monkeypatch, keeps):
+        client = Client(polls=2 if keeps == "its slots" else 0)
+        if keeps == "its slots":
+            monkeypatch.setattr(leaving, "_UNASSIGN_S", -1.0)
+        elif keeps == "its place":
+            monkeypatch.setattr(leaving, "_LEAVE_S", 0.05)
+            client.memberid = lambda: "w-1"
+        else:
+            monkeypatch.setattr(leaving, "_CLOSE_S", 0.05)
+            client.go_on.clear()
+        leave_group(client)
+        assert ("close" in client.calls) == (keeps != "its slots")
+        client.go_on.set()
+
+    def test_what_a_callback_raises_is_raised_after_closing(self):
+        client = Client(polls=1)
+        client.consume = mock.Mock(side_effect=OSError("not released"))
+        with pytest.raises(OSError, match="not released"):
+            leave_group(client)
+        assert client.calls == ["unsubscribe", "close"]
+
+    def test_a_client_that_keeps_its_place_hands_over_what_was_due_and_is_dropped(self):
+        """An answer of the group that no poll has taken would keep its thread busy for good."""
+        client = Client()
+        held = [client]
+        keep_place(held)
+        give_up_at = time.monotonic() + PATIENCE_S
+        while held and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+        assert (held, client.calls) == ([], ["consume", "consume"])
+
+    @pytest.mark.parametrize("error", [None, FATAL, RuntimeError("Consumer closed")])
+    def test_what_is_dropped_is_referred_to_by_nothing_else(self, error):
+        """Else it would end somewhere else, or never."""
+        held = [Client()]
+        if error is not None:
+            held[0].consume = mock.Mock(side_effect=error)
+        dropped = weakref.ref(held[0])
+        leaving._drop(held)
+        assert held == []
+        assert error is not None or dropped() is None
+
+
+@given(st.lists(st.integers(0, 3), max_size=20), st.integers(1, 5))
+def test_every_message_comes_once_and_in_order(waits, batch):
+    """Each message is ready when it has been asked for so many times."""
+    left, unread, taken, held = list(waits), list(range(len(waits))), [], HeldMessages()
+
+    def consume():
+        read, unread[:] = unread[:batch], unread[batch:]
+        return read
+
+    def is_ready(message):
+        left[message] -= 1
+        return left[message] < 0
+
+    while unread or held:
+        before = len(taken)
+        taken += held.take(consume, is_ready)
+        assert len(taken) <= before + batch
+    assert taken == list(range(len(waits)))

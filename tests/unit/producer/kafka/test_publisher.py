@@ -1,17 +1,20 @@
-"""What the client's answers mean; a scripted client stands for confluent-kafka's."""
-
-from __future__ import annotations
+"""What the client's answers mean to the publisher; a scripted client stands for Kafka's."""
 
 import threading
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.events import DeliveryFault
+from tidegate.producer.kafka import partitioner, retries
 from tidegate.producer.kafka import publisher as kafka_publisher
-from tidegate.producer.kafka import retries
+from tidegate.producer.kafka.delivery_reports import DeliveryReports
 from tidegate.producer.kafka.publisher import KafkaPublisher
+from tidegate.producer.kafka.refusals import Refusals, RefusedMessage, fault_of
 from tidegate.producer.messages import (
     FORM_REDRIVEN,
     ChangeMessage,
@@ -20,12 +23,21 @@ from tidegate.producer.messages import (
 )
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.partitioner import topic_partition_of
-from tidegate.schemas.progress import TopicOffset
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressRecord,
+    SlotProgress,
+    TopicOffset,
+)
 
 FENCED = KafkaError(KafkaError._FENCED, fatal=True)
 BROKEN = KafkaError(KafkaError._FATAL, fatal=True)
 ABORTABLE = KafkaError(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True)
 SILENT = KafkaError(KafkaError._TIMED_OUT, retriable=True)
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+PURGED = KafkaError(KafkaError._PURGE_QUEUE)
+DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True)
 HANGS = object()
 PATIENCE_S = 20
 RECORD = PublishableRecord(
@@ -34,14 +46,6 @@ RECORD = PublishableRecord(
     "0",
     tuple(ChangeMessage("topic", b"k", b"v", bytes([n]), b"I", bytes(8)) for n in range(3)),
 )
-
-
-class Report:
-    """A delivery report for an offset of topic partition 0."""
-
-    def __init__(self, topic, offset):
-        self.topic, self.partition, self.offset = (lambda: topic), (lambda: 0), (lambda: offset)
-        self.key, self.value = (lambda: b"k"), (lambda: b"v")
 
 
 class Limits:
@@ -157,151 +161,154 @@ def publish(publisher):
     return publisher.await_delivery() if outcome is None else outcome
 
 
-def test_keys_stay_where_the_recorded_number_of_topic_partitions_puts_them(publisher_on):
-    client = ScriptedClient()
-    publish(publisher_on(client))
-
-    assert client.places == [("topic", topic_partition_of(b"k", 6))] * 3
-
-
-def test_reports_tell_the_last_offset(publisher_on):
-    publisher = publisher_on(ScriptedClient())
-
-    assert publish(publisher) == on.Delivered({4: (TopicOffset("topic", 0, 2),)}, {})
-
-
-def test_a_fence_met_while_waiting_for_reports_is_a_fence(publisher_on):
-    """The client raises it out of the call that serves reports; what is left is never served."""
-    client = ScriptedClient(poll=[None, FENCED], abort=[FENCED])
-
-    assert publish(publisher_on(client)) == on.ProducerFenced()
-    assert len(client) == 2
-
-
-def test_a_fence_met_while_waiting_for_room_is_a_fence(publisher_on):
-    client = ScriptedClient(produce=[None, BufferError(), BufferError()], poll=[None, FENCED])
-
-    assert publish(publisher_on(client)) == on.ProducerFenced()
-
-
-def test_a_full_queue_is_waited_for(publisher_on):
-    client = ScriptedClient(produce=[None, BufferError(), BufferError()])
-
-    assert isinstance(publish(publisher_on(client)), on.Delivered)
-
-
-def test_a_report_that_comes_late_says_nothing_about_the_next_transaction(publisher_on):
-    client = ScriptedClient()
-    publisher = publisher_on(client)
-    publisher.publish_records(do.PublishRecords(4, "token", (RECORD,)))
-    late = [on_delivery for _, on_delivery in client.waiting]
-    publisher.abort("a slot was lost")
+def renews(publisher, client):
+    """Whether the next transaction begins with a new producer."""
+    client.calls.clear()
     client.waiting.clear()
     assert publisher.begin(b"metadata") is None
-    for on_delivery in late:
-        on_delivery(KafkaError(KafkaError._PURGE_INFLIGHT), Report("topic", -1))
-        on_delivery(None, Report("topic", 1_000))
-
-    assert publish(publisher) == on.Delivered({4: (TopicOffset("topic", 0, 2),)}, {})
+    return client.calls == ["init", "begin"]
 
 
-def test_reports_that_do_not_come_abort(publisher_on, monkeypatch):
-    monkeypatch.setattr(kafka_publisher, "_CALL_TIMEOUT_S", 0.0)
-    client = ScriptedClient()
-    publisher = publisher_on(client)
+class Report:
+    """A report as the client gives it; None stands for what it could not tell."""
+
+    def __init__(self, topic, offset, topic_partition=0, *, value=b"v"):
+        self.topic, self.partition = (lambda: topic), (lambda: topic_partition)
+        self.offset, self.key, self.value = (lambda: offset), (lambda: b"k"), (lambda: value)
+
+
+DELIVERED = on.Delivered({4: (TopicOffset("topic", 0, 2),)}, {})
+
+
+def finish(publisher):
+    """Publish, fence and commit; return the first outcome."""
     outcome = publish(publisher)
-
-    assert isinstance(outcome, on.TransactionAborted)
-    assert "3 messages without a report" in outcome.reason
-    assert renews(publisher, client)
-
-
-TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
-PURGED = KafkaError(KafkaError._PURGE_QUEUE)
-DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True)
+    if isinstance(outcome, on.Delivered):
+        outcome = publisher.send_offsets(((0, 1),)) or publisher.commit()
+    return outcome
 
 
-def test_a_refused_message_ends_the_wait_and_is_classified(publisher_on):
-    client = ScriptedClient()
-    client.report_errors = [None, TOO_LARGE]
-    publisher = publisher_on(client)
-    outcome = publish(publisher)
+class TestDelivery:
+    """Messages go where their keys belong, and their reports tell the last offsets."""
 
-    assert isinstance(outcome, on.TransactionAborted)
-    assert len(client) == 1, "the third report was waited for"
-    assert outcome.failure == on.DeliveryFailure(
-        on.DeliveryFault.TOO_LARGE, "MSG_SIZE_TOO_LARGE", 4, "topic", "k",
-        RECORD.messages[0].size_bytes, commit_timestamp_us=1,
+    def test_keys_stay_where_the_recorded_number_of_topic_partitions_puts_them(self, publisher_on):
+        client = ScriptedClient()
+        assert publish(publisher_on(client)) == DELIVERED
+        assert client.places == [("topic", topic_partition_of(b"k", 6))] * 3
+
+    def test_a_full_queue_is_waited_for(self, publisher_on):
+        client = ScriptedClient(produce=[None, BufferError(), BufferError()])
+        assert isinstance(publish(publisher_on(client)), on.Delivered)
+
+    def test_a_fence_met_while_waiting_is_a_fence(self, publisher_on):
+        """The client raises it out of the call that serves reports; the rest is never served."""
+        client = ScriptedClient(poll=[None, FENCED], abort=[FENCED])
+        assert publish(publisher_on(client)) == on.ProducerFenced()
+        assert len(client) == 2
+        full = [None, BufferError(), BufferError()]
+        client = ScriptedClient(produce=full, poll=[None, FENCED])
+        assert publish(publisher_on(client)) == on.ProducerFenced()
+
+    def test_a_report_that_comes_late_says_nothing_about_the_next_transaction(self, publisher_on):
+        client = ScriptedClient()
+        publisher = publisher_on(client)
+        publisher.publish_records(do.PublishRecords(4, "token", (RECORD,)))
+        late = [on_delivery for _, on_delivery in client.waiting]
+        publisher.abort("a slot was lost")
+        client.waiting.clear()
+        assert publisher.begin(b"metadata") is None
+        for on_delivery in late:
+            on_delivery(KafkaError(KafkaError._PURGE_INFLIGHT), Report("topic", -1))
+            on_delivery(None, Report("topic", 1_000))
+        assert publish(publisher) == on.Delivered({4: (TopicOffset("topic", 0, 2),)}, {})
+
+    def test_reports_that_do_not_come_abort(self, publisher_on, monkeypatch):
+        monkeypatch.setattr(kafka_publisher, "_CALL_TIMEOUT_S", 0.0)
+        client = ScriptedClient()
+        publisher = publisher_on(client)
+        outcome = publish(publisher)
+        assert isinstance(outcome, on.TransactionAborted)
+        assert "3 messages without a report" in outcome.reason
+        assert renews(publisher, client)
+
+
+class TestRefused:
+    """A message that is not taken aborts the transaction, and the outcome says why."""
+
+    @pytest.mark.parametrize(
+        ("script", "reports", "fault"),
+        [
+            ({}, [None, TOO_LARGE], on.DeliveryFault.TOO_LARGE),
+            ({"produce": [None, TOO_LARGE]}, [], on.DeliveryFault.TOO_LARGE),
+            ({}, [KafkaError(KafkaError._MSG_TIMED_OUT)], on.DeliveryFault.TRANSIENT),
+            # After it has failed, the client takes no message and says no more than that.
+            (
+                {"produce": [None, KafkaError(KafkaError._STATE)]},
+                [TOO_LARGE], on.DeliveryFault.TOO_LARGE,
+            ),
+        ],
+        ids=["report", "client", "may pass", "a later produce"],
     )  # fmt: skip
-    assert renews(publisher, client)
+    def test_a_refused_message_ends_the_wait_and_is_classified(
+        self, publisher_on, script, reports, fault
+    ):
+        client = ScriptedClient(**script)
+        client.report_errors = list(reports)
+        publisher = publisher_on(client)
+        outcome = publish(publisher)
+        assert isinstance(outcome, on.TransactionAborted)
+        assert (outcome.failure.fault, outcome.failure.topic) == (fault, "topic")
+        assert outcome.failure.commit_timestamp_us == 1
+        assert outcome.failure.size_bytes == RECORD.messages[0].size_bytes
+        assert len(client) <= 2, "the third report was waited for"
+        assert renews(publisher, client)
 
+    def test_what_purged_the_messages_is_asked_of_the_client(self, publisher_on, monkeypatch):
+        """A topic that the transaction cannot be extended to: the reports say `purged` only."""
+        asked = []
 
-def test_a_message_that_the_client_refuses_is_classified(publisher_on):
-    outcome = publish(publisher_on(ScriptedClient(produce=[None, TOO_LARGE])))
+        def denied(topics, **_):
+            asked.extend(topics)
+            return ["topic"]
 
-    assert isinstance(outcome, on.TransactionAborted)
-    assert outcome.failure.fault is on.DeliveryFault.TOO_LARGE
-    assert outcome.failure.commit_timestamp_us == 1
+        monkeypatch.setattr(kafka_publisher, "denied_topics", denied)
+        client = ScriptedClient(begin=[None, DENIED], abort=[BROKEN])
+        client.report_errors = [PURGED]
+        outcome = publish(publisher_on(client))
+        assert isinstance(outcome, on.CommitOutcomeUnknown), "the client could not abort"
+        assert (outcome.failure.fault, outcome.failure.reason) == (
+            on.DeliveryFault.DENIED, "TOPIC_AUTHORIZATION_FAILED",
+        )  # fmt: skip
+        assert asked == ["topic"]
 
+    def test_a_produce_that_is_quicker_than_the_reports_says_why_the_transaction_failed(
+        self, publisher_on
+    ):
+        """The client takes no message before its reports have come: purging makes them come."""
 
-def test_a_failure_that_may_pass_is_classified_as_such(publisher_on):
-    client = ScriptedClient()
-    client.report_errors = [KafkaError(KafkaError._MSG_TIMED_OUT)]
-    outcome = publish(publisher_on(client))
+        class PurgesLate(ScriptedClient):
+            def poll(self, timeout):
+                return super().poll(timeout) if "purge" in self.calls else self._do("poll")
 
-    assert outcome.failure.fault is on.DeliveryFault.TRANSIENT
-    assert outcome.failure.reason == "_MSG_TIMED_OUT"
+        refuses = KafkaError(KafkaError._STATE)
+        client = PurgesLate(produce=[None, refuses], begin=[None, TOO_LARGE], abort=[BROKEN])
+        client.report_errors = [PURGED]
+        outcome = publish(publisher_on(client))
+        assert outcome.failure.fault is on.DeliveryFault.TOO_LARGE
 
+    def test_a_fence_that_the_abort_meets_is_a_fence(self, publisher_on):
+        client = ScriptedClient(abort=[FENCED])
+        client.report_errors = [TOO_LARGE]
+        assert publish(publisher_on(client)) == on.ProducerFenced()
 
-def test_what_purged_the_messages_is_asked_of_the_client(publisher_on, monkeypatch):
-    """A topic that the transaction cannot be extended to: the reports say `purged` only."""
-    asked = []
-
-    def denied(topics, **_):
-        asked.extend(topics)
-        return ["topic"]
-
-    monkeypatch.setattr(kafka_publisher, "denied_topics", denied)
-    client = ScriptedClient(begin=[None, DENIED], abort=[BROKEN])
-    client.report_errors = [PURGED]
-    outcome = publish(publisher_on(client))
-
-    assert isinstance(outcome, on.CommitOutcomeUnknown), "the client could not abort"
-    assert (outcome.failure.fault, outcome.failure.reason) == (
-        on.DeliveryFault.DENIED, "TOPIC_AUTHORIZATION_FAILED",
-    )  # fmt: skip
-    assert asked == ["topic"]
-
-
-def test_a_produce_after_the_transaction_failed_reports_why_it_failed(publisher_on):
-    """From then on the client takes no message, and says no more than that."""
-    client = ScriptedClient(produce=[None, KafkaError(KafkaError._STATE)])
-    client.report_errors = [TOO_LARGE]
-    outcome = publish(publisher_on(client))
-
-    assert outcome.failure.fault is on.DeliveryFault.TOO_LARGE
-
-
-def test_a_produce_that_is_quicker_than_the_reports_says_why_the_transaction_failed(publisher_on):
-    """The client takes no message before its reports have come: purging makes them come."""
-
-    class PurgesLate(ScriptedClient):
-        def poll(self, timeout):
-            return super().poll(timeout) if "purge" in self.calls else self._do("poll")
-
-    refuses = KafkaError(KafkaError._STATE)
-    client = PurgesLate(produce=[None, refuses], begin=[None, TOO_LARGE], abort=[BROKEN])
-    client.report_errors = [PURGED]
-    outcome = publish(publisher_on(client))
-
-    assert outcome.failure.fault is on.DeliveryFault.TOO_LARGE
-
-
-def test_a_fence_that_the_abort_meets_is_a_fence(publisher_on):
-    client = ScriptedClient(abort=[FENCED])
-    client.report_errors = [TOO_LARGE]
-
-    assert publish(publisher_on(client)) == on.ProducerFenced()
+    def test_a_message_that_is_too_large_is_a_reason_to_read_the_limits_again(self, publisher_on):
+        """A batch that exceeds a limit which was lowered: the next client makes smaller ones."""
+        client, limits = ScriptedClient(), Limits(9_000, 9_000, 2_000)
+        client.report_errors = [TOO_LARGE]
+        publisher = publisher_on(client, limits)
+        assert publish(publisher).failure.limit_bytes == 2_000
+        assert renews(publisher, client)
+        assert client.config["batch.size"] == 2_000
 
 
 @pytest.mark.parametrize(
@@ -319,7 +326,6 @@ def test_the_clients_limits_are_those_of_the_topics(publisher_on, limits, option
     client = ScriptedClient()
     publisher_on(client, limits, **options)
     found = client.config.get("message.max.bytes"), client.config.get("batch.size")
-
     assert found == expected
 
 
@@ -328,277 +334,337 @@ def test_limits_that_change_make_a_new_client(publisher_on):
     publisher = publisher_on(client, limits)
     assert not renews(publisher, client)
     limits.largest = 9_000
-
     assert renews(publisher, client)
     assert client.config["message.max.bytes"] == 9_000
     assert not renews(publisher, client)
 
 
-def test_a_message_that_is_too_large_is_a_reason_to_read_the_limits_again(publisher_on):
-    """A batch that exceeds a limit which was lowered: the next client makes smaller ones."""
-    client, limits = ScriptedClient(), Limits(9_000, 9_000, 2_000)
-    client.report_errors = [TOO_LARGE]
-    publisher = publisher_on(client, limits)
+class TestOutcomes:
+    """What an error of a call means for the transaction, and for the producer."""
 
-    assert publish(publisher).failure.limit_bytes == 2_000
-    assert renews(publisher, client)
-    assert client.config["batch.size"] == 2_000
+    def test_a_refusal_of_the_group_is_no_reason_for_a_new_producer(self, publisher_on):
+        client = ScriptedClient(send_offsets=[ABORTABLE])
+        publisher = publisher_on(client)
+        assert isinstance(publisher.send_offsets(((0, 1),)), on.TransactionAborted)
+        assert not renews(publisher, client)
 
+    @pytest.mark.parametrize("call", ["produce", "send_offsets", "commit"])
+    def test_an_error_of_the_producer_is_a_reason_for_a_new_one(self, publisher_on, call):
+        """After a broker was away, a fence of the former would wait for its time-out each time."""
+        lost = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, txn_requires_abort=True)
+        client = ScriptedClient(**{call: [lost]})
+        publisher = publisher_on(client)
+        assert isinstance(finish(publisher), on.TransactionAborted)
+        assert renews(publisher, client)
+        assert not renews(publisher, client)
 
-def renews(publisher, client):
-    """Whether the next transaction begins with a new producer."""
-    client.calls.clear()
-    client.waiting.clear()
-    assert publisher.begin(b"metadata") is None
-    return client.calls == ["init", "begin"]
-
-
-def test_a_refusal_of_the_group_is_no_reason_for_a_new_producer(publisher_on):
-    client = ScriptedClient(send_offsets=[ABORTABLE])
-    publisher = publisher_on(client)
-    assert isinstance(publisher.send_offsets(((0, 1),)), on.TransactionAborted)
-
-    assert not renews(publisher, client)
-
-
-@pytest.mark.parametrize("call", ["produce", "send_offsets", "commit"])
-def test_an_error_of_the_producer_is_a_reason_for_a_new_one(publisher_on, call):
-    """After a broker was away, a fence of the former one would wait for its time-out each time."""
-    lost = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, txn_requires_abort=True)
-    client = ScriptedClient(**{call: [lost]})
-    publisher = publisher_on(client)
-    outcome = publish(publisher)
-    if isinstance(outcome, on.Delivered):
-        outcome = publisher.send_offsets(((0, 1),)) or publisher.commit()
-    assert isinstance(outcome, on.TransactionAborted)
-
-    assert renews(publisher, client)
-    assert not renews(publisher, client)
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"), [(KafkaError._ALL_BROKERS_DOWN, True), (KafkaError._TRANSPORT, False)]
-)
-def test_a_producer_that_lost_all_brokers_is_replaced(publisher_on, code, expected):
-    client = ScriptedClient()
-    publisher = publisher_on(client)
-    client.config["error_cb"](KafkaError(code))
-
-    assert renews(publisher, client) == expected
-
-
-@pytest.mark.parametrize(
-    ("error", "abort", "expected"),
-    [
-        (FENCED, None, on.ProducerFenced),
-        (BROKEN, None, on.CommitOutcomeUnknown),
-        (ABORTABLE, None, on.TransactionAborted),
-        (ABORTABLE, FENCED, on.ProducerFenced),
-        (ABORTABLE, BROKEN, on.CommitOutcomeUnknown),
-    ],
-)
-@pytest.mark.parametrize("call", ["produce", "send_offsets", "commit"])
-def test_an_error_ends_the_transaction_as_its_kind_says(publisher_on, call, error, abort, expected):
-    publisher = publisher_on(ScriptedClient(**{call: [error], "abort": [abort]}))
-    outcome = publish(publisher)
-    if isinstance(outcome, on.Delivered):
-        outcome = publisher.send_offsets(((0, 1),)) or publisher.commit()
-
-    assert isinstance(outcome, expected)
-
-
-def test_a_commit_without_an_answer_may_be_retried(publisher_on):
-    publisher = publisher_on(ScriptedClient(commit=[SILENT]))
-
-    assert isinstance(publisher.commit(), on.CommitUnanswered)
-    assert publisher.commit() == on.TransactionCommitted()
-
-
-def test_initialising_is_retried_until_the_broker_answers(publisher_on, monkeypatch):
-    monkeypatch.setattr(retries, "PAUSE_S", 0.0)
-    client = ScriptedClient(init=[SILENT, SILENT])
-    publisher_on(client)
-    assert client.calls.count("init") == 3
-
-    monkeypatch.setattr(retries, "PATIENCE_S", -1.0)
-    with pytest.raises(UnreachableError, match="init_transactions failed"):
-        publisher_on(ScriptedClient(init=[SILENT]))
-
-
-@pytest.mark.parametrize(
-    "code",
-    [KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION, KafkaError.INVALID_REQUEST],
-)
-def test_a_service_without_transactions_is_a_fault_of_the_settings(publisher_on, code):
-    client = ScriptedClient(init=[KafkaError(code, "no transactions", retriable=True)])
-    with pytest.raises(ConfigError, match=r"does not support this request.*#kafka-services"):
-        publisher_on(client)
-    assert client.calls.count("init") == 1
-
-
-def test_a_time_out_that_brokers_do_not_allow_is_a_fault_of_the_settings(publisher_on):
-    client = ScriptedClient(init=[KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT)])
-    with pytest.raises(ConfigError, match=r"transaction_timeout_ms: .*transaction\.max"):
-        publisher_on(client)
-
-
-def test_without_a_membership_the_transaction_is_aborted(publisher_on):
-    client = ScriptedClient()
-    publisher = publisher_on(client)
-
-    assert isinstance(publisher.begin(None), on.TransactionAborted)
-    assert client.calls == ["init", "begin"]
-
-
-def test_the_name_of_a_fence_is_the_same_for_client_and_broker(publisher_on):
-    by_broker = KafkaError(KafkaError.PRODUCER_FENCED, fatal=True)
-
-    assert publisher_on(ScriptedClient(commit=[by_broker])).commit() == on.ProducerFenced()
-
-
-@pytest.mark.parametrize("call", ["send_offsets", "commit", "abort"])
-def test_a_call_that_does_not_return_is_left_behind(publisher_on, monkeypatch, call):
-    monkeypatch.setattr(kafka_publisher, "_CALL_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(kafka_publisher, "_HANGS_AFTER_S", 0.05)
-    client = ScriptedClient(**{call: [HANGS]})
-    publisher = publisher_on(client)
-    publisher._patience_s = 0.0
-    outcome = {
-        "send_offsets": lambda: publisher.send_offsets(((0, 1),)),
-        "commit": publisher.commit,
-        "abort": lambda: publisher.abort("a slot was lost"),
-    }[call]()
-    client.may_answer.set()
-
-    assert isinstance(outcome, on.CommitOutcomeUnknown)
-    assert "does not return" in outcome.reason
-
-
-def test_an_initialisation_that_hangs_is_an_error(publisher_on, monkeypatch):
-    monkeypatch.setattr(kafka_publisher, "_CALL_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(kafka_publisher, "_HANGS_AFTER_S", 0.05)
-    client = ScriptedClient(init=[HANGS])
-
-    with pytest.raises(UnreachableError, match="does not return"):
-        publisher_on(client)
-    client.may_answer.set()
-
-
-def test_a_closed_publisher_releases_its_client_whose_reports_were_not_polled():
-    """The fixture that counts open clients fails this test if the client stays."""
-    publisher = KafkaPublisher(
-        bootstrap_servers="x",
-        transactional_id="t",
-        transaction_timeout_ms=1_000,
-        progress_topic="p",
-        topic_partitions={"topic": 6},
-        progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (1, 2)),
+    @pytest.mark.parametrize(
+        ("code", "expected"), [(KafkaError._ALL_BROKERS_DOWN, True), (KafkaError._TRANSPORT, False)]
     )
-    publisher._producer = Producer(
-        {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 1, "log_level": 0}
+    def test_a_producer_that_lost_all_brokers_is_replaced(self, publisher_on, code, expected):
+        client = ScriptedClient()
+        publisher = publisher_on(client)
+        client.config["error_cb"](KafkaError(code))
+        assert renews(publisher, client) == expected
+
+    @pytest.mark.parametrize(
+        ("error", "abort", "expected"),
+        [
+            (FENCED, None, on.ProducerFenced),
+            (KafkaError(KafkaError.PRODUCER_FENCED, fatal=True), None, on.ProducerFenced),
+            (BROKEN, None, on.CommitOutcomeUnknown),
+            (ABORTABLE, None, on.TransactionAborted),
+            (ABORTABLE, FENCED, on.ProducerFenced),
+            (ABORTABLE, BROKEN, on.CommitOutcomeUnknown),
+        ],
     )
-    publisher.publish_records(do.PublishRecords(0, "token", (RECORD,)))
+    @pytest.mark.parametrize("call", ["produce", "send_offsets", "commit"])
+    def test_an_error_ends_the_transaction_as_its_kind_says(
+        self, publisher_on, call, error, abort, expected
+    ):
+        publisher = publisher_on(ScriptedClient(**{call: [error], "abort": [abort]}))
+        assert isinstance(finish(publisher), expected)
 
-    publisher.close()
-    publisher.close()
+    @pytest.mark.parametrize(
+        "code", [KafkaError.INVALID_TXN_STATE, KafkaError.UNKNOWN, KafkaError._STATE]
+    )
+    def test_a_commit_error_that_is_neither_fatal_nor_retriable_leaves_the_outcome_open(
+        self, publisher_on, code
+    ):
+        """Asking again would end the same way, and nothing says whether the commit took place."""
+        outcome = finish(publisher_on(ScriptedClient(commit=[KafkaError(code, "refused")])))
+        assert isinstance(outcome, on.CommitOutcomeUnknown)
+        assert "refused" in outcome.reason
 
-    with pytest.raises(UnreachableError, match="not started"):
-        publisher.commit()
+    def test_a_commit_without_an_answer_may_be_retried(self, publisher_on):
+        publisher = publisher_on(ScriptedClient(commit=[SILENT]))
+        assert isinstance(publisher.commit(), on.CommitUnanswered)
+        assert publisher.commit() == on.TransactionCommitted()
+
+    def test_without_a_membership_the_transaction_is_aborted(self, publisher_on):
+        client = ScriptedClient()
+        publisher = publisher_on(client)
+        assert isinstance(publisher.begin(None), on.TransactionAborted)
+        assert client.calls == ["init", "begin"]
+
+    @pytest.mark.parametrize("call", ["send_offsets", "commit", "abort", "init"])
+    def test_a_call_that_does_not_return_is_left_behind(self, publisher_on, monkeypatch, call):
+        monkeypatch.setattr(kafka_publisher, "_CALL_TIMEOUT_S", 0.0)
+        monkeypatch.setattr(kafka_publisher, "_HANGS_AFTER_S", 0.05)
+        client = ScriptedClient(**{call: [HANGS]})
+        if call == "init":
+            with pytest.raises(UnreachableError, match="does not return"):
+                publisher_on(client)
+        else:
+            publisher = publisher_on(client)
+            publisher._patience_s = 0.0
+            arguments = {"send_offsets": (((0, 1),),), "abort": ("a slot was lost",)}.get(call, ())
+            outcome = getattr(publisher, call)(*arguments)
+            assert isinstance(outcome, on.CommitOutcomeUnknown)
+            assert "does not return" in outcome.reason
+        client.may_answer.set()
+
+
+class TestStart:
+    """A client is initialised once; what its settings forbid is named."""
+
+    def test_initialising_is_retried_until_the_broker_answers(self, publisher_on, monkeypatch):
+        monkeypatch.setattr(retries, "PAUSE_S", 0.0)
+        client = ScriptedClient(init=[SILENT, SILENT])
+        publisher_on(client)
+        assert client.calls.count("init") == 3
+        monkeypatch.setattr(retries, "PATIENCE_S", -1.0)
+        with pytest.raises(UnreachableError, match="init_transactions failed"):
+            publisher_on(ScriptedClient(init=[SILENT]))
+
+    UNSUPPORTED = r"does not support this request.*#kafka-services"
+
+    @pytest.mark.parametrize(
+        ("code", "text"),
+        [
+            (KafkaError._UNSUPPORTED_FEATURE, UNSUPPORTED),
+            (KafkaError.UNSUPPORTED_VERSION, UNSUPPORTED),
+            (KafkaError.INVALID_REQUEST, UNSUPPORTED),
+            (
+                KafkaError.INVALID_TRANSACTION_TIMEOUT,
+                r"transaction_timeout_ms: .*transaction\.max",
+            ),
+        ],
+    )
+    def test_what_a_service_does_not_allow_is_a_fault_of_the_settings(
+        self, publisher_on, code, text
+    ):
+        is_retriable = text is self.UNSUPPORTED
+        client = ScriptedClient(init=[KafkaError(code, "no", retriable=is_retriable)])
+        with pytest.raises(ConfigError, match=text):
+            publisher_on(client)
+        assert client.calls.count("init") == 1
+
+    def test_a_closed_publisher_releases_its_client_whose_reports_were_not_polled(self):
+        """The fixture that counts open clients fails this test if the client stays."""
+        publisher = KafkaPublisher(
+            bootstrap_servers="x",
+            transactional_id="t",
+            transaction_timeout_ms=1_000,
+            progress_topic="p",
+            topic_partitions={"topic": 6},
+            progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (1, 2)),
+        )
+        publisher._producer = Producer(
+            {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 1, "log_level": 0}
+        )
+        publisher.publish_records(do.PublishRecords(0, "token", (RECORD,)))
+        publisher.close()
+        publisher.close()
+        with pytest.raises(UnreachableError, match="not started"):
+            publisher.commit()
 
 
 PARKED = ParkedChange("topic", b"k", b"order", b"U", b"{}", b"record", "SchemaError", "text", "s")
 MARKER = PARKED._replace(form=FORM_REDRIVEN, content=b"")
 
 
-def test_parked_changes_follow_their_records_messages(publisher_on):
-    client = ScriptedClient()
-    publisher = publisher_on(client)
-    records = (RECORD._replace(parked=(PARKED, MARKER)), RECORD)
+class TestParkedAndTombstones:
+    """Parked changes and tombstones are part of their record's transaction."""
 
-    assert publisher.publish_records(do.PublishRecords(1, "k", records)) is None
-    assert [topic for topic, _, _ in client.produced] == ["topic"] * 3 + ["dead"] * 2 + [
-        "topic"
-    ] * 3
-    assert client.produced[3] == ("dead", b"{}", PARKED.headers)
-    assert client.produced[4] == ("dead", None, MARKER.headers)
-    assert client.places[3] == ("dead", topic_partition_of(b"k", 2))
-    delivered = publisher.await_delivery()
-    assert {place.topic for place in delivered.written[1]} == {"topic"}
+    @pytest.mark.parametrize("redrives", [False, True])
+    def test_parked_changes_follow_their_records_messages_and_put_back_ones_say_so(
+        self, publisher_on, redrives
+    ):
+        client = ScriptedClient()
+        publisher = publisher_on(client, redrives=redrives, tombstones=True)
+        gone = PARKED._replace(mod=b"D", content=b"gone")
+        records = (RECORD._replace(parked=(PARKED, MARKER, gone)), RECORD)
+        assert publisher.publish_records(do.PublishRecords(1, "k", records)) is None
+        topics = [topic for topic, _, _ in client.produced]
+        assert topics == ["topic"] * 3 + ["dead"] * 3 + ["topic"] * 3
+        assert client.produced[3:6] == [
+            ("dead", b"{}", PARKED.headers), ("dead", None, MARKER.headers),
+            ("dead", b"gone", gone.headers),
+        ]  # fmt: skip
+        assert client.places[3] == ("dead", topic_partition_of(b"k", 2))
+        more = [("redriven", b"1")] if redrives else []
+        assert client.produced[0][2] == [*RECORD.messages[0].headers, *more]
+        delivered = publisher.await_delivery()
+        assert {place.topic for place in delivered.written[1]} == {"topic"}
+
+    @pytest.mark.parametrize("redrives", [False, True])
+    def test_a_tombstone_without_headers_follows_each_delete_and_moves_the_vector(
+        self, publisher_on, redrives
+    ):
+        client = ScriptedClient(produce=[None, BufferError("full"), None, None])
+        publisher = publisher_on(client, redrives=redrives, tombstones=True)
+        other, gone = (message._replace(key=b"x") for message in RECORD.messages[:2])
+        gone = gone._replace(mod=b"D")
+        record = RECORD._replace(messages=(gone, other, gone))
+        publisher.publish_records(do.PublishRecords(0, "k", (record,)))
+        assert [value for _, value, _ in client.produced] == [b"v", None, b"v", b"v", None]
+        assert client.produced[1] == client.produced[4] == ("topic", None, None)
+        assert set(client.places) == {("topic", topic_partition_of(b"x", 6))}
+        assert publisher.await_delivery().written == {0: (TopicOffset("topic", 0, 4),)}
+
+    @pytest.mark.parametrize(
+        ("record", "error", "topic", "fault"),
+        [
+            (
+                RECORD._replace(messages=RECORD.messages[:1], parked=(PARKED,)),
+                KafkaError.MSG_SIZE_TOO_LARGE, "dead", on.DeliveryFault.TOO_LARGE,
+            ),
+            (
+                RECORD._replace(messages=(RECORD.messages[0]._replace(mod=b"D"),)),
+                KafkaError.INVALID_RECORD, "topic", on.DeliveryFault.INVALID,
+            ),
+        ],
+        ids=["a parked change", "a tombstone"],
+    )  # fmt: skip
+    def test_one_that_is_refused_aborts_the_transaction(
+        self, publisher_on, record, error, topic, fault
+    ):
+        client = ScriptedClient(produce=[None, KafkaError(error)])
+        publisher = publisher_on(client, tombstones=True)
+        outcome = publisher.publish_records(do.PublishRecords(1, "k", (record, RECORD)))
+        assert isinstance(outcome, on.TransactionAborted)
+        assert (outcome.failure.topic, outcome.failure.fault) == (topic, fault)
+        assert outcome.failure.commit_timestamp_us == RECORD.commit_timestamp_us
 
 
-def test_a_parked_change_that_is_refused_aborts_the_transaction(publisher_on):
-    client = ScriptedClient(produce=[None, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)])
-    publisher = publisher_on(client)
-    record = RECORD._replace(messages=RECORD.messages[:1], parked=(PARKED,))
-
-    outcome = publisher.publish_records(do.PublishRecords(1, "k", (record, RECORD)))
-    assert isinstance(outcome, on.TransactionAborted)
-    assert (outcome.failure.topic, outcome.failure.fault) == ("dead", on.DeliveryFault.TOO_LARGE)
-    assert outcome.failure.commit_timestamp_us == RECORD.commit_timestamp_us
-
-
-@pytest.mark.parametrize("redrives", [False, True])
-def test_a_tombstone_without_headers_follows_each_delete_and_moves_the_vector(
-    publisher_on, redrives
-):
-    client = ScriptedClient(produce=[None, BufferError("full"), None, None])
-    publisher = publisher_on(client, redrives=redrives, tombstones=True)
-    other, gone = (message._replace(key=b"x") for message in RECORD.messages[:2])
-    gone = gone._replace(mod=b"D")
-    record = RECORD._replace(messages=(gone, other, gone))
-    publisher.publish_records(do.PublishRecords(0, "k", (record,)))
-
-    assert [value for _, value, _ in client.produced] == [b"v", None, b"v", b"v", None]
-    assert client.produced[1] == client.produced[4] == ("topic", None, None)
-    assert set(client.places) == {("topic", topic_partition_of(b"x", 6))}
-    assert publisher.await_delivery().written == {0: (TopicOffset("topic", 0, 4),)}
-
-
-def test_a_parked_delete_has_no_tombstone(publisher_on):
-    client = ScriptedClient()
-    publisher = publisher_on(client, tombstones=True)
-    change = ParkedChange("topic", b"k", b"order", b"D", b"v", b"message", "r", "", "t")
-    publisher.publish_records(do.PublishRecords(0, "t", (RECORD._replace(parked=(change,)),)))
-
-    assert [value for _, value, _ in client.produced] == [b"v", b"v", b"v", b"v"]
-
-
-def test_a_tombstone_that_is_refused_aborts_the_transaction(publisher_on):
-    client = ScriptedClient(produce=[None, KafkaError(KafkaError.INVALID_RECORD)])
-    publisher = publisher_on(client, tombstones=True)
-    gone = RECORD.messages[0]._replace(mod=b"D")
-    outcome = publisher.publish_records(
-        do.PublishRecords(0, "t", (RECORD._replace(messages=(gone,)),))
+def snapshot(*, chunk):
+    body = SlotProgress(
+        slot=3, revision=1, minute=1, includes=0, vector=(), tokens=(), chunk=chunk, chunks=2
     )
-
-    assert isinstance(outcome, on.TransactionAborted)
-    assert outcome.failure.fault is on.DeliveryFault.INVALID
-    assert outcome.failure.commit_timestamp_us == RECORD.commit_timestamp_us
+    return do.PublishProgress(3, None, ProgressRecord("e", "w", body))
 
 
-@pytest.mark.parametrize("redrives", [False, True])
-def test_only_changes_that_are_put_back_say_so(publisher_on, redrives):
-    client = ScriptedClient()
-    publisher = publisher_on(client, redrives=redrives)
+class TestReports:
+    """What is read from delivery reports."""
 
-    publisher.publish_records(do.PublishRecords(1, "k", (RECORD._replace(parked=(MARKER,)),)))
-    more = [("redriven", b"1")] if redrives else []
-    message = RECORD.messages[0]
-    assert client.produced[0][2] == [*message.headers, *more]
-    assert client.produced[-1][2] == MARKER.headers
+    @pytest.fixture
+    def reports(self):
+        return DeliveryReports()
+
+    def test_a_slot_has_its_last_offset_in_each_topic_partition(self, reports):
+        of_one, of_other = reports.of_changes(1), reports.of_changes(2)
+        for offset in (7, 9, 8):
+            of_one(None, Report("a", offset))
+        reports.of_changes(1)(None, Report("b", 4, 1))
+        of_other(None, Report("a", 10))
+        body = PartitionAnnounced(ChildPartition("child", (), 1), "parent")
+        announced = do.PublishProgress(5, 1, ProgressRecord("e", "w", body))
+        reports.of_progress(announced)(None, Report("progress", 6, 5))
+        assert reports.written == {
+            1: (TopicOffset("a", 0, 9), TopicOffset("b", 1, 4), TopicOffset("progress", 5, 6)),
+            2: (TopicOffset("a", 0, 10),),
+        }
+        assert not reports.failures
+
+    def test_a_snapshot_is_where_its_chunk_0_is(self, reports):
+        for chunk in (0, 1):
+            reports.of_progress(snapshot(chunk=chunk))(None, Report("progress", 20 + chunk, 3))
+        assert (reports.snapshots, reports.written) == ({3: 20}, {})
+
+    @pytest.mark.parametrize(
+        ("error", "report"),
+        [
+            (KafkaError(KafkaError._MSG_TIMED_OUT), Report("a", -1)),
+            (None, Report("a", None)),
+            (None, Report("a", -1001)),
+            (None, Report("a", 3, None)),
+            (None, Report(None, 3)),
+        ],
+    )
+    def test_a_message_without_an_offset_has_failed(self, reports, error, report):
+        reports.of_changes(1)(error, report)
+        assert len(reports.failures) == 1
+        assert reports.written == {1: ()}
+
+    def test_what_was_refused_is_named_with_its_slot_and_record(self, reports):
+        reports.of_progress(snapshot(chunk=1))(TOO_LARGE, Report("progress", None, 3))
+        failure = reports.refusals.failure()
+        assert (failure.slot, failure.topic, failure.commit_timestamp_us) == (3, "progress", None)
+        change = PARKED._replace(content=b"v" * 5_000)
+        records = (RECORD._replace(commit_timestamp_us=77, parked=(change,)),)
+        of_parked = reports.of_parked(1, records)
+        of_parked(None, Report("dead", 5))
+        assert reports.written == {}
+        of_parked(TOO_LARGE, Report("dead", None, value=change.content))
+        failure = reports.refusals.failure()
+        assert (failure.slot, failure.topic, failure.commit_timestamp_us) == (1, "dead", 77)
+        assert failure.size_bytes == change.size_bytes
 
 
-@pytest.mark.parametrize(
-    "code", [KafkaError.INVALID_TXN_STATE, KafkaError.UNKNOWN, KafkaError._STATE]
-)
-def test_a_commit_error_that_is_neither_fatal_nor_retriable_leaves_the_outcome_open(
-    publisher_on, code
-):
-    """Asking again would end the same way, and nothing says whether the commit took place."""
-    client = ScriptedClient(commit=[KafkaError(code, "refused")])
-    publisher = publisher_on(client)
-    publish(publisher)
+class TestRefusals:
+    """Of the messages that were refused, the one that matters, and whether its fault lasts."""
 
-    outcome = publisher.commit()
-    assert isinstance(outcome, on.CommitOutcomeUnknown)
-    assert "refused" in outcome.reason
+    @pytest.mark.parametrize(
+        ("code", "expected"),
+        [
+            (KafkaError.MSG_SIZE_TOO_LARGE, DeliveryFault.TOO_LARGE),
+            (KafkaError.RECORD_LIST_TOO_LARGE, DeliveryFault.TOO_LARGE),
+            (KafkaError.TOPIC_AUTHORIZATION_FAILED, DeliveryFault.DENIED),
+            (KafkaError.INVALID_RECORD, DeliveryFault.INVALID),
+            (KafkaError.POLICY_VIOLATION, DeliveryFault.INVALID),
+            (KafkaError._PURGE_QUEUE, DeliveryFault.TRANSIENT),
+            (KafkaError._MSG_TIMED_OUT, DeliveryFault.TRANSIENT),
+            (KafkaError.NOT_LEADER_FOR_PARTITION, DeliveryFault.TRANSIENT),
+            (KafkaError.NOT_ENOUGH_REPLICAS, DeliveryFault.TRANSIENT),
+            (KafkaError.UNKNOWN_TOPIC_OR_PART, DeliveryFault.TRANSIENT),
+        ],
+    )
+    def test_codes_are_classified(self, code, expected):
+        assert fault_of(KafkaError(code)) is expected
+
+    def test_the_largest_message_with_a_lasting_fault_matters(self):
+        def record(at_us, *values):
+            messages = tuple(RECORD.messages[0]._replace(value=value) for value in values)
+            return RECORD._replace(commit_timestamp_us=at_us, messages=messages)
+
+        refusals, records = Refusals(), (record(10, b"v"), record(20, b"v" * 900, b"v" * 30))
+        assert refusals.failure() is None
+        for value in (b"v", b"v" * 900, b"v" * 30):
+            refusals.add(RefusedMessage(TOO_LARGE, 4, "topic", b"k", value, records))
+        refusals.add(RefusedMessage(PURGED, 5, "u", b"k", b"v" * 5_000))
+        assert refusals.failure() == on.DeliveryFailure(
+            on.DeliveryFault.TOO_LARGE, "MSG_SIZE_TOO_LARGE", 4, "topic", "k",
+            records[1].messages[0].size_bytes, commit_timestamp_us=20,
+        )  # fmt: skip
+        assert set(refusals.failures()) == {"topic", "u"}
+        long = RefusedMessage(TOO_LARGE, 2, "t", b"\x00" + b"k" * 500, b"v").failure()
+        assert long.key == "\\x00" + "k" * 79
+
+
+@given(st.binary(max_size=600), st.integers(1, 2**31 - 1))
+@example(b"", 1)
+@example(b"\0" * 255, 7)
+@example(b"\0" * 256, 7)
+@example(b"\0\0\0\0\1" + b"x" * 100_000, 12)
+def test_a_key_is_placed_as_the_contract_says(key, count):
+    assert partitioner.topic_partition_of(key, count) == topic_partition_of(key, count)
+
+
+def test_without_the_clients_function_the_contracts_is_used(monkeypatch):
+    assert partitioner._load() is not None
+    monkeypatch.setattr(partitioner, "_FUNCTION", "rd_kafka_no_such_function")
+    assert partitioner._load() is None
+    monkeypatch.setattr(partitioner, "_murmur2", None)
+    for key in (b"", b"abc", b"\0\0\0\0\1\2\4eu"):
+        assert partitioner.topic_partition_of(key, 12) == topic_partition_of(key, 12)

@@ -1,18 +1,21 @@
 """Topics are created where they are missing, described where they exist, and never altered."""
 
-from __future__ import annotations
-
+import itertools
 from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AclOperation, ResourceType
 from structlog.testing import capture_logs
 
 from tidegate.producer.core.query_failure import Consequence, consequence_of
 from tidegate.producer.errors import TopicRefused
+from tidegate.producer.kafka import message_limits, write_access
+from tidegate.producer.kafka import removal as removing
 from tidegate.producer.kafka import topics as kafka_topics
-from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN
+from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
+from tidegate.producer.kafka.removal import StreamRemoval
 from tidegate.producer.kafka.topics import (
     KafkaDataTopics,
     KafkaTopics,
@@ -20,6 +23,7 @@ from tidegate.producer.kafka.topics import (
     TopicDescription,
 )
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
+from tidegate.schemas.progress import DataTopic
 from tidegate.schemas.topics import TopicNames
 
 GONE = KafkaError(KafkaError._TRANSPORT)
@@ -124,323 +128,492 @@ def described(name, count):
     return TopicDescription(name, f"id-{name}", count)
 
 
-def test_only_existing_topics_are_described(broker, topics):
-    broker.topics = {"a": 3}
-
-    assert topics.describe(["a", "b"]) == {"a": described("a", 3)}
+NO_ACL = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no ACL")
 
 
-def test_missing_data_topics_are_created_and_existing_ones_left_alone(broker, topics):
-    broker.topics = {"a": 3}
-    found = topics.ensure_data(["a", "b"], topic_partitions=6, replication=1)
-
-    assert found == {"a": described("a", 3), "b": described("b", 6)}
-    assert [(t.topic, t.num_partitions) for t in broker.created] == [("b", 6)]
+def ensure(topics, *names, count=3):
+    return topics.ensure_data(list(names), topic_partitions=count, replication=1)
 
 
-def test_planned_topics_are_described_and_not_created(broker):
-    broker.topics = {"a": 3}
-    planned = PlannedTopics("broker:9092")
+class TestCreation:
+    def test_missing_data_topics_are_created_and_existing_ones_left_alone(self, broker, topics):
+        broker.topics = {"a": 3, "d": 7}
+        assert topics.describe(["a", "b"]) == {"a": described("a", 3)}
+        found = ensure(topics, "a", "b", count=6)
+        assert found == {"a": described("a", 3), "b": described("b", 6)}
+        assert topics.ensure_dead_letter("d", replication=1) == described("d", 7)
+        assert [(t.topic, t.num_partitions) for t in broker.created] == [("b", 6)]
 
-    assert planned.ensure_data(["a", "b"], topic_partitions=6, replication=1) == {
-        "a": described("a", 3),
-        "b": TopicDescription("b", "", 6),
-    }
-    assert broker.created == []
+    def test_planned_topics_are_described_or_refused_and_not_created(self, broker):
+        broker.topics = {"a": 3}
+        planned = PlannedTopics("broker:9092")
+        assert ensure(planned, "a", "b", count=6) == {
+            "a": described("a", 3),
+            "b": TopicDescription("b", "", 6),
+        }
+        for code in (
+            KafkaError.POLICY_VIOLATION, KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.INVALID_REPLICATION_FACTOR,
+            KafkaError.INVALID_PARTITIONS,
+        ):  # fmt: skip
+            broker.refusals["b"] = KafkaError(code)
+            for call in (
+                lambda: ensure(planned, "a", "b"),
+                lambda: planned.ensure_progress("b", slots=4, replication=3),
+                lambda: planned.ensure_dead_letter("b", replication=3),
+            ):
+                with pytest.raises(ConfigError, match="cannot create topic b"):
+                    call()
+        assert broker.created == []
 
-
-def test_what_brokers_would_not_create_is_refused_without_creating_it(broker):
-    broker.topics = {"a": 3}
-    planned = PlannedTopics("broker:9092")
-    for code in (
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.INVALID_REPLICATION_FACTOR,
-        KafkaError.INVALID_PARTITIONS,
+    def test_the_progress_topic_is_compacted_late_and_the_dead_letter_topic_keeps_everything(
+        self, broker, topics
     ):
-        broker.refusals["b"] = KafkaError(code)
-        with pytest.raises(ConfigError, match="cannot create topic b"):
-            planned.ensure_data(["a", "b"], topic_partitions=6, replication=3)
-        with pytest.raises(ConfigError, match="cannot create topic b"):
-            planned.ensure_progress("b", slots=4, replication=3)
-        with pytest.raises(ConfigError, match="cannot create topic b"):
-            planned.ensure_dead_letter("b", replication=3)
-    assert broker.created == []
+        assert topics.ensure_progress("p", slots=16, replication=1) == described("p", 16)
+        assert topics.ensure_dead_letter("d", replication=3) == described("d", 1)
+        progress, dead_letter = broker.created
+        assert progress.config["cleanup.policy"] == "compact"
+        assert int(progress.config["min.compaction.lag.ms"]) == 86_400_000
+        assert int(progress.config["max.message.bytes"]) >= PROGRESS_BYTES_MIN
+        assert dead_letter.replication_factor == 3
+        assert dead_letter.config == {
+            "cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(100 << 20),
+        }  # fmt: skip
+        with pytest.raises(ConfigError, match="topic p has 16 slots, the setting says 8"):
+            topics.ensure_progress("p", slots=8, replication=1)
 
+    @pytest.mark.parametrize("code", [KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION])
+    @pytest.mark.parametrize("bytes_max", [str(20 << 20), str(8 << 20), None])
+    def test_a_dead_letter_topic_is_as_large_as_the_broker_allows(
+        self, broker, topics, code, bytes_max
+    ):
+        broker.allowed_bytes = bytes_max
+        broker.refused_with = KafkaError(code, "too large")
+        assert topics.ensure_dead_letter("d", replication=1) == described("d", 1)
+        assert broker.created[-1].config.get("max.message.bytes") == bytes_max
 
-def test_the_progress_topic_is_compacted_late(broker, topics):
-    assert topics.ensure_progress("p", slots=16, replication=1) == described("p", 16)
-    (created,) = broker.created
-    assert created.config["cleanup.policy"] == "compact"
-    assert int(created.config["min.compaction.lag.ms"]) == 86_400_000
-    assert int(created.config["max.message.bytes"]) >= PROGRESS_BYTES_MIN
-
-
-def test_a_compacted_progress_topic_is_accepted(broker, topics):
-    broker.policies["p"] = "compact"
-
-    topics.require_compacted("p")
-
-
-@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-def test_a_progress_topic_whose_records_expire_is_refused_with_the_command(broker, topics, policy):
-    broker.policies["p"] = policy
-
-    with pytest.raises(ConfigError) as refused:
-        topics.require_compacted("p")
-    assert f"topic p: cleanup.policy is '{policy}', it must be 'compact'" in str(refused.value)
-    assert (
-        "kafka-configs.sh --bootstrap-server broker:9092 --alter --entity-type topics "
-        "--entity-name p --add-config cleanup.policy=compact"
-    ) in refused.value.hint
-
-
-@pytest.mark.parametrize(
-    "policy", [None, ..., KafkaError(KafkaError._UNSUPPORTED_FEATURE, "DescribeConfigs")]
-)
-def test_a_policy_that_a_service_does_not_show_is_warned_of(broker, topics, policy):
-    broker.policies["p"] = policy
-    with capture_logs() as lines:
-        topics.require_compacted("p")
-    assert [(one["event"], one["topic"]) for one in lines] == [("cleanup policy unknown", "p")]
-
-
-def test_settings_that_may_not_be_read_are_a_missing_acl(broker, topics):
-    broker.policies["p"] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized")
-
-    with pytest.raises(ConfigError, match="cannot read the settings of topic p: Kafka denies"):
-        topics.require_compacted("p")
-
-
-def test_the_dead_letter_topic_keeps_everything(broker, topics):
-    assert topics.ensure_dead_letter("d", replication=3) == described("d", 1)
-    (created,) = broker.created
-    assert created.replication_factor == 3
-    assert created.config == {
-        "cleanup.policy": "delete",
-        "retention.ms": "-1",
-        "max.message.bytes": str(100 << 20),
-    }
-
-
-def test_an_existing_dead_letter_topic_is_left_alone(broker, topics):
-    broker.topics["d"] = 7
-
-    assert topics.ensure_dead_letter("d", replication=1) == described("d", 7)
-    assert broker.created == []
-
-
-@pytest.mark.parametrize("code", [KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION])
-@pytest.mark.parametrize("bytes_max", [str(20 << 20), str(8 << 20), None])
-def test_a_dead_letter_topic_is_as_large_as_the_broker_allows(broker, topics, code, bytes_max):
-    broker.allowed_bytes = bytes_max
-    broker.refused_with = KafkaError(code, "too large")
-
-    assert topics.ensure_dead_letter("d", replication=1) == described("d", 1)
-    assert broker.created[-1].config.get("max.message.bytes") == bytes_max
-
-
-@pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_CONFIG])
-def test_a_dead_letter_topic_that_is_refused_in_any_size_is_named(broker, topics, code):
-    broker.refusals["d"] = KafkaError(code, "refused")
-
-    with pytest.raises(ConfigError, match="cannot create topic d: refused"):
-        topics.ensure_dead_letter("d", replication=1)
-    assert len(broker.created) == (4 if code == KafkaError.INVALID_CONFIG else 1)
-
-
-def test_another_number_of_slots_is_a_wrong_setting(broker, topics):
-    broker.topics = {"p": 8}
-
-    with pytest.raises(ConfigError, match="topic p has 8 slots, the setting says 16"):
-        topics.ensure_progress("p", slots=16, replication=1)
-
-
-def test_a_topic_that_another_worker_created_first_is_fine(broker, topics):
-    broker.refusals["a"] = KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)
-
-    assert topics.ensure_data(["a"], topic_partitions=3, replication=1) == {"a": described("a", 3)}
-
-
-def test_a_created_topic_is_waited_for(broker, topics):
-    broker.hidden_for = 3
-
-    assert topics.ensure_data(["a"], topic_partitions=3, replication=1) == {"a": described("a", 3)}
-
-
-def test_a_created_topic_that_stays_invisible_is_an_error(broker, topics, monkeypatch):
-    broker.hidden_for = 1_000
-    monkeypatch.setattr(kafka_topics, "_CALL_TIMEOUT_S", 0.0)
-
-    with pytest.raises(UnreachableError, match=r"not visible in broker metadata \(topics=\['a'\]"):
-        topics.ensure_data(["a"], topic_partitions=3, replication=1)
-
-
-def test_a_refused_creation_names_topic_and_reason(broker, topics):
-    broker.refusals["a"] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no ACL")
-
-    with pytest.raises(ConfigError, match="cannot create topic a: no ACL"):
-        topics.ensure_data(["a"], topic_partitions=3, replication=1)
-
-
-def test_a_broker_that_does_not_answer_is_named(broker, topics):
-    broker.silence = GONE
-
-    with pytest.raises(UnreachableError, match=r"no Kafka broker answers.*broker:9092"):
-        topics.describe(["a"])
-
-
-def test_a_topic_that_may_not_be_described_is_a_missing_acl(broker, topics):
-    broker.silence = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized")
-
-    with pytest.raises(ConfigError, match="cannot describe topic a: Kafka denies access to topics"):
-        topics.describe(["a"])
-
-
-def test_a_broker_that_goes_away_during_creation_is_named(broker, topics):
-    broker.refusals["a"] = GONE
-
-    with pytest.raises(UnreachableError, match="no Kafka broker answers"):
-        topics.ensure_data(["a"], topic_partitions=3, replication=1)
-
-
-def test_a_topic_that_appears_later_is_created_and_its_limit_read(broker, topics):
-    added, counts, found = [], {"p.known": 4}, []
-    later = KafkaDataTopics(
-        topics, SimpleNamespace(add=added.append), counts, topic_partitions=3, replication=1
+    @pytest.mark.parametrize(
+        "code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_CONFIG]
     )
-    later.on_found = found.append
-    broker.topics["p.old"] = 2
-    later.ensure("p.new", key_schema_id=7)
-    later.ensure("p.old", key_schema_id=8)
+    def test_a_dead_letter_topic_that_is_refused_in_any_size_is_named(self, broker, topics, code):
+        broker.refusals["d"] = KafkaError(code, "refused")
+        with pytest.raises(ConfigError, match="cannot create topic d: refused"):
+            topics.ensure_dead_letter("d", replication=1)
+        assert len(broker.created) == (4 if code == KafkaError.INVALID_CONFIG else 1)
 
-    assert broker.topics == {"p.old": 2, "p.new": 3}
-    assert added == ["p.new", "p.old"]
-    assert counts == {"p.known": 4, "p.new": 3, "p.old": 2}
-    seen = [(one.topic, one.topic_partitions, one.key_schema_id) for one in found]
-    assert seen == [("p.new", 3, 7), ("p.old", 2, 8)]
-    assert [one.topic_id for one in found] == [
-        topics.describe([topic])[topic].topic_id for topic in ("p.new", "p.old")
-    ]
+    @pytest.mark.parametrize(
+        "state",
+        [
+            {"refusals": {"a": KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)}},
+            {"hidden_for": 3},
+            {"starts_in": 3},
+        ],
+        ids=["another worker was first", "not visible yet", "the broker has not started"],
+    )
+    def test_a_created_topic_is_waited_for(self, broker, topics, state):
+        vars(broker).update(state)
+        assert ensure(topics, "a") == {"a": described("a", 3)}
+
+    @pytest.mark.parametrize(
+        ("state", "text"),
+        [
+            ({"hidden_for": 10**6}, r"not visible in broker metadata \(topics="),
+            ({"refusals": {"a": NO_ACL}}, "cannot create topic a: no ACL"),
+            ({"refusals": {"a": GONE}}, "no Kafka broker answers.*broker:9092"),
+            ({"silence": GONE}, "no Kafka broker answers.*broker:9092"),
+            ({"silence": NO_ACL}, "cannot describe topic a: Kafka denies access to"),
+        ],
+    )
+    def test_what_cannot_be_created_or_described_is_named(
+        self, broker, topics, monkeypatch, state, text
+    ):
+        vars(broker).update(state)
+        monkeypatch.setattr(kafka_topics, "_CALL_TIMEOUT_S", 0.0)
+        kind = ConfigError if text.startswith("cannot") else UnreachableError
+        with pytest.raises(kind, match=text):
+            ensure(topics, "a")
+
+    @pytest.mark.parametrize("is_later", [False, True])
+    def test_a_replication_factor_beyond_the_brokers_is_an_error_of_the_settings(
+        self, broker, topics, monkeypatch, is_later
+    ):
+        """All topics are refused; the topic of a later table waits for brokers."""
+        broker.starts_in = 10**9
+        monkeypatch.setattr(kafka_topics.time, "monotonic", itertools.count().__next__)
+        if is_later:
+            with pytest.raises(UnreachableError, match="fenced") as caught:
+                later(topics).ensure("a", key_schema_id=1)
+            assert caught.value.retriable
+        else:
+            with pytest.raises(ConfigError, match="fenced") as caught:
+                ensure(topics, "a")
+            assert "replication_factor" in caught.value.hint
 
 
-def test_a_topic_that_differs_in_case_only_is_not_created(broker, topics):
-    broker.topics = {"p.Orders": 3, "P.items": 3, "p.items-x": 3}
-    later = KafkaDataTopics(
-        topics, SimpleNamespace(add=str), {}, topic_partitions=3, replication=1,
-        names=TopicNames("p"),
+class TestPolicy:
+    @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+    def test_a_progress_topic_whose_records_expire_is_refused_with_the_command(
+        self, broker, topics, policy
+    ):
+        broker.policies["p"] = "compact"
+        topics.require_compacted("p")
+        broker.policies["p"] = policy
+        with pytest.raises(ConfigError) as refused:
+            topics.require_compacted("p")
+        assert f"topic p: cleanup.policy is '{policy}', it must be 'compact'" in str(refused.value)
+        assert (
+            "kafka-configs.sh --bootstrap-server broker:9092 --alter --entity-type topics "
+            "--entity-name p --add-config cleanup.policy=compact"
+        ) in refused.value.hint
+
+    @pytest.mark.parametrize(
+        "policy", [None, ..., KafkaError(KafkaError._UNSUPPORTED_FEATURE, "DescribeConfigs")]
+    )
+    def test_a_policy_that_a_service_does_not_show_is_warned_of(self, broker, topics, policy):
+        broker.policies["p"] = policy
+        with capture_logs() as lines:
+            topics.require_compacted("p")
+        assert [(one["event"], one["topic"]) for one in lines] == [("cleanup policy unknown", "p")]
+
+    def test_settings_that_may_not_be_read_are_a_missing_acl(self, broker, topics):
+        broker.policies["p"] = NO_ACL
+        with pytest.raises(ConfigError, match="cannot read the settings of topic p: Kafka denies"):
+            topics.require_compacted("p")
+
+
+def later(topics, counts=None, found=None, **options):
+    made = KafkaDataTopics(
+        topics, SimpleNamespace(add=str), {} if counts is None else counts,
+        topic_partitions=3, replication=1, **options,
     )  # fmt: skip
-    later.on_found = str
-    text, both = r"table orders: .* differs from p\.Orders in case only", ["p.Items", "p.orders"]
-    with pytest.raises(TopicRefused, match=text):
-        later.ensure("p.orders", key_schema_id=7)
-    with pytest.raises(TopicRefused, match=text):
-        topics.ensure_data(both, topic_partitions=3, replication=1, names=TopicNames("p"))
-    assert broker.created == []
-    later.ensure("p.Items", key_schema_id=7)
-    later.ensure("p.Orders", key_schema_id=7)
-    broker.silence = GONE
-    with pytest.raises(UnreachableError, match="cannot list the topics"):
-        later.ensure("p.Items", key_schema_id=7)
+    if found is not None:
+        made.on_found = found.append
+    return made
 
 
-COLLIDES = "Topic 'p.new' collides with existing topics: p_new"
+class TestLater:
+    """Topics of tables that are found while workers run."""
+
+    def test_a_topic_that_appears_later_is_created_or_taken_as_it_is(self, broker, topics):
+        counts, found = {"p.known": 4}, []
+        broker.topics["p.old"] = 2
+        made = later(topics, counts, found)
+        made.ensure("p.new", key_schema_id=7)
+        made.ensure("p.old", key_schema_id=8)
+        assert broker.topics == {"p.old": 2, "p.new": 3}
+        assert counts == {"p.known": 4, "p.new": 3, "p.old": 2}
+        assert found == [
+            DataTopic("p.new", "id-p.new", 3, 7), DataTopic("p.old", "id-p.old", 2, 8),
+        ]  # fmt: skip
+        with pytest.raises(InvariantViolation, match="no worker is there to record it"):
+            later(topics).ensure("p.new", key_schema_id=7)
+
+    def test_a_topic_that_differs_in_case_only_is_not_created(self, broker, topics):
+        broker.topics = {"p.Orders": 3, "P.items": 3, "p.items-x": 3}
+        names, both = TopicNames("p"), ["p.Items", "p.orders"]
+        made = later(topics, found=[], names=names)
+        text = r"table orders: .* differs from p\.Orders in case only"
+        with pytest.raises(TopicRefused, match=text):
+            made.ensure("p.orders", key_schema_id=7)
+        with pytest.raises(TopicRefused, match=text):
+            topics.ensure_data(both, topic_partitions=3, replication=1, names=names)
+        assert broker.created == []
+        made.ensure("p.Items", key_schema_id=7)
+        made.ensure("p.Orders", key_schema_id=7)
+        broker.silence = GONE
+        with pytest.raises(UnreachableError, match="cannot list the topics"):
+            made.ensure("p.Items", key_schema_id=7)
+
+    COLLIDES = "Topic 'p.new' collides with existing topics: p_new"
+
+    @pytest.mark.parametrize(
+        ("code", "text", "hint"),
+        [
+            (KafkaError.TOPIC_AUTHORIZATION_FAILED, "no ACL", "allow this principal to create"),
+            (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no ACL", "Create it by hand"),
+            (KafkaError.TOPIC_EXCEPTION, COLLIDES, "under another prefix"),
+            (KafkaError.POLICY_VIOLATION, "at most 2 partitions", "as the policy demands"),
+            (KafkaError.INVALID_PARTITIONS, "too many", "Create it by hand"),
+            (KafkaError.UNKNOWN, "?", "Create it by hand"),
+        ],
+    )
+    def test_a_topic_that_is_refused_for_good_concerns_what_it_is_for(
+        self, broker, topics, code, text, hint
+    ):
+        broker.refusals["p.new"] = KafkaError(code, text)
+        found = []
+        with pytest.raises(TopicRefused, match=r"cannot create topic p\.new") as caught:
+            later(topics, found=found).ensure("p.new", key_schema_id=7)
+        assert found == []
+        assert text in str(caught.value)
+        assert hint in caught.value.hint
+        assert caught.value.fields == {"topic": "p.new"}
+        assert consequence_of(caught.value, token="t") is Consequence.STOP_STREAM_PARTITION
+
+    @pytest.mark.parametrize(
+        ("state", "consequence"),
+        [
+            ({"silence": NO_ACL}, Consequence.STOP_STREAM_PARTITION),
+            (
+                {"silence": KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED)},
+                Consequence.STOP_WORKER,
+            ),
+            (
+                {"refusals": {"p.new": KafkaError(KafkaError._AUTHENTICATION, "rejected")}},
+                Consequence.STOP_WORKER,
+            ),
+            *[
+                ({"refusals": {"p.new": KafkaError(code)}}, Consequence.RETRY)
+                for code in (
+                    KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,
+                    KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER,
+                    KafkaError.NETWORK_EXCEPTION, KafkaError.BROKER_NOT_AVAILABLE,
+                    KafkaError.THROTTLING_QUOTA_EXCEEDED,
+                )
+            ],
+        ],
+    )  # fmt: skip
+    def test_another_error_concerns_the_worker_or_is_repeated(
+        self, broker, topics, state, consequence
+    ):
+        vars(broker).update(state)
+        with pytest.raises((ConfigError, TopicRefused, UnreachableError)) as caught:
+            later(topics).ensure("p.new", key_schema_id=7)
+        assert consequence_of(caught.value, token="t") is consequence
+
+
+LIMITED = ("p.a", "p.b", "p-progress")
+CONFIG_DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+SILENT = KafkaError(KafkaError._TIMED_OUT)
+DEFAULT = 1_048_588
+
+
+class Configs:
+    """Configurations by resource name; an error stands for a refusal."""
+
+    def __init__(self):
+        whole = {"max.message.bytes": DEFAULT, "segment.bytes": 1 << 30}
+        self.configs = {name: dict(whole) for name in LIMITED}
+        self.configs["1"] = {"socket.request.max.bytes": 100 << 20}
+        self.configs["2"] = {"socket.request.max.bytes": 100 << 20}
+        self.is_silent = False
+        self.brokers = {1: None, 2: None}
+
+    def connect(self, _config):
+        return self
+
+    def list_topics(self, timeout):
+        if self.is_silent:
+            raise KafkaException(SILENT)
+        return SimpleNamespace(brokers=self.brokers)
+
+    def describe_configs(self, resources, request_timeout):
+        assert {one.restype for one in resources} <= {ResourceType.TOPIC, ResourceType.BROKER}
+        return {one: promise(self._entries(self.configs[one.name])) for one in resources}
+
+    def _entries(self, config):
+        if isinstance(config, KafkaError):
+            return config
+        return {
+            name: SimpleNamespace(value=None if value is None else str(value))
+            for name, value in config.items()
+        }
+
+
+UNSUPPORTED = KafkaError(KafkaError._UNSUPPORTED_FEATURE, "DescribeConfigs")
+NO_SUCH_REQUEST = KafkaError(KafkaError.INVALID_REQUEST)
+NULLS = {"max.message.bytes": None, "segment.bytes": None, "socket.request.max.bytes": None}
+
+
+class TestLimits:
+    """The smallest of what topic and brokers allow, and Kafka's defaults where that is hidden."""
+
+    @pytest.fixture
+    def configs(self, monkeypatch):
+        made = Configs()
+        monkeypatch.setattr(message_limits, "AdminClient", made.connect)
+        return made
+
+    @pytest.fixture
+    def limits(self, configs):
+        made = KafkaMessageLimits("x", LIMITED)
+        made.refresh()
+        return made
+
+    def test_a_topics_own_limit_counts(self, configs, limits):
+        configs.configs["p.b"]["max.message.bytes"] = 5_000_000
+        configs.brokers = {}  # a service that names none
+        assert limits.bytes_max("p.b") == DEFAULT
+        limits.refresh()
+        assert [limits.bytes_max(name) for name in LIMITED] == [DEFAULT, 5_000_000, DEFAULT]
+        assert (limits.smallest, limits.largest) == (DEFAULT, 5_000_000)
+        configs.configs["p.later"] = {"max.message.bytes": 5}
+        assert limits.bytes_max("p.later") == DEFAULT
+        for _ in range(2):
+            limits.add("p.later")
+        assert limits.bytes_max("p.later") == limits.smallest == 5
+
+    @pytest.mark.parametrize(
+        ("resource", "config", "expected"),
+        [
+            ("p.a", {"segment.bytes": 14_000}, 14_000),
+            ("2", {"socket.request.max.bytes": 500_000}, 500_000 - 16 * 1_024),
+        ],
+    )
+    def test_the_smallest_of_several_limits_counts(
+        self, configs, limits, resource, config, expected
+    ):
+        configs.configs[resource].update(config)
+        limits.refresh()
+        assert limits.bytes_max("p.a") == expected
+
+    @pytest.mark.parametrize("hidden", ["p.a", "1"])
+    @pytest.mark.parametrize(
+        "config",
+        [CONFIG_DENIED, UNSUPPORTED, NO_SUCH_REQUEST, NULLS, {}, {"max.message.bytes": "many"}],
+    )
+    def test_what_a_service_does_not_say_has_kafkas_default(self, configs, limits, hidden, config):
+        configs.configs["p.b"]["max.message.bytes"] = 5_000_000
+        configs.configs[hidden] = config
+        with capture_logs() as lines:
+            limits.refresh()
+            limits.refresh()
+        assert (limits.bytes_max("p.a"), limits.bytes_max("p.b")) == (DEFAULT, 5_000_000)
+        assert [one["of"] for one in lines] == [hidden]
+
+    def test_an_answer_that_may_pass_leaves_what_was_known(self, configs, limits):
+        configs.configs["p.b"]["max.message.bytes"] = 2_000
+        configs.configs["p.a"] = KafkaError(KafkaError.NOT_CONTROLLER, "moving")
+        with pytest.raises(UnreachableError, match="Kafka answered with an error: moving"):
+            limits.refresh()
+        configs.is_silent = True
+        with pytest.raises(UnreachableError, match="cannot read the topics' limits"):
+            limits.refresh()
+        assert limits.bytes_max("p.b") == DEFAULT
+
+    def test_a_topic_that_takes_too_little_is_a_wrong_setting(self, limits):
+        limits.require("p-progress", 512 * 1024)
+        with pytest.raises(ConfigError, match="1048588 bytes at most") as caught:
+            limits.require("p-progress", 2_000_000)
+        assert "max.message.bytes" in caught.value.hint
+
+
+ANSWERS = {
+    "open": SimpleNamespace(authorized_operations=[AclOperation.WRITE, AclOperation.DESCRIBE]),
+    "closed": SimpleNamespace(authorized_operations=[AclOperation.DESCRIBE]),
+    "no authorizer": SimpleNamespace(authorized_operations=None),
+    "silent": KafkaError(KafkaError._TIMED_OUT),
+}
+
+
+class AccessAdmin:
+    """Answers what `ANSWERS` holds."""
+
+    def __init__(self, config):
+        assert config["bootstrap.servers"] == "x"
+
+    def describe_topics(self, collection, **options):
+        assert options["include_authorized_operations"]
+        return {name: promise(ANSWERS[name]) for name in collection.topic_names}
 
 
 @pytest.mark.parametrize(
-    ("code", "text", "hint"),
-    [
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "no ACL", "allow this principal to create topics"),
-        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no ACL", "Create it by hand"),
-        (KafkaError.TOPIC_EXCEPTION, COLLIDES, "under another prefix"),
-        (KafkaError.POLICY_VIOLATION, "at most 2 partitions", "as the policy demands"),
-        (KafkaError.INVALID_PARTITIONS, "too many", "Create it by hand"),
-        (KafkaError.UNKNOWN, "?", "Create it by hand"),
-    ],
+    ("options", "denied"), [({}, ["closed"]), ({"right": "READ"}, ["open", "closed"])]
 )
-def test_a_topic_that_is_refused_for_good_concerns_what_it_is_for(broker, topics, code, text, hint):
-    broker.refusals["p.new"] = KafkaError(code, text)
-    found = []
-    later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
-    later.on_found = found.append
-
-    with pytest.raises(TopicRefused, match=r"cannot create topic p\.new") as caught:
-        later.ensure("p.new", key_schema_id=7)
-    assert found == []
-    assert text in str(caught.value)
-    assert hint in caught.value.hint
-    assert caught.value.fields == {"topic": "p.new"}
-    assert consequence_of(caught.value, token="t") is Consequence.STOP_STREAM_PARTITION
+def test_topics_without_a_right_are_named(monkeypatch, options, denied):
+    monkeypatch.setattr(write_access, "AdminClient", AccessAdmin)
+    found = write_access.denied_topics(ANSWERS, bootstrap_servers="x", options={}, **options)
+    assert found == denied
 
 
-def test_a_later_topic_that_may_not_be_described_concerns_what_it_is_for(broker, topics):
-    broker.silence = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no ACL")
-    later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
-    with pytest.raises(TopicRefused, match=r"p\.new"):
-        later.ensure("p.new", key_schema_id=7)
-    broker.silence = KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "no such user")
-    with pytest.raises(ConfigError) as caught:
-        later.ensure("p.new", key_schema_id=7)
-    assert consequence_of(caught.value, token="t") is Consequence.STOP_WORKER
+VISIBLE = {
+    "bank-progress", "bank-dead-letter", "bank-backfill-requests", "bank.Users", "bank.shop.Items",
+    "bank2.Users", "bank-other", "bank.a.b.c", "other.Users", "bank",
+}  # fmt: skip
+OF_THE_STREAM = [
+    "bank-backfill-requests",
+    "bank-dead-letter",
+    "bank-progress",
+    "bank.Users",
+    "bank.shop.Items",
+]
 
 
-@pytest.mark.parametrize(
-    "code",
-    [KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,
-     KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER, KafkaError.NETWORK_EXCEPTION,
-     KafkaError.BROKER_NOT_AVAILABLE, KafkaError.THROTTLING_QUOTA_EXCEEDED],
-)  # fmt: skip
-def test_a_creation_that_may_succeed_later_is_repeated(broker, topics, code):
-    broker.refusals["p.new"] = KafkaError(code)
-    later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
-    with pytest.raises(UnreachableError) as caught:
-        later.ensure("p.new", key_schema_id=7)
-    assert consequence_of(caught.value, token="t") is Consequence.RETRY
+class Answer:
+    def __init__(self, value=None, *, code=None):
+        self._value, self._code = value, code
+
+    def result(self):
+        if self._code is not None:
+            raise KafkaException(KafkaError(self._code))
+        return self._value
 
 
-def test_a_login_that_is_rejected_while_a_topic_is_created_concerns_the_worker(broker, topics):
-    broker.refusals["p.new"] = KafkaError(KafkaError._AUTHENTICATION, "rejected")
-    later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
-    with pytest.raises(ConfigError) as caught:
-        later.ensure("p.new", key_schema_id=7)
-    assert not isinstance(caught.value, TopicRefused)
+class Admin:
+    """Deletes at once, unless it is to fail or to leave topics behind."""
+
+    def __init__(self, visible):
+        self.visible, self.codes, self.stay, self.deleted = visible, {}, set(), []
+
+    def list_consumer_groups(self, **_):
+        names = ("bank-fleet", "bank-fleet-w1", "bank-fleets", "readers")
+        return Answer(SimpleNamespace(valid=[SimpleNamespace(group_id=name) for name in names]))
+
+    def delete_topics(self, topics, **_):
+        self.visible -= set(topics) - self.stay
+        return self._answers(topics)
+
+    def delete_consumer_groups(self, groups, **_):
+        return self._answers(groups)
+
+    def _answers(self, names):
+        self.deleted += names
+        return {name: Answer(code=self.codes.get(name)) for name in names}
 
 
-def test_a_later_topic_that_no_worker_would_record_is_a_bug(broker, topics):
-    later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
+class TestRemoval:
+    """What bears the prefix is found, removed, and waited for until it is gone."""
 
-    with pytest.raises(InvariantViolation, match="no worker is there to record it"):
-        later.ensure("p.new", key_schema_id=7)
+    @pytest.fixture
+    def admin(self):
+        return Admin(set(VISIBLE))
 
+    @pytest.fixture
+    def removal(self, admin, monkeypatch):
+        monkeypatch.setattr(removing, "make_client", lambda *_: admin)
+        monkeypatch.setattr(removing, "list_topics", lambda *_: frozenset(admin.visible))
+        monkeypatch.setattr(removing, "_LOOK_S", 0.001)
+        monkeypatch.setattr(removing, "_GONE_S", 0.05)
+        return StreamRemoval(TopicNames("bank"), "b:1", {})
 
-def test_topics_are_created_once_the_broker_has_started(broker, topics):
-    broker.starts_in = 3
+    def test_topics_and_groups_of_the_prefix_are_removed(self, removal, admin):
+        other = StreamRemoval(TopicNames("bank", "{prefix}-{table}"), "b:1", {})
+        assert other.topics() == [
+            "bank-backfill-requests", "bank-dead-letter", "bank-other", "bank-progress",
+        ]  # fmt: skip
+        assert removal.topics() == OF_THE_STREAM
+        assert removal.groups() == ["bank-fleet", "bank-fleet-w1"]
+        admin.codes["bank.Users"] = KafkaError.UNKNOWN_TOPIC_OR_PART
+        admin.codes["bank-fleet"] = KafkaError.GROUP_ID_NOT_FOUND
+        removal.remove(removal.topics(), removal.groups())
+        assert admin.deleted == [*OF_THE_STREAM, "bank-fleet", "bank-fleet-w1"]
+        assert removal.topics() == []
 
-    assert topics.ensure_data(["a"], topic_partitions=3, replication=1) == {"a": described("a", 3)}
+    def test_topics_that_a_template_makes_unclear_stay(self, removal, admin):
+        admin.visible |= {"bank-eu-progress", "bank-eu.Items"}
+        assert removal.topics() == OF_THE_STREAM
+        other = StreamRemoval(TopicNames("bank", "{prefix}-{table}"), "b:1", {})
+        with pytest.raises(ConfigError, match="prefix of another stream") as caught:
+            other.topics()
+        assert "another topic_template than {prefix}-{table}" in caught.value.hint
+        admin.visible |= {"bank.eu-progress", "bank.eu.Items"}
+        with pytest.raises(ConfigError, match="prefix of another stream"):
+            removal.topics()
 
-
-@pytest.fixture
-def too_few_brokers(broker, monkeypatch):
-    """All topics are refused, and time passes with every look at the clock."""
-    broker.starts_in = 10**9
-    clock = iter(range(10**9))
-    monkeypatch.setattr(kafka_topics.time, "monotonic", lambda: next(clock))
-
-
-@pytest.mark.usefixtures("too_few_brokers")
-def test_a_replication_factor_beyond_the_brokers_is_an_error_of_the_settings(topics):
-    with pytest.raises(ConfigError, match="fenced") as caught:
-        topics.ensure_data(["a"], topic_partitions=3, replication=3)
-
-    assert "replication_factor" in caught.value.hint
-
-
-@pytest.mark.usefixtures("too_few_brokers")
-def test_a_later_tables_topic_waits_for_brokers_that_are_missing(topics):
-    data = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=3)
-
-    with pytest.raises(UnreachableError, match="fenced") as caught:
-        data.ensure("a", key_schema_id=1)
-
-    assert caught.value.retriable
+    def test_a_missing_right_and_topics_that_stay_are_named(self, removal, admin):
+        admin.stay = {"bank.Users"}
+        with pytest.raises(UnreachableError, match=r"still there.*bank\.Users"):
+            removal.remove(removal.topics(), [])
+        admin.codes["bank.Users"] = KafkaError.TOPIC_AUTHORIZATION_FAILED
+        with pytest.raises(ConfigError, match=r"cannot delete topic bank\.Users"):
+            removal.remove(removal.topics(), [])
