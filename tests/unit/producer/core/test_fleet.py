@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.producer.core.conftest import SLOTS, START_US
-from tidegate.lineage.errors import ProtocolError
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.effects import RejoinGroup, ReplaceGroupClient
@@ -213,11 +212,6 @@ class TestProgress:
         progress.reach_end(0, 9)
         assert progress.report() == FleetRead({}, is_current=True)
 
-    def test_what_contradicts_the_protocol_is_raised(self, progress):
-        progress.add(0, 3, beat(0, 1, 50))
-        with pytest.raises(ProtocolError):
-            progress.report()
-
     def test_what_is_awaited_is_reported_once_it_is_published(self):
         progress = FleetProgress(epoch="e", topic="p", slots=1, with_moves=True)
         progress.await_sources([("a", 40), ("a", 50)])
@@ -326,12 +320,6 @@ def test_it_names_the_unassigned_slots_and_pauses_before_it_acts_again():
 def test_the_member_with_fewest_slots_acts_first_and_the_next_after_a_pause(worker, turn):
     seen = [(at, UNASSIGNED) for at in range(0, 4 * PAUSE, 5)]
     assert run(watch(worker), seen)[0] == PATIENCE + turn * PAUSE
-
-
-def test_the_smaller_name_goes_first_among_equals():
-    equal = described(a={0}, b={1}, c={2})
-    seen = [(0, equal), (PATIENCE, equal)]
-    assert [name for name in WORKERS if run(watch(name), seen)] == ["a"]
 
 
 def test_waiting_without_unassigned_slots_breaks_the_invariant():

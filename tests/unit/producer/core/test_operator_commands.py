@@ -24,7 +24,6 @@ from tidegate.schemas.progress import (
     ChildPartition,
     ControlState,
     PartitionAnnounced,
-    PartitionFinished,
     ProgressRecord,
     SlotPaused,
     StreamControl,
@@ -154,18 +153,6 @@ class TestPause:
         paused.later(61_000_000)
         assert paused.bodies(SlotPaused) == ALL
 
-    def test_children_wait_until_it_is_resumed(self, reading):
-        children = reading.children("x", "y", start_us=START_US + 10, parents=("a",))
-        reading.returns("a", children)
-        reading.ends("a")
-        say(reading, control(1, PAUSED))
-        reading.later()
-        assert [one.token for one in reading.bodies(PartitionFinished)] == ["a"]
-        reading.later()
-        assert reading.queries == {}
-        say(reading, control(2, RUNNING))
-        assert sorted(reading.queries) == ["x", "y"]
-
     def test_a_worker_that_starts_on_a_paused_stream_starts_no_query(self, paused):
         other = paused.successor(has_read_commands=False)
         assert other.worker.epoch == paused.worker.epoch
@@ -221,14 +208,6 @@ class TestDrain:
     ):
         bench.give(on.DrainRequested(leaves_group=leaves))
         assert bench.stopped == [do.Stop(None, leaves_group=leaves)]
-
-    def test_a_drain_may_follow_a_stop_that_waits(self, reading):
-        reading.returns("a", reading.change(START_US + 5))
-        reading.answers_commits = False
-        reading.give(on.DrainRequested())
-        say(reading, drain("w1"))
-        reading.give(on.TransactionCommitted())
-        assert reading.stopped == [do.Stop(None, leaves_group=True)]
 
 
 HOME = slot_of("a", SLOTS)
@@ -315,10 +294,3 @@ def test_a_violation_ends_with_the_last_events_of_its_slot(opened):
     assert any("SlotRecoveryStarted" in line for line in violation.story)
     assert str(violation).splitlines()[0] == f"slot assigned twice (slot={HOME})"
     assert str(violation).endswith(violation.story[-1])
-
-
-def test_a_failed_check_carries_the_story_too(opened):
-    opened.worker.slots[HOME].tokens["a"].pending_bytes = -1
-    with pytest.raises(InvariantViolation, match="pending bytes are negative") as raised:
-        opened.worker.check_invariants()
-    assert any("StartQuery" in line for line in raised.value.story)

@@ -82,13 +82,6 @@ def test_what_proves_the_end_stops_the_query(queries, partition):
     assert do.StopQuery("token", query_id) in read(queries, partition, past, end_ns=START_US * 1000)
 
 
-def test_an_end_without_children_is_counted(queries, partition, counters):
-    queries.start(partition)
-    queries.end(partition, 0)
-    assert counters.counts["unproven_finish"] == 1
-    assert partition.state is PartitionState.SCHEDULED
-
-
 def test_a_query_that_may_work_later_is_repeated_and_counted(queries, partition, counters):
     queries.start(partition)
     assert queries.fail(partition, QueryInterrupted("gone", pause_us=40_000_000), 0) == []
@@ -199,25 +192,12 @@ class TestStalled:
         self.silence(opened, 3)
         assert opened.queries["a"] is not query
 
-    def test_a_query_that_is_silent_each_time_is_repeated_later_each_time(self, opened):
-        numbers = set()
-        for _ in range(120):
-            opened.later()
-            numbers |= {query.query_id for query in opened.queries.values()}
-        assert 5 < len(numbers) < 12
-
     def test_no_query_counts_as_silent_while_the_inbox_is_not_read(self, opened):
         query = opened.queries["a"]
         for _ in range(60):
             opened.now_us += 1_000_000
             opened.give(on.Ticked(has_read_inbox=False))
         assert opened.queries["a"] is query
-
-    def test_the_initial_query_too(self, bench):
-        bench.own(*range(SLOTS))
-        first = bench.queries[ROOT_TOKEN]
-        self.silence(bench, 13)
-        assert bench.queries[ROOT_TOKEN] is not first
 
 
 SECOND_US = 1_000_000
@@ -281,13 +261,6 @@ class TestStopped:
         marks = {t.token: t.watermark_us for t in bench.last_snapshot("b").tokens}
         assert marks["b"] == START_US + 499
 
-    def test_the_next_owner_tries_again(self, opened):
-        opened.fails("a", self.ERROR)
-        opened.later()
-        heir = opened.successor()
-        assert "a" in heir.queries
-        assert not heir.worker.stopped
-
     def test_one_worker_does_not_try_again_with_every_rebalance(self, opened):
         opened.fails("a", self.ERROR)
         opened.give(on.SlotsLost(tuple(range(SLOTS))))
@@ -296,18 +269,6 @@ class TestStopped:
         assert "a" not in opened.queries
         opened.later(60_000_000)
         assert "a" in opened.queries
-
-    def test_a_refused_initial_query_stops_the_worker(self, bench):
-        bench.own(*range(SLOTS))
-        bench.fails(ROOT_TOKEN, self.ERROR)
-        assert bench.error is self.ERROR
-
-    def test_a_slot_with_a_stopped_stream_partition_is_released(self, opened):
-        opened.returns("a", opened.heartbeat(START_US + 10))
-        opened.fails("a", self.ERROR)
-        opened.give(on.SlotsRevoked(tuple(range(SLOTS))))
-        assert not opened.worker.slots
-        assert opened.last_snapshot("a").tokens[0].watermark_us == START_US + 9
 
 
 TOKENS = tuple(f"p{number}" for number in range(300))
@@ -383,13 +344,6 @@ def test_a_change_that_the_index_has_not_seen_breaks_the_invariants(opened, attr
     setattr(opened.worker.slots[slot_of("a", SLOTS)].tokens["a"], attribute, value)
     with pytest.raises(InvariantViolation, match="index differs"):
         opened.worker._index.check_invariants(opened.worker.slots.values())
-
-
-def test_the_index_forgets_a_slot_that_is_gone(bench):
-    bench.open_stream("a", "b")
-    bench.give(on.SlotsLost((slot_of("a", SLOTS),)))
-    bench.worker.check_invariants()
-    assert bench.worker.states[PartitionState.RUNNING] == 1
 
 
 def test_the_index_counts_keys_that_one_of_several_parents_had_parked():

@@ -18,7 +18,6 @@ from tidegate.producer.core.query_scheduler import Decision, QueryScheduler, Sch
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.waiting_report import WaitingReport
 from tidegate.schemas.errors import InvariantViolation
-from tidegate.schemas.topics import slot_of
 
 TURN_US = 5_000_000
 AFTER = {
@@ -215,11 +214,6 @@ class TestDrift:
         fleet.scheduler.others_us = None
         assert resumed("a") in fleet.obey(later_us=LOOK_US)
 
-    def test_others_alone_compare_nothing(self):
-        fleet = Fleet(open_max=1, drift_us_max=100)
-        fleet.scheduler.others_us = 5
-        assert fleet.obey(later_us=LOOK_US) == []
-
     def test_without_a_limit_nothing_is_paused(self):
         fleet = Fleet(open_max=4)
         fleet.queue(a=10, b=10**15)
@@ -365,14 +359,6 @@ class TestQueued:
         assert crowded.queries[first].start_ns == (START_US + 2_000_000 - 1) * 1000
         assert crowded.worker.watermark_us == START_US + 2_000_000 - 1
 
-    def test_its_slot_is_released(self, crowded):
-        (running,) = crowded.queries
-        (waiting,) = {"a", "b"} - {running}
-        crowded.give(on.SlotsRevoked((slot_of(waiting, 4),)))
-        crowded.later()
-        assert slot_of(waiting, 4) not in crowded.worker.slots
-        assert crowded.worker.states.get(PartitionState.QUEUED, 0) == 0
-
 
 class TestPaused:
     """A pause in a worker: no query, nothing dropped, and its slot can leave."""
@@ -401,12 +387,6 @@ class TestPaused:
         apart.later()
         assert len(apart.log.data) == 2
 
-    def test_its_slot_is_released(self, apart):
-        apart.give(on.SlotsRevoked((slot_of("b", 4),)))
-        apart.later()
-        assert slot_of("b", 4) not in apart.worker.slots
-        assert apart.worker.states.get(PartitionState.PAUSED, 0) == 0
-
 
 MINUTE_US = 60_000_000
 WAITING = {PartitionState.QUEUED: 3, PartitionState.PAUSED: 1, PartitionState.RUNNING: 2}
@@ -433,16 +413,6 @@ def test_what_waits_is_reported(seen, expected):
     report = WaitingReport()
     found = [report.report(states, at_us) for at_us, states in seen]
     assert [one for one in found if one is not None] == expected
-
-
-def test_waits_that_come_and_go_are_no_more_lines():
-    report = WaitingReport()
-    lines = [
-        report.report(states, at_us)
-        for at_us in range(0, 10 * MINUTE_US, 1_000_000)
-        for states in (WAITING, NOTHING)
-    ]
-    assert sum(line is not None for line in lines) == 10
 
 
 def admit_all(line):

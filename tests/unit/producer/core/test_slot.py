@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.lineage.stop_reason import read_stop
@@ -409,17 +409,6 @@ def test_compaction_changes_nothing(made, data):
     newest = {encode_key(body): offset for offset, body in enumerate(log[:below])}
     removed = {o for o, body in enumerate(log[:below]) if newest[encode_key(body)] != o}
     assert contents(rebuilt(log, 0, removed=removed)) == contents(rebuilt(log, 0))
-
-
-@given(logs(), st.data())
-def test_what_is_read_a_second_time_changes_nothing(made, data):
-    log, _ = made
-    assume(log)
-    slot, whole = rebuilt(log, 0), rebuilt(log, 0)
-    offset = data.draw(st.integers(0, len(log) - 1))
-    with pytest.raises(ProgressLost):
-        slot.add_record(offset, ProgressRecord(EPOCH, "w", log[offset]), epoch=EPOCH)
-    assert (contents(slot), slot.position) == (contents(whole), whole.position)
 
 
 @pytest.mark.parametrize(

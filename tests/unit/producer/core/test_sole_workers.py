@@ -286,15 +286,6 @@ class TestNotDone:
         assert Redrive(parked).changes == []
         assert_done(parked)
 
-    def test_a_commit_that_is_never_answered(self, parked):
-        redrive = Redrive(parked)
-        redrive.bench.answers_commits = False
-        redrive.run()
-        for _ in range(3):
-            redrive.bench.now_us += 40_000_000
-            redrive.bench.give(on.CommitUnanswered("silence"))
-        assert isinstance(redrive.bench.stopped[0].error, RedriveFailed)
-
     @pytest.mark.parametrize("steps", range(8))
     def test_killed_at_each_step(self, parked, steps):
         """Its transaction ends with the next process of its name."""
@@ -318,18 +309,6 @@ class TestNotDone:
         assert_nothing_has_changed(parked)
         Redrive(parked).run()
         assert_done(parked)
-
-    def test_what_is_still_read_after_an_abort_goes_nowhere(self, parked):
-        redrive = Redrive(parked).run(1)
-        handle, now = redrive.bench.worker.handle, redrive.bench.now
-        handle(on.SlotsLost((2,)), now=now)
-        assert all(handle(event, now=now) == [] for event in redrive.events[1:])
-
-    def test_a_slot_that_is_missing_before_it_begins(self, parked):
-        redrive = Redrive(parked)
-        redrive.bench.give(on.SlotsLost((1,)))
-        assert isinstance(redrive.run(1).error, RedriveFailed)
-        assert_nothing_has_changed(parked)
 
     def test_a_topic_that_was_re_created_meanwhile(self, parked):
         redrive = Redrive(parked).run(1)

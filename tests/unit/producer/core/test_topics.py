@@ -223,12 +223,6 @@ class TestInAWorker:
             assert "3 topic partitions" in str(heir.error)
             assert "2 topic partitions" in str(heir.error)
 
-    def test_a_revoked_slot_does_not_wait_for_it(self, changed, log):
-        changed.later()
-        slot = slot_of("a", SLOTS)
-        assert do.ReleaseSlots((slot,)) in changed.give(on.SlotsRevoked((slot,)))
-        assert self.published(log) == 0
-
     def test_a_worker_of_version_1_publishes_at_once(self, make_bench, log):
         bench = make_bench(limits=WorkerLimits(heartbeats=HeartbeatLimits(version=1)))
         bench.open_stream("a")
@@ -351,13 +345,6 @@ class TestWorker:
         assert isinstance(opened.stopped[0].error, ProgressLost)
         assert opened.worker.counters.counts["committed"] == committed
         assert not log.data
-
-    def test_a_deleted_topic_takes_no_commit_and_what_was_read_is_kept(self, opened, log):
-        log.broker.delete_topic(TOPIC)
-        opened.returns("a", opened.change(START_US + 10))
-        opened.later()
-        assert not opened.stopped
-        assert opened.worker.counters.counts["abort"] > 0
 
     def test_a_missing_right_ends_it_and_names_the_resource(self, opened):
         assert opened.give(on.ReadInterrupted("topic bank-progress", "timed out")) == []

@@ -4,8 +4,6 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.producer.core.conftest import START_US, TOPIC, kinds, parked_change
 from tidegate.producer.core import effects as do
@@ -290,14 +288,6 @@ class TestLaterTables:
             cycle.drop()
         assert self.records(cycle.begin([slots[1]], WRITER)) == [(0, 1, ADDED)]
 
-    def test_waiting_bytes_are_no_reason_to_hurry(self, cycle, slots):
-        until_commit(cycle, slots, 1)
-        cycle.commit(NOW.monotonic_us)
-        read(slots[1], 2_000_000, size_bytes=5_000, topic="later")
-        assert cycle.due_slots(NOW) == []
-        read(slots[2], 2_000_000, size_bytes=1_000, topic="t")
-        assert cycle.due_slots(NOW) == [slots[1], slots[2]]
-
 
 FAILURE = DeliveryFailure(
     DeliveryFault.TOO_LARGE, "MSG_SIZE_TOO_LARGE", 3, "bank.accounts", "id-7", 1_100_000,
@@ -470,47 +460,20 @@ def test_counters_add_what_a_transaction_added():
     assert counters.counts["finished"] == 1
 
 
-def added_one_by_one(records, totals):
-    """The oracle: each message is added to the totals before it."""
-    found = dict(totals)
-    for one in records:
-        for topic in {message.topic for message in one.messages}:
-            before = found.get(topic, TopicTotals(topic, 0, 0, 0, 0))
-            found[topic] = replace(before, records=before.records + 1)
-        for message in one.messages:
-            before = found[message.topic]
-            found[message.topic] = replace(
-                before,
-                mods=before.mods + 1,
-                value_bytes=before.value_bytes + len(message.value),
-                checksum=(before.checksum + xxhash_64(message.order_key)) % 2**64,
-            )
-    return found
+def test_totals_are_those_of_each_message_added_to_the_ones_before():
+    def made(topic, value, order_key):
+        return ChangeMessage(topic, b"k", value, order_key, b"U", bytes(8))
 
-
-MESSAGES = st.builds(
-    ChangeMessage,
-    topic=st.sampled_from(["a", "b", "c"]),
-    key=st.just(b"k"),
-    value=st.binary(max_size=5),
-    order_key=st.binary(min_size=1, max_size=5),
-    mod=st.just(b"U"),
-)
-NUMBERS = st.integers(0, 2**64 - 1)
-TOTALS = st.lists(
-    st.builds(TopicTotals, st.sampled_from("ad"), NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=2
-)
-
-
-@given(st.lists(st.lists(MESSAGES, max_size=4), max_size=4), TOTALS)
-def test_totals_are_those_of_each_message_added_to_the_ones_before(batches, before):
-    records = [PublishableRecord(at, "t", "0", tuple(batch)) for at, batch in enumerate(batches)]
-    totals = {entry.topic: entry for entry in before}
-    found = counted(records, totals, ChecksumKind.XXHASH_64)
-    assert {**totals, **found} == added_one_by_one(records, totals)
-    assert found.keys() == {message.topic for batch in batches for message in batch}
-
-
-def test_parked_changes_are_not_counted_in_totals():
-    record = PublishableRecord(1, "t", "0", (), (parked_change(b"o"),))
-    assert counted([record], {}, ChecksumKind.XXHASH_64) == {}
+    first = made("a", b"12", b"1"), made("b", b"3", b"2"), made("a", b"456", b"3")
+    batches = first, (made("a", b"", b"4"),), ()
+    records = [PublishableRecord(at, "t", "0", batch) for at, batch in enumerate(batches)]
+    parked = PublishableRecord(9, "t", "0", (), (parked_change(b"o", topic="a"),))
+    before = {topic: TopicTotals(topic, 5, 7, 9, 2**64 - 1) for topic in "ad"}
+    sums = {
+        "a": sum(map(xxhash_64, (b"1", b"3", b"4"))),
+        "b": xxhash_64(b"2"),
+    }
+    assert counted([*records, parked], before, ChecksumKind.XXHASH_64) == {
+        "a": TopicTotals("a", 7, 10, 14, (2**64 - 1 + sums["a"]) % 2**64),
+        "b": TopicTotals("b", 1, 1, 1, sums["b"]),
+    }

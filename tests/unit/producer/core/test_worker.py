@@ -9,7 +9,6 @@ from tidegate.producer.errors import (
     MessageTooLarge,
     ProgressLost,
     QueryInterrupted,
-    QueryRefused,
     SourceOrderBroken,
     StreamChangedError,
 )
@@ -18,7 +17,6 @@ from tidegate.schemas.progress import (
     PartitionAnnounced,
     PartitionFinished,
     SlotProgress,
-    SlotWatermark,
     StreamStarted,
 )
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
@@ -46,12 +44,6 @@ class TestOpening:
         assert {body.parent for body in bench.bodies(PartitionAnnounced)} == {ROOT_TOKEN}
         assert bench.released() == 100
 
-    def test_a_worker_without_the_root_slot_waits(self, bench):
-        bench.own(*[slot for slot in range(SLOTS) if slot != ROOT])
-        bench.later()
-        assert not bench.queries
-        assert not bench.bodies(SlotProgress)
-
     def test_another_streams_topic_is_refused(self, opened, make_bench):
         stranger = make_bench(name="w2")
         stranger.worker._identity = type(stranger.worker._identity)(
@@ -60,17 +52,6 @@ class TestOpening:
         stranger.own(0)
         assert isinstance(stranger.stopped[0].error, StreamChangedError)
         assert "db/changeStreams/s" in str(stranger.stopped[0].error)
-
-    def test_an_abort_is_not_followed_by_the_next_attempt_at_once(self, bench):
-        # Without membership every attempt fails at once, and only a poll in between says why.
-        bench.own(*range(SLOTS))
-        bench.returns(ROOT_TOKEN, bench.children("a", start_us=START_US))
-        handle, query = bench.worker.handle, bench.queries.pop(ROOT_TOKEN)
-        handle(on.QueryEnded(ROOT_TOKEN, query.query_id), now=bench.now)
-        effects = handle(on.TransactionAborted("no member"), now=bench.now)
-        assert "BeginTransaction" not in kinds(effects)
-        effects = handle(on.Ticked(), now=bench.at(bench.now_us + 1_000_000))
-        assert "BeginTransaction" in kinds(effects)
 
 
 @pytest.mark.parametrize(
@@ -107,15 +88,6 @@ class TestResume:
         heir.later()
         assert len(log.data) == len({message.order_key for message in log.data}) == 5
 
-    def test_a_failed_query_goes_on_where_it_broke_off(self, opened, log):
-        opened.returns("a", opened.change(START_US + 10), opened.change(START_US + 20))
-        opened.fails("a", GONE)
-        opened.later()
-        opened.returns("a", opened.change(START_US + 20), opened.change(START_US + 30))
-        opened.later()
-        assert opened.queries["a"].start_ns == (START_US + 19) * 1000
-        assert len(log.data) == 3
-
     def test_a_source_that_goes_back_stops_its_stream_partition(self, bench, log):
         bench.open_stream("a", "b")
         bench.returns("a", bench.change(START_US + 20), bench.change(START_US + 10))
@@ -124,18 +96,6 @@ class TestResume:
         assert list(bench.queries) == ["b"]
         assert len(log.data) == 1, "what came before the fault"
         assert not bench.stopped
-
-    def test_what_a_stopped_query_still_delivers_is_void(self, opened, log):
-        stale = opened.queries["a"].query_id
-        opened.give(on.QueryFailed("a", stale, GONE))
-        effects = opened.give(on.RecordsRead("a", stale, [opened.change(START_US + 5)], 7))
-        opened.later()
-        assert do.ReleaseBudget((("a", 7),)) in effects
-        assert not log.data
-
-    def test_a_refusal_stops_the_worker(self, opened):
-        opened.fails("a", QueryRefused("no", code="PERMISSION_DENIED"))
-        assert isinstance(opened.error, QueryRefused)
 
     @pytest.mark.parametrize("has_news", [False, True])
     def test_the_bytes_of_repeats_are_released_once(self, opened, has_news):
@@ -222,30 +182,6 @@ def committing(opened):
 class TestTransaction:
     """Each outcome has its own consequence."""
 
-    def test_the_order_of_a_cycle(self, opened):
-        opened.later()
-        opened.returns("a", opened.change(START_US + 10))
-        effects = [e for e in opened.later() if isinstance(e, do.TransactionEffect)]
-        assert kinds(effects) == [
-            "BeginTransaction", "PublishRecords", "AwaitDelivery", "PublishProgress",
-            "AwaitDelivery", "SendOffsets", "CommitTransaction",
-        ]  # fmt: skip
-
-    def test_a_slot_lost_while_the_commit_is_under_way_waits_for_its_outcome(self, committing):
-        assert "AbortTransaction" not in kinds(committing.give(on.SlotsLost((A,))))
-        committing.give(on.TransactionCommitted())
-        assert committing.worker.transaction is None
-        released = [e.sizes for e in committing.effects if isinstance(e, do.ReleaseBudget)]
-        assert released == [((ROOT_TOKEN, 100),), (("a", 100),)], "the change's once"
-
-    def test_an_abort_is_followed_by_a_pause_however_much_waits(self, opened):
-        # Once removed from the group, every attempt fails at once, and only a poll says why.
-        query = opened.queries["a"]
-        records = on.RecordsRead("a", query.query_id, [opened.change(START_US + 10)], 9 << 20)
-        assert "BeginTransaction" in kinds(opened.worker.handle(records, now=opened.now))
-        effects = opened.worker.handle(on.TransactionAborted("no member"), now=opened.now)
-        assert "BeginTransaction" not in kinds(effects)
-
     def test_every_fence_has_an_offset_at_the_last_snapshot_or_before(self, bench, log):
         bench.open_stream("a", "b", "c")
         bench.returns("a", bench.change(START_US + 10))
@@ -259,14 +195,6 @@ class TestTransaction:
             if record is not None and isinstance(record.body, SlotProgress)
         )
         assert log.broker.offsets[A] <= last
-
-    def test_an_abort_publishes_again(self, opened, log):
-        opened.outcome = on.TransactionAborted("generation")
-        opened.returns("a", opened.change(START_US + 10))
-        opened.later()
-        assert not log.data
-        opened.later()
-        assert len(log.data) == 1
 
     @pytest.mark.parametrize(
         "outcome",
@@ -312,16 +240,6 @@ class TestTransaction:
         handle(on.CommitUnanswered("silence"), now=committing.now)
         effects = handle(on.TransactionAborted("refused"), now=committing.now)
         assert "RestartProducer" in kinds(effects)
-
-    def test_a_lost_slot_aborts_the_whole_transaction(self, bench):
-        bench.open_stream("a", "b")
-        bench.returns("a", bench.change(START_US + 10))
-        bench.now_us += 1_000_000
-        handle, now = bench.worker.handle, bench.now
-        assert "BeginTransaction" in kinds(handle(on.Ticked(), now=now))
-        effects = handle(on.SlotsLost((A,)), now=now)
-        assert do.AbortTransaction(f"slots [{A}] were lost") in effects
-        assert "CommitTransaction" not in kinds(handle(on.Delivered({}, {}), now=now))
 
 
 class TestUndeliverable:
@@ -378,14 +296,6 @@ class TestUndeliverable:
         successor.returns("a", change)
         successor.later()
         assert log.data == list(change.messages)
-
-    def test_a_limit_that_is_raised_in_time_lets_it_pass(self, limited, log):
-        limited.later()
-        del log.broker.topic_bytes_max[TOPIC]
-        self.rounds(limited)
-        assert len(log.data) == 1
-        assert not limited.stopped
-        assert not limited.worker._undeliverable._failed
 
     def test_an_unknown_outcome_counts_as_an_attempt(self, opened):
         """The client cannot abort what the broker refused to add to the transaction."""
@@ -538,18 +448,6 @@ class TestOwnership:
             heir.later(5_000_000)
         assert ROOT_TOKEN not in heir.queries
         assert isinstance(heir.stopped[0].error, ProgressLost)
-
-    def test_every_slot_has_a_snapshot_each_minute(self, opened):
-        before = len(opened.bodies(SlotWatermark))
-        opened.later(61_000_000)
-        assert len(opened.bodies(SlotWatermark)) - before == SLOTS
-
-    def test_a_drain_commits_releases_the_slots_and_stops(self, opened, log):
-        opened.returns("a", opened.change(START_US + 10))
-        opened.give(on.DrainRequested())
-        assert len(log.data) == 1
-        assert opened.stopped == [do.Stop(None)]
-        assert not opened.worker.slots
 
 
 def test_a_worker_goes_on_in_another_object(bench, make_bench):
