@@ -1,4 +1,4 @@
-"""Changes of any shape: compiled, put together without compiling, and written by fastavro."""
+"""Changes of any shape, wide and flat: compiled, without compiling, and written by fastavro."""
 
 import io
 from copy import deepcopy
@@ -9,11 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.producer.errors import TableChanged
-from tidegate.producer.records import Mod
+from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation import change_writer
+from tidegate.producer.translation.avro_fields import write_long
 from tidegate.producer.translation.change_writer import ChangeWriter
+from tidegate.producer.translation.flat_writer import FlatWriter
+from tidegate.producer.translation.source_writer import SOURCE_FIELDS, SourceWriter
+from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import key_schema, value_schema
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.flat_schema import FLAT_FIELDS
+from tidegate.schemas.output_form import Envelope
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.wire_format import unframe
@@ -50,6 +57,8 @@ SOURCE = {
     "partition_token": "k",
 }
 
+NAMES = [column.name for column in TABLE.columns]
+
 
 def by_fastavro(schema, datum):
     buffer = io.BytesIO()
@@ -78,135 +87,116 @@ MODS = st.builds(Mod, KEYS, ROWS, ROWS)
 MOD_TYPES = st.sampled_from(["INSERT", "UPDATE", "DELETE"])
 
 
-def new_writer(table=TABLE, value=VALUE):
-    return ChangeWriter(table, key=KEY, value=value)
+def reader_of(registered):
+    """A function that reads a framed value by its schema."""
+    schema = fastavro.parse_schema(deepcopy(registered.schema))
+
+    def read(framed):
+        schema_id, body = unframe(framed)
+        assert schema_id == registered.schema_id
+        buffer = io.BytesIO(body)
+        found = fastavro.schemaless_reader(buffer, schema, None)
+        assert not buffer.read()
+        return found
+
+    return read
+
+
+def new_writer(value=VALUE):
+    return ChangeWriter(TABLE, key=KEY, value=value)
+
+
+def not_compiled(writer):
+    """A writer whose table has had too many shapes."""
+    writer._compiled = dict.fromkeys(range(256))
+    return writer
+
+
+def plain(row):
+    return {
+        name: int(value) if name in {"id", "balance", "last"} and value is not None else value
+        for name, value in row.items()
+    }
 
 
 def expected(mod_type, mod):
     """A change by docs/protocol.md, 3.3, written by fastavro."""
 
     def row(captured):
-        filled = {**mod.keys, **captured}
-        plain = {
-            name: None if value is None else int(value) if name == "id" else value
-            for name, value in filled.items()
-        }
-        return plain, [column.name for column in TABLE.columns if column.name in filled]
+        filled = plain({**mod.keys, **captured})
+        return filled, [name for name in NAMES if name in filled]
 
     new = (None, None) if mod_type == "DELETE" else row(mod.new_values)
     has_old_row = mod_type == "DELETE" or (mod_type == "UPDATE" and mod.old_values)
     old = row(mod.old_values) if has_old_row else (None, None)
-    key = {"region": mod.keys["region"], "id": int(mod.keys["id"])}
     value = {
-        "mod_type": mod_type,
-        "new_values": new[0],
-        "old_values": old[0],
-        "new_columns": new[1],
-        "old_columns": old[1],
-        "source": SOURCE,
-    }
-    return by_fastavro(SCHEMAS[0], key), by_fastavro(SCHEMAS[1], value)
+        "mod_type": mod_type, "new_values": new[0], "old_values": old[0], "new_columns": new[1],
+        "old_columns": old[1], "source": SOURCE,
+    }  # fmt: skip
+    return by_fastavro(SCHEMAS[0], plain(mod.keys)), by_fastavro(SCHEMAS[1], value)
 
 
-def assert_written(writer, mod_type, mod):
-    key, value = writer.write(mod_type, mod, **PARTS)
-    assert (unframe(key)[0], unframe(value)[0]) == (3, 4)
-    assert (unframe(key)[1], unframe(value)[1]) == expected(mod_type, mod)
-
-
-@settings(max_examples=40)
-@given(MOD_TYPES, MODS)
-def test_compiled_functions_write_what_fastavro_writes(mod_type, mod):
-    writer = new_writer()
-    for _ in range(2):
-        assert_written(writer, mod_type, mod)
-    assert len(writer._compiled) == 1
-
-
-@settings(max_examples=40)
-@given(st.lists(st.tuples(MOD_TYPES, MODS), min_size=2, max_size=6))
-def test_shapes_do_not_disturb_each_other(changes):
-    writer = new_writer()
+@settings(max_examples=60)
+@given(st.lists(st.tuples(MOD_TYPES, MODS), min_size=1, max_size=6))
+def test_changes_of_any_shapes_are_what_fastavro_writes(changes):
+    writer, full = new_writer(), not_compiled(new_writer())
     for mod_type, mod in [*changes, *reversed(changes)]:
-        assert_written(writer, mod_type, mod)
-
-
-@settings(max_examples=40)
-@given(MOD_TYPES, MODS)
-def test_a_shape_too_many_is_written_without_compiling(mod_type, mod):
-    writer = new_writer()
-    writer._compiled = dict.fromkeys(range(256))
-    assert_written(writer, mod_type, mod)
-    assert len(writer._compiled) == 256
+        for one in (writer, full):
+            key, value = map(unframe, one.write(mod_type, mod, **PARTS))
+            assert (key[0], value[0]) == (3, 4)
+            assert (key[1], value[1]) == expected(mod_type, mod)
+    assert 0 < len(writer._compiled) <= len(changes)
+    assert len(full._compiled) == 256
 
 
 def test_shapes_do_not_pile_up():
-    columns = [Column("id", INT64, 1, key_position=1)]
-    columns += [Column(f"c{number}", INT64, number + 2) for number in range(400)]
-    table = TableSchema("t", tuple(columns))
+    columns = [Column(f"c{number}", INT64, number + 2) for number in range(400)]
+    table = TableSchema("t", (Column("id", INT64, 1, key_position=1), *columns))
     value = RegisteredSchema(4, value_schema("p.t", table))
     writer = ChangeWriter(table, key=RegisteredSchema(3, key_schema("p.t", table)), value=value)
-    schema = fastavro.parse_schema(deepcopy(value.schema))
+    read = reader_of(value)
     for number in range(400):
         mod = Mod({"id": "1"}, {f"c{number}": str(number)}, {})
-        _, framed = writer.write("INSERT", mod, **PARTS)
-        found = fastavro.schemaless_reader(io.BytesIO(unframe(framed)[1]), schema, None)
+        found = read(writer.write("INSERT", mod, **PARTS)[1])
         assert found["new_values"][f"c{number}"] == number
         assert found["new_columns"] == ["id", f"c{number}"]
     assert len(writer._compiled) == 256
 
 
+GOOD = {"region": "eu", "id": "1"}
+
+
 @pytest.mark.parametrize("is_full", [False, True], ids=["compiled", "not compiled"])
 @pytest.mark.parametrize(
-    ("mod", "column"),
+    ("mod", "kind", "fields", "text"),
     [
-        (Mod({"region": "eu", "id": "x"}, {}, {}), "id"),
-        (Mod({"region": 5, "id": "1"}, {}, {}), "region"),
-        (Mod({"region": "eu", "id": "1"}, {"balance": "1", "last": "x"}, {}), "last"),
-        (Mod({"region": "eu", "id": "1"}, {"balance": "1"}, {"balance": "x"}), "balance"),
-        (Mod({"region": "eu"}, {}, {}), "id"),
+        (Mod({"region": "eu", "id": "x"}, {}, {}), SchemaError, {"column": "id"}, ""),
+        (Mod({"region": 5, "id": "1"}, {}, {}), SchemaError, {"column": "region"}, ""),
+        (Mod(GOOD, {"balance": "1", "last": "x"}, {}), SchemaError, {"column": "last"}, ""),
+        (Mod(GOOD, {"balance": "1"}, {"balance": "x"}), SchemaError, {"column": "balance"}, ""),
+        (Mod({"region": "eu"}, {}, {}), SchemaError, {"column": "id"}, "primary key"),
+        (Mod({"region": "eu", "ident": "7"}, {"balance": "12"}, {}), SchemaError,
+         {"column": "id"}, "without a column of its primary key"),
+        (Mod({**GOOD, "last": "1"}, {}, {}), SchemaError, {"columns": ["last"]},
+         "not in the primary key"),
+        (Mod(GOOD, {"added": None}, {}), TableChanged, {"column": "added"}, "unknown column"),
+        (Mod(GOOD, {}, {"added": None}), TableChanged, {"column": "added"}, "unknown column"),
     ],
-)
-def test_a_value_that_does_not_fit_is_refused_with_its_column(mod, column, is_full):
-    writer = new_writer()
-    if is_full:
-        writer._compiled = dict.fromkeys(range(256))
+    ids=str,
+)  # fmt: skip
+def test_what_cannot_be_written_is_refused_with_its_column(mod, kind, fields, text, is_full):
+    writer = not_compiled(new_writer()) if is_full else new_writer()
     for _ in range(2):
-        with pytest.raises(SchemaError) as caught:
+        with pytest.raises(kind, match=text) as caught:
             writer.write("UPDATE", mod, **PARTS)
-        assert caught.value.fields["column"] == column
-
-
-def test_a_key_with_other_columns_is_refused():
-    mod = Mod({"region": "eu", "id": "1", "last": "1"}, {}, {})
-    with pytest.raises(SchemaError, match="not in the primary key") as caught:
-        new_writer().write("UPDATE", mod, **PARTS)
-    assert caught.value.fields["columns"] == ["last"]
-
-
-def test_an_unknown_column_in_the_place_of_a_key_column_is_refused():
-    mod = Mod({"region": "eu", "ident": "7"}, {"balance": "12"}, {})
-    with pytest.raises(SchemaError, match="without a column of its primary key") as caught:
-        new_writer().write("INSERT", mod, **PARTS)
-    assert caught.value.fields["column"] == "id"
-
-
-@pytest.mark.parametrize("place", [1, 2])
-def test_an_unknown_column_is_a_changed_table(place):
-    mod = [{"region": "eu", "id": "1"}, {}, {}]
-    mod[place] = {"added": None}
-    with pytest.raises(TableChanged) as caught:
-        new_writer().write("UPDATE", Mod(*mod), **PARTS)
-    assert caught.value.fields["column"] == "added"
+        assert fields.items() <= caught.value.fields.items()
 
 
 def test_a_column_that_only_other_versions_know_is_null():
     wider = TableSchema("t", (*TABLE.columns, Column("gone", INT64, 7)))
     value = RegisteredSchema(4, value_schema("p.t", wider))
-    mod = Mod({"region": "eu", "id": "1"}, {"last": "1"}, {})
-    _, framed = new_writer(value=value).write("INSERT", mod, **PARTS)
-    schema = fastavro.parse_schema(deepcopy(value.schema))
-    found = fastavro.schemaless_reader(io.BytesIO(unframe(framed)[1]), schema, None)
+    _, framed = new_writer(value).write("INSERT", Mod(GOOD, {"last": "1"}, {}), **PARTS)
+    found = reader_of(value)(framed)
     assert found["new_values"]["gone"] is None
     assert found["new_columns"] == ["id", "region", "last"]
 
@@ -229,7 +219,130 @@ def other_forms():
     return [renamed, reordered, symbols, source]
 
 
-@pytest.mark.parametrize("schema", other_forms())
-def test_a_value_schema_of_another_form_is_refused(schema):
+FLAT = RegisteredSchema(4, value_schema("p.t", TABLE, TimestampForm.MICROS, Envelope.FLAT))
+
+
+@pytest.mark.parametrize(
+    ("writer", "schema"),
+    [
+        *((ChangeWriter, schema) for schema in other_forms()),
+        *((FlatWriter, {**FLAT.schema, "fields": [*FLAT.schema["fields"][: len(NAMES)], *fields]})
+          for fields in (FLAT_FIELDS[:-1], FLAT_FIELDS[::-1])),
+    ],
+)  # fmt: skip
+def test_a_registered_schema_of_another_form_is_refused(writer, schema):
     with pytest.raises(SchemaError, match="not that of a change"):
-        new_writer(value=RegisteredSchema(4, schema))
+        writer(TABLE, key=KEY, value=RegisteredSchema(4, schema))
+
+
+# ---------------------------------------------------------------- flat values
+
+COLUMNS = tuple(
+    RecordColumn(column.name, column.type, column.key_position is not None, column.ordinal)
+    for column in TABLE.columns
+)
+read_flat = reader_of(FLAT)
+
+
+def record_of(mod_type, *mods):
+    return DataChangeRecord(
+        5_000, "00000007", "tx", True, "t", COLUMNS, mods, mod_type, "NEW_ROW", 3, 2, "app=x",
+        False, 2,
+    )  # fmt: skip
+
+
+def translator_of(value):
+    return Translator({"t": TableEncoding(TABLE, "p.t", KEY, value)}, change_stream="S")
+
+
+@given(MOD_TYPES, st.lists(st.tuples(KEYS, ROWS, ROWS), min_size=1, max_size=3))
+def test_a_value_is_the_captured_row_and_says_what_happened_to_it(mod_type, changes):
+    # As Spanner does: the key is in `keys` alone.
+    mods = [
+        Mod(keys, *({n: v for n, v in row.items() if n not in keys} for row in rows))
+        for keys, *rows in changes
+    ]
+    flat, wide = (
+        translator_of(value).translate(record_of(mod_type, *mods), token="token").messages
+        for value in (FLAT, VALUE)
+    )
+    assert [one._replace(value=b"") for one in flat] == [one._replace(value=b"") for one in wide]
+    for number, (message, mod) in enumerate(zip(flat, mods, strict=True), 2):
+        row = plain({**(mod.old_values if mod_type == "DELETE" else mod.new_values), **mod.keys})
+        found = read_flat(message.value)
+        assert {name: found.pop(name) for name in NAMES} == dict.fromkeys(NAMES) | row
+        assert found.pop("__commit_timestamp").timestamp() * 1e6 == 5
+        assert found == {
+            "__op": {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}[mod_type],
+            "__deleted": "true" if mod_type == "DELETE" else "false",
+            "__columns": [name for name in NAMES if name in row],
+            "__server_transaction_id": "tx",
+            "__record_sequence": "00000007",
+            "__mod_number": number,
+            "__is_last_record_in_transaction_in_partition": True,
+            "__number_of_records_in_transaction": 3,
+            "__number_of_partitions_in_transaction": 2,
+            "__transaction_tag": "app=x",
+            "__is_system_transaction": False,
+            "__value_capture_type": "NEW_ROW",
+        }
+
+
+def test_more_shapes_and_another_envelope_change_no_value(monkeypatch):
+    """A stream has one envelope; but a cache of sources must not mix them up."""
+    record = record_of("UPDATE", Mod(GOOD, {"balance": "7", "first": None}, {}))
+    translator = translator_of(VALUE)
+
+    def value(registered):
+        translator.replace(TableEncoding(TABLE, "p.t", KEY, registered))
+        return translator.translate(record, token="k").messages[0].value
+
+    wide, flat = value(VALUE), value(FLAT)
+    assert read_flat(flat)["balance"] == 7
+    monkeypatch.setattr(change_writer, "_SHAPES_MAX", 0)
+    assert (value(VALUE), value(FLAT)) == (wide, flat)
+
+
+# ---------------------------------------------------------------- the source of a change
+
+SOURCE_SCHEMA = fastavro.parse_schema(value_schema("p.s", TABLE)["fields"][-1]["type"])
+INT64S, TEXT = st.integers(-(2**63), 2**63 - 1), st.text(max_size=9)
+RECORDS = st.builds(
+    record_of("INSERT")._replace,
+    record_sequence=TEXT,
+    server_transaction_id=TEXT,
+    is_last_record_in_transaction_in_partition=st.booleans(),
+    value_capture_type=TEXT,
+    number_of_records_in_transaction=INT64S,
+    number_of_partitions_in_transaction=INT64S,
+    transaction_tag=TEXT,
+    is_system_transaction=st.booleans(),
+)
+WRITER = SourceWriter("S")
+
+
+@given(RECORDS, st.integers(0, 2**50), st.integers(0, 2**31 - 1))
+def test_the_parts_of_a_source_are_what_fastavro_writes(record, commit_timestamp_us, mod_number):
+    source = {
+        "commit_timestamp": commit_timestamp_us,
+        "mod_number": mod_number,
+        "change_stream": "S",
+        "partition_token": "",
+        **{name: getattr(record, name) for name in SOURCE_FIELDS if hasattr(record, name)},
+    }
+    assert by_fastavro(SOURCE_SCHEMA, source) == (
+        WRITER.before_mod_number(record, commit_timestamp_us)
+        + write_long(mod_number)
+        + WRITER.after_mod_number(record)
+    )
+
+
+def test_sources_do_not_pile_up_and_a_number_beyond_64_bits_is_refused():
+    record, writer = record_of("INSERT"), SourceWriter("S")
+    first = writer.after_mod_number(record)
+    for number in range(2_000):
+        writer.after_mod_number(record._replace(transaction_tag=f"tag {number}"))
+    assert len(writer._known) <= 1024
+    assert writer.after_mod_number(record) == first
+    with pytest.raises(SchemaError, match="64 bits"):
+        WRITER.after_mod_number(record._replace(number_of_records_in_transaction=2**63))

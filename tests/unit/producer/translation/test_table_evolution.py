@@ -1,15 +1,23 @@
-"""How a table's columns grow, and what must not change."""
+"""How a table's columns grow; tables under a second name; what is left out of a stream."""
 
 import copy
 import io
+from dataclasses import replace
 
 import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.producer.test_description import GOOD
+from tests.unit.producer.test_record_filter import TABLE, record
+from tests.unit.producer.translation.translation_building import INT64, STRING
+from tidegate.producer.description import check_stream
 from tidegate.producer.errors import IncompatibleChange
+from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.records import RecordColumn
+from tidegate.producer.translation.beside_tables import BesideCatalogue, require_other_names
+from tidegate.producer.translation.filtering import FilteredCatalogue, FilteringTranslator
 from tidegate.producer.translation.table_evolution import evolve, grown
 from tidegate.schemas.change_schema import (
     excludes,
@@ -17,9 +25,10 @@ from tidegate.schemas.change_schema import (
     unwatched_columns,
     value_schema,
 )
+from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
-INT64, STRING = ColumnType("INT64"), ColumnType("STRING")
+BYTES = ColumnType("BYTES")
 
 
 def table(*columns):
@@ -30,43 +39,42 @@ def names(schema):
     return [column.name for column in schema.columns]
 
 
+def evolved(known, current, shown=(), **options):
+    return evolve(known, current, shown, table="t", **options)
+
+
 @pytest.mark.rule("spanner-column-types")
-def test_a_new_column_is_added_in_its_place():
-    known = table(Column("c", INT64, 3))
-    current = table(Column("b", STRING, 2), Column("c", INT64, 3))
-    grown = evolve(known, current, (), table="t")
-    assert names(grown) == ["id", "b", "c"]
+@pytest.mark.parametrize(
+    ("known", "current", "expected"),
+    [
+        (table(Column("c", INT64, 3)), table(Column("b", STRING, 2), Column("c", INT64, 3)), "b c"),
+        # A dropped column stays, after the living one with its ordinal.
+        (table(Column("dropped", STRING, 2)), table(Column("living", INT64, 2)), "living dropped"),
+        (table(Column("c", STRING, 2)), None, "c"),
+    ],
+)
+def test_a_new_column_is_added_in_its_place(known, current, expected):
+    assert names(evolved(known, current)) == ["id", *expected.split()]
 
 
-def test_a_dropped_column_stays_and_the_living_one_with_its_ordinal_comes_first():
-    known = table(Column("dropped", STRING, 2))
-    current = table(Column("living", INT64, 2))
-    assert names(evolve(known, current, (), table="t")) == ["id", "living", "dropped"]
-
-
-def test_a_column_that_only_a_record_shows_is_kept():
+def test_a_column_that_only_a_record_shows_is_kept_and_the_catalogues_type_holds():
     shown = (RecordColumn("id", INT64, True, 1), RecordColumn("gone", STRING, False, 2))
-    grown = evolve(None, table(), shown, table="t")
-    assert names(grown) == ["id", "gone"]
-    assert grown.columns[1] == Column("gone", STRING, 2)
-
-
-def test_the_catalogues_type_holds():
-    known, current = table(Column("c", STRING, 2)), table(Column("c", ColumnType("BYTES"), 2))
-    assert evolve(known, current, (), table="t").columns[1].type == ColumnType("BYTES")
+    assert evolved(None, table(), shown).columns[1] == Column("gone", STRING, 2)
+    known, current = table(Column("c", STRING, 2)), table(Column("c", BYTES, 2))
+    assert evolved(known, current).columns[1].type == BYTES
 
 
 def test_what_a_stream_has_left_out_stays_left_out():
-    known = TableSchema("t", table(Column("c", STRING, 2)).columns, excludes=("exclude_delete",))
-    current = TableSchema("t", known.columns, excludes=("exclude_insert",))
-    assert evolve(known, current, (), table="t").excludes == ("exclude_delete", "exclude_insert")
+    watching = table(Column("c", STRING, 2))
+    known = replace(watching, excludes=("exclude_delete",))
+    current = replace(watching, excludes=("exclude_insert",))
+    assert evolved(known, current).excludes == ("exclude_delete", "exclude_insert")
     hidden = table(Column("c", STRING, 2, is_watched=False))
     versions = [value_schema("p.t", known), value_schema("p.t", hidden)]
-    schema = grown(value_schema("p.t", table(Column("c", STRING, 2))), versions, table="t")
+    schema = grown(value_schema("p.t", watching), versions, table="t")
     assert excludes((schema,)) == ("exclude_delete",)
     assert unwatched_columns((schema,)) == {"c"}
-    own = value_schema("p.t", hidden)
-    assert unwatched_columns((grown(own, versions[:1], table="t"),)) == {"c"}
+    assert unwatched_columns((grown(versions[1], versions[:1], table="t"),)) == {"c"}
 
 
 def test_a_stream_that_leaves_nothing_out_has_the_value_schema_of_before():
@@ -76,46 +84,28 @@ def test_a_stream_that_leaves_nothing_out_has_the_value_schema_of_before():
     assert grown(schema, [schema], table="t") == schema
 
 
-def test_a_dropped_table_is_returned_as_it_was_known():
-    known = table(Column("c", STRING, 2))
-    assert evolve(known, None, (), table="t") == known
-
-
 def test_an_unknown_table_is_what_a_record_shows():
-    shown = (
-        RecordColumn("b", INT64, True, 2),
-        RecordColumn("c", STRING, False, 3),
-        RecordColumn("a", INT64, True, 1),
-    )
-    by_ordinal = evolve(None, None, shown, table="t")
-    by_registered = evolve(None, None, shown, table="t", key_names=("b", "a"))
-    of_another = evolve(None, None, shown, table="t", key_names=("b", "x"))
-
-    assert names(by_ordinal) == names(by_registered) == ["a", "b", "c"]
-    assert [column.name for column in by_ordinal.key_columns] == ["a", "b"]
-    assert [column.name for column in by_registered.key_columns] == ["b", "a"]
-    assert of_another == by_ordinal
-
-
-def test_a_records_primary_key_that_is_not_the_tables_is_refused():
-    """A table was dropped and created again with another key: its old records have no place."""
-    for column in (Column("c", INT64, 2), Column("other", INT64, 2)):
-        shown = (RecordColumn("c", INT64, True, 2),)
-        with pytest.raises(IncompatibleChange, match="primary key"):
-            evolve(None, table(column), shown, table="t")
+    shown = (RecordColumn("b", INT64, True, 2), RecordColumn("c", STRING, False, 3),
+             RecordColumn("a", INT64, True, 1))  # fmt: skip
+    for key_names, expected in (((), "ab"), (("b", "a"), "ba"), (("b", "x"), "ab")):
+        found = evolved(None, None, shown, key_names=key_names)
+        assert names(found) == ["a", "b", "c"]
+        assert [column.name for column in found.key_columns] == [*expected]
 
 
 def test_another_primary_key_is_refused():
-    other = TableSchema("t", (Column("id", STRING, 1, key_position=1),))
     with pytest.raises(IncompatibleChange, match="primary key"):
-        evolve(table(), other, (), table="t")
+        evolved(table(), TableSchema("t", (Column("id", STRING, 1, key_position=1),)))
+    # A table was dropped and created again with another key: its old records have no place.
+    for column in (Column("c", INT64, 2), Column("other", INT64, 2)):
+        with pytest.raises(IncompatibleChange, match="primary key"):
+            evolved(None, table(column), (RecordColumn("c", INT64, True, 2),))
 
 
-TYPES = st.sampled_from([INT64, STRING, ColumnType("BYTES")])
-COLUMN_NAMES = st.sampled_from("abcdef")
-COLUMNS = st.dictionaries(COLUMN_NAMES, st.tuples(TYPES, st.integers(2, 6)), max_size=5).map(
-    lambda found: [Column(name, *rest) for name, rest in found.items()]
-)
+TYPES = st.sampled_from([INT64, STRING, BYTES])
+COLUMNS = st.dictionaries(
+    st.sampled_from("abcdef"), st.tuples(TYPES, st.integers(2, 6)), max_size=5
+).map(lambda found: [Column(name, *rest) for name, rest in found.items()])
 TABLES = COLUMNS.map(lambda columns: table(*sorted(columns, key=lambda c: c.ordinal)))
 SHOWN = COLUMNS.map(
     lambda columns: tuple(RecordColumn(c.name, c.type, False, c.ordinal) for c in columns)
@@ -124,38 +114,159 @@ SHOWN = COLUMNS.map(
 
 @given(st.none() | TABLES, TABLES, SHOWN)
 def test_nothing_that_anybody_knows_is_left_out(known, current, shown):
-    grown = evolve(known, current, shown, table="t")
+    found = evolved(known, current, shown)
     everybody = {c.name for one in (known, current) if one for c in one.columns}
-    assert sorted(names(grown)) == sorted(everybody | {column.name for column in shown})
-    assert [column.ordinal for column in grown.columns] == sorted(
-        column.ordinal for column in grown.columns
-    )
-    assert grown.key_columns == current.key_columns
-    assert set(current.columns) <= set(grown.columns)
-
-
-@given(TABLES, TABLES, SHOWN)
-def test_growing_again_changes_nothing(known, current, shown):
-    grown = evolve(known, current, shown, table="t")
-    assert evolve(grown, current, shown, table="t") == grown
-    assert evolve(grown, grown, (), table="t") == grown
-    assert set(evolve(grown, None, (), table="t").columns) == set(grown.columns)
+    assert sorted(names(found)) == sorted(everybody | {column.name for column in shown})
+    ordinals = [column.ordinal for column in found.columns]
+    assert ordinals == sorted(ordinals)
+    assert found.key_columns == current.key_columns
+    assert set(current.columns) <= set(found.columns)
+    # Growing again changes nothing.
+    assert evolved(found, current, shown) == evolved(found, found) == found
+    assert set(evolved(found, None).columns) == set(found.columns)
 
 
 @given(TABLES, SHOWN)
 def test_a_grown_value_schema_reads_what_the_older_one_wrote(current, shown):
     """BACKWARD: fastavro resolves every record of the old version with the new one."""
-    grown = evolve(current, current, shown, table="t")
-    source = {field["name"]: 1 for field in value_schema("p.t", current)["fields"][5]["type"][
-        "fields"]}  # fmt: skip
+    wider = evolved(current, current, shown)
     old, new = (fastavro.parse_schema(copy.deepcopy(value_schema("p.t", one)))
-                for one in (current, grown))  # fmt: skip
-    texts = {"server_transaction_id", "record_sequence", "transaction_tag", "value_capture_type",
-             "change_stream", "partition_token"}  # fmt: skip
-    written = {"mod_type": "INSERT", "new_values": {"id": 7},
-               "source": {k: "x" if k in texts else v for k, v in source.items()}}  # fmt: skip
+                for one in (current, wider))  # fmt: skip
+    fields = value_schema("p.t", current)["fields"][5]["type"]["fields"]
+    source = {one["name"]: "x" if one["type"] == "string" else 1 for one in fields}
     buffer = io.BytesIO()
+    written = {"mod_type": "INSERT", "new_values": {"id": 7}, "source": source}
     fastavro.schemaless_writer(buffer, old, written)
     buffer.seek(0)
     row = fastavro.schemaless_reader(buffer, old, new)["new_values"]
-    assert row == {**dict.fromkeys(names(grown)), "id": 7}
+    assert row == {**dict.fromkeys(names(wider)), "id": 7}
+
+
+# ---------------------------------------------------------------- filters
+
+
+class Inner:
+    """Returns what it is given."""
+
+    def translate(self, record, *, token):
+        return record, token
+
+    translate_now = translate
+
+
+class Catalogue:
+    def __init__(self, *tables, watches_all=False):
+        found = tuple(replace(TABLE, name=t) if isinstance(t, str) else t for t in tables)
+        self.described = replace(GOOD, tables=found, watches_all=watches_all)
+
+    def describe(self, _stream):
+        return self.described
+
+    def table(self, name, *, stream, read_ns=None):
+        assert stream == "s"
+        return next((table for table in self.described.tables if table.name == name), None)
+
+
+def filtered(catalogue, chosen, **options):
+    return FilteredCatalogue(catalogue, chosen, **options).describe("s").tables
+
+
+@pytest.mark.parametrize("method", ["translate", "translate_now"])
+def test_what_is_left_out_is_neither_translated_nor_uncounted(method):
+    whole = record()._replace(mods=record().mods * 3)
+    translate = getattr(FilteringTranslator(Inner(), RecordFilter(mod_types=("INSERT",))), method)
+    found = translate(whole, token="t")
+    assert (found.messages, found.parked, found.filtered) == ((), (), 3)
+    assert (found.commit_timestamp_us, found.server_transaction_id) == (5, "tx")
+    assert found.record_sequence == "0"
+    translate = getattr(
+        FilteringTranslator(Inner(), RecordFilter(columns_left_out=("*.b",))), method
+    )
+    found, token = translate(record(), token="t")
+    assert (token, [column.name for column in found.columns]) == ("t", ["id", "a"])
+
+
+def test_the_catalogue_holds_what_is_published():
+    chosen = RecordFilter(tables=("a*",), columns_left_out=("ab.b",))
+    catalogue = FilteredCatalogue(Catalogue("a", "ab", "c"), chosen)
+    tables = catalogue.describe("s").tables
+    assert [(table.name, len(table.columns)) for table in tables] == [("a", 3), ("ab", 2)]
+    assert len(catalogue.table("ab", stream="s").columns) == 2
+    assert catalogue.table("none", stream="s") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "refused", "watches_all"),
+    [
+        ({"columns_left_out": ("ab.emial",)}, r"columns_left_out: ab\.emial.*watches a, ab", True),
+        ({"tables": ("a", "Orders")}, "tables: Orders", True),
+        ({"tables": ("Orders*",)}, r"leaves out every table.*It watches a, ab", False),
+    ],
+)
+def test_a_new_stream_watches_what_its_filter_names(options, refused, watches_all):
+    chosen, catalogue = RecordFilter(**options), Catalogue("a", "ab", watches_all=watches_all)
+    with pytest.raises(ConfigError, match=refused):
+        filtered(catalogue, chosen, is_new=True)
+    # What a stream that has begun does not watch may have been dropped, with records to be read.
+    assert bool(filtered(catalogue, chosen)) == watches_all
+
+
+def test_a_filter_that_leaves_no_table_waits_for_a_later_one_where_all_are_watched():
+    chosen = RecordFilter(tables=("Orders*",))
+    assert filtered(Catalogue("a", watches_all=True), chosen, is_new=True) == ()
+
+
+def test_a_later_table_whose_key_is_left_out_concerns_only_itself():
+    chosen, later = RecordFilter(columns_left_out=("later.id",)), Catalogue("a", "later")
+    text = "id of later is in the primary key"
+    with pytest.raises(ConfigError, match=text):
+        filtered(later, chosen, is_new=True)
+    assert [table.name for table in filtered(later, chosen)] == ["a"]
+    with pytest.raises(SchemaError, match=text):
+        FilteredCatalogue(later, chosen).table("later", stream="s")
+    translator = FilteringTranslator(Inner(), chosen)
+    for translate in (translator.translate, translator.translate_now):
+        with pytest.raises(SchemaError, match=text):
+            translate(record(table_name="later"), token="t")
+
+
+def test_a_column_that_cannot_be_published_is_left_out_as_the_error_says():
+    odd = replace(TABLE.columns[1], name="odd", type=ColumnType("RANGE<DATE>"), ordinal=9)
+    umlaut = replace(odd, name="größe", type=TABLE.columns[1].type, ordinal=10)
+    twin = replace(umlaut, name="A", ordinal=11)
+    for wrong in (odd, umlaut, twin):
+        tables = Catalogue(replace(TABLE, name="a", columns=(*TABLE.columns, wrong)), "other")
+        with pytest.raises(ConfigError, match=wrong.name) as caught:
+            check_stream(tables.describe("s"))
+        assert "columns_left_out" in str(caught.value) or wrong is umlaut
+        remedies = [RecordFilter(tables_left_out=("a",)), RecordFilter(tables=("other",))]
+        if wrong is not twin:  # names in settings have no case: both are left out
+            remedies.append(RecordFilter(columns_left_out=(f"a.{wrong.name}",)))
+        for remedy in remedies:
+            check_stream(FilteredCatalogue(tables, remedy, is_new=True).describe("s"))
+
+
+# ---------------------------------------------------------------- tables under two names
+
+ITEMS = replace(TABLE, name="Sales.Items")
+NAMED_SO = replace(TABLE, name="Items__backfill")
+
+
+def test_a_table_is_found_under_both_names():
+    catalogue = BesideCatalogue(Catalogue(ITEMS))
+    found = catalogue.table("Sales.Items__backfill", stream="s")
+    assert found == replace(ITEMS, name="Sales.Items__backfill")
+    assert catalogue.table("Sales.Items", stream="s") is ITEMS
+    assert catalogue.table("Gone", stream="s") is None
+    assert catalogue.table("Gone__backfill", stream="s") is None
+    assert catalogue.describe("s").tables == (ITEMS,)
+
+
+def test_no_table_may_have_the_second_name():
+    catalogue = BesideCatalogue(Catalogue(NAMED_SO, "Items"))
+    with pytest.raises(SchemaError, match="Items__backfill: its topic would be that of rows"):
+        catalogue.table("Items__backfill", stream="s")
+    require_other_names([ITEMS])
+    with pytest.raises(ConfigError, match="table Items__backfill") as caught:
+        require_other_names([ITEMS, NAMED_SO])
+    assert "tables_left_out" in caught.value.hint

@@ -1,24 +1,49 @@
-"""The registration of tables under their topics' subjects."""
+"""Tables are registered under their topics' subjects, and value schemas only grow."""
 
-from dataclasses import replace
-from itertools import permutations
+import copy
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, permutations
 
 import pytest
+from greenlet import getcurrent, greenlet
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.unit.producer.translation.translation_building import (
+    INT64,
+    RECORD,
+    STRING,
+    DroppingRegistry,
+    Refusing,
+)
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.record_filter import RecordFilter
+from tidegate.producer.records import Mod, RecordColumn
+from tidegate.producer.translation.planned_registry import PlannedRegistry
+from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.subjects import is_registered, register, require_backward
 from tidegate.producer.translation.table_evolution import OTHER_ENVELOPE_HINT
 from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.change_schema import envelope_of, row_fields, unwatched_columns
-from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotKept
+from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotKept, UnreachableError
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.wire_format import unframe
 
-INT64 = ColumnType("INT64")
-TABLE = TableSchema("t", (Column("id", INT64, 1, key_position=1), Column("v", INT64, 2)))
+KEY = Column("id", INT64, 1, key_position=1)
+NAMES = TopicNames("bank")
+
+
+def table(*names, of=INT64):
+    columns = (Column(name, of, place) for place, name in enumerate(names, 2))
+    return TableSchema("t", (KEY, *columns))
+
+
+TABLE = table("v")
 
 
 @pytest.fixture
@@ -26,106 +51,84 @@ def registry():
     return InMemorySchemaRegistry()
 
 
-@pytest.fixture
-def registrar(registry):
-    return TableRegistrar(TopicNames("bank"), registry)
+def registered(registry, subject, *options, **more):
+    return TableRegistrar(NAMES, registry, *options, **more).register(subject)
 
 
-def test_a_table_is_registered_under_its_topics_subjects(registry, registrar):
+def versions(registry):
+    return [
+        {name: one["type"] for name, one in row_fields(registry.schema(version)).items()}
+        for version in registry.subjects["bank.t-value"]
+    ]
+
+
+def test_a_table_is_registered_under_its_topics_subjects(registry):
+    registrar = TableRegistrar(NAMES, registry)
+    assert registrar.missing(TABLE) == ["bank.t-key", "bank.t-value"]
+    assert registry.subjects == registry.levels == {}
     encoding = registrar.register(TABLE)
-
-    assert encoding.topic == "bank.t"
-    assert encoding.table == TABLE
+    assert (encoding.topic, encoding.table) == ("bank.t", TABLE)
     assert set(registry.subjects) == {"bank.t-key", "bank.t-value"}
     assert registry.levels == {"bank.t-key": "BACKWARD", "bank.t-value": "BACKWARD"}
     assert registrar.key_schema_id("bank.t") == registry.subjects["bank.t-key"][0]
-
-
-def test_a_wider_table_is_a_new_version_of_the_value_only(registry, registrar):
-    registrar.register(TABLE)
-    registrar.register(TableSchema("t", (*TABLE.columns, Column("w", INT64, 3))))
-
+    # What would be registered is returned, and nothing is made.
+    assert registrar.missing(TABLE) == []
+    assert registrar.missing(table("v", "w")) == ["bank.t-value"]
+    assert len(registry.subjects["bank.t-value"]) == 1
+    registrar.register(table("v", "w"))
     assert len(registry.subjects["bank.t-key"]) == 1
     assert len(registry.subjects["bank.t-value"]) == 2
 
 
-class DroppingRegistry(InMemorySchemaRegistry):
-    """Keeps of a schema what Avro defines, as some services do."""
-
-    def register(self, subject, schema):
-        return super().register(subject, self.kept(schema))
-
-    def kept(self, schema):
-        if isinstance(schema, list):
-            return [self.kept(one) for one in schema]
-        if not isinstance(schema, dict):
-            return schema
-        own = ("excludes", "watched")
-        return {name: self.kept(one) for name, one in schema.items() if name not in own}
-
-
 def test_a_registry_that_drops_properties_is_named_where_they_are_needed():
-    registrar = TableRegistrar(TopicNames("bank"), DroppingRegistry())
-    encoding = registrar.register(TABLE)
-    assert encoding.table == TABLE  # without them nothing is lost
-    unwatched = replace(TABLE.columns[1], is_watched=False)
-    for table, lost in (
-        (replace(TABLE, excludes=("exclude_insert",)), "excludes"),
-        (replace(TABLE, columns=(TABLE.columns[0], unwatched)), "watched"),
-    ):
+    registrar = TableRegistrar(NAMES, DroppingRegistry())
+    assert registrar.register(TABLE).table == TABLE  # without them nothing is lost
+    unwatched = replace(TABLE, columns=(KEY, replace(TABLE.columns[1], is_watched=False)))
+    excluding = replace(TABLE, excludes=("exclude_insert",))
+    for subject, lost in ((excluding, "excludes"), (unwatched, "watched")):
         with pytest.raises(SchemaNotKept, match=f"keep parts of a schema: {lost}") as caught:
-            registrar.register(table)
-        assert caught.value.exit_code == 2
-        assert not caught.value.retriable
+            registrar.register(subject)
+        assert (caught.value.exit_code, caught.value.retriable) == (2, False)
         assert "bank.t-value" in str(caught.value)
         # Either of what the hint names: the stream leaves nothing out, or another registry.
         assert registrar.register(TABLE).table == TABLE
-        kept = TableRegistrar(TopicNames("bank"), InMemorySchemaRegistry()).register(table)
-        assert lost in str(kept.value.schema)
+        assert lost in str(registered(InMemorySchemaRegistry(), subject).value.schema)
 
 
-TEXT = ColumnType("STRING")
-OTHER_TYPE = TableSchema("t", (TABLE.columns[0], Column("v", TEXT, 2)))
-OTHER_KEY = TableSchema("t", (Column("id", TEXT, 1, key_position=1),))
 STAMPED = TableSchema("t", (*TABLE.columns, Column("at", ColumnType("TIMESTAMP"), 3)))
 AT_KEY = TableSchema("t", (Column("at", ColumnType("TIMESTAMP"), 1, key_position=1),))
-
-
-def delete_subjects(registry):
-    """Delete them as `reset` asks for: ids keep their meaning."""
-    registry.subjects.clear()
-    registry.levels.clear()
+OTHER_KEY = TableSchema("t", (Column("id", STRING, 1, key_position=1),))
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "changed", "subject"),
+    ("before", "after", "changed", "text"),
     [
-        (TABLE, OTHER_TYPE, {}, "value"),
-        (TABLE, OTHER_KEY, {}, "key"),
-        (TABLE, TABLE, {"envelope": Envelope.FLAT}, "value"),
-        (STAMPED, STAMPED, {"timestamps": TimestampForm.STRING}, "value"),
-        (AT_KEY, AT_KEY, {"timestamps": TimestampForm.STRING}, "key"),
+        (TABLE, table("v", of=STRING), {}, "another type"),
+        (TABLE, OTHER_KEY, {}, "primary key"),
+        (TABLE, TABLE, {"envelope": Envelope.FLAT}, "envelope"),
+        (STAMPED, STAMPED, {"timestamps": TimestampForm.STRING}, "timestamp"),
+        (AT_KEY, AT_KEY, {"timestamps": TimestampForm.STRING}, "timestamp"),
     ],
     ids=["another type", "another key", "another envelope", "other timestamps", "and in the key"],
 )
 def test_what_a_subject_cannot_follow_is_undone_or_begins_under_another_prefix(
-    registry, before, after, changed, subject
+    registry, before, after, changed, text
 ):
-    names = TopicNames("bank")
-    first = TableRegistrar(names, registry).register(before)
-    with pytest.raises(IncompatibleChange) as caught:
-        TableRegistrar(names, registry, **changed).register(after)
-    assert "another prefix" in caught.value.hint
+    first = registered(registry, before)
+    registrar = TableRegistrar(NAMES, registry, **changed)
+    for refuse in (registrar.register, registrar.missing):
+        with pytest.raises(IncompatibleChange, match=text) as caught:
+            refuse(after)
+        assert "another prefix" in caught.value.hint
     # The change is undone, or the setting is the former one.
-    assert TableRegistrar(names, registry).register(before).value == first.value
+    assert registered(registry, before).value == first.value
     # Another prefix has subjects of its own.
     other = TableRegistrar(TopicNames("other"), registry, **changed).register(after)
     assert (other.topic, other.table) == ("other.t", after)
     # A stream that was reset begins under the same prefix once its subjects are deleted.
-    delete_subjects(registry)
-    again = TableRegistrar(names, registry, **changed).register(after)
-    assert again.table == after
-    assert subject in caught.value.fields.get("subject", "bank.t-value")
+    registry.subjects.clear()
+    registry.levels.clear()
+    assert registered(registry, after, **changed).table == after
 
 
 FOREIGN = [
@@ -141,140 +144,108 @@ FOREIGN = [
 @pytest.mark.parametrize("schema", FOREIGN)
 def test_a_subject_of_another_program_is_left_for_another_prefix_or_deleted(registry, schema, kind):
     registry.register(f"bank.t-{kind}", schema)
-    registrar = TableRegistrar(TopicNames("bank"), registry)
     with pytest.raises((SchemaError, IncompatibleChange)) as caught:
-        registrar.register(TABLE)
+        registered(registry, TABLE)
     assert "another prefix" in caught.value.hint
     assert "delete the subject" in caught.value.hint
     assert TableRegistrar(TopicNames("other"), registry).register(TABLE).topic == "other.t"
     del registry.subjects[f"bank.t-{kind}"]
-    assert registrar.register(TABLE).topic == "bank.t"
-
-
-def test_another_key_is_refused(registrar):
-    registrar.register(TABLE)
-    other = TableSchema("t", (Column("id", ColumnType("STRING"), 1, key_position=1),))
-
-    with pytest.raises(IncompatibleChange, match="primary key"):
-        registrar.register(other)
-
-
-def test_what_would_be_registered_is_returned_and_nothing_is_made(registry, registrar):
-    wider = TableSchema("t", (*TABLE.columns, Column("w", INT64, 3)))
-    assert registrar.missing(TABLE) == ["bank.t-key", "bank.t-value"]
-    assert registry.subjects == registry.levels == {}
-    registrar.register(TABLE)
-
-    assert registrar.missing(TABLE) == []
-    assert registrar.missing(wider) == ["bank.t-value"]
-    assert len(registry.subjects["bank.t-value"]) == 1
-
-
-def test_what_could_not_be_registered_is_an_error_before_it_is_tried(registry, registrar):
-    registrar.register(TABLE)
-    text = ColumnType("STRING")
-    with pytest.raises(IncompatibleChange, match="another type"):
-        registrar.missing(TableSchema("t", (TABLE.columns[0], Column("v", text, 2))))
-    with pytest.raises(IncompatibleChange, match="primary key"):
-        registrar.missing(TableSchema("t", (Column("id", text, 1, key_position=1),)))
-    registry.set_compatibility("bank.t-value", "FORWARD")
-    with pytest.raises(ConfigError, match=r"bank\.t-value has the compatibility FORWARD"):
-        registrar.missing(TABLE)
-
-
-def test_a_registered_column_that_is_left_out_now_is_not_watched(registry):
-    """Else a reader takes its null for NULL."""
-    TableRegistrar(TopicNames("bank"), registry).register(TABLE)
-    chosen = RecordFilter(columns_left_out=("T.v",))
-    registrar = TableRegistrar(TopicNames("bank"), registry, record_filter=chosen)
-    table = chosen.narrowed_table(TABLE)
-    assert registrar.missing(table) == ["bank.t-value"]
-    found = registrar.register(table)
-    assert unwatched_columns([found.value.schema]) == {"v"}
-    assert registrar.missing(table) == []
+    assert registered(registry, TABLE).topic == "bank.t"
 
 
 def test_every_value_schema_says_what_the_producer_leaves_out(registry):
     chosen = RecordFilter(mod_types=("INSERT", "UPDATE"))
-    registrar = TableRegistrar(TopicNames("bank"), registry, record_filter=chosen)
+    registrar = TableRegistrar(NAMES, registry, record_filter=chosen)
     found = registrar.register(replace(TABLE, excludes=("exclude_insert",)))
     assert found.value.schema["excludes"] == ["exclude_delete", "exclude_insert"]
     assert registrar.register(TABLE).value == found.value
 
 
+@pytest.mark.parametrize("envelope", Envelope)
+def test_schemas_of_each_envelope_say_what_is_left_out(registry, envelope):
+    """A column that is left out is not watched; else a reader takes its null for NULL."""
+    chosen = RecordFilter(mod_types=("INSERT",), columns_left_out=("T.v",))
+    registered(registry, TABLE, envelope=envelope)
+    registrar = TableRegistrar(NAMES, registry, envelope=envelope, record_filter=chosen)
+    narrow = chosen.narrowed_table(TABLE)
+    assert registrar.missing(narrow) == ["bank.t-value"]
+    found = registrar.register(narrow)
+    assert found.value.schema["excludes"] == ["exclude_delete", "exclude_update"]
+    assert unwatched_columns([found.value.schema]) == {"v"}
+    assert registrar.missing(narrow) == []
+
+
 def test_a_later_table_that_cannot_have_a_topic_stops_only_what_brings_it(registry):
     names = TopicNames("bank", "{prefix}-{table}")
     registrar = TableRegistrar(names, registry)
-    assert registrar.register(TABLE).topic == names.data(TABLE.name)
     unnamed = replace(TABLE, name="progress")
-    for register in (registrar.register, registrar.register_key, registrar.missing):
+    for refuse in (registrar.register, registrar.register_key, registrar.missing):
         with pytest.raises(SchemaError, match="table progress: its topic bank-progress would"):
-            register(unnamed)
+            refuse(unnamed)
     assert not [one for one in registry.subjects if "progress" in one]
     # Another template, or no such table.
-    assert TableRegistrar(TopicNames("bank"), registry).register(unnamed).topic == "bank.progress"
+    assert registered(registry, unnamed).topic == "bank.progress"
     assert not RecordFilter(tables_left_out=("progress",)).takes_table("progress")
     assert registrar.register(TABLE).topic == names.data(TABLE.name)
 
 
-def registrar_of(envelope, registry, **options):
-    return TableRegistrar(TopicNames("bank"), registry, envelope=envelope, **options)
-
-
 @pytest.mark.parametrize("envelope", Envelope)
 def test_schemas_of_each_envelope_only_grow_over_all_workers(registry, envelope):
-    text = ColumnType("STRING")
-    new = TableSchema("t", (*TABLE.columns, Column("new", text, 3)))
-    other = TableSchema("t", (*TABLE.columns, Column("other", text, 3)))
-    first = registrar_of(envelope, registry).register(TABLE)
+    new, other = (
+        TableSchema("t", (*TABLE.columns, Column(name, STRING, 3))) for name in ("new", "other")
+    )
+    first = registered(registry, TABLE, envelope=envelope)
     assert envelope_of(first.value.schema) is envelope
     assert first.is_flat is (envelope is Envelope.FLAT)
-    registrar_of(envelope, registry).register(new)
-    both = registrar_of(envelope, registry).register(other)
+    registered(registry, new, envelope=envelope)
+    both = registered(registry, other, envelope=envelope)
     assert [*row_fields(both.value.schema)] == ["id", "v", "new", "other"]
     assert [column.name for column in both.table.columns] == ["id", "v", "other"]
-    assert registrar_of(envelope, registry).missing(TABLE) == []
-    assert registrar_of(envelope, registry).register(TABLE).value == both.value
-    with pytest.raises(IncompatibleChange, match="another type"):
-        registrar_of(envelope, registry).register(
-            TableSchema("t", (TABLE.columns[0], Column("v", text, 2)))
-        )
-
-
-@pytest.mark.parametrize("envelope", Envelope)
-def test_schemas_of_each_envelope_say_what_is_left_out(registry, envelope):
-    chosen = RecordFilter(mod_types=("INSERT",), columns_left_out=("t.v",))
-    registrar_of(envelope, registry).register(TABLE)
-    found = registrar_of(envelope, registry, record_filter=chosen).register(
-        chosen.narrowed_table(TABLE)
-    )
-    assert found.value.schema["excludes"] == ["exclude_delete", "exclude_update"]
-    assert unwatched_columns([found.value.schema]) == {"v"}
+    assert TableRegistrar(NAMES, registry, envelope=envelope).missing(TABLE) == []
+    assert registered(registry, TABLE, envelope=envelope).value == both.value
+    with pytest.raises(IncompatibleChange, match=r"'v'.*registered='long'.*type='string'"):
+        registered(registry, table("v", of=STRING), envelope=envelope)
 
 
 @pytest.mark.parametrize(("first", "other"), list(permutations(Envelope, 2)))
 def test_the_other_envelope_is_refused_by_the_settings_name(registry, first, other):
-    names = TopicNames("bank")
-    TableRegistrar(names, registry, envelope=first).register(TABLE)
+    registered(registry, TABLE, envelope=first)
     text = f"envelope: the setting is '{other}', and .* value schemas have '{first}'"
     with pytest.raises(IncompatibleChange, match=text) as caught:
-        TableRegistrar(names, registry, envelope=other).register(TABLE)
+        registered(registry, TABLE, envelope=other)
     assert caught.value.hint == OTHER_ENVELOPE_HINT
 
 
+@pytest.mark.parametrize("is_key", [True, False], ids=["key", "value"])
+@pytest.mark.parametrize(
+    "kind", [ColumnType("TIMESTAMP"), ColumnType("ARRAY", ColumnType("TIMESTAMP"))]
+)
+@pytest.mark.parametrize("first", list(TimestampForm))
+def test_the_other_form_of_timestamps_is_refused_by_the_settings_name(
+    registry, is_key, kind, first
+):
+    columns = (Column("id", STRING, 1, 1), Column("at", kind, 2, 2 if is_key else None))
+    subject = TableSchema("t", columns)
+    other = next(form for form in TimestampForm if form is not first)
+    for _ in range(2):
+        registered(registry, subject, first)
+    before = copy.deepcopy(registry.subjects)
+    with pytest.raises(IncompatibleChange, match="timestamp") as caught:
+        registered(registry, subject, other)
+    assert "Set timestamps to the form" in caught.value.hint
+    assert registry.subjects == before
+
+
 def test_a_column_without_a_place_is_refused_by_its_name(registry):
-    wrong = TableSchema("t", (*TABLE.columns, Column("__op", ColumnType("STRING"), 3)))
+    wrong = TableSchema("t", (*TABLE.columns, Column("__op", STRING, 3)))
     with pytest.raises(SchemaError, match="a flat value cannot have a column") as caught:
-        registrar_of(Envelope.FLAT, registry).register(wrong)
+        registered(registry, wrong, envelope=Envelope.FLAT)
     assert caught.value.fields["column"] == "__op"
     chosen = RecordFilter(columns_left_out=("t.__op",))
-    without = registrar_of(Envelope.FLAT, registry, record_filter=chosen).register(
-        chosen.narrowed_table(wrong)
-    )
+    narrow = chosen.narrowed_table(wrong)
+    without = registered(registry, narrow, envelope=Envelope.FLAT, record_filter=chosen)
     assert without.table.column_names == {"id", "v"}
-    names = TopicNames("other")
-    whole = TableRegistrar(names, registry, envelope=Envelope.TIDEGATE).register(wrong)
-    assert "__op" in row_fields(whole.value.schema)
+    assert "__op" in row_fields(registered(InMemorySchemaRegistry(), wrong).value.schema)
 
 
 UNKNOWN = ColumnType("UNKNOWN<3>")
@@ -287,16 +258,257 @@ UNKNOWN = ColumnType("UNKNOWN<3>")
 )
 def test_a_column_that_no_field_can_carry_is_left_out_by_a_new_stream(registry, column, left):
     wrong = TableSchema("t", (*TABLE.columns, column))
-    registrar = TableRegistrar(TopicNames("bank"), registry)
     with pytest.raises(SchemaError) as caught:
-        registrar.register(wrong)
+        registered(registry, wrong)
     assert "columns_left_out" in caught.value.hint
     chosen = RecordFilter(columns_left_out=(f"t.{column.name}",))
-    found = registrar.register(chosen.narrowed_table(wrong))
-    assert found.table.column_names == left
-    keyed = TableSchema("u", (replace(column, key_position=1),))
-    if column.type == UNKNOWN:
-        with pytest.raises(SchemaError, match="UNKNOWN") as caught:
-            registrar.register(keyed)
-        assert "tables_left_out" in caught.value.hint
-        assert not RecordFilter(tables_left_out=("u",)).takes_table("u")
+    assert registered(registry, chosen.narrowed_table(wrong)).table.column_names == left
+    with pytest.raises(SchemaError, match="UNKNOWN") as caught:
+        registered(registry, TableSchema("u", (Column("k", UNKNOWN, 1, 1),)))
+    assert "tables_left_out" in caught.value.hint
+
+
+# ---------------------------------------------------------------- schemas only grow
+
+
+def assert_only_grows(rows):
+    for earlier, later in pairwise(rows):
+        assert earlier.items() <= later.items()
+
+
+@dataclass
+class Fleet:
+    """Two workers over one database, whose one table changes, and one registry."""
+
+    registry: InMemorySchemaRegistry = field(default_factory=InMemorySchemaRegistry)
+    columns: list[Column] = field(default_factory=lambda: [KEY, Column("a", INT64, 2)])
+    workers: list[RefreshingTranslator] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)
+    waiting: list[list[Column]] = field(default_factory=list)
+    """Committed, and not read by a worker."""
+    owner: int = 0
+    added: int = 0
+
+    def __post_init__(self):
+        for worker in (0, 1):
+            self.restart(worker)
+
+    def table(self, name, *, stream="s", read_ns=None):
+        return TableSchema(name, tuple(self.columns))
+
+    def restart(self, worker):
+        registrar = TableRegistrar(NAMES, self.registry)
+        translator = Translator({"t": registrar.register(self.table("t"))}, change_stream="s")
+        self.workers[worker : worker + 1] = [
+            RefreshingTranslator(translator, self, registrar, topics=None)
+        ]
+
+    def rebalance(self):
+        self.owner = 1 - self.owner
+
+    def add(self):
+        self.added += 1
+        ordinal = max(column.ordinal for column in self.columns) + 1
+        self.columns.append(Column(f"c{self.added}", (INT64, STRING)[self.added % 2], ordinal))
+
+    def drop(self, place):
+        if len(self.columns) > 1:
+            del self.columns[1 + place % (len(self.columns) - 1)]
+
+    def commit(self, is_partial):
+        """Commit an update of all columns, or of the first and last only."""
+        touched = self.columns[1:]
+        touched = [touched[0], touched[-1]] if is_partial and touched else touched
+        self.waiting.append([*dict.fromkeys(touched)])
+
+    def read(self):
+        for touched in self.waiting:
+            shown = tuple(
+                RecordColumn(c.name, c.type, c is KEY, c.ordinal) for c in (KEY, *touched)
+            )
+            mods = (Mod({"id": "1"}, {one.name: "7" for one in touched}, {}),)
+            record = RECORD._replace(columns=shown, mods=mods, mod_type="UPDATE")
+            (message,) = self.workers[self.owner].translate(record, token="k").messages
+            self.used.add(unframe(message.value)[0])
+        self.waiting.clear()
+
+
+ACTIONS = st.one_of(
+    st.just(("add",)),
+    st.tuples(st.just("drop"), st.integers(0, 5)),
+    st.tuples(st.just("commit"), st.booleans()),
+    st.just(("read",)),
+    st.tuples(st.just("restart"), st.integers(0, 1)),
+    st.just(("rebalance",)),
+)
+
+
+@given(st.lists(ACTIONS, max_size=25))
+def test_each_version_has_every_earlier_field(actions):
+    fleet = Fleet()
+    for name, *arguments in [*actions, ("read",)]:
+        getattr(fleet, name)(*arguments)
+    rows = dict(zip(fleet.registry.subjects["bank.t-value"], versions(fleet.registry), strict=True))
+    assert_only_grows(rows.values())
+    assert_only_grows([rows[one] for one in sorted(fleet.used)])
+
+
+def test_a_dropped_column_stays_and_a_new_one_stands_after_all_that_was_registered(registry):
+    before = registered(registry, table("a", "gone"))
+    after = registered(registry, table("a"))
+    assert after.value.schema_id == before.value.schema_id
+    assert after.table.column_names == {"id", "a"}
+    encoding = registered(registry, table("new", "a"))
+    assert [*versions(registry)[-1]] == ["id", "a", "gone", "new"]
+    assert [column.name for column in encoding.table.columns] == ["id", "a", "new"]
+
+
+def test_what_the_registry_refuses_or_does_not_show_is_a_named_error():
+    registry = Refusing()
+    registered(registry, TABLE)
+    registry.refused.add("bank.t-value")
+    with pytest.raises(SchemaError, match=r"rejects.*bank\.t-value"):
+        registered(registry, table("b"))
+
+    class Forgetful(InMemorySchemaRegistry):
+        def versions(self, subject):
+            return ()
+
+    with pytest.raises(UnreachableError, match=r"does not show.*bank\.t-value"):
+        registered(Forgetful(), TABLE)
+
+
+def test_versions_that_shrank_are_grown_together(registry):
+    """A stream whose newest version lacks a column gets one with all of them, or the wider one."""
+    for names in (("a", "gone"), ("a",)):
+        schema = registered(InMemorySchemaRegistry(), table(*names)).value.schema
+        registry.register("bank.t-value", schema)
+    encoding = registered(registry, table("a"))
+    assert "gone" in row_fields(registry.schema(encoding.value.schema_id))
+    registered(registry, table("a", "new"))
+    assert set(versions(registry)[-1]) == {"id", "a", "gone", "new"}
+
+
+class PausingRegistry(InMemorySchemaRegistry):
+    """Lets the schedule go on before every call, after it, and between an id and its version.
+
+    As Apicurio does: a schema that has its id may become a version after one with a higher id,
+    and equal schemas that are registered at the same time become two versions.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.hub = getcurrent()
+
+    def register(self, subject, schema):
+        self.hub.switch()
+        schema_id = super().register(f"{subject} to be", schema)
+        is_new = schema_id not in self.subjects.get(subject, ())
+        self.hub.switch()
+        if is_new:
+            self.subjects.setdefault(subject, []).append(schema_id)
+        self.hub.switch()
+        return schema_id
+
+    def versions(self, subject):
+        self.hub.switch()
+        found = super().versions(subject)
+        self.hub.switch()
+        return found
+
+
+@given(
+    st.lists(st.sets(st.sampled_from("abcd"), max_size=3), min_size=2, max_size=3),
+    st.lists(st.integers(0, 2), max_size=60),
+)
+def test_workers_that_register_at_the_same_time_use_growing_versions(known, schedule):
+    registry, encodings = PausingRegistry(), []
+
+    def register_all(names):
+        encodings.append(registered(registry, table(*sorted(names))))
+
+    workers = [greenlet(lambda names=names: register_all(names)) for names in known]
+    for turn in [*schedule, *(turn % len(workers) for turn in range(600))]:
+        worker = workers[turn % len(workers)]
+        if not worker.dead:
+            worker.switch()
+    assert len(encodings) == len(known)
+    rows = {one.value.schema_id: row_fields(one.value.schema) for one in encodings}
+    assert_only_grows(sorted(rows.values(), key=len))
+    for encoding in encodings:
+        assert encoding.table.column_names <= rows[encoding.value.schema_id].keys()
+
+
+# ---------------------------------------------------------------- subjects and plans
+
+OLD_SCHEMA, NEW_SCHEMA = {"type": "string"}, {"type": "bytes"}
+
+
+class ReadOnly(InMemorySchemaRegistry):
+    is_closed = False
+
+    def set_compatibility(self, subject, level):
+        raise ConfigError("registry_user_info: the registry rejects these credentials")
+
+    def register(self, subject, schema):
+        assert not self.is_closed
+        return super().register(subject, schema)
+
+
+@pytest.mark.parametrize("unset", [None, "NONE"])
+def test_a_level_is_set_where_it_is_unset(registry, unset):
+    if unset is not None:
+        registry.set_compatibility("a-key", unset)
+    assert register(registry, "a-key", OLD_SCHEMA) == 1
+    assert registry.levels == {"a-key": "BACKWARD"}
+
+
+@pytest.mark.parametrize("level", ["BACKWARD", "BACKWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"])
+def test_a_level_that_promises_as_much_is_left_alone(level):
+    registry = ReadOnly()
+    registry.levels["a-key"] = level
+    require_backward(registry, "a-key")
+    assert registry.levels == {"a-key": level}
+    # A user that may only read needs no more where all is made.
+    assert register(registry, "a-key", OLD_SCHEMA) == 1
+    registry.is_closed = True
+    assert is_registered(registry, "a-key", OLD_SCHEMA)
+    assert register(registry, "a-key", OLD_SCHEMA) == 1
+    assert not is_registered(registry, "a-key", {"type": "long"})
+
+
+def test_a_level_that_an_operator_chose_or_that_cannot_be_set_is_named(registry):
+    registered(registry, TABLE)
+    registry.set_compatibility("bank.t-value", "FORWARD")
+    text = r"subject bank\.t-value has the compatibility FORWARD.*BACKWARD"
+    with pytest.raises(ConfigError, match=text):
+        TableRegistrar(NAMES, registry).missing(TABLE)
+    with pytest.raises(ConfigError, match=text):
+        register(registry, "bank.t-value", OLD_SCHEMA)
+    assert registry.levels["bank.t-value"] == "FORWARD"
+    with pytest.raises(ConfigError, match=r"subject a-key has no compatibility level.*rejects"):
+        register(ReadOnly(), "a-key", OLD_SCHEMA)
+
+
+def test_what_is_planned_is_kept_apart_from_the_registry(registry):
+    registry.register("s", OLD_SCHEMA)
+    planned = PlannedRegistry(registry)
+    assert register(planned, "s", OLD_SCHEMA) == registry.versions("s")[0].schema_id
+    assert len(planned.versions("s")) == 1
+    schema_id = register(planned, "s", NEW_SCHEMA)
+    assert register(planned, "s", NEW_SCHEMA) == schema_id
+    assert planned.schema(schema_id) == NEW_SCHEMA
+    assert [one.schema for one in planned.versions("s")] == [OLD_SCHEMA, NEW_SCHEMA]
+    assert [one.schema for one in registry.versions("s")] == [OLD_SCHEMA]
+    assert registry.compatibility("s") is None
+    with pytest.raises(SchemaError):
+        registry.schema(schema_id)
+
+
+def test_a_table_with_a_planned_column_can_be_written_and_read(registry):
+    before, planned = registered(registry, TABLE), PlannedRegistry(registry)
+    encoding = registered(planned, table("v", "w"))
+    assert encoding.key == before.key
+    assert encoding.value.schema_id != before.value.schema_id
+    assert planned.schema(encoding.value.schema_id) == encoding.value.schema
+    assert len(registry.versions("bank.t-value")) == 1

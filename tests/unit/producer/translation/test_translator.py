@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.page_examples import DATA_CHANGES, example
+from tests.unit.producer.translation.translation_building import INT64, STRING
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation import translator
@@ -23,7 +24,6 @@ from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import unframe
 
-STRING, INT64 = ColumnType("STRING"), ColumnType("INT64")
 ACCOUNTS = TableSchema(
     "accounts",
     (
@@ -52,6 +52,8 @@ RECORD = DataChangeRecord(
     transaction_tag="tag",
     is_system_transaction=False,
 )
+
+WIDER = TableSchema("accounts", (*ACCOUNTS.columns, Column("added", INT64, 5)))
 
 
 class Reader:
@@ -115,72 +117,63 @@ def test_an_insert_of_all_columns(reader):
     }
 
 
-@pytest.mark.rule("spanner-mods")
-def test_an_update_names_what_was_captured_keys_included(reader):
-    mods = (Mod(KEYS, {"note": None}, {"note": "old"}),)
-    columns = (*ALL_COLUMNS[:2], ALL_COLUMNS[3])
-    (value,) = reader.values(mod_type="UPDATE", mods=mods, columns=columns)
-    assert value["mod_type"] == "UPDATE"
-    assert value["new_values"] == {"region": "eu", "id": 7, "balance": None, "note": None}
-    assert value["new_columns"] == ["region", "id", "note"]
-    assert value["old_values"]["note"] == "old"
-    assert value["old_columns"] == ["region", "id", "note"]
+def row(balance, note):
+    return {"region": "eu", "id": 7, "balance": balance, "note": note}
 
 
-def test_an_update_whose_old_values_were_not_captured_has_no_old_row(reader):
-    mods = (Mod(KEYS, {"balance": "1", "note": "n"}, {}),)
-    (value,) = reader.values(mod_type="UPDATE", mods=mods)
-    assert value["new_columns"] == ["region", "id", "balance", "note"]
-    assert (value["old_values"], value["old_columns"]) == (None, None)
+ALL = ["region", "id", "balance", "note"]
 
 
-def test_a_delete_whose_old_values_were_not_captured_has_the_old_key(reader):
-    (value,) = reader.values(mod_type="DELETE", mods=(Mod(KEYS, {}, {}),))
-    assert (value["new_values"], value["new_columns"]) == (None, None)
-    assert value["old_columns"] == ["region", "id"]
-    assert value["old_values"] == {"region": "eu", "id": 7, "balance": None, "note": None}
-
-
-@pytest.mark.rule("spanner-mod-type")
-def test_a_delete_has_no_new_row(reader):
-    mods = (Mod(KEYS, {}, {"balance": "1", "note": "n"}),)
-    translated = reader.translate(mod_type="DELETE", mods=mods)
-    assert translated.messages[0].mod == b"D"
+@pytest.mark.rule("spanner-mods", "spanner-mod-type")
+@pytest.mark.parametrize(
+    ("mod_type", "new", "old", "expected"),
+    [
+        ("UPDATE", {"note": None}, {"note": "old"},
+         (row(None, None), ["region", "id", "note"], row(None, "old"), ["region", "id", "note"])),
+        # Its old values were not captured: there is no old row.
+        ("UPDATE", {"balance": "1", "note": "n"}, {}, (row(1, "n"), ALL, None, None)),
+        ("DELETE", {}, {"balance": "1", "note": "n"}, (None, None, row(1, "n"), ALL)),
+        ("DELETE", {}, {}, (None, None, row(None, None), ["region", "id"])),
+    ],
+)  # fmt: skip
+def test_rows_have_the_key_and_name_what_was_captured(reader, mod_type, new, old, expected):
+    translated = reader.translate(mod_type=mod_type, mods=(Mod(KEYS, new, old),))
+    assert translated.messages[0].mod == mod_type[:1].encode()
     value = reader.read(translated.messages[0].value)
-    assert value["new_values"] is None
-    assert value["new_columns"] is None
-    assert value["old_values"] == {"region": "eu", "id": 7, "balance": 1, "note": "n"}
-    assert value["old_columns"] == ["region", "id", "balance", "note"]
+    assert value["mod_type"] == mod_type
+    assert (
+        value["new_values"], value["new_columns"], value["old_values"], value["old_columns"]
+    ) == expected  # fmt: skip
 
 
 def test_a_reader_with_a_newer_schema_does_not_take_its_own_columns_for_captured(reader):
     """It resolves every value to the newest schema, where a column that was added later is null."""
     mods = (Mod(KEYS, {"balance": "1", "note": "n"}, {"note": "old"}),)
     (message,) = reader.translate(mod_type="UPDATE", mods=mods).messages
-    wider = TableSchema("accounts", (*ACCOUNTS.columns, Column("added", INT64, 5)))
-    newest = fastavro.parse_schema(
-        reader.registry.schema(reader.registrar.register(wider).value.schema_id)
-    )
+    newest = reader.registrar.register(WIDER)
     schema_id, body = unframe(message.value)
-    writer = fastavro.parse_schema(reader.registry.schema(schema_id))
-    value = fastavro.schemaless_reader(io.BytesIO(body), writer, newest)
-
+    value = fastavro.schemaless_reader(
+        io.BytesIO(body), fastavro.parse_schema(reader.registry.schema(schema_id)),
+        fastavro.parse_schema(reader.registry.schema(newest.value.schema_id)),
+    )  # fmt: skip
     assert value["new_values"]["added"] is None
-    assert value["new_columns"] == ["region", "id", "balance", "note"]
+    assert value["new_columns"] == ALL
     assert value["old_columns"] == ["region", "id", "note"]
+    # A replaced encoding is used at once.
+    reader.translator.replace(newest)
+    (value,) = reader.values(mods=mods)
+    assert value["new_columns"] == ALL
+    (value,) = reader.values(mods=(Mod(KEYS, {"balance": "1", "note": "", "added": "9"}, {}),))
+    assert value["new_columns"] == [*ALL, "added"]
+    assert value["new_values"]["added"] == 9
 
 
 def test_mods_keep_their_order_and_sort_by_it(reader):
-    mods = tuple(
-        Mod({"id": str(n), "region": "eu"}, {"balance": str(n), "note": ""}, {}) for n in range(300)
-    )
+    mods = tuple(Mod({**KEYS, "id": str(n)}, {"balance": str(n)}, {}) for n in range(300))
     messages = reader.translate(mods=mods).messages
     assert [reader.read(m.key)["id"] for m in messages] == list(range(300))
     order_keys = [m.order_key for m in messages]
     assert order_keys == sorted(set(order_keys))
-
-
-def test_no_mods_no_messages(reader):
     assert reader.translate(mods=()).messages == ()
 
 
@@ -201,53 +194,37 @@ def test_what_is_not_known_raises_table_changed(reader, changes):
 
 
 @pytest.mark.rule("spanner-type-codes")
-def test_a_type_code_outside_the_contract_leaves_the_catalogues_type(reader):
-    columns = (RecordColumn("balance", ColumnType("INT"), False, 3),)
-    (value,) = reader.values(columns=columns, mods=(Mod(KEYS, {"balance": 1000}, {}),))
-    assert value["new_values"]["balance"] == 1000
-
-
-def test_types_of_one_avro_type_are_the_same_to_a_topic(reader):
-    columns = (RecordColumn("note", ColumnType("JSON"), False, 4),)
-    (value,) = reader.values(columns=columns, mods=(Mod(KEYS, {"note": "{}"}, {}),))
-    assert value["new_values"]["note"] == "{}"
+@pytest.mark.parametrize(
+    ("name", "code", "value"),
+    [("balance", "INT", 1000), ("note", "JSON", "{}")],
+    ids=["a code outside the contract leaves the catalogue's type", "of one Avro type"],
+)
+def test_types_of_one_avro_type_are_the_same_to_a_topic(reader, name, code, value):
+    columns = (RecordColumn(name, ColumnType(code), False, 3),)
+    (found,) = reader.values(columns=columns, mods=(Mod(KEYS, {name: value}, {}),))
+    assert found["new_values"][name] == value
 
 
 @pytest.mark.rule("spanner-type-codes")
 @pytest.mark.parametrize(
-    "mod",
+    ("changes", "place"),
     [
-        Mod({"id": "7"}, {}, {}),
-        Mod({**KEYS, "note": "in the key"}, {}, {}),
-        Mod({"id": "seven", "region": "eu"}, {}, {}),
-        Mod(KEYS, {"balance": "x"}, {}),
+        ({"mods": (Mod({"id": "7"}, {}, {}),)}, {"column": "region"}),
+        ({"mods": (Mod({**KEYS, "note": "in the key"}, {}, {}),)}, {"columns": ["note"]}),
+        ({"mods": (Mod({"id": "seven", "region": "eu"}, {}, {}),)}, {"column": "id"}),
+        ({"mods": (Mod(KEYS, {"balance": "x"}, {}),)}, {"column": "balance"}),
+        ({"record_sequence": "third"}, {}),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_its_coordinates(reader, mod):
+def test_a_value_that_does_not_fit_is_refused_with_its_coordinates(reader, changes, place):
     with pytest.raises(SchemaError) as caught:
-        reader.translate(mods=(mod,))
-    fields = caught.value.fields
-    assert fields["table"] == "accounts"
-    assert fields["server_transaction_id"] == "tx"
-    assert fields["record_sequence"] == "00000003"
-    assert fields["commit_timestamp_us"] == 1_700_000_000_123_456
-    assert fields.get("column") in {"region", "id", "balance"} or fields["columns"] == ["note"]
-
-
-def test_a_record_sequence_out_of_form_is_refused_with_its_coordinates(reader):
-    with pytest.raises(SchemaError, match="accounts"):
-        reader.translate(record_sequence="third")
-
-
-def test_a_replaced_encoding_is_used_at_once(reader):
-    reader.translate()
-    wider = TableSchema("accounts", (*ACCOUNTS.columns, Column("added", INT64, 5)))
-    reader.translator.replace(reader.registrar.register(wider))
-    (value,) = reader.values()
-    assert value["new_columns"] == ["region", "id", "balance", "note"]
-    (value,) = reader.values(mods=(Mod(KEYS, {"balance": "1", "note": "", "added": "9"}, {}),))
-    assert value["new_columns"] == ["region", "id", "balance", "note", "added"]
-    assert value["new_values"]["added"] == 9
+        reader.translate(**changes)
+    expected = {
+        "table": "accounts", "server_transaction_id": "tx", "record_sequence": "00000003",
+        "commit_timestamp_us": 1_700_000_000_123_456, **changes, **place,
+    }  # fmt: skip
+    expected.pop("mods", None)
+    assert expected.items() <= caught.value.fields.items()
 
 
 def test_records_with_equal_columns_share_a_plan_and_many_column_sets_do_not_pile_up(reader):
