@@ -1,4 +1,6 @@
-"""Which version of a table carries which release, over a table in memory."""
+"""Which version of a table carries which release, over tables and logs in memory."""
+
+from __future__ import annotations
 
 import json
 
@@ -9,6 +11,8 @@ from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.spark_consumer.errors import ForeignChange, TableMissing
 from tidegate.spark_consumer.sinks.delta import commit_log
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog, TableCommit
+from tidegate.spark_consumer.sinks.delta.history import parse_commit
+from tidegate.spark_consumer.sinks.delta.log_transactions import state_files
 
 
 def release(number, *, query_id="q", sink="mirror", through_us=None):
@@ -39,21 +43,24 @@ def test_a_table_that_does_not_exist_has_nothing():
     log = opened(DeltaTable())
     assert not log.exists
     assert log.written(release(0)) is None
+    assert release(4).application == "q/mirror"
 
 
 def test_each_release_has_the_version_of_its_own_commit(table):
+    log = opened(table)
+    assert log.written(release(0)) is None  # a preparation is not a release
     write(table, 0)
+    assert log.written(release(0)) is None
+    log.follow()
+    assert log.written(release(0)).version == 1
     table.maintain()
     write(table, 2)
     log = opened(table)
     assert [log.version_at(number) for number in (0, 1, 2, 3)] == [1, 1, 3, 3]
     assert [log.written(release(n)) is not None for n in range(3)] == [True, False, True]
-
-
-def test_a_table_that_is_younger_than_a_release_has_no_version_of_it():
-    table = DeltaTable()
-    table.create(["a"], release(3).preparation, None)
-    log = opened(table)
+    younger = DeltaTable()
+    younger.create(["a"], release(3).preparation, None)
+    log = opened(younger)
     assert (log.find_version(2), log.find_version(3)) == (None, 0)
     with pytest.raises(InvariantViolation, match="as old as the release"):
         log.version_at(2)
@@ -84,18 +91,6 @@ def test_what_was_adopted_may_concern_the_versions_before_it(table):
     assert [log.has_adopted_since(version) for version in (1, 2, 3)] == [True, True, False]
 
 
-def test_a_preparation_is_no_release(table):
-    assert opened(table).written(release(0)) is None
-
-
-def test_new_commits_are_followed(table):
-    log = opened(table)
-    write(table, 0)
-    assert log.written(release(0)) is None
-    log.follow()
-    assert log.written(release(0)).version == 1
-
-
 def test_old_commits_are_read_again_when_they_are_needed(table, monkeypatch):
     monkeypatch.setattr(commit_log, "_RECENT", 4)
     for number in range(20):
@@ -107,10 +102,21 @@ def test_old_commits_are_read_again_when_they_are_needed(table, monkeypatch):
     assert log.written(release(5)).version == 6
 
 
-@pytest.mark.parametrize("foreign", [{"query_id": "other"}, {"sink": "changelog"}])
-def test_commits_of_another_writer_are_refused(table, foreign):
-    write(table, 1, **foreign)
-    with pytest.raises(ConfigError, match="another writer"):
+def test_a_table_of_another_writer_or_with_other_releases_is_refused(table):
+    for foreign in ({"query_id": "other"}, {"sink": "changelog"}):
+        other = DeltaTable(list(table.commits))
+        write(other, 1, **foreign)
+        with pytest.raises(ConfigError, match="another writer"):
+            opened(other)
+    write(table, 4)
+    log = opened(table)
+    log.refuse_beyond(4)
+    with pytest.raises(ConfigError, match="later release"):
+        log.refuse_beyond(3)
+    with pytest.raises(ConfigError, match="other bounds"):
+        log.written(release(4, through_us=41))
+    write(table, 3)
+    with pytest.raises(InvariantViolation):
         opened(table)
 
 
@@ -150,25 +156,18 @@ NOT_OURS = [None, "not JSON", "[]", json.dumps({"tidegate": 1})]
 
 
 @pytest.mark.parametrize("metadata", NOT_OURS)
-def test_commits_of_others_that_change_no_row_are_passed_over(table, metadata):
+def test_commits_of_others_are_passed_over_unless_they_change_rows(table, metadata):
     write(table, 0)
     found, log = history(table)
     for operation in ("OPTIMIZE", "CHANGE COLUMN", "CLUSTER BY", "ADD CONSTRAINT", "anything"):
         found.add(operation, metadata=metadata, changes_rows=False)
     log.follow()
     log.load()
-    assert log.head == 6
-    assert log.version_at(3) == 1
-
-
-@pytest.mark.parametrize("metadata", NOT_OURS)
-def test_changes_of_rows_by_others_are_refused_at_the_next_look_and_at_each_start(table, metadata):
-    found, log = history(table)
+    assert (log.head, log.version_at(3)) == (6, 1)
     found.add("DELETE", metadata=metadata)
     for look in (log.follow, log.load, log.require_own):
-        with pytest.raises(ForeignChange, match="operation='DELETE'") as raised:
+        with pytest.raises(ForeignChange, match=r"operation='DELETE'.*tidegate-consumer adopt"):
             look()
-        assert "tidegate-consumer adopt" in str(raised.value)
 
 
 INHERITED = {
@@ -209,14 +208,26 @@ def test_adopted_changes_are_passed_over_and_later_ones_are_not(table):
     found.add("UPDATE")
     with pytest.raises(ForeignChange, match="operation='UPDATE'"):
         log.load()
-
-
-def test_an_adoption_of_another_sink_counts_for_nothing(table):
+    # An adoption of another sink counts for nothing.
     found, log = history(table)
     version = found.add("DELETE")
     found.add("SET TBLPROPERTIES", metadata=Commit.adoption("q", "changelog", version=version))
     with pytest.raises(ConfigError, match="another writer"):
         log.load()
+
+
+@pytest.mark.parametrize(
+    ("operation", "mode", "is_adoptable"),
+    [
+        *((operation, None, True) for operation in ("DELETE", "UPDATE", "MERGE", "TRUNCATE")),
+        ("WRITE", "Append", True),
+        ("WRITE", "Overwrite", False),
+        ("WRITE", None, False),
+        *((one, None, False) for one in ("RESTORE", "CREATE OR REPLACE TABLE", "unknown")),
+    ],
+)
+def test_what_can_be_adopted_undoes_no_release(operation, mode, is_adoptable):
+    assert TableCommit(1, operation, None, {}, mode=mode).is_adoptable == is_adoptable
 
 
 @pytest.mark.parametrize("operation", ["RESTORE", "CREATE OR REPLACE TABLE", "CLONE"])
@@ -228,65 +239,17 @@ def test_what_may_undo_releases_is_refused_even_without_rows(table, operation):
     assert "adopt" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("operation", "mode", "is_adoptable"),
-    [
-        ("DELETE", None, True),
-        ("UPDATE", None, True),
-        ("MERGE", None, True),
-        ("TRUNCATE", None, True),
-        ("WRITE", "Append", True),
-        ("WRITE", "Overwrite", False),
-        ("WRITE", None, False),
-        ("RESTORE", None, False),
-        ("CREATE OR REPLACE TABLE", None, False),
-        ("unknown", None, False),
-    ],
-)
-def test_what_can_be_adopted_undoes_no_release(operation, mode, is_adoptable):
-    assert TableCommit(1, operation, None, {}, mode=mode).is_adoptable == is_adoptable
-
-
-def test_a_table_ahead_of_the_checkpoint_is_refused(table):
-    write(table, 4)
-    log = opened(table)
-    log.refuse_beyond(4)
-    with pytest.raises(ConfigError, match="later release"):
-        log.refuse_beyond(3)
-
-
-def test_a_release_with_other_bounds_is_refused(table):
-    write(table, 4)
-    with pytest.raises(ConfigError, match="other bounds"):
-        opened(table).written(release(4, through_us=41))
-
-
-def test_releases_out_of_order_are_a_bug(table):
-    write(table, 4)
-    write(table, 3)
-    with pytest.raises(InvariantViolation):
-        opened(table)
-
-
-def test_a_transaction_is_named_by_query_and_sink():
-    assert release(4).application == "q/mirror"
-
-
 def test_a_table_that_is_deleted_or_older_than_its_manifest_is_named(table):
     write(table, 0)
     write(table, 1)
-    opened(table).require_version(2, release=1)
+    log = opened(table)
+    log.require_version(2, release=1)
+    log.require_present()
     for commits in ([], table.commits[:2]):
         with pytest.raises(TableMissing, match=r"mirror/t.*version_in_manifest=2.*--output"):
             opened(DeltaTable(list(commits))).require_version(2, release=1)
-
-
-def test_a_table_that_is_deleted_while_it_is_used_is_named(table):
-    write(table, 0)
-    log = opened(table)
-    log.require_present()
     table.commits.clear()
-    with pytest.raises(TableMissing, match="version=1"):
+    with pytest.raises(TableMissing, match="version=2"):
         log.require_present()
     opened(table).require_present()
 
@@ -294,8 +257,7 @@ def test_a_table_that_is_deleted_while_it_is_used_is_named(table):
 def test_a_version_that_delta_has_cleaned_up_is_no_deletion(table):
     found, log = history(table)
     found.add("OPTIMIZE", changes_rows=False)
-    cleaned = found.commit
-    found.commit = lambda version: None if version == 0 else cleaned(version)
+    found.cleaned = 1
     log.require_present()
     assert log.head == 1
 
@@ -315,6 +277,10 @@ def cleaned(table):
 def test_an_idle_table_whose_log_was_cleaned_keeps_its_release(cleaned, limit):
     found, log = cleaned
     log.load(limit=limit)
+    log.refuse_beyond(7)
+    with pytest.raises(ConfigError, match="later release"):
+        log.refuse_beyond(6)
+    assert log.newest_release == 7
     # Without a manifest, as with one that names a version which can no longer be read.
     assert (log.version_at(7), log.version_at(40)) == (5, 5)
     log.require_version(1, release=40, stands_at=7)
@@ -330,25 +296,19 @@ def test_an_idle_table_whose_log_was_cleaned_keeps_its_release(cleaned, limit):
     log.follow()
     assert [log.version_at(number) for number in (40, 41, 50)] == [4, 6, 6]
     assert log.written(release(41)).version == 6
-    assert log.knows_after(41)
-    assert not log.knows_after(7)
-
-
-def test_a_table_whose_log_was_cleaned_is_still_not_ahead_of_the_checkpoint(cleaned):
-    _, log = cleaned
-    log.load(limit=2)
-    log.refuse_beyond(7)
-    with pytest.raises(ConfigError, match="later release"):
-        log.refuse_beyond(6)
-    assert log.newest_release == 7
+    assert [log.knows_after(number) for number in (7, 41)] == [False, True]
 
 
 def test_a_table_does_not_stand_at_a_release_before_the_one_that_it_holds(cleaned):
-    _, log = cleaned
+    found, log = cleaned
     log.load()
     assert log.find_version(6) is None
     log.require_version(1, release=9, stands_at=6)
     assert log.find_version(6) == 1
+    # Without a note of Delta's nothing is known of what the table holds.
+    found.numbers = lambda _: {}
+    log.load()
+    assert (log.newest_release, log.written(release(7)), log.version_at(7)) == (-1, None, 5)
 
 
 def test_commits_that_a_cleaned_log_still_has_are_enough(table):
@@ -361,15 +321,6 @@ def test_commits_that_a_cleaned_log_still_has_are_enough(table):
     log.require_version(1, release=1)
     assert log.find_version(1) == 1
     assert (log.knows_after(1), log.knows_after(2)) == (False, True)
-
-
-def test_a_table_of_which_delta_keeps_no_transaction_holds_nothing_known(cleaned):
-    found, log = cleaned
-    found.numbers = lambda _: {}
-    log.load()
-    assert log.newest_release == -1
-    assert log.written(release(7)) is None
-    assert log.version_at(7) == 5
 
 
 def test_a_copy_of_another_querys_table_is_refused_when_its_commits_are_gone(table):
@@ -394,3 +345,75 @@ def test_a_copy_of_another_querys_table_is_refused_when_its_commits_are_gone(tab
         log = CommitLog(found, "mirror/t", query_id="q", sink="mirror")
         log.load()
         log.refuse_beyond(5)
+
+
+# ---------------------------------------------------------------- files of a log
+
+
+def lines(*actions):
+    return "\n".join(json.dumps(action) for action in actions).encode()
+
+
+def test_a_commit_is_read_from_its_own_action():
+    metrics = {"numTargetRowsInserted": "3"}
+    info = {"operation": "MERGE", "userMetadata": "ours", "operationMetrics": metrics}
+    added = {"add": {"path": "x"}}
+    text = lines(added, {"commitInfo": info}, {"txn": {"appId": "q"}})
+    assert parse_commit(7, text) == TableCommit(7, "MERGE", "ours", metrics)
+    assert parse_commit(7, lines(added)) == TableCommit(7, "unknown", None, {})
+
+
+def test_a_commit_changes_rows_if_one_of_its_files_does():
+    moved = {"add": {"path": "x", "dataChange": False}}, {"remove": {"dataChange": False}}
+    info = {"commitInfo": {"operation": "WRITE", "operationParameters": {"mode": "Append"}}}
+    metadata = {"metaData": {"id": "t"}}, {"protocol": {"minWriterVersion": 3}}
+    assert not parse_commit(7, lines(info, *metadata, *moved)).changes_rows
+    assert parse_commit(7, lines(info, *moved, {"add": {"dataChange": True}})).changes_rows
+    assert parse_commit(7, lines({"remove": {"path": "x"}})).changes_rows
+    assert parse_commit(7, lines(info)).mode == "Append"
+
+
+UNIQUE = "80a083e8-7026-4e79-81be-64bd76c43a11"
+
+
+def commit_file(version):
+    return f"{version:020d}.json"
+
+
+def checkpoint(version, rest="parquet"):
+    return f"{version:020d}.checkpoint.{rest}"
+
+
+def parts(version, count):
+    return [checkpoint(version, f"{n + 1:010d}.{count:010d}.parquet") for n in range(count)]
+
+
+COMMITS = [commit_file(version) for version in range(12)]
+# None of these is the state.
+OTHERS = [
+    f"{5:020d}.{9:020d}.compacted.json", f"{11:020d}.crc", f"{11:020d}.{UNIQUE}.json",
+    f"{11:020d}.json.tmp", "last.parquet",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("further", "expected"),
+    [
+        ([], COMMITS),
+        ([checkpoint(9)], [checkpoint(9), *COMMITS[10:]]),
+        ([checkpoint(3), checkpoint(11)], [checkpoint(11)]),
+        (parts(10, 3), [*parts(10, 3), COMMITS[11]]),
+        # A part is missing still, or a former writer has left one.
+        ([checkpoint(9), *parts(10, 3)[1:]], [checkpoint(9), *COMMITS[10:]]),
+        ([*parts(10, 2), *parts(10, 3)[1:]], [*parts(10, 2), COMMITS[11]]),
+        ([checkpoint(10, f"{UNIQUE}.json")], [checkpoint(10, f"{UNIQUE}.json"), COMMITS[11]]),
+        ([checkpoint(10, f"{UNIQUE}.parquet")], [checkpoint(10, f"{UNIQUE}.parquet"), COMMITS[11]]),
+        (OTHERS, COMMITS),
+    ],
+)
+def test_the_state_is_the_newest_whole_checkpoint_and_the_commits_after_it(further, expected):
+    for names in (sorted([*COMMITS, *further]), [*reversed(further), *reversed(COMMITS)]):
+        assert state_files(names) == expected
+    # A log whose old commits are gone begins with its checkpoint.
+    assert state_files([checkpoint(9), *COMMITS[9:]]) == [checkpoint(9), *COMMITS[10:]]
+    assert state_files([]) == []

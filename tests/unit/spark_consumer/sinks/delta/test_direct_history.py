@@ -1,58 +1,124 @@
-"""The versions that a small release makes: against a model that knows of no batches."""
+"""Changes folded in the driver: the versions of a history, and rows ordered by a column."""
 
 from __future__ import annotations
 
-import json
+import random
 import tempfile
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from io import BytesIO
 from itertools import pairwise
+from types import SimpleNamespace
 
-import deltalake
-import pyarrow
+import fastavro
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.datastream_files import history, json_bytes
+from tests.spark.sinks.delta.test_fold import CASES
+from tests.spark.sinks.delta.test_fold import COLUMNS as FOLD_COLUMNS
+from tests.unit.spark_consumer.sinks.delta.delta_building import KEYS_OF_TYPE, created, rows_of
+from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream_source.description import FilesCatalogue
+from tidegate.producer.datastream_source.event_records import EventRecords, place_of
+from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.source_order import SOURCE_ORDER
+from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_history import merge_rows, stage_rows
+from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-from tidegate.spark_consumer.sinks.delta.row_fold import fold_each_row
+from tidegate.spark_consumer.sinks.delta.newest import is_ordered_by_column, newest_rows
+from tidegate.spark_consumer.sinks.delta.row_fold import fold_each_row, fold_rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEYS = ("id", "k")
 COLUMNS = ("id", "k", "a", "at")
 TYPES = {"id": "long", "k": "string", "a": "string", "at": "timestamp"}
 OURS = {"valid_from": "timestamp", "valid_to": "timestamp", "is_current": "boolean"}
+OUTER_TIMES_US = (-62_135_596_799_999_999, 253_402_300_799_999_999)
 
 
-def created(path, types=TYPES):
-    fields = [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in (OURS | types).items()
-    ]
-    DirectTable.create(
-        path,
-        schema=json.dumps({"type": "struct", "fields": fields}),
-        properties={},
-        metadata="{}",
-        partitioned_by=["is_current"],
-    )
-    return path
-
-
-def change(ordinal, us, mod, key, new=None):
-    """A change of the key (1, key); `new` are the captured columns."""
-    names = {"id": 1, "k": key}
-    values = None if new is None else dict.fromkeys(COLUMNS) | names | new
+def change(ordinal, us, mod, key, new=None, *, columns=COLUMNS):
+    """A change of a key with these parts; `new` are the captured columns."""
     return {
         "ordinal": ordinal,
         "commit_timestamp": us,
         "mod_type": mod,
-        "key": names,
-        "new_values": values,
-        "new_columns": None if new is None or len(new) == 2 else [*KEYS, *new],
+        "key": key,
+        "new_values": None if new is None else dict.fromkeys(columns) | key | new,
+        "new_columns": None if new is None or len(new) == 2 else [*key, *new],
     }
+
+
+def of_k(ordinal, us, mod, key, new=None):
+    return change(ordinal, us, mod, {"id": 1, "k": key}, new)
+
+
+def of_fold(name, us=0):
+    return [
+        change(n, n * us // 2, mod, {"id": 1}, new, columns=FOLD_COLUMNS)
+        for n, (mod, new) in enumerate(CASES[name][0])
+    ]
+
+
+def folded(changes):
+    return fold_rows(changes, list(FOLD_COLUMNS))
+
+
+# ---------------------------------------------------------------- folded rows
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fold_in_the_driver_is_that_of_spark_after_each_change(name):
+    action, values, updated = CASES[name][1]
+    changes = of_fold(name, us=1)
+    (row,) = folded(changes)
+    captured = {
+        column: row.values.get(column)
+        for column in FOLD_COLUMNS
+        if column != "id" and row.captures(column)
+    }
+    assert (row.action, captured, row.updated_after_base) == (action, values, updated)
+    for n, one in enumerate(fold_each_row(changes, list(FOLD_COLUMNS))):
+        assert [one.state] == folded(changes[: n + 1])
+        following = changes[n + 1 : n + 2]
+        assert (one.ordinal, one.mod_type, one.starts_at) == (n, changes[n]["mod_type"], n // 2)
+        assert one.ends_at == (following[0]["commit_timestamp"] if following else None)
+        assert one.is_first == (n == 0)
+
+
+def test_keys_are_folded_by_themselves_and_know_their_base():
+    def of(ordinal, mod, new, key, us=0):
+        return change(ordinal, us, mod, {"id": key}, new, columns=FOLD_COLUMNS)
+
+    one, two = folded(
+        [of(0, "DELETE", None, 1), of(1, "UPDATE", {"b": 1}, 2), of(2, "UPDATE", {"b": 2}, 1)]
+    )
+    assert (one.base_ordinal, one.is_after_base(0), one.is_after_base(2)) == (0, False, True)
+    assert (two.base_ordinal, two.is_after_base(1)) == (None, True)
+    (replaced,) = folded(
+        [of(0, "UPDATE", {"a": "x"}, 1), of(1, "DELETE", None, 1), of(2, "INSERT", {"b": 4}, 1)]
+    )
+    assert (replaced.captures("a"), replaced.values) == (True, {"id": 1, "b": 4})
+    changes = [
+        of(0, "INSERT", {"a": "x", "b": 1}, 1, us=5),
+        of(1, "INSERT", {"a": "y", "b": 2}, 2, us=6),
+        of(2, "UPDATE", {"b": 3}, 1, us=7),
+    ]
+    found = sorted(fold_each_row(changes, list(FOLD_COLUMNS)), key=lambda row: row.ordinal)
+    assert [(row.is_first, row.ends_at, row.state.values["b"]) for row in found] == [
+        (True, 7, 1), (True, None, 2), (False, None, 3),
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- versions
 
 
 def write(path, number, changes):
@@ -69,7 +135,7 @@ def microseconds(time):
 
 
 def versions(path):
-    rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
+    rows = rows_of(path)
     assert all(row["is_current"] == (row["valid_to"] is None) for row in rows)
     found = [
         (row["k"], *(microseconds(row[name]) for name in ("valid_from", "valid_to")), row["a"],
@@ -79,24 +145,28 @@ def versions(path):
     return sorted(found, key=lambda row: (str(row[0]), row[1]))
 
 
+def history_table(path, types=TYPES):
+    return created(path, OURS | types, partitioned_by=["is_current"])
+
+
 @pytest.fixture
 def path(tmp_path):
-    return created(str(tmp_path / "t"))
+    return history_table(tmp_path / "t")
 
 
 def test_what_an_update_did_not_capture_is_taken_from_the_version_before_it(path):
-    first, second = -62_135_596_799_999_999, 253_402_300_799_999_999
-    write(path, 0, [change(0, 10, "INSERT", "x", {"a": "one", "at": first})])
-    assert not write(
-        path,
-        1,
-        [
-            change(0, 20, "UPDATE", "x", {"a": None}),
-            change(1, 30, "UPDATE", "x", {"at": second}),
-            change(2, 40, "DELETE", "x"),
-            change(3, 50, "INSERT", "x", {"a": "two"}),
-        ],
-    )
+    first, second = OUTER_TIMES_US
+    inserted = [of_k(0, 10, "INSERT", "x", {"a": "one", "at": first})]
+    write(path, 0, inserted)
+    write(path, 0, inserted)  # a release is merged once
+    assert DeltaTable(path).version() == 1
+    changes = [
+        of_k(0, 20, "UPDATE", "x", {"a": None}),
+        of_k(1, 30, "UPDATE", "x", {"at": second}),
+        of_k(2, 40, "DELETE", "x"),
+        of_k(3, 50, "INSERT", "x", {"a": "two"}),
+    ]
+    assert not write(path, 1, changes)
     assert versions(path) == [
         ("x", 10, 20, "one", first),
         ("x", 20, 30, None, first),
@@ -107,45 +177,23 @@ def test_what_an_update_did_not_capture_is_taken_from_the_version_before_it(path
 
 def test_several_changes_of_one_commit_time_make_one_version(path):
     changes = [
-        change(0, 10, "INSERT", "x", {"a": "one"}),
-        change(1, 10, "UPDATE", "x", {"a": "two"}),
-        change(2, 10, "INSERT", "y", {"a": "gone"}),
-        change(3, 10, "DELETE", "y"),
-        change(4, 10, "INSERT", "z", {"a": "ended"}),
+        of_k(0, 10, "INSERT", "x", {"a": "one"}),
+        of_k(1, 10, "UPDATE", "x", {"a": "two"}),
+        of_k(2, 10, "INSERT", "y", {"a": "gone"}),
+        of_k(3, 10, "DELETE", "y"),
+        of_k(4, 10, "INSERT", "z", {"a": "ended"}),
     ]
     write(path, 0, changes)
     assert versions(path) == [("x", 10, None, "two", None), ("z", 10, None, "ended", None)]
-    write(path, 1, [change(0, 10, "DELETE", "z"), change(1, 20, "DELETE", "x")])
+    write(path, 1, [of_k(0, 10, "DELETE", "z"), of_k(1, 20, "DELETE", "x")])
     assert versions(path) == [("x", 10, 20, "two", None)]
-
-
-def test_an_update_of_an_unknown_or_deleted_row_is_lost_and_opens_nothing(path):
-    changes = [
-        change(0, 10, "UPDATE", "x", {"a": "one"}),
-        change(1, 10, "DELETE", "x"),
-        change(2, 20, "UPDATE", "x", {"a": "two"}),
-        change(3, 30, "INSERT", "x", {}),
-        change(4, 40, "UPDATE", "x", {"a": "three"}),
-    ]
-    assert write(path, 0, changes) == {0, 2}
-    assert versions(path) == [("x", 30, 40, None, None), ("x", 40, None, "three", None)]
-
-
-def test_keys_are_equal_where_both_are_null(path):
-    write(path, 0, [change(n, 10, "INSERT", key, {"a": "a"}) for n, key in enumerate((None, "x"))])
-    assert not write(path, 1, [change(0, 20, "UPDATE", None, {"a": "b"})])
-    assert versions(path) == [
-        (None, 10, 20, "a", None),
-        (None, 20, None, "b", None),
-        ("x", 10, None, "a", None),
-    ]
 
 
 def test_files_of_versions_that_have_ended_are_not_opened(path):
     for number in range(3):
         mod = "UPDATE" if number else "INSERT"
-        write(path, number, [change(0, number + 1, mod, "x", {"a": str(number)})])
-    table = deltalake.DeltaTable(path)
+        write(path, number, [of_k(0, number + 1, mod, "x", {"a": str(number)})])
+    table = DeltaTable(path)
     metrics = [commit["operationMetrics"] for commit in table.history(2)]
     assert [one["num_target_files_scanned"] for one in metrics] == [1, 1]
     assert [one["num_target_rows_copied"] for one in metrics] == [0, 0]
@@ -199,9 +247,9 @@ def test_at_any_time_each_key_that_was_alive_has_one_row(steps):
         changes.append((us, mod, key, None if mod == "DELETE" else new))
     model, lost = Model(), []
     with tempfile.TemporaryDirectory() as folder:
-        path = created(f"{folder}/t")
+        path = history_table(f"{folder}/t")
         for number, (start, end) in enumerate(pairwise([0, *cuts, len(changes)])):
-            part = [change(n, *one) for n, one in enumerate(changes[start:end])]
+            part = [of_k(n, *one) for n, one in enumerate(changes[start:end])]
             if not part:
                 continue
             for place, one in enumerate(part):
@@ -221,40 +269,17 @@ def test_at_any_time_each_key_that_was_alive_has_one_row(steps):
     assert all(end is None or start < end for _, start, end, *_ in found)
 
 
-def test_a_release_is_merged_once(path):
-    inserted = [change(0, 10, "INSERT", "x", {"a": "one"})]
-    write(path, 0, inserted)
-    write(path, 0, inserted)
-    assert deltalake.DeltaTable(path).version() == 1
-    assert pyarrow.table(deltalake.DeltaTable(path).to_pyarrow_table()).num_rows == 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "keys"),
-    [
-        ("string", ["a", "b", "c"]),
-        ("binary", [b"a", b"b", b"c"]),
-        ("boolean", [False, None, True]),
-        ("timestamp", [1_999_999, 2_000_001, 2_000_002]),
-        ("decimal(38,9)", [Decimal(f"{10**28 + 1}.00000000{n}") for n in range(3)]),
-    ],
-)
-def test_versions_are_found_by_first_keys_of_any_type(tmp_path, kind, keys):
-    path = created(str(tmp_path / "t"), {"k": kind, "a": "long"})
+@pytest.mark.parametrize("kind", KEYS_OF_TYPE)
+def test_versions_are_found_by_first_keys_of_any_type(tmp_path, kind):
+    path, columns = history_table(tmp_path / "t", {"k": kind, "a": "long"}), ("k", "a")
+    keys = KEYS_OF_TYPE[kind]
 
     def written(number, mod, *of_keys):
         changes = [
-            {
-                "ordinal": n,
-                "commit_timestamp": number * 10,
-                "mod_type": mod,
-                "key": {"k": key},
-                "new_values": {"k": key, "a": number},
-                "new_columns": None,
-            }
+            change(n, number * 10, mod, {"k": key}, {"k": key, "a": number}, columns=columns)
             for n, key in enumerate(of_keys)
         ]
-        table, columns = DirectTable(path), ("k", "a")
+        table = DirectTable(path)
         staged = stage_rows(table, fold_each_row(changes, columns), columns=columns, keys=["k"])
         commit = Commit("query-1", "history", number, number)
         merge_rows(table, staged.rows, columns=columns, keys=["k"], commit=commit)
@@ -265,8 +290,110 @@ def test_versions_are_found_by_first_keys_of_any_type(tmp_path, kind, keys):
     assert written(2, "UPDATE", middle) == {1}
     assert written(3, "UPDATE", low) == written(4, "UPDATE", high) == set()
     assert written(5, "UPDATE", *keys) == {1}
-    rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
-    assert sorted((row["a"], row["is_current"]) for row in rows) == [
+    assert sorted((row["a"], row["is_current"]) for row in rows_of(path)) == [
         *((number, False) for number in (1, 1, 3, 4)),
         *((5, True),) * 2,
     ]
+
+
+# ---------------------------------------------------------------- rows that a column orders
+
+
+ORDERED = ("id", "note", SOURCE_ORDER, "_datastream_change_type")
+
+
+def ordered(key, order, *, deleted=False):
+    values = (key, f"n{order}", f"{order:04d}", "DELETE" if deleted else "UPDATE")
+    row = dict(zip(ORDERED, values, strict=True))
+    new, old = (None, row) if deleted else (row, None)
+    names = list(ORDERED)
+    return {
+        "key": {"id": key}, "ordinal": order, "mod_type": "DELETE" if deleted else "INSERT",
+        "new_values": new, "old_values": old,
+        "new_columns": None if deleted else names, "old_columns": names if deleted else None,
+    }  # fmt: skip
+
+
+def merge_newest(path, release, changes, columns):
+    rows = fold_rows(newest_rows(changes, columns), columns)
+    commit = Commit("query-1", "mirror", release, release + 1)
+    merge_folded(DirectTable(path), rows, columns=columns, keys=["id"], commit=commit)
+
+
+def test_the_newest_change_of_each_key_is_taken_as_an_insert():
+    changes = [ordered(1, 5), ordered(1, 7, deleted=True), ordered(1, 6), ordered(2, 1)]
+    found = newest_rows(changes, ORDERED)
+    assert [(one["new_values"]["note"], one["mod_type"]) for one in found] == [
+        ("n7", "INSERT"),
+        ("n1", "INSERT"),
+    ]
+    # A table without the column is left unchanged.
+    assert newest_rows(changes, ("id", "note")) is changes
+    assert is_ordered_by_column(ORDERED)
+    assert not is_ordered_by_column(("id", "note"))
+
+
+@pytest.mark.rule("datastream-newest-row")
+@pytest.mark.parametrize("seed", range(5))
+def test_in_any_releases_the_mirror_ends_with_the_highest_order(tmp_path, seed):
+    rng = random.Random(seed)
+    changes = [ordered(rng.randrange(4), n, deleted=rng.random() < 0.3) for n in range(40)]
+    expected = {one["key"]["id"]: one["new_values"] or one["old_values"] for one in changes}
+    rng.shuffle(changes)
+    types = dict.fromkeys(ORDERED, "string") | {"id": "long"}
+    path = created(tmp_path / "t", types)
+    for release in range(8):
+        merge_newest(path, release, changes[release * 5 : release * 5 + 5], ORDERED)
+    assert {row["id"]: row for row in rows_of(path)} == expected
+
+
+class JsonFiles:
+    """Files of JSON lines, as a worker publishes their events and a gate decodes them."""
+
+    def __init__(self):
+        self.registry = InMemorySchemaRegistry()
+        self._records = EventRecords()
+        plain = Translator({}, change_stream="files")
+        keys = SimpleNamespace(ensure=lambda _topic, *, key_schema_id: key_schema_id)
+        registrar = TableRegistrar(TopicNames("shop"), self.registry)
+        self._translator = EventTranslator(
+            RefreshingTranslator(plain, FilesCatalogue(), registrar, keys),
+            parks=False,
+            columns_of=plain.registered_columns,
+        )
+
+    def changes(self, name, events):
+        found = []
+        for event in EventFile(name, BytesIO(json_bytes(events))):
+            record = self._records.record_of(
+                event, None, file=f"{len(name):016x}", release_us=9, place=place_of(7, 2)
+            )
+            (message,) = self._translator.translate(record, token="t").messages
+            key, value = self._read(message.key), self._read(message.value)
+            found.append({"key": key, **value, "ordinal": event.position.record})
+        return found
+
+    def _read(self, framed):
+        schema_id, body = unframe(framed)
+        schema = fastavro.parse_schema(self.registry.schema(schema_id))
+        return fastavro.schemaless_reader(BytesIO(body), schema, None)
+
+
+@pytest.mark.rule("datastream-entire-row")
+@pytest.mark.parametrize("releases", [1, 2])
+def test_a_null_of_json_after_a_value_is_null_in_the_mirror(tmp_path, releases):
+    """A column that is null in a row has no type in JSON: its topic's is taken."""
+    first, second = history("mysql", random.Random(1), 2)
+    second["payload"] = {**first["payload"], "note": None}
+    second["source_metadata"].update(change_type="UPDATE-INSERT", is_deleted=False)
+    files = JsonFiles()
+    changes = [*files.changes("a", [first]), *files.changes("bb", [second])]
+    assert [one["new_values"]["note"] for one in changes] == ["change 0", None]
+    assert ["note" in one["new_columns"] for one in changes] == [True, True]
+    columns = ["id", "note", SOURCE_ORDER]
+    path = created(tmp_path / "t", dict.fromkeys(columns, "string"))
+    for release in range(releases):
+        merge_newest(path, release, changes[release::releases], columns)
+    (row,) = rows_of(path)
+    assert (row["id"], row["note"]) == (str(first["payload"]["id"]), None)
+    assert row[SOURCE_ORDER] == changes[1]["new_values"][SOURCE_ORDER]

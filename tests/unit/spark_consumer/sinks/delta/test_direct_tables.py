@@ -1,0 +1,314 @@
+"""Tables written by delta-rs: one commit for each release, also beside another writer."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+from pyarrow import parquet
+
+from tests.unit.spark_consumer.sinks.delta.delta_building import (
+    KEYS_OF_TYPE,
+    MOMENT,
+    UTC_US,
+    by_text,
+    created,
+    rows_of,
+)
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded, unmatched_updates
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+from tidegate.spark_consumer.sinks.delta.history import parse_commit
+from tidegate.spark_consumer.sinks.delta.refused_writes import named_refusals
+from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow
+from tidegate.spark_consumer.sinks.delta.tables import for_each_table
+
+FIRST, SECOND = (Commit("query-1", "changelog", n, 1_000 * n) for n in range(2))
+
+
+def merging(key, *columns):
+    """Clauses that insert a row, or update the columns of the one with the same key."""
+    return {
+        "same_row": f'(t."{key}" = s.{key})',
+        "is_deleted": "false",
+        "updated": {f'"{name}"': f"s.{name}" for name in columns},
+        "is_inserted": "true",
+        "inserted": {f'"{name}"': f"s.{name}" for name in (key, *columns)},
+    }
+
+
+MERGED = merging("id", "a")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return created(tmp_path / "a lake é+" / "t", {"id": "long", "a": "string"})
+
+
+def append(path, number, commit):
+    table = DirectTable(path)
+    table.append(table.rows([{"id": number, "a": "x"}], ["id", "a"]), commit=commit)
+
+
+def test_a_commit_says_what_spark_would_say(path):
+    append(path, 1, FIRST)
+    (file,) = Path(path, "_delta_log").glob("*1.json")
+    commit = parse_commit(1, file.read_bytes())
+    assert (commit.operation, commit.user_metadata) == ("WRITE", FIRST.metadata)
+    actions = [json.loads(line) for line in file.read_text().splitlines() if line]
+    (txn,) = [action["txn"] for action in actions if "txn" in action]
+    assert txn == {"appId": FIRST.application, "version": 0}
+
+
+def test_a_release_that_the_version_has_is_not_written_again(path):
+    for commit in (FIRST, SECOND, FIRST, SECOND):
+        append(path, commit.release, commit)
+    table = DirectTable(path)
+    assert table.has(FIRST)
+    assert not table.has(Commit("query-2", "changelog", 0, 0))
+    assert sorted(row["id"] for row in rows_of(path)) == [0, 1]
+
+
+@pytest.mark.parametrize("writes", ["append", "merge"])
+def test_of_two_writers_at_once_one_ends_with_a_conflict(path, writes):
+    former = DirectTable(path)
+    append(path, 1, FIRST)
+    rows = former.rows([{"id": 1}], ["id", "a"])
+    more = MERGED if writes == "merge" else {}
+    with pytest.raises(DeltaError, match="oncurrent"):
+        getattr(former, writes)(rows, **more, commit=FIRST)
+    assert [row["id"] for row in rows_of(path)] == [1]
+
+
+def test_a_merge_that_changes_nothing_makes_no_commit(path):
+    table = DirectTable(path)
+    rows = table.rows([{"id": 1}], ["id", "a"])
+    table.merge(rows, **MERGED | {"is_inserted": "false"}, commit=FIRST)
+    assert DeltaTable(path).version() == 0
+
+
+def test_rows_take_the_tables_types_and_numbers_for_times(tmp_path):
+    columns = pyarrow.schema([("r", pyarrow.struct([("at", UTC_US), ("later", pyarrow.int64())]))])
+    write_deltalake(tmp_path / "t", columns.empty_table())
+    table = DirectTable(str(tmp_path / "t"))
+    moment = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    found = table.rows([{"r": {"at": -1}}], ["r"]).to_pylist()
+    assert found == [{"r": {"at": moment, "later": None}}]
+
+
+def test_nulls_are_found_too_and_a_version_stays_as_it_was(path):
+    table = DirectTable(path)
+    rows = [{"id": None, "a": "n"}, {"id": 1}, {"id": 2}]
+    table.append(table.rows(rows, ["id", "a"]), commit=FIRST)
+    append(path, 7, SECOND)
+    before = DirectTable(path, version=1)
+    found = before.found("id", before.values("id", [None, 2, 7]), ["id"]).to_pylist()
+    assert sorted(found, key=str) == [{"id": 2}, {"id": None}]
+    ((file, size),) = before.files()
+    assert 0 < size == Path(unquote(file)).stat().st_size
+
+
+def test_tables_with_features_and_timestamps_of_96_bits_are_seen(tmp_path, path):
+    assert DirectTable(path).is_plain
+    featured = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(tmp_path / "featured", pyarrow.table({"id": [1]}), configuration=featured)
+    assert not DirectTable(str(tmp_path / "featured")).is_plain
+    rows = pyarrow.table({"at": pyarrow.array([0], pyarrow.timestamp("us"))})
+    for is_long in (True, False):
+        parquet.write_table(rows, tmp_path / "f", use_deprecated_int96_timestamps=is_long)
+        assert DirectTable(path).has_long_timestamps(str(tmp_path / "f")) is is_long
+
+
+def test_a_partition_has_files_and_rows_of_its_own(tmp_path):
+    types = {"id": "long", "is_new": "boolean"}
+    path = created(tmp_path / "t", types, partitioned_by=["is_new"])
+    assert DirectTable(path).files({"is_new": True}) == []
+    rows = pyarrow.table({"id": range(3), "is_new": [False, True, True]})
+    write_deltalake(path, rows, mode="append")
+    table = DirectTable(path)
+    new = table.files({"is_new": True})
+    assert (len(table.files()), len(new)) == (2, 1)
+    assert "is_new=true" in new[0][0]
+    wanted = table.values("id", [0, 1])
+    assert table.found("id", wanted, ["id"], part={"is_new": True}).to_pylist() == [{"id": 1}]
+
+
+def test_a_value_whose_flag_is_not_set_comes_from_its_place_in_another_column(path):
+    table = DirectTable(path)
+    others = pyarrow.chunked_array([["p"], ["q"]], pyarrow.large_string())
+    values = table.values("a", ["x", None, None, None])
+    found = table.either([True, True, False, False], values, others, [0, 0, 1, None])
+    assert (found.to_pylist(), found.type) == (["x", None, "q", None], values.type)
+
+
+@pytest.fixture(params=KEYS_OF_TYPE)
+def keyed(request, tmp_path):
+    """A table with a key of each type, and three values of the key."""
+    path = created(tmp_path / "t", {"k": request.param, "n": "long"})
+    return path, KEYS_OF_TYPE[request.param]
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_rows_are_found_by_keys_of_any_type_in_files_of_either_command(keyed, is_merged):
+    """One file of the outer values and one of that in between, so that bounds tell them apart."""
+    path, values = keyed
+    low, middle, high = values
+    for number, part in enumerate(([low, high], [middle])):
+        table = DirectTable(path)
+        rows = table.rows([{"k": key, "n": values.index(key)} for key in part], ["k", "n"])
+        commit = Commit("query-1", "mirror", number, 1)
+        if is_merged:
+            table.merge(rows, **merging("k", "n"), commit=commit)
+        else:
+            table.append(rows, commit=commit)
+        if number == 0:
+            table = DirectTable(path)
+            assert table.found("k", table.values("k", [middle]), ["k"]).num_rows == 0
+    table = DirectTable(path)
+    for wanted in ([low], [middle], [high], [low, middle, high], []):
+        found = table.found("k", table.values("k", wanted), ["n"])
+        assert sorted(found["n"].to_pylist()) == sorted(map(values.index, wanted))
+        assert found.schema == pyarrow.schema([table.schema.field("n")])
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_the_log_has_bounds_only_where_they_are_true_for_every_reader(tmp_path, is_merged):
+    long = "\U0010ffff" * 100
+    row = {"n": Decimal("1e28"), "f": float("nan"), "id": 1, "text": long, "at": MOMENT}
+    kinds = ("decimal(38,9)", "double", "long", "string", "timestamp")
+    types = dict(zip(row, kinds, strict=True))
+    inner = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in types.items()
+    ]
+    path = created(tmp_path / "t", types | {"r": {"type": "struct", "fields": inner}})
+    table = DirectTable(path)
+    rows = table.rows([{**row, "r": row}] * 2, [*row, "r"])
+    if is_merged:
+        table.merge(rows, **merging("id", "n", "f", "text", "at", "r"), commit=FIRST)
+    else:
+        table.append(rows, commit=FIRST)
+    (log,) = Path(path, "_delta_log").glob("*1.json")
+    (add,) = [one["add"] for one in map(json.loads, log.read_text().splitlines()) if "add" in one]
+    stats = json.loads(add["stats"])
+    assert stats["numRecords"] == 2
+    time = "2026-05-01T12:00:00.999Z"
+    assert stats["minValues"] == {"at": time, "id": 1, "text": "\U0010ffff" * 16}
+    assert stats["maxValues"] == {"at": time, "id": 1, "text": long}
+    ((file, _),) = DirectTable(path).files()
+    columns = parquet.read_metadata(file).row_group(0)
+    found = [columns.column(n) for n in range(columns.num_columns)]
+    assert {one.path_in_schema for one in found if one.is_stats_set} == {"id", "text", "at"}
+    assert {one.compression for one in found} == {"SNAPPY"}
+
+
+# Names that SQL knows, and those of the rows' own columns.
+FOLDED_COLUMNS = ("Id", "select", "action", "key_0")
+
+
+def folded(action, number, text, **more):
+    key = {"Id": number, "select": text}
+    values = more.pop("values", {})
+    return FoldedRow(key, action, values={**key, **values}, **more)
+
+
+FOLDED = [
+    folded("patch", None, "x", values={"key_0": 10}),
+    folded("patch", 1, None, values={"action": None}),
+    folded("delete", 1, "x", base_ordinal=0),
+    folded("replace", 2, "y", values={"action": "new"}, base_ordinal=0),
+    folded("replace", None, None, values={"key_0": 5}, base_ordinal=0),
+    folded("patch", 9, "z", values={"key_0": 6}),
+    folded("delete", 8, "z", base_ordinal=0, updated_after_base=True),
+    folded("delete", 7, "z", base_ordinal=0),
+]
+
+
+@pytest.mark.parametrize("has_key_columns_only", [False, True])
+def test_a_merge_patches_captured_columns_and_finds_updates_without_a_row(
+    tmp_path, has_key_columns_only
+):
+    path = created(
+        tmp_path / "t", dict(zip(FOLDED_COLUMNS, ("long", "string", "string", "long"), strict=True))
+    )
+    keys = [(None, "x"), (1, "x"), (1, None), (2, "y")]
+    rows = [dict(zip(FOLDED_COLUMNS, (*key, "a", n), strict=True)) for n, key in enumerate(keys)]
+    table = DirectTable(path)
+    table.append(table.rows(rows, FOLDED_COLUMNS), commit=Commit("q", "mirror", 0, 1))
+    commit = Commit("q", "mirror", 1, 1)
+    if has_key_columns_only:
+        bare = [
+            FoldedRow(
+                {name: row.key.get(name) for name in FOLDED_COLUMNS}, row.action, values=row.key
+            )
+            for row in FOLDED
+        ]
+        merge_folded(
+            DirectTable(path), bare, columns=FOLDED_COLUMNS, keys=FOLDED_COLUMNS, commit=commit
+        )
+        assert DirectTable(path).has(commit)
+        return
+    merge_folded(
+        DirectTable(path), FOLDED, columns=FOLDED_COLUMNS, keys=FOLDED_COLUMNS[:2], commit=commit
+    )
+    # Keys are equal where both are NULL, and only captured columns change.
+    assert by_text(rows_of(path)) == [
+        (1, None, None, 2), (2, "y", "new", None), (None, "x", "a", 10), (None, None, None, 5),
+    ]  # fmt: skip
+    lost = unmatched_updates(DirectTable(path), FOLDED, keys=FOLDED_COLUMNS[:2])
+    assert [row.key["Id"] for row in lost] == [9, 8]
+
+
+def test_updates_of_unknown_rows_are_found_by_first_keys_of_any_type(keyed):
+    path, (low, middle, high) = keyed
+
+    def merged(number, action, *keys):
+        rows = [FoldedRow({"k": key}, action, values={"k": key, "n": number}) for key in keys]
+        commit = Commit("query-1", "mirror", number, 1)
+        merge_folded(DirectTable(path), rows, columns=("k", "n"), keys=["k"], commit=commit)
+        return [row.key["k"] for row in unmatched_updates(DirectTable(path), rows, keys=["k"])]
+
+    assert merged(0, "replace", low, high) == []
+    assert merged(1, "patch", middle) == [middle]
+    assert merged(2, "patch", low, middle, high) == [middle]
+    assert by_text(rows_of(path)) == by_text([{"k": key, "n": 2} for key in (low, high)])
+
+
+def test_a_table_for_appends_only_is_named_and_written_once_it_is_not(tmp_path):
+    path = str(tmp_path / "t")
+    rows = pyarrow.table({"id": [1], "a": ["x"]})
+    write_deltalake(path, rows, configuration={"delta.appendOnly": "true"})
+
+    def write(_topic):
+        table = DirectTable(path)
+        source = table.rows([{"id": 1, "a": "y"}], ["id", "a"])
+        table.merge(source, **MERGED, commit=Commit("query-1", "mirror", 1, 1_000))
+
+    with pytest.raises(ConfigError, match=r"appends only.*topic='p\.t'.*delta\.appendOnly"):
+        for_each_table(None, ["p.t"], write)
+    DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "false"})
+    for_each_table(None, ["p.t"], write)
+    assert rows_of(path) == [{"id": 1, "a": "y"}]
+
+
+def test_a_constraint_is_named_without_the_rows_values_and_other_errors_stay():
+    check = (
+        "Job aborted: [DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint few (n < 10) "
+        "violated by row with values:\n - n : 99 SQLSTATE: 23001"
+    )
+    few = r"constraint='few \(n < 10\)'"
+    with pytest.raises(ConfigError, match=few) as raised, named_refusals("p.t"):
+        raise RuntimeError(check)
+    assert "99" not in str(raised.value)
+    for error in (RuntimeError("append"), ConfigError("table is append-only"), KeyError("x")):
+        with pytest.raises(type(error)) as raised, named_refusals("p.t"):
+            raise error
+        assert raised.value is error

@@ -1,0 +1,537 @@
+"""What sinks of tables have in common: schemas, clauses, layouts, names, merges, late events."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tests.datastream_worlds import run_world
+from tests.topics import Topic
+from tests.unit.spark_consumer.sinks.memory_files import MemoryFiles
+from tidegate.schemas.errors import ConfigError, InvariantViolation, SchemaError
+from tidegate.schemas.instants import format_rfc3339
+from tidegate.schemas.source_order import SOURCE_ORDER, SOURCE_TIMESTAMP
+from tidegate.spark_consumer.sinks.change_types import change_type
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
+from tidegate.spark_consumer.sinks.delta import tables as tables_module
+from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader
+from tidegate.spark_consumer.sinks.delta.history_columns import history_schema
+from tidegate.spark_consumer.sinks.delta.key_merge import key_merge, keyed_schema
+from tidegate.spark_consumer.sinks.delta.late_events import DeltaLateEvents, is_late
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
+from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
+from tidegate.spark_consumer.sinks.delta.merging_sink import TableMergingSink
+from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope, mirror_schema
+from tidegate.spark_consumer.sinks.delta.named_sink import named
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables, as_nullable, for_each_table
+from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
+from tidegate.spark_consumer.sinks.port import MergingSink, TableVersion
+from tidegate.spark_consumer.sinks.sql_names import double_quoted, quoted, text_literal
+
+ROOT = Path(__file__).resolve().parents[5]
+
+# ---------------------------------------------------------------- schemas
+
+
+def table(*, unwatched=(), dropped=(), **columns):
+    """A table whose newest schema leaves columns out of the stream, or does not have them."""
+    now = {name: kind for name, kind in columns.items() if name not in dropped}
+    versions = {1: {"id": "INT64"} | columns, 2: {"id": "INT64"} | now}
+    schemas = Topic("t", versions, ["id"], unwatched={2: unwatched}).topic_schemas()
+    return SimpleNamespace(schemas=schemas, schema=change_type(schemas))
+
+
+HISTORY = (history_schema, ["valid_from", "valid_to", "is_current"])
+BY_KEY = (keyed_schema, ["row_state", "order_key", "column_updates"])
+
+
+@pytest.mark.parametrize(
+    ("schema_of", "ours", "name"),
+    [
+        *((*HISTORY, name) for name in ("valid_from", "Valid_To", "IS_CURRENT")),
+        *((*BY_KEY, name) for name in ("row_state", "Order_Key", "column_updates")),
+    ],
+)
+def test_a_column_with_the_name_of_one_of_ours_is_refused(schema_of, ours, name):
+    at = schema_of(table(at="TIMESTAMP", release="STRING(MAX)"))
+    assert at.fieldNames() == [*ours, "id", "at", "release"]  # ours come before the row's
+    with pytest.raises(ConfigError, match=rf"table='t', columns=\['{name}'\]") as raised:
+        schema_of(table(**{name: "INT64"}))
+    assert "columns_left_out" in (raised.value.hint or "")
+    columns = {"a": "INT64", name: "INT64"}
+    assert schema_of(table(**columns, unwatched=(name,))).fieldNames() == [*ours, "id", "a"]
+    with pytest.raises(ConfigError):  # the topic has it still
+        schema_of(table(**columns, dropped=(name,)))
+    assert name in mirror_schema(table(**columns)).fieldNames()
+
+
+def schema(**fields):
+    return StructType([StructField(name, kind, nullable=True) for name, kind in fields.items()])
+
+
+def test_every_level_of_a_schema_becomes_nullable():
+    inner = StructType([StructField("x", LongType(), nullable=False)])
+    strict = StructType([StructField("a", ArrayType(inner, containsNull=False), nullable=False)])
+    (field,) = as_nullable(strict)
+    assert field.nullable
+    assert field.dataType.containsNull
+    assert field.dataType.elementType["x"].nullable
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "is_missing"),
+    [
+        (schema(a=LongType()), schema(a=LongType()), False),
+        (schema(A=LongType()), schema(a=LongType()), False),
+        (schema(a=LongType(), b=LongType()), schema(a=LongType()), False),
+        (schema(a=LongType()), schema(a=LongType(), b=LongType()), True),
+        (schema(r=schema(a=LongType())), schema(r=schema(b=LongType())), True),
+    ],
+)
+def test_missing_columns_are_found_at_every_level(have, want, is_missing):
+    assert tables_module.lacks_columns(have, want, table="t") is is_missing
+    have, want = schema(r=schema(a=LongType())), schema(r=schema(a=StringType()))
+    with pytest.raises(SchemaError, match=r"column='r\.a'.*bigint.*string"):
+        tables_module.lacks_columns(have, want, table="t")
+
+
+# ---------------------------------------------------------------- clauses and names in SQL
+
+
+def test_a_merge_patches_captured_columns_and_inserts_what_was_folded():
+    clauses = merge_clauses(columns=["id", "a"], keys=["id"])
+    assert clauses.same_key == "t.`id` <=> s.key.`id`"
+    assert clauses.changed == {"`a`": "CASE WHEN s.captured_1 THEN s.value_1 ELSE t.`a` END"}
+    assert clauses.inserted == {"`id`": "s.value_0", "`a`": "s.value_1"}
+    text = clauses.sql("`c`.`t`", "folded")
+    assert text.startswith("MERGE INTO `c`.`t` t USING folded s ON t.`id` <=> s.key.`id` ")
+    update, insert = text.index("UPDATE SET t.`a` = "), text.index("INSERT (`id`, `a`)")
+    assert text.index("DELETE") < update < insert
+    # A table of key columns assigns one all the same.
+    clauses = merge_clauses(columns=["id", "k"], keys=["id", "k"])
+    assert list(clauses.changed) == ["`id`", "`k`"]
+    assert clauses.same_key == "t.`id` <=> s.key.`id` AND t.`k` <=> s.key.`k`"
+    # A column that the fold lacks is NULL in a new row and else left.
+    clauses = merge_clauses(columns=["id", "a"], keys=["id"], existing=["ID", "a", "gone"])
+    assert clauses.inserted == {"`id`": "s.value_0", "`a`": "s.value_1", "`gone`": "NULL"}
+    assert "`gone`" not in clauses.changed
+    # A table that a column orders changes for a higher value only.
+    clauses = merge_clauses(columns=["id", "a", "_datastream_order"], keys=["id"])
+    newer = "s.captured_1 AND s.value_2 > t.`_datastream_order`"
+    assert clauses.changed["`a`"] == f"CASE WHEN {newer} THEN s.value_1 ELSE t.`a` END"
+
+
+def test_a_row_changes_where_its_newest_change_its_base_or_a_column_is_newer():
+    found = key_merge(columns=["id", "a"], keys=["id"])
+    assert found.same_key == "t.`id` <=> s.key.`id`"
+    newest, base, of_a = found.is_newer.split(" OR ")
+    assert newest == "s.order_key > t.order_key"
+    assert base.startswith("(coalesce(s.base_ordinal > ")
+    assert of_a.startswith("(coalesce(coalesce(s.updated_at_1, s.base_ordinal) > ")
+    assert list(found.changed) == ["`row_state`", "`order_key`", "`column_updates`", "`a`"]
+    assert found.changed["`a`"] == f"CASE WHEN {of_a} THEN s.value_1 ELSE t.`a` END"
+    assert (found.inserted["`id`"], found.inserted["`a`"]) == ("s.key.`id`", "s.value_1")
+    # A column that changes no longer have stays until the row is deleted.
+    found = key_merge(columns=["id", "a"], keys=["id"], existing=["ROW_STATE", "ID", "a", "gone"])
+    assert "s.action = 'delete') THEN t.`gone` END" in found.changed["`gone`"]
+    assert "'gone'" in found.changed["`column_updates`"]
+    assert (found.inserted["`gone`"], len(found.changed)) == ("NULL", 5)
+
+
+def test_every_name_is_quoted_and_no_other_module_quotes_one():
+    assert quoted("a") == "`a`"
+    assert quoted("a`b", "c.d", "`") == "`a``b`.`c.d`.````"
+    assert double_quoted('a"b`') == '"a""b`"'
+    assert text_literal("it's \\") == r"'it\'s \\'"
+    names = ["i`d", "a`b", "c'd"]
+    clauses = merge_clauses(columns=names, keys=["i`d"], existing=[*names, "old`"])
+    assert clauses.same_key == "t.`i``d` <=> s.key.`i``d`"
+    assert list(clauses.changed) == ["`a``b`", "`c'd`"]
+    assert clauses.changed["`a``b`"].endswith("ELSE t.`a``b` END")
+    assert list(clauses.inserted) == ["`i``d`", "`a``b`", "`c'd`", "`old```"]
+    by_key = key_merge(columns=names, keys=["i`d"], existing=[*names, "old`"])
+    assert by_key.same_key == "t.`i``d` <=> s.key.`i``d`"
+    assert "ELSE t.`a``b` END" in by_key.changed["`a``b`"]
+    assert "THEN t.`old``` END" in by_key.changed["`old```"]
+    assert r"'c\'d'" in by_key.changed["`column_updates`"]
+    # A name between marks of an f-string ends at a mark of its own.
+    sources = [one for one in (ROOT / "spark_consumer").rglob("*.py") if one.stem != "sql_names"]
+    assert len(sources) > 100
+    assert not [one for one in sources if re.search(r"`\{[^}]*\}`|[ts]\.\"\{", one.read_text())]
+
+
+# ---------------------------------------------------------------- layouts and places
+
+
+LAID_OUT = schema(id=LongType(), region=StringType(), tags=ArrayType(StringType()))
+
+
+def test_partitions_and_clusters_are_columns_of_the_table():
+    layout = TableLayout(partition_by={"a": ("region",)}, cluster_by={"b": ("id", "region")})
+    assert layout.partition_columns("a", LAID_OUT) == ("region",)
+    assert layout.cluster_columns("b", LAID_OUT) == ("id", "region")
+    assert layout.partition_columns("b", LAID_OUT) == layout.cluster_columns("a", LAID_OUT) == ()
+    for column in ("Region", "tags", "country"):
+        layout = TableLayout(partition_by={"a": (column,)}, cluster_by={"a": (column,)})
+        with pytest.raises(ConfigError, match=rf"^mirror_partition_by: .*a.*{column}.*id"):
+            layout.partition_columns("a", LAID_OUT)
+        with pytest.raises(ConfigError, match=r"^mirror_cluster_by: "):
+            layout.cluster_columns("a", LAID_OUT)
+
+
+def test_partitions_are_of_types_that_both_engines_write_alike():
+    others = (DecimalType(38, 9), DoubleType(), FloatType(), BinaryType(), TimestampType())
+    equal = (LongType(), BooleanType(), DateType(), StringType())
+    every = StructType([StructField(one.typeName(), one) for one in (*equal, *others)])
+    names = tuple(one.typeName() for one in equal)
+    assert TableLayout(partition_by={"a": names}).partition_columns("a", every) == names
+    for one in others:
+        columns = {"a": ("long", one.typeName())}
+        layout = TableLayout(partition_by=columns, cluster_by=columns)
+        with pytest.raises(ConfigError, match=rf"^mirror_partition_by: .*a.*{one.typeName()}"):
+            layout.partition_columns("a", every)
+        assert layout.cluster_columns("a", every) == columns["a"]
+
+
+def test_a_property_that_needs_a_feature_is_left_to_spark():
+    plain = ("delta.logRetentionDuration", "owner")
+    featured = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed")
+    found = [TableLayout({name: "x"}).has_features for name in (*plain, *featured)]
+    assert found == [False, False, True, True]
+
+
+def test_tables_have_relative_paths_and_whole_addresses_and_are_opened_first():
+    one = SinkTables("s3a://bucket/out/", folder="mirror", sink="mirror")
+    assert (one.path("t"), one.address("t")) == ("mirror/t", "s3a://bucket/out/mirror/t")
+    with pytest.raises(InvariantViolation, match="open"):
+        one.log(None, "t")
+
+
+def test_the_first_error_is_raised_after_all_tables_were_tried(monkeypatch):
+    written = []
+    for_each_table(None, ["a"], written.append)  # in this thread
+    for_each_table(None, [], written.append)
+    assert written == ["a"]
+    monkeypatch.setattr(tables_module, "inheritable_thread_target", lambda _: lambda write: write)
+
+    def write(name):
+        written.append(name)
+        if name in ("b", "c"):
+            raise ValueError(name)
+
+    with pytest.raises(ValueError, match="b"):
+        for_each_table(None, ["a", "b", "c", "d"], write)
+    assert sorted(written) == ["a", "a", "b", "c", "d"]
+
+
+# ---------------------------------------------------------------- names in a catalog
+
+
+class Steps:
+    """What sink and catalog were asked for, in order."""
+
+    def __init__(self):
+        self.done = []
+        self.refused = None
+
+    def create_schema(self, sink):
+        self.done.append(("schema", sink))
+
+    def register(self, sink, name, *, address):
+        if self.refused == name:
+            raise ConfigError("the name is taken", hint="Drop it")
+        self.done.append(("name", sink, name, address))
+
+
+def versions(*tables, sink="changelog"):
+    return {name: TableVersion(f"{sink}/{name}", 3, 1) for name in tables}
+
+
+class Sink:
+    name = "changelog"
+
+    def __init__(self, steps):
+        self._steps = steps
+
+    def open(self, *, query_id, release_max):
+        self._steps.done.append(("open", query_id, release_max))
+
+    def write(self, release):
+        self._steps.done.append(("write", release))
+        return versions("accounts", "ledger", sink=self.name)
+
+
+class Mirror(Sink):
+    name = "mirror"
+
+    def merge(self, merge):
+        self._steps.done.append(("merge", merge))
+        return versions("accounts", sink=self.name)
+
+    def versions(self, release, tables):
+        self._steps.done.append(("versions", release, tables))
+        return versions("accounts", sink=self.name)
+
+
+@pytest.fixture
+def world():
+    return SimpleNamespace(steps=Steps(), output=MemoryFiles())
+
+
+def name_step(name, sink="changelog"):
+    return ("name", sink, name, f"file:/lake/{sink}/{name}")
+
+
+def test_a_release_is_written_before_its_tables_get_their_names(world):
+    sink = named(Sink(world.steps), world.steps, output=world.output)
+    assert sink.write("release 4") == versions("accounts", "ledger")
+    written = [("write", "release 4"), name_step("accounts"), name_step("ledger")]
+    assert world.steps.done == written
+    world.steps.refused = "ledger"
+    world.steps.done.clear()
+    with pytest.raises(ConfigError, match="the name is taken"):
+        sink.write("release 4")
+    assert world.steps.done == written[:2]
+
+
+def test_a_mirror_is_still_one_and_gets_its_names_with_a_merge(world):
+    sink = named(Mirror(world.steps), world.steps, output=world.output)
+    assert sink.name == "mirror"
+    assert isinstance(sink, MergingSink)
+    assert not isinstance(named(Sink(world.steps), world.steps, output=None), MergingSink)
+    assert sink.versions(7, ()) == versions("accounts", sink="mirror")
+    assert sink.merge("merge") == versions("accounts", sink="mirror")
+    done = [("versions", 7, ()), ("merge", "merge"), name_step("accounts", "mirror")]
+    assert world.steps.done == done
+
+
+@pytest.mark.parametrize("query_id", ["q", "other"])
+def test_a_start_gives_names_to_what_a_kill_has_left_without(world, query_id):
+    tables = {
+        "accounts": {"changelog": TableVersion("changelog/accounts", 3, 1)},
+        "ledger": {"mirror": TableVersion("mirror/ledger", 2)},
+    }
+    write_manifest(world.output, Manifest(0, query_id, 0, 0, 10, 1, tables))
+    named(Sink(world.steps), world.steps, output=world.output).open(query_id="q", release_max=0)
+    # What another query has released gets no names.
+    names = [name_step("accounts")] if query_id == "q" else []
+    assert world.steps.done == [("open", "q", 0), ("schema", "changelog"), *names]
+
+
+# ---------------------------------------------------------------- sinks that merge
+
+
+class Tables:
+    """Tables in memory: the releases of each, every one a version of the release's number."""
+
+    def __init__(self):
+        self.releases = {}
+        self.opened = None
+        self.prepared = []
+
+    def open(self, spark, *, query_id, release_max):
+        self.opened = (spark, query_id, release_max)
+
+    def path(self, name):
+        return f"merged/{name}"
+
+    def log(self, _spark, name):
+        held = self.releases.get(name, [])
+
+        def find(release):
+            return max((one for one in held if one <= release), default=None)
+
+        return SimpleNamespace(exists=bool(held), find_version=find, version_at=find)
+
+    def columns(self, _spark, _table):
+        return ()
+
+    def prepare(self, _spark, name, *, schema, commit):
+        self.prepared.append((name, schema, commit.release))
+        self.releases.setdefault(name, [commit.release])
+
+
+class Noting(TableMergingSink):
+    """Notes what it merges, and adds it to the tables."""
+
+    name = "noting"
+
+    def __init__(self):
+        self.tables, self.side_tables = Tables(), Tables()
+        scope = MirrorScope((), of="noting")
+        super().__init__(
+            "spark", "/out", tables=self.tables, incomplete=self.side_tables, scope=scope
+        )
+        self.merged = []
+
+    def _schema(self, one):
+        return one.schemas.table
+
+    def _merge_changed(self, tables, *, commit):
+        self.merged.append((sorted(tables), commit))
+        for one in tables.values():
+            self.tables.releases[one.schemas.table].append(commit.release)
+
+
+@pytest.fixture
+def sink():
+    return Noting()
+
+
+def release(number, **rows):
+    columns = {"id": "INT64", "a": "INT64"}
+    tables = {
+        f"bank.{name}": SimpleNamespace(
+            spark="spark", rows=count, schemas=Topic(name, {1: columns}, ["id"]).topic_schemas()
+        )
+        for name, count in rows.items()
+    }
+    return SimpleNamespace(number=number, query_id="q", through_us=number * 10, tables=tables)
+
+
+def test_tables_with_changes_are_merged_and_every_table_has_a_version(sink):
+    sink.open(query_id="q", release_max=8)
+    assert sink.tables.opened == sink.side_tables.opened == ("spark", "q", 8)
+    assert sink.write(release(1)) == {}
+    first = release(3, t=2, u=0)
+    found = sink.write(first)
+    ((topics, commit),) = sink.merged
+    assert (topics, commit.release, commit.query_id) == (["bank.t"], 3, "q")
+    assert (commit.sink, commit.through_us) == ("noting", 30)
+    # A table that is not there is made, a quiet one that is there is left alone.
+    assert sink.tables.prepared == [("t", "t", 3), ("u", "u", 3)]
+    assert {name: (one.path, one.version) for name, one in found.items()} == {
+        "t": ("merged/t", 3),
+        "u": ("merged/u", 3),
+    }
+    later = sink.write(release(5, t=1, u=0))
+    assert sink.tables.prepared[2:] == [("t", "t", 5)]
+    assert {name: one.version for name, one in later.items()} == {"t": 5, "u": 3}
+    # Versions are of the tables that were there by then.
+    schemas = [one.schemas for one in first.tables.values()]
+    assert {name: one.version for name, one in sink.versions(4, schemas).items()} == {
+        "t": 3,
+        "u": 3,
+    }
+    assert sink.versions(2, schemas) == {}
+
+
+def test_several_releases_are_written_as_the_changelog_returns_them(sink, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        sink._changelog, "release", lambda merge: asked.append(merge) or release(9, t=3)
+    )
+    assert sink.merge("merge")["t"].version == 9
+    assert asked == ["merge"]
+    assert [commit.release for _, commit in sink.merged] == [9]
+
+
+@pytest.mark.parametrize(("newest", "reads"), [(0, 0), (7, 0), (9, 0), (10, 1), (40, 1), (-1, 1)])
+def test_a_merge_reads_a_table_that_may_have_taken_one_of_its_releases(monkeypatch, newest, reads):
+    """Delta has deleted every commit of ours; -1: its note of our last release too."""
+    log = SimpleNamespace(
+        newest_release=newest, carriers=lambda **_: (), knows_after=lambda _release: False
+    )
+    frame = SimpleNamespace(count=lambda: 3)
+    frame.select = lambda *_: frame
+    reader = ChangelogReader(None, "/out")
+    monkeypatch.setattr(reader, "_log", lambda _: log)
+    monkeypatch.setattr(reader, "_frame", lambda *_: frame)
+    merge = SimpleNamespace(after=9, through=12)
+    assert reader._table(SimpleNamespace(table="accounts"), merge).rows == 3 * reads
+
+
+# ---------------------------------------------------------------- late events
+
+
+OPEN_US = 1_700_000_000_000_000
+
+
+def event(source_us, *, order="01aa-1-1", deleted=False, as_text=False):
+    at = format_rfc3339(source_us * 1_000) if as_text and source_us else source_us
+    row = {SOURCE_ORDER: order, SOURCE_TIMESTAMP: at}
+    new, old = (None, row) if deleted else (row, None)
+    return {"record_sequence": f"{OPEN_US:x}-2a", "new_values": new, "old_values": old}
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_an_event_is_late_if_its_time_is_before_the_first_one_that_was_open(deleted, as_text):
+    how = {"deleted": deleted, "as_text": as_text}
+    found = [is_late(event(OPEN_US + offset, **how)) for offset in (-1, 0, 1)]
+    assert found == [True, False, False]
+    assert not is_late(event(None))
+
+
+def test_a_row_of_a_backfill_is_before_all_changes_and_never_late():
+    assert not is_late(event(OPEN_US - 1, order="00-1-1"))
+
+
+def test_events_whose_time_the_stream_leaves_out_are_not_named():
+    """`columns_left_out` may name any column but those of the key."""
+    fields = [{"name": name} for name in ("id", SOURCE_ORDER)]
+    row = {"name": "new_values", "type": ["null", {"type": "record", "fields": fields}]}
+    values = {"id": 1, SOURCE_ORDER: "01aa-1-1"}
+    changes = [{**event(0), "new_values": values, "ordinal": 0}]
+    schemas = SimpleNamespace(reader_schema={"fields": [row]})
+    one = CollectedTable(None, None, changes, schemas)
+    assert DeltaLateEvents("/unused").write(SimpleNamespace(tables={"t": one})) == 0
+
+
+def as_change(record):
+    (mod,) = record.mods
+    sides = {"new_values": mod.new_values or None, "old_values": mod.old_values or None}
+    return {"record_sequence": record.record_sequence, **sides}
+
+
+@pytest.mark.rule("datastream-late-events", "datastream-in-order")
+@pytest.mark.parametrize("seed", range(30))
+def test_without_them_changes_of_a_key_are_released_in_the_order_of_the_source(seed):
+    world = run_world(seed, late_files=True)
+    place = {event["uuid"]: number for number, event in enumerate(world.changes)}
+    of_key, late = defaultdict(list), 0
+    for message, _ in sorted(world.model.published, key=lambda one: one[0].order_key):
+        change = as_change(message.value)
+        row = {**message.value.mods[0].keys, **(change["new_values"] or change["old_values"])}
+        if is_late(change):
+            late += 1
+        elif row["_datastream_uuid"] in place:
+            of_key[row["id"]].append(place[row["_datastream_uuid"]])
+    assert {key: sorted(places) for key, places in of_key.items()} == of_key
+    assert len(world.model.published) > late
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_late_events_are_those_that_the_producer_counts(seed):
+    world = run_world(seed, late_files=True, deaths=False)
+    published = [message.value for message, _ in world.model.published]
+    late = [one for one in published if is_late(as_change(one))]
+    assert len(late) == world.model.counts["late_events"]
+    assert world.deaths == 0
+
+
+def test_a_frame_of_a_collected_table_is_made_once_and_only_if_it_is_asked_for():
+    made = []
+    schemas = Topic("t", {1: {"id": "INT64"}}, ["id"]).topic_schemas()
+    one = CollectedTable(None, lambda: made.append(1) or object(), [{"ordinal": 0}], schemas)
+    assert (one.rows, one.schema["key"].dataType.fieldNames(), made) == (1, ["id"], [])
+    assert one.frame is one.frame
+    assert made == [1]
