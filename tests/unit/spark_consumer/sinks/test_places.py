@@ -1,14 +1,20 @@
-"""What delta-rs gets to reach an output, and which outputs are left to Spark."""
+"""Where tables are: what delta-rs gets to reach an output, and catalogs of Iceberg."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.s3_access import S3Credentials
 from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_place
+from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 
 KEYS = S3Credentials("key", "hush", None)
+
 PAIR = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hush"}
+
 FIXED = {"AWS_CONDITIONAL_PUT": "etag"}
 
 
@@ -50,28 +56,24 @@ def options(**settings):
         ("file:/data/out", "/data/out"),
         ("file:///data/out", "/data/out"),
         ("s3a://lake/a/b", "s3://lake/a/b"),
+        *((other, None) for other in ("file:/data/50%25", "/data/a#b", "s3a://lake/a b")),
+        ("gs://lake/a", None),
+        ("hdfs:/a", None),
     ],
 )
-def test_the_address(output, address):
-    assert find_place(output, Access()).address == address
-
-
-@pytest.mark.parametrize(
-    "output", ["file:/data/50%25", "/data/a#b", "s3a://lake/a b", "gs://lake/a", "hdfs:/a"]
-)
-def test_an_address_that_delta_rs_may_read_otherwise_is_left_to_spark(output):
+def test_an_address_that_delta_rs_may_read_otherwise_is_left_to_spark(output, address):
+    if address is not None:
+        assert find_place(output, Access()).address == address
+        return
     with pytest.raises(OnlySpark, match="plain path"):
         find_place(output, Access())
 
 
-def test_on_this_machine_nothing_is_needed():
-    assert find_place("/data/out").options() == {}
-
-
 @pytest.mark.parametrize("endpoint", ["", "s3.amazonaws.com", "https://s3.eu-west-1.amazonaws.com"])
 def test_amazons_own_endpoints_follow_from_the_region(endpoint):
+    assert find_place("/data/out").options() == {}  # on this machine nothing is needed
     expected = {**FIXED, **PAIR, "AWS_REGION": "eu-south-1"}
-    assert options(endpoint=endpoint) == expected
+    assert options(endpoint=endpoint, requester_pays_enabled="false") == expected
     named = options(endpoint=endpoint, endpoint_region="eu-west-1")
     assert named == {**expected, "AWS_REGION": "eu-west-1"}
 
@@ -109,9 +111,7 @@ def test_credentials_are_asked_for_each_table_and_may_be_for_a_while():
     assert place.options()["AWS_ACCESS_KEY_ID"] == "next"
     assert access.asked == asked + 2
     assert "hush" not in repr(access.found)
-
-
-def test_without_credentials_requests_are_not_signed():
+    # Without credentials requests are not signed.
     found = find_place("s3a://lake/a", Access(credentials=None)).options()
     assert found == {**FIXED, "AWS_REGION": "eu-south-1", "AWS_SKIP_SIGNATURE": "true"}
 
@@ -156,5 +156,46 @@ def test_a_variable_that_the_session_does_not_use_leaves_all_to_spark(environmen
         options()
 
 
-def test_a_setting_that_is_off_changes_nothing():
-    assert options(requester_pays_enabled="false") == options()
+# ---------------------------------------------------------------- catalogs of Iceberg
+
+
+def session(**settings):
+    conf = SimpleNamespace(get=settings.get, set=settings.__setitem__)
+    return SimpleNamespace(conf=conf, settings=settings)
+
+
+def test_without_a_catalog_the_tables_are_in_one_of_the_output():
+    place = IcebergPlace.of("file:/lake/", prefix="bank-eu.v1")
+    assert place.warehouse == "file:/lake/iceberg"
+    assert place.identifier("mirror", "a.b") == f"`{place.catalog}`.`bank_eu_v1_mirror`.`a.b`"
+    assert place.path("mirror", "accounts") == "iceberg/bank_eu_v1_mirror/accounts"
+    spark = session()
+    place.register(spark)
+    name = f"spark.sql.catalog.{place.catalog}"
+    assert spark.settings == {
+        name: "org.apache.iceberg.spark.SparkCatalog",
+        f"{name}.type": "hadoop",
+        f"{name}.warehouse": "file:/lake/iceberg",
+        f"{name}.cache-enabled": "false",
+    }
+    for scheme in ("s3a", "s3", "gs"):
+        with pytest.raises(ConfigError, match=r"needs a catalog.*iceberg_catalog"):
+            IcebergPlace.of(f"{scheme}://lake/x", prefix="bank")
+
+
+def test_two_outputs_of_a_session_have_two_catalogs():
+    first, second, again = (
+        IcebergPlace.of(output, prefix="bank") for output in ("/a", "/b", "/a/")
+    )
+    assert first.catalog != second.catalog
+    assert first == again
+
+
+def test_a_catalog_of_the_session_is_left_as_it_is_and_named_in_manifests():
+    place = IcebergPlace.of("s3a://lake/x", prefix="bank", catalog="glue", namespace="raw.bank")
+    spark = session()
+    place.register(spark)
+    assert spark.settings == {}
+    assert place.identifier("changelog", "t") == "`glue`.`raw`.`bank_changelog`.`t`"
+    assert place.namespace_identifier("changelog") == "`glue`.`raw`.`bank_changelog`"
+    assert place.path("changelog", "t") == "`glue`.`raw`.`bank_changelog`.`t`"
