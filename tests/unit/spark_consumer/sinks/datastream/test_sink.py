@@ -1,13 +1,19 @@
-"""Files in Datastream's layout: in order, once, the same whatever dies."""
+"""Files in Datastream's layout: in order, once, the same whatever dies; and what is in them."""
 
 from __future__ import annotations
 
+import gzip
+import json
+import math
+from decimal import Decimal
 from io import BytesIO
 
+import fastavro
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.datastream_output import (
-    STREAM,
     Killed,
     MemoryOutput,
     event_files,
@@ -15,14 +21,38 @@ from tests.datastream_output import (
     sink_of,
 )
 from tests.topics import Change, Topic
+from tests.unit.producer.translation.event_reading import (
+    FORM,
+    KEY,
+    read_event,
+    translator_of,
+    value_of,
+)
+from tests.unit.producer.translation.test_translator_properties import (
+    MODS,
+    SEQUENCES,
+    TABLE,
+    record,
+    same,
+)
+from tidegate.producer.datastream.avro_container import AvroContainer
 from tidegate.producer.datastream.event_file import EventFile
-from tidegate.schemas.errors import ConfigError, InvariantViolation
-from tidegate.spark_consumer.errors import UndecodableRecord
-from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat
+from tidegate.schemas.errors import ConfigError, InvariantViolation, SchemaError
+from tidegate.schemas.output_form import Envelope, ValueFormat
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+from tidegate.spark_consumer.errors import CheckpointMismatch, UndecodableRecord
+from tidegate.spark_consumer.sinks.datastream.begun_releases import KEPT, BegunReleases
+from tidegate.spark_consumer.sinks.datastream.event_encoder import EventEncoder, database_of
+from tidegate.spark_consumer.sinks.datastream.file_bytes import FileFormat, avro_file, json_file
+from tidegate.spark_consumer.sinks.datastream.json_fields import json_field
+from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits, OpenFiles
 from tidegate.spark_consumer.sinks.port import TableVersion
+from tidegate.spark_consumer.sinks.row_decoding import RowDecoder
 
 COLUMNS = {"id": "INT64", "note": "STRING(MAX)"}
+
 MINUTE = 30_000_000
+
 FOLDER = "2027/01/15/08/00"
 
 
@@ -152,27 +182,284 @@ def test_files_of_another_query_or_ahead_of_the_checkpoint_are_refused(topics):
     assert events(output, "shop.a") == [[2], [4]]
 
 
-def test_a_stream_that_is_not_one_of_spanner_is_refused_before_anything_is_written(topics):
+def test_a_release_with_records_that_do_not_belong_to_it_is_refused(topics):
+    release = release_of(0, changes(topics, range(1, 5)))
+    first, *rest = records = list(release.source_records())
+    cut = first._replace(value=first.value[:9])
+    for wrong, error, text in (
+        (records[:-1], InvariantViolation, "not as many"),
+        (records[::-1], InvariantViolation, "not in commit order"),
+        ([cut, *rest], UndecodableRecord, "does not fit the schema"),
+    ):
+        object.__setattr__(release, "source_records", lambda wrong=wrong: iter(wrong))
+        with pytest.raises(error, match=text):
+            sink_of(MemoryOutput()).write(release)
     output = MemoryOutput()
     with pytest.raises(ConfigError, match=r"needs the changes of a change stream.*datastream/gs"):
         sink_of(output, stream="datastream/gs://b/p").write(release_of(0, changes(topics, [2])))
     assert output.files == {}
-    assert STREAM.startswith("projects/")
 
 
-def test_a_release_that_lacks_records_or_has_them_out_of_order_is_refused(topics):
-    release = release_of(0, changes(topics, range(1, 5)))
-    records = list(release.source_records())
-    for wrong, what in ((records[:-1], "not as many"), (records[::-1], "not in commit order")):
-        object.__setattr__(release, "source_records", lambda wrong=wrong: iter(wrong))
-        with pytest.raises(InvariantViolation, match=what):
-            sink_of(MemoryOutput()).write(release)
+# ---------------------------------------------------------------- records of begun releases
 
 
-def test_a_record_that_cannot_be_decoded_ends_the_release(topics):
-    release = release_of(0, changes(topics, range(1, 5)))
-    first, *rest = release.source_records()
-    cut = [first._replace(value=first.value[:9]), *rest]
-    object.__setattr__(release, "source_records", lambda: iter(cut))
-    with pytest.raises(UndecodableRecord, match="does not fit the schema"):
-        sink_of(MemoryOutput()).write(release)
+SETTINGS = {"query_id": "q", "file_format": "avro", "rows_max": 5, "bytes_max": 9}
+
+
+def records_of(output, at_s=120.0, release_max=5_000):
+    found = BegunReleases(output, folder="_f", clock=lambda: at_s)
+    found.open(query_id="q", release_max=release_max)
+    return found
+
+
+def test_a_release_keeps_what_it_was_begun_with():
+    output = MemoryOutput()
+    begun, was_begun = records_of(output).begin(3, **SETTINGS)
+    assert (begun.minute, begun.rows_max, was_begun) == (2, 5, False)
+    others = {**SETTINGS, "file_format": "jsonl", "rows_max": 7}
+    assert records_of(output, at_s=999.0).begin(3, **others) == (begun, True)
+    assert output.files["_f/000000000003.json"] == {
+        "query_id": "q", "release": 3, "minute": 2, "format": "avro", "rows_max": 5, "bytes_max": 9,
+    }  # fmt: skip
+    one = records_of(output)
+    other = BegunReleases(output, folder="_f", clock=lambda: 0.0)
+    other.begin(4, **{**SETTINGS, "query_id": "other"})
+    with pytest.raises(ConfigError, match="another query writes"):
+        one.begin(4, **SETTINGS)
+    output.files["_f/000000000005.json"] = {"release": 5}
+    with pytest.raises(CheckpointMismatch, match=r"_f/000000000005\.json"):
+        records_of(output)
+
+
+def test_records_of_a_thousand_releases_are_kept():
+    output = MemoryOutput()
+    one = records_of(output)
+    for number in (0, 1, 2, KEPT, KEPT + 1):
+        one.begin(number, **SETTINGS)
+        one.finish(number)
+    assert output.names("_f") == [f"{n:012d}.json" for n in (2, KEPT, KEPT + 1)]
+    one.begin(3 * KEPT, **SETTINGS)  # and none of the releases between has changes
+    output.files["_f/notes.json"] = {}
+    records_of(output)
+    assert output.names("_f") == [f"{3 * KEPT:012d}.json", "notes.json"]
+
+
+# ---------------------------------------------------------------- the ends of files
+
+
+CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60)), max_size=60)
+
+
+def files_of(changes, limits):
+    files, ended = OpenFiles(limits), []
+    for number, (topic, size) in enumerate(changes):
+        ended += files.add(topic, str(number).encode(), value_bytes=size)
+        assert sum(one.value_bytes for one in files._open.values()) <= 4 * limits.bytes_max
+    return [*ended, *files.rest()]
+
+
+@given(CHANGES, st.integers(1, 9), st.integers(1, 100), st.integers(0, 60))
+def test_each_change_is_in_one_file_and_files_of_a_table_are_in_order(changes, rows, size, kept):
+    limits = FileLimits(rows, size)
+    found = files_of(changes, limits)
+    for topic in "abc":
+        own = [one for one in found if one.topic == topic]
+        assert [one.number for one in own] == list(range(len(own)))
+        records = [int(record) for one in own for record in one.records]
+        assert records == [n for n, (name, _) in enumerate(changes) if name == topic]
+    for one in found:
+        sizes = [changes[int(record)][1] for record in one.records]
+        assert 1 <= len(sizes) <= rows
+        assert one.value_bytes == sum(sizes)
+        assert sum(sizes[:-1]) < size
+    # What follows does not move an end: a release that failed may go on with other records.
+    files, ended = OpenFiles(limits), []
+    for number, (topic, value_bytes) in enumerate(changes[:kept]):
+        ended += files.add(topic, str(number).encode(), value_bytes=value_bytes)
+    assert found[: len(ended)] == ended
+
+
+@pytest.mark.parametrize(("size", "count", "expected"), [(1, 7, [3, 3, 1]), (50, 5, [2, 2, 1])])
+def test_a_file_ends_with_the_change_that_reaches_a_limit(size, count, expected):
+    found = files_of([("a", size)] * count, FileLimits(3, 100))
+    assert [len(one.records) for one in found] == expected
+
+
+# ---------------------------------------------------------------- bytes
+
+
+FILE_SCHEMA = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}
+
+
+def avro_records(texts):
+    found = []
+    for text in texts:
+        buffer = BytesIO()
+        fastavro.schemaless_writer(buffer, fastavro.parse_schema(FILE_SCHEMA), {"a": text})
+        found.append(buffer.getvalue())
+    return found
+
+
+@pytest.mark.parametrize("texts", [[], ["x"], [f"{n}-{'y' * 999}" for n in range(200)]])
+def test_an_avro_file_is_read_by_two_readers_and_is_the_same_each_time(texts):
+    data, again, other = (avro_file(avro_records(texts), FILE_SCHEMA, name=name) for name in "nnm")
+    assert [one["a"] for one in fastavro.reader(BytesIO(data))] == texts
+    ours = AvroContainer(BytesIO(data), "f")
+    assert ours.schema == FILE_SCHEMA
+    assert [one["a"] for _, one in ours] == texts
+    reader = fastavro.block_reader(BytesIO(data))
+    assert all(block.num_records <= 66 for block in reader)
+    assert reader.codec == "null"
+    # Its marker is that of its name.
+    assert (data == again, data[-16:] == other[-16:]) == (True, False)
+
+
+def test_json_lines_plain_and_with_gzip():
+    lines = [b'{"a":1}\n', b'{"a":2}\n']
+    plain = json_file(lines, is_compressed=False)
+    assert plain == b'{"a":1}\n{"a":2}\n'
+    packed = json_file(lines, is_compressed=True)
+    assert gzip.decompress(packed) == plain
+    assert packed == json_file(lines, is_compressed=True)
+    assert packed[4:8] == bytes(4)  # no time of writing in it
+
+
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9}
+
+
+@pytest.mark.parametrize(
+    ("avro", "value", "text"),
+    [
+        ("long", -(2**63), "-9223372036854775808"),
+        ("boolean", True, "true"), ("boolean", False, "false"),
+        ("double", 0.1, "0.1"), ("double", float("nan"), '"NaN"'),
+        ("float", 0.10000000149011612, "0.1"),
+        ("string", 'a"b', '"a\\"b"'), ("bytes", b"\0\xff", '"AP8="'),
+        (DECIMAL, Decimal("1.500000000"), "1.5"),
+        ({"type": "int", "logicalType": "date"}, -1, '"1969-12-31"'),
+        (MICROS, 1_700_000_000_123_456, '"2023-11-14T22:13:20.123456Z"'),
+        ({"type": "string", "logicalType": "timestamp-rfc3339"}, "x", '"x"'),
+        ({"type": "string", "logicalType": "uuid"}, "u", '"u"'),
+        (["null", "long"], None, "null"), (["null", "long"], 1, "1"),
+        ({"type": "array", "items": ["null", MICROS]}, [None, 0],
+         '[null,"1970-01-01T00:00:00Z"]'),
+    ],
+)  # fmt: skip
+def test_values_of_each_type_as_json_text(avro, value, text):
+    assert json_field(avro)(value) == text
+
+
+# ---------------------------------------------------------------- events
+
+
+VALUE = value_of(Envelope.TIDEGATE)
+
+SCHEMAS = TopicSchemas(
+    "t", KEY.schema, VALUE.schema, {1: KEY.schema, VALUE.schema_id: VALUE.schema}
+)
+
+OURS, PUBLISHED = (translator_of(one) for one in (Envelope.TIDEGATE, Envelope.DATASTREAM))
+
+IN_JSON = translator_of(Envelope.DATASTREAM, ValueFormat.JSON)
+
+ENCODER = EventEncoder(SCHEMAS, stream=FORM.stream_path)
+
+RECORDS = st.builds(
+    record, MODS, st.sampled_from(["INSERT", "UPDATE", "DELETE"]), st.integers(0, 2**53), SEQUENCES
+)
+
+
+def decoded_changes(one):
+    """Return a record's changes as a sink decodes them."""
+    decoder = RowDecoder(SCHEMAS, release=0)
+    return [
+        decoder.decoded(
+            {
+                "topic": message.topic, "topic_partition": 0, "offset": 0, "ordinal": 0,
+                "key": message.key, "value": message.value, "order_key": message.order_key,
+                "origin": 1,
+            }
+        )
+        for message in OURS.translate(one, token="k").messages
+    ]  # fmt: skip
+
+
+def without_key(event):
+    """JSON and PostgreSQL's numeric are other types in the payload, so that its key differs."""
+    return {name: value for name, value in event.items() if name != "schema_key"}
+
+
+def alike(got, meant):
+    if isinstance(meant, dict):
+        return got.keys() == meant.keys() and all(alike(got[name], meant[name]) for name in meant)
+    return same(got, meant)
+
+
+def exact(text):
+    """Return what JSON says: `1e400` is no infinity."""
+    return json.loads(text, parse_float=Decimal)
+
+
+def close(got, meant):
+    """One number of 32 bits may be written with more digits."""
+    if isinstance(meant, list):
+        return len(got) == len(meant) and all(map(close, got, meant))
+    if isinstance(meant, str) or meant is None:
+        return got == meant
+    return math.isclose(float(got), float(meant), rel_tol=1e-6, abs_tol=1e-44)
+
+
+@settings(max_examples=60)
+@given(RECORDS)
+def test_an_event_in_avro_is_the_published_event(one):
+    schema = fastavro.parse_schema(ENCODER.schema)
+    messages = PUBLISHED.translate(one, token="k").messages
+    for change, message in zip(decoded_changes(one), messages, strict=True):
+        found = fastavro.schemaless_reader(BytesIO(ENCODER.avro(change)), schema, None)
+        published = read_event(message, Envelope.DATASTREAM)
+        assert list(found) == list(published)
+        assert alike(without_key(found), without_key(published))
+
+
+@settings(max_examples=60)
+@given(RECORDS)
+def test_an_event_in_json_is_the_published_event(one):
+    """But for columns of JSON, which are text here, and the digits of a FLOAT32."""
+    messages = IN_JSON.translate(one, token="k").messages
+    for change, message in zip(decoded_changes(one), messages, strict=True):
+        line = ENCODER.json(change)
+        assert (line[-2:], line.count(b"\n")) == (b"}\n", 1)
+        found, published = exact(line), exact(message.value)
+        row, meant = found.pop("payload"), published.pop("payload")
+        assert without_key(found) == without_key(published)
+        assert list(row) == list(meant)
+        for name, value in meant.items():
+            text = row[name]
+            if name == "c_JSON" and text is not None:
+                assert exact(text) == value
+            elif name == "a_JSON" and text is not None:
+                assert [None if one is None else exact(one) for one in text] == value
+            elif "FLOAT32" in name:
+                assert close(text, value)
+            else:
+                assert text == value, name
+
+
+def test_an_event_is_named_after_its_object_and_database():
+    def name_of(table):
+        schemas = TopicSchemas(table, KEY.schema, VALUE.schema, {})
+        return EventEncoder(schemas, stream=FORM.stream_path).schema["name"]
+
+    assert [name_of(one) for one in ("shop.Items", "t", "9a")] == ["shop_Items", "t", "_9a"]
+    payload = ENCODER.schema["fields"][-1]
+    assert payload["name"] == "payload"
+    columns = [one["name"] for one in payload["type"]["fields"]]
+    assert columns == [column.name for column in TABLE.columns]
+    assert database_of(FORM.stream_path) == "d"
+    for other in ("", "datastream/gs://bucket/path", "projects/p/databases/d"):
+        with pytest.raises(ConfigError, match="change stream of Spanner"):
+            database_of(other)
+    with pytest.raises(SchemaError, match="no column has"):
+        json_field({"type": "map", "values": "long"})

@@ -1,4 +1,4 @@
-"""What a table holds of our releases, whatever was removed, rewritten or moved back."""
+"""What a table of Iceberg holds of our releases, whatever was removed, rewritten or moved back."""
 
 from __future__ import annotations
 
@@ -74,14 +74,9 @@ def log(table):
     return found
 
 
-def test_a_table_that_is_not_there_holds_nothing():
-    found = log(Table())
-    assert not found.exists
-    assert not found.has(commit(0))
-    assert found.find_version(5) is None
-
-
 def test_a_release_is_there_once_it_is_published_and_so_are_those_before(table):
+    missing = log(Table())
+    assert (missing.exists, missing.has(commit(0)), missing.find_version(5)) == (False, False, None)
     assert not log(table).has(commit(0))
     table.publish(2)
     found = log(table)
@@ -93,18 +88,12 @@ def test_each_release_has_the_snapshot_of_the_newest_commit_up_to_it(table):
     first = table.publish(1)
     table.add("replace")
     second = table.publish(4)
-    found = log(table)
-    assert [found.version_at(release) for release in range(6)] == [
-        begun, first, first, first, second, second,
-    ]  # fmt: skip
-
-
-def test_a_table_that_began_later_has_no_version_of_before():
-    table = Table()
-    table.begin(3)
-    table.publish(3)
-    assert log(table).find_version(1) is None
-    assert log(table).find_version(3) == table.head
+    found = [log(table).version_at(release) for release in range(6)]
+    assert found == [begun, first, first, first, second, second]
+    later = Table()
+    later.begin(3)
+    later.publish(3)
+    assert [log(later).find_version(release) for release in (1, 3)] == [None, later.head]
 
 
 def test_a_release_is_remembered_where_all_of_its_snapshots_were_removed(table):
@@ -124,18 +113,14 @@ def test_a_rewrite_of_files_changes_nothing_and_other_commits_are_refused(table)
     table.publish(0)
     table.add("replace")
     assert log(table).has(commit(0))
-    for operation in ("append", "overwrite", "delete"):
-        table.add(operation)
+    for operation, marker in (
+        ("append", None), ("overwrite", None), ("delete", None), ("append", '{"audit": 7}'),
+    ):  # fmt: skip
+        table.add(operation, marker=marker)
         with pytest.raises(ForeignChange, match=f"operation='{operation}'"):
             log(table)
-
-
-def test_a_commit_under_a_name_of_others_is_one_of_others(table):
-    table.add(marker='{"audit": 7}')
-    with pytest.raises(ForeignChange):
-        log(table)
-    assert IcebergSnapshot(1, None, "append", "not json").release is None
-    assert IcebergSnapshot(1, None, "append", '{"tidegate": 1}').release is None
+    for marker in ("not json", '{"tidegate": 1}'):
+        assert IcebergSnapshot(1, None, "append", marker).release is None
 
 
 def test_a_table_that_was_moved_back_is_refused(table):
@@ -154,24 +139,18 @@ def test_a_table_whose_snapshots_were_replaced_is_refused(table):
         log(table)
 
 
-@pytest.mark.parametrize("properties", [{}, owner_properties(commit(0, query_id="other"))])
-def test_a_table_of_another_writer_is_refused(table, properties):
-    table.now = properties
-    with pytest.raises(ConfigError, match="another writer"):
-        log(table)
-
-
-def test_a_table_ahead_of_the_checkpoint_is_refused(table):
+def test_a_table_of_another_writer_or_with_other_releases_is_refused(table):
     table.publish(3)
-    log(table).refuse_beyond(3)
+    found = log(table)
+    found.refuse_beyond(3)
     with pytest.raises(ConfigError, match=r"later release.*release_in_table=3"):
-        log(table).refuse_beyond(2)
-
-
-def test_a_release_with_another_end_is_refused(table):
-    table.publish(3)
+        found.refuse_beyond(2)
     with pytest.raises(ConfigError, match="other bounds"):
-        log(table).has(commit(3, through_us=39))
+        found.has(commit(3, through_us=39))
+    for properties in ({}, owner_properties(commit(0, query_id="other"))):
+        table.now = properties
+        with pytest.raises(ConfigError, match="another writer"):
+            log(table)
 
 
 def test_a_table_that_is_deleted_or_older_while_the_run_uses_it_is_missing(table):

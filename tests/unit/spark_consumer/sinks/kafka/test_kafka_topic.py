@@ -1,29 +1,42 @@
-"""What the client's answers mean; a scripted client stands for confluent-kafka's."""
+"""What answers of Kafka's clients mean: scripted clients stand for confluent-kafka's."""
 
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.program import bounded_call
+from tidegate.program.kafka_errors import AT_END
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.spark_consumer.errors import ReleaseUnconfirmed, TopicWriterReplaced
-from tidegate.spark_consumer.sinks.kafka import kafka_topic
+from tidegate.spark_consumer.sinks.kafka import kafka_topic, topic_reader, topic_setup
 from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
 from tidegate.spark_consumer.sinks.kafka.port import TopicFacts
 from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
+from tidegate.spark_consumer.sinks.kafka.topic_reader import TopicReader
+from tidegate.spark_consumer.sinks.kafka.topic_setup import TopicSetup
 
 FENCED = KafkaError(KafkaError._FENCED, fatal=True)
+
 BROKEN = KafkaError(KafkaError._FATAL, fatal=True)
+
 ABORTABLE = KafkaError(KafkaError.UNKNOWN_PRODUCER_ID, txn_requires_abort=True)
+
 SILENT = KafkaError(KafkaError._TIMED_OUT, retriable=True)
+
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True)
+
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
 PURGED = KafkaError(KafkaError._PURGE_QUEUE)
+
 HANGS = object()
+
 PATIENCE_S = 20
+
 RECORD = ReleaseRecord("q", 0, 0, 1, 1, "id", 1)
 
 
@@ -100,6 +113,9 @@ class Clock:
         self.now += seconds
 
 
+# ---------------------------------------------------------------- the producer
+
+
 @pytest.fixture
 def started(monkeypatch):
     """Make a topic whose producer is the client's."""
@@ -141,10 +157,16 @@ def send(topic):
     topic.commit()
 
 
-def test_a_release_goes_to_both_topics(started):
-    client = ScriptedClient()
-    topic = started(client)
-    send(topic)
+def sent_by(started, failures=(), **script):
+    """Send a release with a client of this script; return the client."""
+    client = ScriptedClient(**script)
+    client.failures = list(failures)
+    send(started(client))
+    return client
+
+
+def test_a_release_goes_to_both_topics_when_the_queue_has_room(started):
+    client = sent_by(started, produce=[BufferError(), BufferError(), None])
     assert client.sent == [
         ("all", 0, b"key", b"value", [("h", b"1")]),
         ("all-releases", 0, b"q", RECORD.value, []),
@@ -155,29 +177,18 @@ def test_a_release_goes_to_both_topics(started):
 
 def test_options_cannot_change_what_exactly_once_needs(started):
     client = ScriptedClient()
-    topic = started(client, options={"enable.idempotence": False, "linger.ms": 50})
+    started(client, options={"enable.idempotence": False, "linger.ms": 50})
     config = client.config
     assert config["enable.idempotence"] is True
     assert (config["transactional.id"], config["linger.ms"]) == ("id", 50)
     assert config["delivery.report.only.error"] is True
     # What the topic takes is what the client sends.
     assert (config["message.max.bytes"], config["batch.size"]) == (10_000, 10_000)
-    topic.close()
-
-
-def test_a_full_queue_is_waited_for(started):
-    client = ScriptedClient(produce=[BufferError(), BufferError(), None])
-    send(started(client))
-    assert [sent[0] for sent in client.sent] == ["all", "all-releases"]
-
-
-def test_a_queue_that_stays_full_ends_the_release(started):
-    client = ScriptedClient(produce=[BufferError()] * 100)
-    with pytest.raises(ReleaseUnconfirmed, match="time-out"):
-        send(started(client))
 
 
 def test_records_that_are_not_delivered_end_the_release(started):
+    with pytest.raises(ReleaseUnconfirmed, match="time-out"):
+        sent_by(started, produce=[BufferError()] * 100)
     client = ScriptedClient()
     topic = started(client)
     client.waiting = 1_000
@@ -187,10 +198,12 @@ def test_records_that_are_not_delivered_end_the_release(started):
 
 @pytest.mark.parametrize("call", ["begin", "produce", "poll", "commit"])
 def test_a_fenced_producer_means_that_another_run_has_taken_over(started, call):
-    script = {call: [FENCED]}
     with pytest.raises(TopicWriterReplaced, match="another run") as caught:
-        send(started(ScriptedClient(**script)))
+        sent_by(started, **{call: [FENCED]})
     assert not caught.value.retriable
+    for error in (ABORTABLE, BROKEN):
+        with pytest.raises(ReleaseUnconfirmed):
+            sent_by(started, **{call: [error]})
 
 
 def test_a_producer_that_is_fenced_after_the_time_out_may_go_on(started):
@@ -205,42 +218,26 @@ def test_a_producer_that_is_fenced_after_the_time_out_may_go_on(started):
 def test_the_cause_is_asked_for_where_an_error_says_only_that_all_has_ended(started, error):
     """A run that does not know that it was replaced would take the id from its successor."""
     with pytest.raises(TopicWriterReplaced):
-        send(started(ScriptedClient(begin=[None, FENCED], produce=[error])))
+        sent_by(started, begin=[None, FENCED], produce=[error])
 
 
-def test_the_cause_is_asked_for_where_records_were_purged(started):
-    client = ScriptedClient(begin=[None, FENCED])
-    client.failures = [PURGED]
-    with pytest.raises(TopicWriterReplaced):
-        send(started(client))
+@pytest.mark.parametrize(
+    ("cause", "raised", "text"),
+    [(FENCED, TopicWriterReplaced, "another run"), (DENIED, ConfigError, "denies access")],
+)
+def test_the_cause_is_asked_for_where_records_were_purged(started, cause, raised, text):
+    with pytest.raises(raised, match=text):
+        sent_by(started, [PURGED], begin=[None, cause])
 
 
-def test_records_that_were_purged_for_a_missing_right_name_it(started):
-    client = ScriptedClient(begin=[None, DENIED])
-    client.failures = [PURGED]
-    with pytest.raises(ConfigError, match="denies access"):
-        send(started(client))
-
-
-@pytest.mark.parametrize("call", ["begin", "produce", "poll", "commit"])
-@pytest.mark.parametrize("error", [ABORTABLE, BROKEN])
-def test_an_ended_transaction_is_unconfirmed(started, call, error):
-    script = {call: [error]}
-    with pytest.raises(ReleaseUnconfirmed):
-        send(started(ScriptedClient(**script)))
-
-
-def test_a_commit_without_an_answer_is_repeated(started):
-    client = ScriptedClient(commit=[SILENT, SILENT, None])
-    send(started(client))
-    assert client.calls.count("commit") == 3
-
-
-def test_a_commit_that_never_has_an_answer_is_unconfirmed(started):
+def test_a_commit_is_repeated_until_it_has_an_answer(started):
+    assert sent_by(started, commit=[SILENT, SILENT, None]).calls.count("commit") == 3
     client = ScriptedClient(commit=[SILENT] * 100)
     with pytest.raises(ReleaseUnconfirmed):
         send(started(client))
     assert 1 < client.calls.count("commit") < 100
+    with pytest.raises(ConfigError, match="denies access"):
+        sent_by(started, commit=[DENIED])
 
 
 def test_a_commit_that_hangs_is_unconfirmed(started, monkeypatch):
@@ -254,45 +251,39 @@ def test_a_commit_that_hangs_is_unconfirmed(started, monkeypatch):
     client.may_answer.set()
 
 
-@pytest.mark.parametrize("place", ["queue", "broker"])
-def test_a_record_that_is_too_large_is_named(started, place):
-    client = ScriptedClient(produce=[TOO_LARGE if place == "queue" else None])
-    client.failures = [TOO_LARGE]
+@pytest.mark.parametrize("queued", [TOO_LARGE, None])
+def test_a_record_that_is_too_large_is_named(started, queued):
     with pytest.raises(ConfigError, match="larger than the output topic takes") as caught:
-        send(started(client))
+        sent_by(started, [TOO_LARGE], produce=[queued])
     assert caught.value.fields == {"topic": "all", "bytes": 8, "bytes_max": 10_000}
     assert "max.message.bytes of topic all" in caught.value.hint
 
 
-def test_a_failure_that_says_why_counts_more_than_those_that_follow_it(started):
+def test_a_failure_that_says_why_counts_more_until_its_transaction_ends(started):
     client = ScriptedClient()
     topic = started(client)
-    on_delivery = client.config["on_delivery"]
     for error in (None, PURGED, TOO_LARGE, PURGED):
-        on_delivery(error, Failed())
+        client.config["on_delivery"](error, Failed())
     with pytest.raises(ConfigError, match="larger"):
         topic.flush()
-
-
-def test_a_failure_is_forgotten_with_its_transaction(started):
-    client = ScriptedClient()
-    topic = started(client)
-    client.config["on_delivery"](ABORTABLE, Failed())
     topic.abort()
     topic.begin()
     send(topic)
     assert client.calls[-1] == "commit"
 
 
-def test_a_right_that_is_missing_is_the_settings_fault(started):
-    with pytest.raises(ConfigError, match="denies access"):
-        send(started(ScriptedClient(commit=[DENIED])))
-
-
 def test_a_start_is_repeated_until_the_coordinator_answers(started):
     client = ScriptedClient(init=[SILENT, SILENT, None])
-    started(client)
+    topic = started(client)
     assert client.calls == ["init", "init", "init", "begin"]
+    # An abort raises nothing, and a topic that is not started is refused.
+    client.script["abort"] = [FENCED]
+    topic.abort()
+    assert client.calls[-2:] == ["purge", "abort"]
+    topic.close()
+    topic.abort()
+    with pytest.raises(InvariantViolation, match="not started"):
+        topic.begin()
 
 
 @pytest.mark.parametrize(
@@ -302,10 +293,7 @@ def test_a_start_is_repeated_until_the_coordinator_answers(started):
         (BROKEN, UnreachableError),
         (DENIED, ConfigError),
         (KafkaError(KafkaError._UNSUPPORTED_FEATURE, "no transactions"), ConfigError),
-        (
-            KafkaError(KafkaError.UNSUPPORTED_VERSION, "no transactions", retriable=True),
-            ConfigError,
-        ),
+        (KafkaError(KafkaError.UNSUPPORTED_VERSION, "none", retriable=True), ConfigError),
     ],
 )
 def test_a_start_that_fails_for_good_says_so(started, error, raised):
@@ -320,17 +308,266 @@ def test_a_time_out_that_brokers_do_not_allow_is_the_settings_fault(started):
     assert "transaction.max.timeout.ms" in str(error.value)
 
 
-def test_an_abort_raises_nothing(started):
-    client = ScriptedClient(abort=[FENCED])
-    topic = started(client)
-    topic.abort()
-    assert client.calls[-2:] == ["purge", "abort"]
-    topic.close()
-    topic.abort()
+# ---------------------------------------------------------------- the newest record
 
 
-def test_a_topic_that_is_not_started_is_refused(started):
-    topic = started(ScriptedClient(), begin=False)
-    topic.close()
-    with pytest.raises(InvariantViolation, match="not started"):
-        topic.begin()
+class Message:
+    def __init__(self, offset, value=None, error=None):
+        self.offset, self.value, self.error = (lambda: offset), (lambda: value), (lambda: error)
+
+
+class Broker:
+    """Offsets of one topic: `records` are those that are committed, by topic partition."""
+
+    def __init__(self, *records, begin=0, end=10):
+        self.records, self.begin, self.end = records, begin, end
+        self.stable_end = end
+        self.starts = []
+        self.closed = 0
+        self.error = None
+
+    # ------------------------------------------------------------ the admin client
+
+    def list_offsets(self, places, *, isolation_level, request_timeout):
+        assert isolation_level.name == "READ_UNCOMMITTED"
+        kinds = {type(spec).__name__ for spec in places.values()}
+        offset = self.begin if kinds == {"EarliestSpec"} else self.end
+        return {place: SimpleNamespace(result=lambda: self.answer(offset)) for place in places}
+
+    def answer(self, offset):
+        if isinstance(self.error, KafkaError) and self.error.code() == KafkaError._TIMED_OUT:
+            raise KafkaException(self.error)
+        return SimpleNamespace(offset=offset)
+
+    # ------------------------------------------------------------ the consumer
+
+    def assign(self, places):
+        (place,) = places
+        self.starts.append((place.partition, place.offset))
+        self.left = [
+            Message(offset, value)
+            for offset, value in self.records[place.partition]
+            if place.offset <= offset < self.stable_end
+        ]
+        self.left.append(Message(self.stable_end, error=KafkaError(AT_END)))
+
+    def consume(self, number, _timeout_s):
+        if self.error is not None:
+            return [Message(0, error=self.error)]
+        found, self.left = self.left[:1], self.left[1:]
+        return found
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def reader_of(monkeypatch):
+    def make(broker, tail_offsets=1_000):
+        monkeypatch.setattr(topic_reader, "AdminClient", lambda _config: broker)
+        monkeypatch.setattr(topic_reader, "consume_from_beginning", lambda *_, **__: broker)
+        monkeypatch.setattr(topic_reader, "time", Clock())
+        return TopicReader("x", {}, patience_s=20.0, tail_offsets=tail_offsets)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("broker", "value", "starts"),
+    [
+        (Broker([(2, b"a"), (4, b"b"), (7, b"c")]), b"c", [(0, 0)]),
+        # Reading begins near the end, and goes back where nothing there was committed.
+        (Broker([(0, b"a"), (96, b"b")], end=100), b"b", [(0, 90)]),
+        (Broker([(3, b"a")], begin=2, end=1_000), b"a", [(0, 990), (0, 900), (0, 2)]),
+        (Broker([], end=10), None, [(0, 0)]),
+        (Broker([], begin=10, end=10), None, []),
+    ],
+)
+def test_the_last_committed_record_is_the_newest(reader_of, broker, value, starts):
+    assert reader_of(broker, tail_offsets=10).newest_value("t") == value
+    assert broker.starts == starts
+    assert broker.closed == len(starts)
+
+
+def test_an_open_transaction_is_waited_for_and_reported(reader_of):
+    broker = Broker([(2, b"a"), (8, b"b")])
+    broker.stable_end = 5
+    consume = broker.consume
+
+    def consume_and_settle(number, timeout_s):
+        if not broker.left and broker.stable_end == 5:
+            broker.stable_end = 10
+            broker.left = [Message(8, b"b"), Message(10, error=KafkaError(AT_END))]
+        return consume(number, timeout_s)
+
+    broker.consume = consume_and_settle
+    assert reader_of(broker).newest_value("t") == b"b"
+    stays_open = Broker([(2, b"a")])
+    stays_open.stable_end = 5
+    with pytest.raises(UnreachableError, match="cannot be read to its end") as caught:
+        reader_of(stays_open).newest_value("t")
+    assert caught.value.fields == {"topic": "t", "end": 10}
+    assert stays_open.closed == 1
+    # A record after the end is not read.
+    later = Broker([(2, b"a"), (10, b"b")], end=10)
+    later.stable_end = 11
+    assert reader_of(later).newest_value("t") == b"a"
+
+
+def test_any_committed_record_counts(reader_of):
+    for records, expected in (
+        ([[], []], False), ([[], [(3, b"a")]], True), ([[(1, b"a")], []], True),
+    ):  # fmt: skip
+        broker = Broker(*records)
+        assert reader_of(broker).has_records("t", 2) is expected
+        assert broker.closed == len(broker.starts)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "text"),
+    [
+        (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), ConfigError, "cannot read topic t"),
+        (KafkaError(KafkaError._TRANSPORT), UnreachableError, "cannot be read to its end"),
+        (KafkaError(KafkaError._TIMED_OUT), UnreachableError, "cannot find the end of topic t"),
+    ],
+)
+def test_a_topic_that_cannot_be_read_is_named(reader_of, error, raised, text):
+    broker = Broker([(2, b"a")])
+    broker.error = error
+    with pytest.raises(raised, match=text):
+        reader_of(broker).newest_value("t")
+
+
+# ---------------------------------------------------------------- topics are created
+
+
+MISSING = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+class Answer:
+    def __init__(self, result):
+        self._result = result
+
+    def result(self):
+        if isinstance(self._result, KafkaError):
+            raise KafkaException(self._result)
+        return self._result
+
+
+class ScriptedAdmin:
+    """Holds topics; `refusals` are the answers to attempts to create one."""
+
+    def __init__(self, *refusals, policy="delete"):
+        self.refusals = list(refusals)
+        self.policy = policy
+        self.topics = {}
+        self.wanted = []
+        self.appears_after = 0
+        self.description = None
+        self.bytes_max = "1234"
+
+    def describe_topics(self, topics, *, request_timeout):
+        (name,) = (one for one in ("all", "all-releases") if one in self.asked(topics))
+        if self.description is not None:
+            return {name: Answer(self.description)}
+        number = self.topics.get(name)
+        if number is None or self.appears_after > 0:
+            self.appears_after -= number is not None
+            return {name: Answer(MISSING)}
+        return {name: Answer(SimpleNamespace(topic_id=f"id of {name}", partitions=[0] * number))}
+
+    def asked(self, topics):
+        return topics.names
+
+    def create_topics(self, wanted, *, request_timeout):
+        (new,) = wanted
+        self.wanted.append((new.topic, new.num_partitions, new.config))
+        refusal = self.refusals.pop(0) if self.refusals else None
+        if refusal is None or refusal.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            self.topics[new.topic] = new.num_partitions
+        return {new.topic: Answer(refusal)}
+
+    def describe_configs(self, resources, *, request_timeout):
+        if isinstance(self.policy, KafkaError):
+            return {resources[0]: Answer(self.policy)}
+        entries = {"cleanup.policy": self.policy, "max.message.bytes": self.bytes_max}
+        return {
+            resources[0]: Answer(
+                {name: SimpleNamespace(value=value) for name, value in entries.items()}
+            )
+        }
+
+
+@pytest.fixture
+def setup_on(monkeypatch):
+    def make(admin):
+        monkeypatch.setattr(topic_setup, "AdminClient", lambda _config: admin)
+        monkeypatch.setattr(
+            topic_setup, "TopicCollection", lambda names: SimpleNamespace(names=names)
+        )
+        monkeypatch.setattr(topic_setup, "_CALL_TIMEOUT_S", 0.2)
+        return TopicSetup("x", {})
+
+    return make
+
+
+def test_a_missing_output_topic_takes_large_records(setup_on):
+    admin = ScriptedAdmin()
+    facts, bytes_max = setup_on(admin).ensure_output("all", topic_partitions=6)
+    assert (facts, bytes_max) == (TopicFacts("id of all", 6, frozenset({"delete"})), 1_234)
+    settings = {"cleanup.policy": "delete", "max.message.bytes": "104857600"}
+    assert admin.wanted == [("all", 6, settings)]
+    # A limit that the brokers refuse is lowered.
+    refusal = KafkaError(KafkaError.INVALID_CONFIG)
+    admin = ScriptedAdmin(refusal, KafkaError(KafkaError.POLICY_VIOLATION), refusal)
+    setup_on(admin).ensure_output("all", topic_partitions=1)
+    limits = [config.get("max.message.bytes") for _, _, config in admin.wanted]
+    assert limits == ["104857600", "20971520", "8388608", None]
+
+
+def test_a_missing_releases_topic_is_compacted(setup_on):
+    admin = ScriptedAdmin(policy="compact")
+    facts = setup_on(admin).ensure_releases("all-releases")
+    assert facts == TopicFacts("id of all-releases", 1, frozenset({"compact"}))
+    settings = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
+    assert admin.wanted == [("all-releases", 1, settings)]
+
+
+def test_a_topic_that_exists_or_another_run_creates_is_taken_and_not_altered(setup_on):
+    admin = ScriptedAdmin(policy="compact, delete")
+    admin.topics["all"] = 3
+    facts, _ = setup_on(admin).ensure_output("all", topic_partitions=1)
+    assert facts == TopicFacts("id of all", 3, frozenset({"compact", "delete"}))
+    assert admin.wanted == []
+    admin = ScriptedAdmin(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
+    admin.appears_after = 3
+    facts, _ = setup_on(admin).ensure_output("all", topic_partitions=1)
+    assert facts.topic_partitions == 1
+    admin = ScriptedAdmin()
+    admin.bytes_max = None
+    assert setup_on(admin).ensure_output("all", topic_partitions=1)[1] == 1_048_588
+
+
+UNSUPPORTED = KafkaError(KafkaError._UNSUPPORTED_FEATURE, "DescribeConfigs")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "fields", "raised", "text"),
+    [
+        (None, {"appears_after": 1_000}, UnreachableError, "not visible"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, {}, ConfigError, "denies access"),
+        (KafkaError.POLICY_VIOLATION, {}, ConfigError, "cannot create topic all: "),
+        (KafkaError._TRANSPORT, {}, UnreachableError, "no Kafka broker answers"),
+        (None, {"description": SILENT}, UnreachableError, "cannot describe topic all"),
+        (None, {"policy": DENIED}, ConfigError, "cannot read the settings of topic all"),
+        # The policy decides what is deleted, so that nothing is assumed.
+        (None, {"policy": None}, ConfigError, "does not show its cleanup.policy"),
+        (None, {"policy": UNSUPPORTED}, ConfigError, "does not support"),
+    ],
+)
+def test_a_topic_that_cannot_be_made_says_what_to_do(setup_on, refusal, fields, raised, text):
+    admin = ScriptedAdmin(*([] if refusal is None else [KafkaError(refusal)] * 4))
+    vars(admin).update(fields)
+    with pytest.raises(raised, match=text):
+        setup_on(admin).ensure_output("all", topic_partitions=1)
+    assert bool(admin.wanted) is ("description" not in fields)
