@@ -4,6 +4,8 @@ The property at the end runs batches against a dictionary of files, with kills a
 other limits, other code and compacted progress at the next attempt.
 """
 
+from __future__ import annotations
+
 import json
 from bisect import bisect_left
 from dataclasses import replace
@@ -13,23 +15,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.spark_consumer.core.core_building import (
+    DATA,
+    DUE,
+    DUE_ROWS,
+    IDS,
+    PARKED,
+    PROGRESS,
+    SUBSCRIPTION,
+    beat,
+    begin,
+    decided,
+    ends,
+    handle,
+    opening,
+    replayed,
+    restored,
+    row,
+)
 from tidegate.lineage.errors import MixedEpochs, ProtocolError
-from tidegate.lineage.frontier import Frontier, ProgressRow
-from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import ConsumerError, InvariantViolation
 from tidegate.schemas.progress import (
-    ChildPartition,
     DataTopic,
-    PartitionAnnounced,
     PartitionGap,
-    ProgressRecord,
     SlotProgress,
-    StreamStarted,
     TableAdded,
-    TokenSnapshot,
-    TopicOffset,
 )
-from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_effects import (
     CountChanges,
     CountRelease,
@@ -61,8 +72,7 @@ from tidegate.spark_consumer.core.batch_events import (
     StateStored,
     TopicsDescribed,
 )
-from tidegate.spark_consumer.core.batch_run import BatchRun
-from tidegate.spark_consumer.core.batch_state import State, TopicIds
+from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import (
     frontier_file,
@@ -73,8 +83,11 @@ from tidegate.spark_consumer.core.files import (
 )
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import Limits, after, no_longer_needed
+from tidegate.spark_consumer.core.hand_over import HandOver, hand_over, require_handed
 from tidegate.spark_consumer.core.plan import (
+    PLAN_FORMAT,
     CompactSegments,
+    FreshRows,
     Plan,
     SetLateAside,
     StoreSegment,
@@ -93,85 +106,23 @@ from tidegate.spark_consumer.errors import (
     UnorderedChange,
 )
 
-SUBSCRIPTION = Subscription(TopicNames("bank"))
-PROGRESS, DATA = "bank-progress", "bank.accounts"
-IDS = (TopicIds(DATA, (1,), (2,)),)
-DUE = BatchStats(due=Distribution(2, (8, 9)), topics=IDS)
-
-
-def row(offset, body, *, epoch="e"):
-    return ProgressRow(0, offset, ProgressRecord(epoch, "w", body))
-
-
-def opening():
-    child = ChildPartition("t", ("",), 0)
-    started = StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), (child,))
-    return (row(0, started), row(1, PartitionAnnounced(child, "")))
-
-
-def beat(offset, *, watermark_us, data=0, **changes):
-    vector = (TopicOffset(DATA, 0, data - 1),) if data else ()
-    body = SlotProgress(0, offset, 0, 1, vector, (TokenSnapshot("t", 0, (), (), watermark_us),))
-    return row(offset, body, **changes)
-
-
-def ends(progress, data=0):
-    return {PROGRESS: {0: progress}, DATA: {0: data}}
-
-
-def begin(
-    batch=0, *, query_id="q", limits=None, code="1", sinks=("changelog", "mirror"), writer=1, **more
-):
-    return BatchRun(
-        batch=batch,
-        prefix="bank",
-        query_id=query_id,
-        subscription=SUBSCRIPTION,
-        limits=limits or Limits(),
-        code=code,
-        sinks=sinks,
-        writer=writer,
-        **more,
-    )
-
-
-def handle(run, *events):
-    """Let a batch handle several events; return the effects of the last."""
-    effects = []
-    for event in events:
-        effects = run.handle(event)
-        run.check_invariants()
-    return effects
-
-
-def replayed(plan):
-    """What is loaded in another attempt at a batch whose plan is stored."""
-    return PlanLoaded(plan), FrontierLoaded(FrontierLog(Frontier(SUBSCRIPTION)))
-
-
 BOTH = ReleaseCounted(ReleaseCount(rows=2, copies=2))
 """Both changes of `DUE` are found for the release."""
 
 
 def first_batch():
     """The first batch's run, its tail of effects, and its frontier's log."""
-    run = begin()
-    tail = handle(
-        run,
-        BatchBegun(ends(3, 2)),
-        PlanLoaded(None),
-        ProgressRead((*opening(), beat(2, watermark_us=20, data=2))),
-        ChangesCounted(DUE),
-    )
-    tail += handle(run, BOTH)
-    return run, tail, restored(next(e for e in tail if isinstance(e, StoreFrontier)))
+    run, tail = decided()
+    return run, [*tail, *handle(run, BOTH)], restored(tail)
 
 
-def restored(effect):
-    """The frontier as the effect's files have it."""
-    files = json.loads(json.dumps(dict(effect.stored.files)))
-    index = files[frontier_file(effect.name)]
-    return FrontierLog.restore(effect.name, index, files.get, SUBSCRIPTION)
+def later(*events, batch=1, end_offsets=None, **options):
+    """A second batch after the first one, with these events after its state; its last effects."""
+    first, _, frontier = first_batch()
+    handle(first, StateStored())
+    run = begin(batch, **options)
+    begun = (BatchBegun(end_offsets or ends(3, 2)), StateLoaded(first.state), PlanLoaded(None))
+    return run, handle(run, *begun, FrontierLoaded(frontier), *events)
 
 
 def kinds(effects):
@@ -182,27 +133,28 @@ def test_the_first_batch_has_no_state_and_no_frontier_to_load():
     run = begin()
     assert run.handle(BatchBegun(ends(3, 2))) == [LoadPlan(0)]
     assert run.handle(PlanLoaded(None)) == [ReadProgress(3, 2)]
-    rows = (*opening(), beat(2, watermark_us=20, data=2))
-    assert run.handle(ProgressRead(rows)) == [CountChanges(-1, 20, 2)]
+    # Progress is read in portions to its end.
+    for rows in (DUE_ROWS[:1], DUE_ROWS[1:]):
+        assert handle(run, ProgressRead(rows, is_last=False)) == [ReadMoreProgress()]
+    assert run.handle(ProgressRead(())) == [CountChanges(-1, 20, 2)]
     assert run.plan is None
-    decided = run.handle(ChangesCounted(DUE))
-    assert kinds(decided) == [StoreSchemas, StoreFrontier, StorePlan, CountRelease]
-    schemas, frontier, plan, counted = decided
-    tail = run.handle(BOTH)
+    schemas, frontier, plan, counted = effects = run.handle(ChangesCounted(DUE))
+    assert kinds(effects) == [StoreSchemas, StoreFrontier, StorePlan, CountRelease]
+    release, state = tail = run.handle(BOTH)
     assert kinds(tail) == [WriteRelease, StoreState]
-    release, state = tail
     assert (counted.bounds, counted.reads) == (release.bounds, ())
     assert schemas.topics == IDS
     assert frontier.name == plan.plan.frontier == state.state.frontier
     assert frontier.log.frontier.watermark().us == 20
-    assert restored(frontier).frontier.watermark().us == 20
+    assert restored(effects).frontier.watermark().us == 20
     assert run.plan is plan.plan
     assert (release.bounds.after_us, release.bounds.through_us) == (-1, 20)
     assert release.sinks == plan.plan.sinks == state.state.sinks == ("changelog", "mirror")
     assert (run.is_done, run.state) == (False, None)
     assert run.handle(StateStored()) == []
     assert (run.is_done, run.state) == (True, state.state)
-    run.check_invariants()
+    with pytest.raises(InvariantViolation):
+        run.handle(StateStored())
 
 
 def test_a_later_batch_loads_its_state_deletes_loads_its_plan_then_its_frontier():
@@ -211,10 +163,7 @@ def test_a_later_batch_loads_its_state_deletes_loads_its_plan_then_its_frontier(
     state = replace(first.state, dropped_segments=("gone",))
     run = begin(1)
     assert run.handle(BatchBegun(ends(5, 2))) == [LoadState(0)]
-    assert run.handle(StateLoaded(state)) == [
-        DeleteFiles((segment_file("gone"),)),
-        LoadPlan(1),
-    ]
+    assert run.handle(StateLoaded(state)) == [DeleteFiles((segment_file("gone"),)), LoadPlan(1)]
     assert run.handle(PlanLoaded(None)) == [LoadFrontier(state.frontier)]
     assert run.handle(FrontierLoaded(frontier)) == [ReadProgress(2, 0)]
     # No data topic has moved: there is nothing to count, and nothing is released.
@@ -223,55 +172,50 @@ def test_a_later_batch_loads_its_state_deletes_loads_its_plan_then_its_frontier(
     assert tail[-1].state.watermark_us == 40
 
 
-def test_progress_is_read_in_portions_to_its_end():
+def test_a_batch_asks_for_nothing_that_has_not_moved():
+    _, effects = later(end_offsets=ends(3, 9))
+    assert effects == [CountChanges(20, 20, 7)]  # data alone: no progress is read
+    run, effects = later()
+    assert kinds(effects) == [StoreSchemas, StoreFrontier, StorePlan, StoreState]
+    handle(run, StateStored())
+    assert (run.state.batch, run.state.watermark_us) == (1, 20)
+    # Without any topic there are no schemas to store.
+    effects = handle(begin(), BatchBegun({}), PlanLoaded(None))
+    assert kinds(effects) == [StoreFrontier, StorePlan, StoreState]
+
+
+# ---------------------------------------------------------------- topics are compared
+
+RECORDED = (*opening(DataTopic(DATA, "one", 1, 1)), beat(2, watermark_us=20, data=2))
+DESCRIBED = TopicsDescribed({DATA: "one"})
+
+
+def recorded_batch(*events):
+    """A first batch whose stream records a data topic, up to its plan; its last effects."""
     run = begin()
-    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None))
-    for rows in (opening()[:1], opening()[1:], (beat(2, watermark_us=20, data=2),)):
-        assert run.handle(ProgressRead(rows, is_last=False)) == [ReadMoreProgress()]
-        run.check_invariants()
-    assert run.handle(ProgressRead(())) == [CountChanges(-1, 20, 2)]
-
-
-def with_topic(topic_id="one", topic=DATA):
-    """The opening of a stream that records a data topic."""
-    child = ChildPartition("t", ("",), 0)
-    topics = (DataTopic(topic, topic_id, 1, 1),)
-    started = StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", topics, (child,))
-    return (row(0, started), row(1, PartitionAnnounced(child, "")))
-
-
-def test_in_the_first_batch_the_topics_are_compared_before_anything_is_counted():
-    run = begin()
-    rows = ProgressRead((*with_topic(), beat(2, watermark_us=20, data=2)))
-    effects = handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows)
-    assert effects == [DescribeTopics((DATA,))]
-    assert run.handle(TopicsDescribed({DATA: "one"})) == [CountChanges(-1, 20, 2)]
+    begun = (BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(RECORDED))
+    return run, handle(run, *begun, *events)
 
 
 def later_batch(end_offsets=None):
     """A second batch, up to its question about topics."""
-    first = begin()
-    rows = (*with_topic(), beat(2, watermark_us=20, data=2))
-    described = TopicsDescribed({DATA: "one"})
-    handle(first, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(rows), described)
-    decided = handle(first, ChangesCounted(DUE))
+    first, effects = recorded_batch(DESCRIBED, ChangesCounted(DUE))
     handle(first, BOTH, StateStored())
-    frontier = restored(next(e for e in decided if isinstance(e, StoreFrontier)))
     run = begin(1)
     handle(run, BatchBegun(end_offsets or ends(4, 9)), StateLoaded(first.state), PlanLoaded(None))
-    return run, run.handle(FrontierLoaded(frontier))
+    return run, run.handle(FrontierLoaded(restored(effects)))
 
 
-def test_later_the_topics_are_compared_before_anything_is_read_and_once():
+def test_topics_are_compared_before_anything_is_read_or_counted_and_once():
+    run, effects = recorded_batch()
+    assert effects == [DescribeTopics((DATA,))]
+    assert run.handle(DESCRIBED) == [CountChanges(-1, 20, 2)]
     run, effects = later_batch()
     assert effects == [DescribeTopics((DATA,))]
-    assert run.handle(TopicsDescribed({DATA: "one"})) == [ReadProgress(1, 7)]
+    assert run.handle(DESCRIBED) == [ReadProgress(1, 7)]
     assert run.handle(ProgressRead((beat(3, watermark_us=30),))) == [CountChanges(20, 30, 7)]
-
-
-def test_without_an_answer_the_batch_goes_on():
     run, _ = later_batch()
-    assert run.handle(TopicsDescribed({})) == [ReadProgress(1, 7)]
+    assert run.handle(TopicsDescribed({})) == [ReadProgress(1, 7)]  # there is no answer
 
 
 @pytest.mark.parametrize(("found", "happened"), [(None, "deleted"), ("two", "re-created")])
@@ -284,34 +228,14 @@ def test_a_topic_that_is_another_one_is_named_also_where_it_has_grown(found, hap
 
 
 def test_the_topic_of_a_later_table_is_compared_too():
-    rows = (*with_topic(), row(2, TableAdded(DataTopic("bank.later", "x", 1, 1))))
+    rows = (*RECORDED[:2], row(2, TableAdded(DataTopic("bank.later", "x", 1, 1))))
     run = begin()
     handle(run, BatchBegun(ends(3, 0)), PlanLoaded(None), ProgressRead(rows))
     with pytest.raises(DataTopicChanged, match=r"bank\.later"):
         run.handle(TopicsDescribed({DATA: "one", "bank.later": "y"}))
 
 
-def test_a_batch_of_data_alone_reads_no_progress():
-    first, _, frontier = first_batch()
-    handle(first, StateStored())
-    events = BatchBegun(ends(3, 9)), StateLoaded(first.state), PlanLoaded(None)
-    assert handle(begin(1), *events, FrontierLoaded(frontier)) == [CountChanges(20, 20, 7)]
-
-
-def test_a_batch_in_which_nothing_moved_asks_for_nothing_and_ends():
-    first, _, frontier = first_batch()
-    handle(first, StateStored())
-    run = begin(1)
-    events = BatchBegun(ends(3, 2)), StateLoaded(first.state), PlanLoaded(None)
-    tail = handle(run, *events, FrontierLoaded(frontier))
-    assert kinds(tail) == [StoreSchemas, StoreFrontier, StorePlan, StoreState]
-    handle(run, StateStored())
-    assert (run.state.batch, run.state.watermark_us) == (1, 20)
-
-
-def test_without_any_topic_there_are_no_schemas_to_store():
-    tail = handle(begin(), BatchBegun({}), PlanLoaded(None))
-    assert kinds(tail) == [StoreFrontier, StorePlan, StoreState]
+# ---------------------------------------------------------------- stored plans and states
 
 
 def test_a_plan_that_is_found_is_obeyed_and_nothing_else_is_asked():
@@ -319,35 +243,24 @@ def test_a_plan_that_is_found_is_obeyed_and_nothing_else_is_asked():
     again = begin(code="2", limits=Limits(release_rows_max=1))
     counted = handle(again, BatchBegun(ends(3, 2)), *replayed(first.plan))
     assert kinds(counted) == [CountRelease]
-    effects = again.handle(BOTH)
-    assert effects[0] == tail[-2]
-    assert effects[1].state == replace(tail[-1].state, code="2")
-    assert kinds(effects) == [WriteRelease, StoreState]
+    release, state = again.handle(BOTH)
+    assert release == tail[-2]
+    assert state == StoreState(replace(tail[-1].state, code="2"))
     assert again.plan is first.plan
+    run = begin()
+    with pytest.raises(CheckpointMismatch, match="frontier"):
+        handle(run, BatchBegun(ends(3, 2)), PlanLoaded(first.plan), FrontierLoaded(None))
 
 
 def test_a_stored_plan_is_not_obeyed_once_a_topic_is_another_one():
     """Its offsets say nothing about what the topic holds now."""
-    run = begin()
-    first = handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(with_topic()))
-    assert first == [DescribeTopics((DATA,))]
-    decided = handle(run, TopicsDescribed({DATA: "one"}), ChangesCounted(DUE))
-    frontier = restored(next(e for e in decided if isinstance(e, StoreFrontier)))
-
+    run, effects = recorded_batch(DESCRIBED, ChangesCounted(DUE))
     again = begin()
-    assert handle(again, BatchBegun(ends(3, 2)), PlanLoaded(run.plan)) == [
-        LoadFrontier(run.plan.frontier)
-    ]
-    assert again.handle(FrontierLoaded(frontier)) == [DescribeTopics((DATA,))]
+    loading = handle(again, BatchBegun(ends(3, 2)), PlanLoaded(run.plan))
+    assert loading == [LoadFrontier(run.plan.frontier)]
+    assert again.handle(FrontierLoaded(restored(effects))) == [DescribeTopics((DATA,))]
     with pytest.raises(DataTopicChanged, match="re-created"):
         again.handle(TopicsDescribed({DATA: "two"}))
-
-
-def test_a_stored_plan_without_its_frontier_is_refused():
-    first, _, _ = first_batch()
-    run = begin()
-    with pytest.raises(CheckpointMismatch, match="frontier"):
-        handle(run, BatchBegun(ends(3, 2)), PlanLoaded(first.plan), FrontierLoaded(None))
 
 
 @pytest.mark.parametrize(
@@ -370,72 +283,55 @@ def test_a_plan_of_something_else_is_refused(change):
         run.handle(PlanLoaded(replace(first.plan, **change)))
 
 
-@pytest.mark.parametrize("change", [{"query_id": "x"}, {"prefix": "x"}, {"batch": 5}], ids=str)
-def test_a_state_of_something_else_is_refused(change):
+@pytest.mark.parametrize(
+    ("change", "sinks", "text"),
+    [
+        *(
+            (change, ("changelog", "mirror"), "does not belong to this batch")
+            for change in ({"query_id": "x"}, {"prefix": "x"}, {"batch": 5})
+        ),
+        ({}, ("changelog",), r"other sinks.*mirror"),
+        (None, ("changelog", "mirror"), "no state"),
+    ],
+    ids=str,
+)
+def test_a_state_of_something_else_is_refused(change, sinks, text):
     first, _, _ = first_batch()
     handle(first, StateStored())
-    run = begin(1)
+    state = None if change is None else replace(first.state, **change)
+    run = begin(1, sinks=sinks)
     handle(run, BatchBegun(ends(3, 2)))
-    with pytest.raises(CheckpointMismatch, match="does not belong to this batch"):
-        run.handle(StateLoaded(replace(first.state, **change)))
+    with pytest.raises(CheckpointMismatch, match=text):
+        run.handle(StateLoaded(state))
 
 
-def test_a_state_with_other_sinks_is_refused_by_their_names():
+def test_a_frontier_that_is_not_there_is_refused():
     first, _, _ = first_batch()
     handle(first, StateStored())
-    run = begin(1, sinks=("changelog",))
-    handle(run, BatchBegun(ends(3, 2)))
-    with pytest.raises(CheckpointMismatch, match=r"other sinks.*mirror"):
-        run.handle(StateLoaded(first.state))
-
-
-def test_a_state_or_frontier_that_is_not_there_is_refused():
-    first, _, _ = first_batch()
-    handle(first, StateStored())
-    run = begin(1)
-    handle(run, BatchBegun(ends(3, 2)))
-    with pytest.raises(CheckpointMismatch, match="no state"):
-        run.handle(StateLoaded(None))
-    run = begin(1)
-    handle(run, BatchBegun(ends(3, 2)), StateLoaded(first.state), PlanLoaded(None))
+    events = BatchBegun(ends(3, 2)), StateLoaded(first.state), PlanLoaded(None)
     with pytest.raises(CheckpointMismatch, match="frontier"):
-        run.handle(FrontierLoaded(None))
+        handle(begin(1), *events, FrontierLoaded(None))
 
 
 @pytest.mark.parametrize("end_offsets", [ends(2, 9), ends(9, 1), {PROGRESS: {0: 9}}], ids=str)
 def test_a_topic_that_is_behind_is_refused_before_anything_is_decided(end_offsets):
-    first, _, frontier = first_batch()
-    handle(first, StateStored())
-    run = begin(1)
-    handle(run, BatchBegun(end_offsets), StateLoaded(first.state), PlanLoaded(None))
     with pytest.raises(CheckpointMismatch, match="re-created"):
-        handle(run, FrontierLoaded(frontier), ProgressRead(()))
+        later(ProgressRead(()), end_offsets=end_offsets)
 
 
 @pytest.mark.parametrize(
-    ("rows", "error"),
+    ("heartbeat", "error"),
     [
-        ((beat(3, watermark_us=19),), ProtocolError),
-        ((beat(3, watermark_us=30, epoch="another"),), MixedEpochs),
-        ((replace(beat(3, watermark_us=30), slot=7),), ProtocolError),
+        (beat(3, watermark_us=19), ProtocolError),
+        (beat(3, watermark_us=30, epoch="another"), MixedEpochs),
+        (replace(beat(3, watermark_us=30), slot=7), ProtocolError),
     ],
     ids=["a falling watermark", "two epochs", "a slot's snapshot in another"],
 )
-def test_progress_that_contradicts_the_protocol_ends_the_batch(rows, error):
-    first, _, frontier = first_batch()
-    handle(first, StateStored())
-    run = begin(1)
-    events = BatchBegun(ends(4, 2)), StateLoaded(first.state), PlanLoaded(None)
-    handle(run, *events, FrontierLoaded(frontier))
+def test_progress_that_contradicts_the_protocol_ends_the_batch(heartbeat, error):
+    run, _ = later(end_offsets=ends(4, 2))
     with pytest.raises(error):
-        run.handle(ProgressRead(rows))
-
-
-def test_a_change_without_order_key_ends_the_batch():
-    run = begin()
-    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(opening()))
-    with pytest.raises(UnorderedChange, match="accounts"):
-        run.handle(ChangesCounted(BatchStats(unordered_rows=1, unordered_at="bank.accounts/0/7")))
+        run.handle(ProgressRead((heartbeat,)))
 
 
 @pytest.mark.parametrize(
@@ -452,33 +348,24 @@ def test_a_change_without_order_key_ends_the_batch():
 def test_what_was_not_asked_for_is_refused(event):
     with pytest.raises(InvariantViolation, match="BatchBegun"):
         begin().handle(event)
-
-
-def test_a_batch_that_is_done_hears_nothing_more():
-    run, _, _ = first_batch()
-    handle(run, StateStored())
-    with pytest.raises(InvariantViolation):
-        run.handle(StateStored())
-
-
-def test_a_batch_below_zero_is_refused():
     with pytest.raises(InvariantViolation):
         begin(-1)
 
 
+# ---------------------------------------------------------------- segments
+
+EARLY = BatchStats(early=Distribution(1, (15,)), early_checksum=7, early_min_us=15, early_max_us=15)
+EARLY_ROWS = (*opening(), beat(2, watermark_us=9))
+
+
 def with_waiting():
-    """A run whose state has a segment that its plan releases."""
-    run = begin()
-    early = BatchStats(
-        early=Distribution(1, (15,)), early_checksum=7, early_min_us=15, early_max_us=15
-    )
-    rows = ProgressRead((*opening(), beat(2, watermark_us=9)))
-    decided = handle(run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, ChangesCounted(early))
-    frontier = restored(next(e for e in decided if isinstance(e, StoreFrontier)))
+    """The state with a segment, and the plan that releases it."""
+    run, effects = decided(EARLY_ROWS, EARLY, data=1)
     handle(run, SegmentStored((RowSum(1, 7),)), StateStored())
     second = begin(1)
     handle(second, BatchBegun(ends(4, 1)), StateLoaded(run.state), PlanLoaded(None))
-    handle(second, FrontierLoaded(frontier), ProgressRead((beat(3, watermark_us=30),)))
+    heartbeat = ProgressRead((beat(3, watermark_us=30),))
+    handle(second, FrontierLoaded(restored(effects)), heartbeat)
     return run.state, second.plan
 
 
@@ -507,9 +394,8 @@ def test_a_plan_that_contradicts_itself_or_its_state_is_noticed(spoil):
     state, plan = with_waiting()
     run = begin(1)
     handle(run, BatchBegun(ends(4, 1)), StateLoaded(state))
-    bad = replace(plan, **spoil(plan))
     with pytest.raises((InvariantViolation, ConsumerError)):
-        handle(run, *replayed(bad))
+        handle(run, *replayed(replace(plan, **spoil(plan))))
 
 
 def releasing(count):
@@ -532,90 +418,120 @@ def test_a_release_whose_segments_are_whole_is_written_and_nothing_waits():
 @pytest.mark.parametrize("found", [NO_ROWS, RowSum(1, 8), RowSum(2, 14)], ids=str)
 def test_a_segment_that_is_not_whole_is_found_and_named(found):
     run, effects = releasing(ReleaseCount(found.rows, found.rows, found, found.rows))
-    (inspecting,) = effects
-    assert isinstance(inspecting, InspectSegments)
+    assert kinds(effects) == [InspectSegments]
     with pytest.raises(SegmentDamaged, match="000000000000-000/1") as caught:
         run.handle(SegmentsInspected((found,)))
     assert (caught.value.fields["rows"], caught.value.fields["rows_written"]) == (found.rows, 1)
 
 
-def test_a_segment_that_cannot_be_read_is_named():
+@pytest.mark.parametrize(
+    ("found", "error", "text"),
+    [
+        (None, SegmentDamaged, "cannot be read"),
+        (RowSum(1, 7), ChangesNotConserved, None),  # it was whole after all
+    ],
+)
+def test_a_segment_that_cannot_be_read_or_does_not_explain_the_fault_ends_the_batch(
+    found, error, text
+):
     run, _ = releasing(ReleaseCount(0, 0))
-    with pytest.raises(SegmentDamaged, match="cannot be read"):
-        run.handle(SegmentsInspected((None,)))
+    with pytest.raises(error, match=text):
+        run.handle(SegmentsInspected((found,)))
 
 
-def test_a_segment_that_was_whole_after_all_ends_the_batch_too():
-    run, _ = releasing(ReleaseCount(0, 0))
-    with pytest.raises(ChangesNotConserved):
-        run.handle(SegmentsInspected((RowSum(1, 7),)))
-
-
-def test_records_that_are_no_copies_end_the_batch_before_the_release_is_written():
+def test_what_contradicts_its_count_ends_the_batch_before_the_release_is_written():
     conflict = Conflict(3, 15, "bank.a/0/1", "bank.b/0/7")
     with pytest.raises(ConflictingCopies, match=r"bank\.a/0/1.*bank\.b/0/7.*changes=3"):
         releasing(ReleaseCount(1, 2, RowSum(1, 7), 1, conflict))
+    # Changes stay in a segment that is dropped, or the release lacks changes of the batch.
+    with pytest.raises(ChangesNotConserved, match="waiting=1"):
+        releasing(ReleaseCount(0, 0, RowSum(1, 7), 0))
+    for copies in (1, 3):
+        run, _ = decided()
+        with pytest.raises(ChangesNotConserved, match=f"read=2, released={copies}"):
+            run.handle(ReleaseCounted(ReleaseCount(copies, copies)))
+    for sums in (RowSum(0, 0), RowSum(1, 8)):
+        run, effects = decided(EARLY_ROWS, EARLY, data=1)
+        assert effects[-1].segment.name == "000000000000-000/1"
+        with pytest.raises(ChangesNotConserved, match="read=1"):
+            run.handle(SegmentStored((sums,)))
+    run = begin()
+    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(opening()))
+    with pytest.raises(UnorderedChange, match="accounts"):
+        run.handle(ChangesCounted(BatchStats(unordered_rows=1, unordered_at="bank.accounts/0/7")))
 
+
+def test_another_run_writes_its_segments_under_its_own_name():
+    state, plan = with_waiting()
+    found = {"name": "000000000001-000", "min_us": 31, "max_us": 31, "parts": ()}
+    stored = replace(state.segments[0], quantiles_us=(), **found)
+    run = begin(1, writer=5)
+    handle(run, BatchBegun(ends(4, 1)), StateLoaded(state))
+    handle(run, *replayed(replace(plan, stored=(stored,), fresh=None)))
+    effects = run.handle(ReleaseCounted(ReleaseCount(1, 1, RowSum(1, 7), 1)))
+    assert effects[-1].segment.name == "000000000001-000/5"
+    (store,) = run.handle(SegmentStored((RowSum(4, 9),)))
+    assert [(one.name, one.rows) for one in store.state.segments] == [("000000000001-000/5", 4)]
+    assert store.state.waiting_rows == 4
+
+
+# ---------------------------------------------------------------- transactions, gaps, copies
 
 LACKING = TransactionFaults(1, 0, (TransactionCount(8, "t", 1, 2, 2, (DATA,)),))
-DEAD_LETTER = "bank-dead-letter"
 
 
 def with_faults(*, leaves_out=False, **changes):
     """A batch whose release holds a transaction that lacks a record, and what it does then."""
-    run = begin(**changes)
-    rows = ProgressRead((*opening(), beat(2, watermark_us=20, data=2)))
-    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows, ChangesCounted(DUE))
+    run, _ = decided(**changes)
     count = ReleaseCount(2, 2, transactions=LACKING)
     return run, run.handle(ReleaseCounted(count, leaves_out))
 
 
 def test_a_transaction_that_lacks_records_ends_the_batch_before_the_release_is_written():
     run, effects = with_faults()
-    assert effects == [DescribeTopics((DEAD_LETTER,))]
+    assert effects == [DescribeTopics((PARKED,))]
     with pytest.raises(TransactionIncomplete, match=r"transaction='t'.*expected=2, found=1"):
-        run.handle(TopicsDescribed({DEAD_LETTER: None}))
-
-
-@pytest.mark.parametrize("found", [{}, {DEAD_LETTER: "id"}], ids=["no answer", "there"])
-def test_what_may_be_parked_is_not_missing(found):
-    run, _ = with_faults()
-    written, stored = run.handle(TopicsDescribed(found))
-    assert (written.transactions, stored.state.mismatches) == (ALL_WHOLE, 0)
-
-
-def test_where_the_change_stream_leaves_changes_out_nothing_is_asked():
+        run.handle(TopicsDescribed({PARKED: None}))
+    # What may be parked is not missing, nor what the change stream leaves out.
+    for found in ({}, {PARKED: "id"}):
+        run, _ = with_faults()
+        written, stored = run.handle(TopicsDescribed(found))
+        assert (written.transactions, stored.state.mismatches) == (ALL_WHOLE, 0)
     _, (written, stored) = with_faults(leaves_out=True)
     assert (written.transactions, stored.state.mismatches) == (ALL_WHOLE, 0)
 
 
 def test_a_recorded_mismatch_is_written_with_the_release_and_counted_by_the_state():
     run, _ = with_faults(records_mismatches=True)
-    written, stored = run.handle(TopicsDescribed({DEAD_LETTER: None}))
+    written, stored = run.handle(TopicsDescribed({PARKED: None}))
     assert (written.transactions, stored.state.mismatches) == (LACKING, 1)
     run.handle(StateStored())
     nothing_new = replace(run.plan, releases=())
     assert after(run.state, nothing_new, written={}, waiting_rows=0, code="1").mismatches == 1
-
-
-def test_a_replay_judges_again_what_it_releases():
-    first, _ = with_faults(records_mismatches=True)
-    first.handle(TopicsDescribed({DEAD_LETTER: None}))
+    # A replay judges again what it releases.
     again = begin()
-    handle(again, BatchBegun(ends(3, 2)), *replayed(first.plan))
+    handle(again, BatchBegun(ends(3, 2)), *replayed(run.plan))
     again.handle(ReleaseCounted(ReleaseCount(2, 2, transactions=LACKING)))
     with pytest.raises(TransactionIncomplete):
-        again.handle(TopicsDescribed({DEAD_LETTER: None}))
+        again.handle(TopicsDescribed({PARKED: None}))
+
+
+def test_what_repeats_a_change_is_counted_by_the_state_over_all_batches():
+    run, _ = decided()
+    *_, stored = run.handle(ReleaseCounted(ReleaseCount(rows=1, copies=2)))
+    assert stored.state.copies == 1
+    run.handle(StateStored())
+    nothing_new = replace(run.plan, releases=())
+    assert after(run.state, nothing_new, written={}, waiting_rows=0, code="1").copies == 1
 
 
 def test_a_release_is_counted_with_the_gaps_in_it_and_names_all_up_to_its_end():
     gaps = [PartitionGap("t", us, us + 5, "ops", 1) for us in (6, 14, 50)]
-    run = begin()
     found = [row(place, gap) for place, gap in enumerate(gaps, 3)]
-    rows = ProgressRead((*opening(), beat(2, watermark_us=10, data=2), *found))
-    effects = handle(run, BatchBegun(ends(6, 2)), PlanLoaded(None), rows, ChangesCounted(DUE))
-    assert effects[-1].gaps == (gaps[0],)
-    written, stored = run.handle(ReleaseCounted(ReleaseCount(2, 2)))
+    rows = (*opening(), beat(2, watermark_us=10, data=2), *found)
+    run, effects = decided(rows, complete_from_us=7)
+    assert (effects[-1].gaps, effects[-1].complete_from_us) == ((gaps[0],), 7)
+    written, stored = run.handle(BOTH)
     assert (written.gaps, stored.state.gaps) == ((gaps[0],), (gaps[0],))
 
 
@@ -627,61 +543,57 @@ def test_a_gap_that_ends_before_a_release_is_named_by_it_and_excuses_nothing_in_
     state = effects[-1].state
     assert state.gaps == (gap,)
     run = begin(1)
-    stored = (BatchBegun(ends(5, 2)), StateLoaded(state), PlanLoaded(None))
+    handle(run, BatchBegun(ends(5, 2)), StateLoaded(state), PlanLoaded(None))
     log = FrontierLog(effects[0].log.frontier)
     rows = ProgressRead((beat(4, watermark_us=20, data=2),))
-    effects = handle(run, *stored, FrontierLoaded(log), rows, ChangesCounted(DUE))
+    effects = handle(run, FrontierLoaded(log), rows, ChangesCounted(DUE))
     assert effects[-1].gaps == ()
-    written, stored = run.handle(ReleaseCounted(ReleaseCount(2, 2)))
+    written, stored = run.handle(BOTH)
     assert (written.gaps, stored.state.gaps) == ((gap,), (gap,))
 
 
-def test_the_beginning_that_may_be_missing_is_not_counted():
-    run = begin(complete_from_us=7)
-    rows = ProgressRead((*opening(), beat(2, watermark_us=20, data=2)))
-    effects = handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows, ChangesCounted(DUE))
-    assert effects[-1].complete_from_us == 7
+# ---------------------------------------------------------------- which changes are handed over
 
 
-@pytest.mark.parametrize("copies", [1, 3])
-def test_a_release_that_lacks_changes_of_the_batch_is_not_written(copies):
-    run = begin()
-    rows = ProgressRead((*opening(), beat(2, watermark_us=20, data=2)))
-    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows, ChangesCounted(DUE))
-    with pytest.raises(ChangesNotConserved, match=f"read=2, released={copies}"):
-        run.handle(ReleaseCounted(ReleaseCount(copies, copies)))
+NONE = FreshRows(0, RowSum(0, 0))
 
 
-@pytest.mark.parametrize("sums", [RowSum(0, 0), RowSum(1, 8)], ids=str)
-def test_a_segment_that_lacks_changes_of_the_batch_ends_it(sums):
-    run = begin()
-    early = BatchStats(
-        early=Distribution(1, (15,)), early_checksum=7, early_min_us=15, early_max_us=15
-    )
-    rows = ProgressRead((*opening(), beat(2, watermark_us=9)))
-    effects = handle(run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, ChangesCounted(early))
-    assert effects[-1].segment.name == "000000000000-000/1"
-    with pytest.raises(ChangesNotConserved, match="read=1"):
-        run.handle(SegmentStored((sums,)))
+def handing(**known):
+    made = Plan(
+        format=PLAN_FORMAT, code="1", prefix="bank", query_id="q", batch=3, end_offsets={},
+        after_us=0, through_us=9, slowest=None, stream_has_ended=False, late_rows=0, releases=(),
+        stored=(), compaction=None, topics=(), sinks=("changelog", "a", "b"), frontier="f",
+        fresh=NONE,
+    )  # fmt: skip
+    return replace(made, **known)
 
 
-def test_changes_that_stay_in_a_segment_that_is_dropped_end_the_batch():
-    with pytest.raises(ChangesNotConserved, match="waiting=1"):
-        releasing(ReleaseCount(0, 0, RowSum(1, 7), 0))
+@pytest.mark.parametrize(
+    ("known", "rows"),
+    [
+        ({"fresh": FreshRows(2, RowSum(3, 0))}, 5),
+        ({"late_rows": 4}, 4),
+        ({"repeated_rows": 6}, 6),
+        ({"fresh": FreshRows(1, RowSum(1, 0)), "late_rows": 1}, 3),
+        ({"fresh": None}, None),
+    ],
+)
+def test_all_changes_of_a_batch_are_handed_over_whether_they_wait_or_are_late(known, rows):
+    assert hand_over(handing(**known), ["b", "a"]) == (HandOver(("a", "b"), rows),)
 
 
-def test_another_run_writes_its_segments_under_its_own_name():
-    state, plan = with_waiting()
-    stored = replace(state.segments[0], name="000000000001-000", min_us=31, max_us=31, parts=())
-    run = begin(1, writer=5)
-    handle(run, BatchBegun(ends(4, 1)), StateLoaded(state))
-    stored = replace(stored, quantiles_us=())
-    handle(run, *replayed(replace(plan, stored=(stored,), fresh=None)))
-    effects = run.handle(ReleaseCounted(ReleaseCount(1, 1, RowSum(1, 7), 1)))
-    assert effects[-1].segment.name == "000000000001-000/5"
-    (store,) = run.handle(SegmentStored((RowSum(4, 9),)))
-    assert [(one.name, one.rows) for one in store.state.segments] == [("000000000001-000/5", 4)]
-    assert store.state.waiting_rows == 4
+def test_a_sink_that_the_plan_does_not_name_waits_for_the_next():
+    some = handing(late_rows=1)
+    assert hand_over(some, ["c"]) == hand_over(some, []) == hand_over(handing(), ["a"]) == ()
+    assert hand_over(some, ["c", "a"]) == (HandOver(("a",), 1),)
+    # A batch must hold what its plan counted.
+    require_handed(5, HandOver(("a",), 5), batch=3)
+    require_handed(5, HandOver(("a",), None), batch=3)
+    with pytest.raises(ChangesNotConserved, match="batch=3, planned=5, found=4"):
+        require_handed(4, HandOver(("a",), 5), batch=3)
+
+
+# ---------------------------------------------------------------- kills
 
 
 class Killed(BaseException):
@@ -825,6 +737,7 @@ attempts = st.fixed_dictionaries(
         "keeps": st.integers(1, 4),
     }
 )
+
 batches = st.lists(
     st.tuples(
         st.lists(st.integers(0, 9), max_size=4),

@@ -16,6 +16,7 @@ from tidegate.spark_consumer.core.compaction import (
 )
 
 MIB = 1024**2
+
 LIMITS = CompactionLimits(files_min=4, target_bytes=MIB)
 
 
@@ -38,15 +39,19 @@ def joined(run):
     )
 
 
-def test_a_few_at_the_end_wait_for_more():
+def test_a_few_at_the_end_wait_for_more_and_two_are_enough_before_a_larger_one():
     assert chosen([file(n) for n in range(3)]) == []
     assert chosen([file(n) for n in range(4)]) == [0, 1, 2, 3]
-
-
-def test_two_are_enough_where_a_larger_one_follows():
-    files = [file(0), file(1), file(2, rows=16), file(3)]
-    assert chosen(files) == [0, 1]
+    assert chosen([file(0), file(1), file(2, rows=16), file(3)]) == [0, 1]
     assert chosen([file(0), file(1, rows=16), file(2), file(3)]) == []
+    # Files come in the order of their places, and those of one partition only.
+    files = [file(n) for n in range(8)]
+    random.Random(1).shuffle(files)
+    assert chosen(files) == list(range(8))
+    files = [file(n, partition=(("p", "ab"[n % 2]),)) for n in range(8)]
+    assert chosen(files) == [0, 2, 4, 6]
+    mixed = [file(0, partition=(("p", None),)), file(1, partition=(("p", "None"),))]
+    assert chosen([*mixed, file(2, rows=16, partition=(("p", None),))]) == []
 
 
 def test_a_file_that_is_large_or_not_ours_is_left_and_parts_its_neighbours():
@@ -56,19 +61,6 @@ def test_a_file_that_is_large_or_not_ours_is_left_and_parts_its_neighbours():
     assert chosen([replace(one, rows=None) for one in files]) == []
 
 
-def test_files_come_in_the_order_of_their_places():
-    files = [file(n) for n in range(8)]
-    random.Random(1).shuffle(files)
-    assert chosen(files) == list(range(8))
-
-
-def test_files_of_one_partition_only():
-    files = [file(n, partition=(("p", "ab"[n % 2]),)) for n in range(8)]
-    assert chosen(files) == [0, 2, 4, 6]
-    mixed = [file(0, partition=(("p", None),)), file(1, partition=(("p", "None"),))]
-    assert chosen([*mixed, file(2, rows=16, partition=(("p", None),))]) == []
-
-
 def test_a_run_is_within_budget_and_target():
     files = [file(n, size=MIB // 8) for n in range(16)]
     assert chosen(files) == list(range(8))
@@ -76,9 +68,6 @@ def test_a_run_is_within_budget_and_target():
     assert chosen(files, budget_bytes=MIB // 4) == [0, 1]
     assert chosen(files, budget_bytes=MIB // 8) == []
     assert chosen(files, budget_files=-1) == []
-
-
-def test_a_budget_shrinks_by_what_was_chosen():
     budget = CompactionBudget(10, 1_000)
     budget.take([file(0), file(1)])
     assert (budget.files, budget.bytes) == (8, 800)

@@ -1,36 +1,33 @@
-"""The gate as a whole: plans, states, and a replay that decides nothing again.
+"""The gate: plans and the states after them, what it refuses to read, and the end of a run."""
 
-The property at the end runs many batches of made-up changes through the core, executing plans on
-plain lists, and compares what comes out with what went in: once each, in order, nothing before its
-time.
-"""
+from __future__ import annotations
 
-import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.unit.spark_consumer.core.core_building import (
+    DATA,
+    PROGRESS,
+    SUBSCRIPTION,
+    as_json,
+    beat,
+    ends,
+    opening,
+    row,
+)
 from tidegate.lineage.errors import ProtocolError
-from tidegate.lineage.frontier import Frontier, ProgressRow
-from tidegate.lineage.subscription import Subscription
+from tidegate.lineage.frontier import Frontier, Watermark
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import (
-    ChildPartition,
     DataTopic,
-    PartitionAnnounced,
     PartitionGap,
-    ProgressRecord,
-    SlotProgress,
-    StreamStarted,
-    TokenSnapshot,
-    TopicOffset,
 )
-from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core import gate as gate_module
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State, TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
+from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.files import (
     frontier_file,
     plan_file,
@@ -43,6 +40,7 @@ from tidegate.spark_consumer.core.gate import (
     Limits,
     no_longer_needed,
 )
+from tidegate.spark_consumer.core.late_writes import QueryRestarts, is_late_write
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     Plan,
@@ -50,12 +48,20 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
+from tidegate.spark_consumer.core.read_limit import average_bytes, must_restart, offsets_per_batch
+from tidegate.spark_consumer.core.readable_stream import require_readable
 from tidegate.spark_consumer.core.release import Distribution
-from tidegate.spark_consumer.errors import CheckpointMismatch, UnorderedChange, UnreadableEnvelope
+from tidegate.spark_consumer.core.retention import FirstRecord, complete_from_us, require_kept
+from tidegate.spark_consumer.errors import (
+    ChangesExpired,
+    CheckpointMismatch,
+    DataTopicChanged,
+    UnorderedChange,
+    UnreadableEnvelope,
+)
 
-SUBSCRIPTION = Subscription(TopicNames("bank"))
-PROGRESS, DATA = "bank-progress", "bank.accounts"
 STATE = State(prefix="bank", query_id="q")
+OPENING = opening(DataTopic(DATA, "id", 1, 7))
 
 
 def after(state, plan):
@@ -63,27 +69,6 @@ def after(state, plan):
     planned = [*plan.stored, *([] if plan.compaction is None else [plan.compaction.output])]
     written = {one.name: one for one in planned}
     return gate_module.after(state, plan, written=written, waiting_rows=None, code="1")
-
-
-def opening():
-    child = ChildPartition("t", ("",), 0)
-    topics = (DataTopic(DATA, "id", 1, 7),)
-    started = StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", topics, (child,))
-    return [row(0, started), row(1, PartitionAnnounced(child, ""))]
-
-
-def row(offset, body):
-    return ProgressRow(0, offset, ProgressRecord("e", "w", body))
-
-
-def beat(offset, *, watermark_us, data_offset=None):
-    vector = () if data_offset is None else (TopicOffset(DATA, 0, data_offset),)
-    tokens = (TokenSnapshot("t", 0, (), (), watermark_us),)
-    return row(offset, SlotProgress(0, offset, 0, 1, vector, tokens))
-
-
-def ends(progress, data=0):
-    return {PROGRESS: {0: progress}, DATA: {0: data}}
 
 
 def gate(state=STATE, frontier=None, **limits):
@@ -100,26 +85,36 @@ def decide(one, stats):
     return one.decide(stats, frontier="f", dropped=("frontiers/e",))
 
 
-@pytest.mark.parametrize("filters", [(), ("producer.tombstones=true",)])
-def test_a_stream_that_a_sink_can_take_is_read(filters):
-    first, *others = opening()
-    body = replace(first.record.body, filters=filters)
-    rows = [row(0, body), *others]
-    assert fold(gate(), rows, end_offsets=ends(2)) == BEFORE_EVERYTHING_US
+def folded(*rows, **limits):
+    """A gate that has read the opening of a stream and these records."""
+    one = gate(**limits)
+    fold(one, [*OPENING, *rows], end_offsets=ends(2 + len(rows), 9))
+    return one
 
 
-def test_a_flat_stream_is_refused_before_anything_is_decided():
-    first, *others = opening()
-    body = replace(first.record.body, filters=("producer.envelope=flat",))
-    with pytest.raises(UnreadableEnvelope, match="flat") as caught:
-        gate().take([row(0, body), *others], end_offsets=ends(2))
-    assert 'envelope = "tidegate"' in caught.value.hint
+def test_a_stream_that_a_sink_can_take_is_read_and_another_is_named():
+    for filters in (
+        (),
+        ("producer.tombstones=true",),
+        ("exclude_delete=true", "producer.tables=a"),
+    ):
+        rows = opening(filters=filters)
+        require_readable(rows)
+        assert fold(gate(), rows, end_offsets=ends(2)) == BEFORE_EVERYTHING_US
+    for envelope in ("flat", "debezium", "datastream", "later"):
+        rows = opening(filters=(f"producer.envelope={envelope}",))
+        with pytest.raises(UnreadableEnvelope, match=f"the envelope '{envelope}'") as caught:
+            gate().take(rows, end_offsets=ends(2))
+        assert caught.value.fields == {"stream": "s", "envelope": envelope}
+        assert caught.value.exit_code == 2
+        assert 'envelope = "tidegate"' in caught.value.hint
+        with pytest.raises(UnreadableEnvelope):
+            require_readable([*OPENING, *rows])  # in whatever portion it is read
 
 
 def test_before_the_watermark_exists_everything_waits():
-    first = gate()
-    assert fold(first, opening(), end_offsets=ends(2, 5)) == BEFORE_EVERYTHING_US
-    plan = decide(first, BatchStats(early=Distribution(5, (8, 9)), early_min_us=3, early_max_us=9))
+    early = BatchStats(early=Distribution(5, (8, 9)), early_min_us=3, early_max_us=9)
+    plan = decide(folded(), early)
     assert plan.releases == ()
     (step,) = plan.steps
     assert isinstance(step, StoreSegment)
@@ -127,81 +122,74 @@ def test_before_the_watermark_exists_everything_waits():
     state = after(STATE, plan)
     assert state.segments == plan.stored
     assert (state.batch, state.watermark_us, state.next_release) == (0, -1, 0)
+    # Nothing new is no release, and the watermark moves all the same.
+    plan = decide(folded(beat(2, watermark_us=50)), BatchStats())
+    assert plan.steps == ()
+    state = after(STATE, plan)
+    assert (state.watermark_us, state.next_release) == (50, 0)
 
 
 def test_a_batch_in_full_gives_its_steps_in_order_and_the_next_state():
-    frontier = Frontier(SUBSCRIPTION)
-    first = gate(frontier=frontier)
-    fold(first, [*opening(), beat(2, watermark_us=5)], end_offsets=ends(3, 4))
-    early = Distribution(4, (10, 12))
-    before = after(STATE, decide(first, BatchStats(early=early, early_min_us=10, early_max_us=12)))
+    first = folded(beat(2, watermark_us=5))
+    early = BatchStats(early=Distribution(4, (10, 12)), early_min_us=10, early_max_us=12)
+    before = after(STATE, decide(first, early))
     assert before.watermark_us == 5
 
-    second = gate(before, frontier)
-    through = fold(second, [beat(3, watermark_us=11)], end_offsets=ends(4, 9))
-    assert through == 11
+    second = gate(before, first.frontier)
+    assert fold(second, [beat(3, watermark_us=11)], end_offsets=ends(4, 9)) == 11
+    topics = (TopicIds(DATA, (7,), (3, 5)),)
     stats = BatchStats(
         late_rows=2,
         due=Distribution(2, (8, 9)),
         early=Distribution(1, (20,)),
         early_min_us=20,
         early_max_us=20,
-        topics=(TopicIds(DATA, (7,), (3, 5)),),
+        topics=topics,
     )
-    plan = decide(second, stats)
-    late, release, store = plan.steps
+    late, release, store = (plan := decide(second, stats)).steps
     assert late == SetLateAside(5, 2)
     assert isinstance(release, WriteRelease)
     assert (release.bounds.after_us, release.bounds.through_us) == (5, 11)
     assert release.bounds.segments == (before.segments[0].name,)
     assert isinstance(store, StoreSegment)
     state = after(before, plan)
-    assert state.next_release == 1
-    assert state.late_rows == 2
+    assert (state.next_release, state.late_rows, state.topics) == (1, 2, topics)
     # The first segment's changes at 12 still wait in it.
     assert [s.name for s in state.segments] == [before.segments[0].name, store.segment.name]
     assert state.dropped_segments == ()
-    assert state.topics == (TopicIds(DATA, (7,), (3, 5)),)
 
-    third = gate(state, frontier)
+    third = gate(state, first.frontier)
     fold(third, [beat(4, watermark_us=30)], end_offsets=ends(5, 9))
     final = after(state, decide(third, BatchStats()))
     assert final.segments == ()
     assert set(final.dropped_segments) == {s.name for s in state.segments}
 
 
-def test_nothing_new_is_no_release_and_the_watermark_moves_all_the_same():
-    first = gate()
-    fold(first, [*opening(), beat(2, watermark_us=50)], end_offsets=ends(3))
-    plan = decide(first, BatchStats())
-    assert plan.steps == ()
-    assert after(STATE, plan).watermark_us == 50
-    assert after(STATE, plan).next_release == 0
-
-
 def test_rows_come_in_portions_and_what_a_former_portion_should_have_held_is_refused():
     one = gate()
-    one.take(opening()[::-1], end_offsets=ends(5))
+    one.take(OPENING[::-1], end_offsets=ends(5))
     one.take([beat(3, watermark_us=11)], end_offsets=ends(5))
     with pytest.raises(InvariantViolation, match="order of their offsets"):
         one.take([beat(2, watermark_us=5)], end_offsets=ends(5))
     assert one.close() == 11
+    with pytest.raises(InvariantViolation):  # a batch is folded before it is decided
+        decide(gate(), BatchStats())
 
 
 def test_a_watermark_that_falls_is_an_error_that_names_both_times_and_the_token():
-    state = State(prefix="bank", query_id="q", watermark_us=80)
-    rows = [*opening(), beat(2, watermark_us=50)]
-    with pytest.raises(ProtocolError, match=r"was_us=80, is_us=50, slowest='t'"):
-        fold(gate(state), rows, end_offsets=ends(3))
-    with pytest.raises(ProtocolError, match=r"was_us=80, is_us=None"):
-        fold(gate(state), opening(), end_offsets=ends(2))
-    rows = [*opening(), beat(2, watermark_us=80)]
+    state = replace(STATE, watermark_us=80)
+    for rows, text in (
+        ([*OPENING, beat(2, watermark_us=50)], r"was_us=80, is_us=50, slowest='t'"),
+        (OPENING, r"was_us=80, is_us=None"),
+    ):
+        with pytest.raises(ProtocolError, match=text):
+            fold(gate(state), rows, end_offsets=ends(len(rows)))
+    rows = [*OPENING, beat(2, watermark_us=80)]
     assert fold(gate(state), rows, end_offsets=ends(3)) == 80
 
 
 def test_a_plan_and_a_state_survive_being_stored():
-    one = gate(segments_max=1, segment_rows_max=2)
-    fold(one, [*opening(), beat(2, watermark_us=9)], end_offsets=ends(3, 9))
+    one = folded(beat(2, watermark_us=9), segments_max=1, segment_rows_max=2)
     stats = BatchStats(
         due=Distribution(3, (4, 5)),
         early=Distribution(8, (10, 11, 12, 13)),
@@ -210,132 +198,27 @@ def test_a_plan_and_a_state_survive_being_stored():
         topics=(TopicIds(DATA, (7,), (2,)),),
     )
     plan = decide(one, stats)
-    assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
+    assert Plan.restore(as_json(plan.snapshot())) == plan
     state = after(STATE, plan)
-    assert State.restore(json.loads(json.dumps(state.snapshot()))) == state
+    assert State.restore(as_json(state.snapshot())) == state
     two = gate(state, one.frontier, segments_max=1)
     fold(two, [], end_offsets=ends(3, 9))
     plan = decide(two, BatchStats())
     assert plan.compaction is not None
     assert isinstance(plan.steps[-1], CompactSegments)
-    assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
+    assert Plan.restore(as_json(plan.snapshot())) == plan
     assert len(after(state, plan).segments) < len(state.segments)
 
 
-def test_a_re_created_topic_is_refused():
-    state = State(prefix="bank", query_id="q", end_offsets=ends(5, 7))
-    with pytest.raises(CheckpointMismatch, match="re-created"):
-        fold(gate(state), [], end_offsets=ends(5, 6))
-    with pytest.raises(CheckpointMismatch, match="re-created"):
-        fold(gate(state), [], end_offsets={PROGRESS: {0: 5}})
-
-
-def test_a_row_without_order_key_is_refused():
-    one = gate()
-    fold(one, opening(), end_offsets=ends(2))
+def test_topics_and_rows_that_do_not_belong_to_the_stream_are_refused():
+    state = replace(STATE, end_offsets=ends(5, 7))
+    for end_offsets in (ends(5, 6), {PROGRESS: {0: 5}}):
+        with pytest.raises(CheckpointMismatch, match="re-created"):
+            fold(gate(state), [], end_offsets=end_offsets)
     with pytest.raises(UnorderedChange, match="accounts"):
-        decide(one, BatchStats(unordered_rows=1, unordered_at="bank.accounts/0@7"))
-
-
-def test_another_key_schema_is_refused():
-    one = gate()
-    fold(one, opening(), end_offsets=ends(2))
+        decide(folded(), BatchStats(unordered_rows=1, unordered_at="bank.accounts/0@7"))
     with pytest.raises(ProtocolError, match="key schema"):
-        decide(one, BatchStats(topics=(TopicIds(DATA, (8,), (2,)),)))
-
-
-def test_a_batch_is_folded_before_it_is_decided():
-    with pytest.raises(InvariantViolation):
-        decide(gate(), BatchStats())
-
-
-class Executor:
-    """Executes plans on lists of commit timestamps, as Spark does on rows."""
-
-    def __init__(self, limits):
-        self.state, self.frontier, self.limits = STATE, Frontier(SUBSCRIPTION), limits
-        self.segments, self.released, self.late, self.seen = {}, [], [], 0
-
-    def run(self, progress, rows, end_offsets):
-        one = Gate(self.state, self.frontier, limits=self.limits, code="1")
-        through = fold(one, progress, end_offsets=end_offsets)
-        low = self.state.watermark_us
-        due = sorted(us for us in rows if low < us <= through)
-        early = sorted(us for us in rows if us > through)
-        plan = decide(
-            one,
-            BatchStats(
-                late_rows=sum(us <= low for us in rows),
-                due=Distribution(len(due), tuple(due)),
-                early=Distribution(len(early), tuple(early[1::2] or early)),
-                early_min_us=min(early, default=None),
-                early_max_us=max(early, default=None),
-            ),
-        )
-        for step in plan.steps:
-            self.execute(step, rows)
-        self.state = after(self.state, plan)
-        for name in self.state.dropped_segments:
-            del self.segments[name]
-        assert set(self.segments) == {s.name for s in self.state.segments}
-
-    def execute(self, step, rows):
-        match step:
-            case SetLateAside():
-                self.late += [us for us in rows if us <= step.through_us]
-            case WriteRelease():
-                low, high = step.bounds.after_us, step.bounds.through_us
-                found = [*rows, *(us for n in step.bounds.segments for us in self.segments[n])]
-                self.released.append(
-                    (step.bounds.number, sorted(us for us in found if low < us <= high))
-                )
-            case StoreSegment():
-                one = step.segment
-                self.segments[one.name] = [us for us in rows if one.min_us <= us <= one.max_us]
-            case CompactSegments():
-                joined = [us for n in step.compaction.inputs for us in self.segments[n]]
-                self.segments[step.compaction.output.name] = [
-                    us for us in joined if us > step.after_us
-                ]
-
-
-batches = st.lists(
-    st.tuples(st.integers(0, 20), st.lists(st.integers(1, 60), max_size=12)), max_size=25
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    batches=batches,
-    release_rows_max=st.integers(1, 20),
-    segment_rows_max=st.integers(1, 20),
-    segments_max=st.integers(1, 5),
-)
-def test_everything_comes_out_once_in_order_and_on_time(
-    batches, release_rows_max, segment_rows_max, segments_max
-):
-    limits = Limits(release_rows_max, segment_rows_max, segments_max, 30)
-    executor = Executor(limits)
-    expected, expected_late, watermark_us, offset = [], [], -1, 2
-    for index, (step, ahead) in enumerate(batches):
-        rows = [watermark_us + us - 5 for us in ahead]
-        expected_late += [us for us in rows if us <= watermark_us]
-        expected += [us for us in rows if us > watermark_us]
-        watermark_us += step
-        progress = [*(opening() if index == 0 else []), beat(offset, watermark_us=watermark_us)]
-        offset += 1
-        executor.run(progress, rows, ends(offset, 0))
-        assert executor.state.watermark_us == max(watermark_us, -1)
-        released = [us for _, release in executor.released for us in release]
-        assert released == sorted(us for us in expected if us <= watermark_us)
-    executor.run([beat(offset, watermark_us=10**6)], [], ends(offset + 1, 0))
-    if batches:
-        released = [us for _, release in executor.released for us in release]
-        assert released == sorted(expected)
-        assert sorted(executor.late) == sorted(expected_late)
-        assert executor.state.late_rows == len(expected_late)
-        assert executor.segments == {}
-    assert [number for number, _ in executor.released] == list(range(executor.state.next_release))
+        decide(folded(), BatchStats(topics=(TopicIds(DATA, (8,), (2,)),)))
 
 
 def test_what_no_batch_can_need_is_dropped_and_a_hundred_states_stay():
@@ -359,15 +242,193 @@ def test_what_no_batch_can_need_is_dropped_and_a_hundred_states_stay():
 def test_a_plan_names_the_gaps_that_its_watermark_has_passed_and_the_state_keeps_them():
     passed = PartitionGap("t", 6, 9, "ops", 1)
     ahead = PartitionGap("u", 30, 40, "ops", 1)
-    rows = [*opening(), beat(2, watermark_us=5), row(3, passed), row(4, ahead)]
-    one = gate()
-    one.take(rows, end_offsets=ends(5))
-    one.close()
-    plan = one.decide(BatchStats(), frontier="f")
+    one = folded(beat(2, watermark_us=5), row(3, passed), row(4, ahead))
+    plan = decide(one, BatchStats())
     assert (plan.through_us, plan.gaps) == (5, ())
-    two = gate(after(STATE, plan), one.frontier)
-    two.take([beat(5, watermark_us=8)], end_offsets=ends(6))
-    two.close()
-    plan = two.decide(BatchStats(), frontier="f")
+    state = after(STATE, plan)
+    two = gate(state, one.frontier)
+    fold(two, [beat(5, watermark_us=8)], end_offsets=ends(6, 9))
+    plan = decide(two, BatchStats())
     assert (plan.through_us, plan.gaps) == (8, (passed,))
-    assert after(after(STATE, one.decide(BatchStats(), frontier="f")), plan).gaps == (passed,)
+    assert after(state, plan).gaps == (passed,)
+
+
+def test_every_kind_of_row_is_counted():
+    due, early = Distribution(20, (5,)), Distribution(300, (9,))
+    stats = BatchStats(late_rows=1, due=due, early=early, unordered_rows=4_000)
+    assert (stats.rows, BatchStats().rows) == (4_321, 0)
+
+
+# ---------------------------------------------------------------- what Kafka has removed
+
+
+KEPT = {
+    "bank.a": {0: FirstRecord(7, 5_000), 1: FirstRecord(0, 9_000)},
+    "bank.b": {0: FirstRecord(3, 6_000)},
+}
+
+
+def test_an_output_is_complete_from_the_youngest_cut_on():
+    whole = {"bank.a": {0: FirstRecord(0, 5_000), 1: FirstRecord(0, None)}}
+    for kept, expected in (
+        (whole, None), ({}, None), (KEPT, 6_000_000),
+        (KEPT | {"bank.c": {0: FirstRecord(2, None)}}, 99_000_000),
+    ):  # fmt: skip
+        assert complete_from_us(kept, now_us=99_000_000) == expected
+
+
+def test_what_is_read_next_must_be_there():
+    require_kept({"bank.a": {0: 7, 1: 0}, "bank.b": {0: 4}, "bank.new": {0: 0}}, KEPT)
+    with pytest.raises(ChangesExpired) as caught:
+        require_kept({"bank.a": {0: 9, 1: 0}, "bank.b": {0: 1}}, KEPT)
+    assert caught.value.fields == {
+        "topic": "bank.b",
+        "topic_partition": 0,
+        "lost_from": 1,
+        "lost_through": 2,
+        "committed_before": "1970-01-01T00:00:06.001000+00:00",
+    }
+    assert caught.value.exit_code == 2
+
+
+def test_the_time_that_is_lost_lies_between_the_watermark_and_the_first_record_that_is_left():
+    with pytest.raises(ChangesExpired) as caught:
+        require_kept({"bank.b": {0: 1}}, KEPT, watermark_us=5_500_000)
+    assert caught.value.fields["committed_after"] == "1970-01-01T00:00:05.500000+00:00"
+    assert caught.value.fields["committed_before"] == "1970-01-01T00:00:06.001000+00:00"
+    empty = {"bank.b": {0: FirstRecord(3, None)}}
+    with pytest.raises(ChangesExpired) as caught:
+        require_kept({"bank.b": {0: 1}}, empty, watermark_us=-1)
+    assert not {"committed_after", "committed_before"} & caught.value.fields.keys()
+
+
+def test_what_was_read_and_is_not_there_any_more_is_another_topic():
+    kept = {"bank.a": {0: FirstRecord(0, 5_000, end=9), 1: FirstRecord(0, None, end=0)}}
+    require_kept({"bank.a": {0: 9, 1: 0}}, kept)
+    with pytest.raises(DataTopicChanged, match="deleted and re-created") as caught:
+        require_kept({"bank.a": {0: 9, 1: 3}}, kept)
+    assert caught.value.fields == {"topic": "bank.a", "topic_partition": 1, "read": 3, "end": 0}
+    require_kept({"bank.gone": {0: 0}}, KEPT)
+    for read in ({"bank.gone": {0: 3}}, {"bank.b": {1: 3}}):
+        with pytest.raises(DataTopicChanged, match="deleted") as caught:
+            require_kept(read, KEPT)
+        assert (caught.value.fields["read"], caught.value.exit_code) == (3, 2)
+
+
+# ---------------------------------------------------------------- limits, and the end of a run
+
+
+def test_the_first_batch_gives_the_average_and_later_ones_move_it():
+    assert average_bytes(0, rows=0, size_bytes=0) == 0
+    first = average_bytes(0, rows=100, size_bytes=20_000)
+    assert first == 200
+    assert average_bytes(first, rows=0, size_bytes=0) == 200
+    assert average_bytes(first, rows=1, size_bytes=1_000_000) < 300
+    wide = average_bytes(first, rows=250_000, size_bytes=250_000 * 50_000)
+    assert 45_000 < wide < 50_000
+    assert average_bytes(0, rows=5, size_bytes=0) == 1
+
+
+@pytest.mark.parametrize(
+    ("change_bytes", "offsets"), [(0, 1_000), (10, 1_000), (100, 1_000), (400, 250), (10**9, 1)]
+)
+def test_offsets_follow_from_both_limits(change_bytes, offsets):
+    found = offsets_per_batch(changes_max=1_000, bytes_max=100_000, change_bytes=change_bytes)
+    assert found == offsets
+    # A query is started again only where it reads far too much or too little.
+    restarts = [must_restart(1_000, wanted) for wanted in (499, 500, 1_000, 4_000, 4_001)]
+    assert restarts == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_late"),
+    [
+        (
+            "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs",
+            True,
+        ),
+        ("Multiple streaming queries are concurrently using file:/check/spark/commits.", True),
+        ("[CONCURRENT_QUERY] Another instance of this query was just started", False),
+        ("[STREAM_FAILED] Query terminated with exception: Some data may have been lost", False),
+        ("", False),
+    ],
+)
+def test_spark_says_in_two_ways_that_another_run_has_written(text, is_late):
+    assert is_late_write(text) == is_late
+
+
+def test_a_query_is_started_again_a_few_times_in_a_while():
+    restarts = QueryRestarts(restarts_max=2, within_s=10)
+    found = [restarts.may_restart(now_s=now_s) for now_s in (0, 9, 9.5, 10, 10.5, 19, 19.5)]
+    assert found == [True, True, False, True, False, True, False]
+
+
+BEGUN_US = 1_000_000_000
+
+
+def state_of(batch, watermark_us, **rest):
+    return State(prefix="bank", query_id="q", batch=batch, watermark_us=watermark_us, **rest)
+
+
+def frontier(watermark):
+    return SimpleNamespace(watermark=lambda: watermark)
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_reached"),
+    [
+        (state_of(0, BEGUN_US - 1), False),
+        (state_of(0, BEGUN_US), True),
+        (state_of(0, 5, stream_has_ended=True), True),
+        (state_of(0, BEGUN_US, next_release=3, mirror_release=1), False),
+        (state_of(0, 5, stream_has_ended=True, next_release=3, mirror_release=1), False),
+    ],
+)
+def test_it_ends_with_the_watermark_or_with_the_stream(seen, is_reached):
+    goal = CaughtUp(BEGUN_US, now_s=0)
+    assert not goal.is_reached
+    goal.finish_batch(seen, now_s=1)
+    assert goal.is_reached is is_reached
+
+
+def test_a_stream_that_had_ended_before_gives_no_batch():
+    goal = CaughtUp(BEGUN_US, now_s=0)
+    goal.resume(None)
+    assert not goal.is_reached
+    goal.resume(state_of(7, 5, stream_has_ended=True))
+    assert goal.is_reached
+    goal = CaughtUp(BEGUN_US, now_s=0)
+    goal.finish_batch(state_of(8, BEGUN_US), now_s=1)
+    goal.resume(state_of(7, 5))  # a state that was read late hides no younger one
+    assert goal.is_reached
+
+
+def test_it_says_once_in_half_a_minute_what_it_waits_for():
+    goal = CaughtUp(BEGUN_US, now_s=100)
+    assert [goal.is_due(now_s=now_s) for now_s in (129, 130, 131, 159, 160)] == [
+        False, True, False, False, True
+    ]  # fmt: skip
+    goal.finish_batch(state_of(0, BEGUN_US), now_s=170)
+    assert not goal.is_due(now_s=200)
+
+
+SLOW = frontier(Watermark(BEGUN_US - 2_500_000, "token7"))
+
+
+@pytest.mark.parametrize("known", [None, frontier(None), SLOW])
+def test_it_names_what_it_waits_for(known):
+    goal = CaughtUp(BEGUN_US, now_s=100)
+    if known is not SLOW:
+        waiting = goal.waiting(known, now_s=142.04)
+        assert (waiting.behind_s, waiting.idle_s) == (None, 42.0)
+        assert "first progress records" in waiting.waits_for
+    # A long batch is not blamed on the fleet.
+    waiting = goal.waiting(known, now_s=190, batch_s=88.04)
+    assert (waiting.idle_s, waiting.batch_s) == (90, 88.0)
+    assert "the running batch, for 88 s" in waiting.waits_for
+    assert "fleet" not in waiting.waits_for
+    goal.finish_batch(state_of(0, 5), now_s=110)
+    running = goal.waiting(SLOW, now_s=112)
+    assert (running.behind_s, running.idle_s) == (2.5, 2)
+    assert running.waits_for == "stream partition token7, which is the slowest"
+    assert "has written nothing new" in goal.waiting(SLOW, now_s=140).waits_for

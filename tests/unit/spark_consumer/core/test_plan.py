@@ -1,29 +1,70 @@
-"""Plans: the order of the effects, and storing without loss."""
+"""Plans, states and the sinks that they name: stored without loss, and refused by their fault."""
+
+from __future__ import annotations
 
 import json
 from dataclasses import replace
 
 import pytest
 
+from tests.unit.spark_consumer.core.core_building import as_json
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import PartitionGap
-from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
+from tidegate.spark_consumer.core.batch_state import (
+    STATE_FORMAT,
+    OutputProof,
+    Segment,
+    SegmentPart,
+    State,
+    TopicIds,
+)
+from tidegate.spark_consumer.core.files import (
+    frontier_file,
+    number_in,
+    plan_file,
+    segment_file,
+    segment_name,
+    state_file,
+)
+from tidegate.spark_consumer.core.formats import require_known
+from tidegate.spark_consumer.core.origin_ledger import Followed, OriginLedger
+from tidegate.spark_consumer.core.origin_sums import OriginSum
 from tidegate.spark_consumer.core.plan import (
     PLAN_FORMAT,
     Compaction,
     CompactSegments,
     FreshRows,
+    MergeMirror,
     Plan,
     ReleaseBounds,
     SetLateAside,
     StoreSegment,
     WriteRelease,
 )
+from tidegate.spark_consumer.core.plan_check import (
+    check_plan,
+    require_same_batch,
+    require_state,
+    topics_of_merge,
+)
 from tidegate.spark_consumer.core.row_sums import RowSum
+from tidegate.spark_consumer.core.sink_set import (
+    begins_after,
+    first_release,
+    joining_mirrors,
+    require_plan_sinks,
+    require_sinks,
+    sinks_now,
+)
 from tidegate.spark_consumer.errors import CheckpointMismatch, NewerCheckpoint
 
-SEGMENT = Segment("000000000004-000", 21, 30, 6, (25, 30))
+# ---------------------------------------------------------------- plans
+
+
+PLANNED_SEGMENT = Segment("000000000004-000", 21, 30, 6, (25, 30))
+
 JOINED = Segment("000000000004-joined", 15, 40, 9, (40,))
+
 PLAN = Plan(
     format=PLAN_FORMAT,
     code="0.1.0",
@@ -37,7 +78,7 @@ PLAN = Plan(
     stream_has_ended=False,
     late_rows=1,
     releases=(ReleaseBounds(2, 10, 15, ("s",), cuts_us=(12,)), ReleaseBounds(3, 15, 20, ())),
-    stored=(SEGMENT,),
+    stored=(PLANNED_SEGMENT,),
     compaction=Compaction(("s", "t"), JOINED),
     topics=(TopicIds("bank.a", (1,), (2,)),),
     frontier="000000000004/1",
@@ -52,73 +93,50 @@ def test_late_rows_first_then_releases_by_number_then_what_waits():
         SetLateAside(10, 1),
         WriteRelease(PLAN.releases[0], ("changelog", "mirror")),
         WriteRelease(PLAN.releases[1], ("changelog", "mirror")),
-        StoreSegment(SEGMENT),
+        StoreSegment(PLANNED_SEGMENT),
         CompactSegments(PLAN.compaction, 20),
     )
-
-
-def test_storing_loses_nothing():
-    assert Plan.restore(json.loads(json.dumps(PLAN.snapshot()))) == PLAN
+    assert Plan.restore(as_json(PLAN.snapshot())) == PLAN
+    # A replay takes the way that the plan names.
+    small = replace(PLAN, releases=(replace(PLAN.releases[0], is_small=True), PLAN.releases[1]))
+    assert Plan.restore(as_json(small.snapshot())) == small
 
 
 @pytest.mark.parametrize("found", [2, 3])
 def test_a_plan_of_an_older_program_is_executed_without_its_cuts_and_counts(found):
-    stored = PLAN.snapshot() | {"format": found}
+    stored = as_json(PLAN.snapshot()) | {"format": found}
     del stored["dropped_frontiers"]
     for bounds in stored["releases"]:
-        del bounds["cuts_us"]
+        del bounds["cuts_us"], bounds["is_small"]
     fresh = PLAN.fresh
     if found == 2:
         fresh = None
         del stored["fresh"]
         for segment in (*stored["stored"], stored["compaction"]["output"]):
-            del segment["parts"]
+            del segment["parts"], segment["size_bytes"]
     releases = tuple(replace(bounds, cuts_us=()) for bounds in PLAN.releases)
     before = ("frontiers/000000000003.json",)
     expected = replace(PLAN, fresh=fresh, releases=releases, dropped_frontiers=before)
-    assert Plan.restore(json.loads(json.dumps(stored))) == expected
-    first = Plan.restore(json.loads(json.dumps(stored | {"batch": 0})))
-    assert first.dropped_frontiers == ()
+    assert Plan.restore(as_json(stored)) == expected
+    assert Plan.restore(as_json(stored | {"batch": 0})).dropped_frontiers == ()
 
 
 def test_a_plan_of_format_6_knows_no_gaps():
     plan = replace(PLAN, gaps=(PartitionGap("t", 12, 14, "ops", 3),))
-    stored = json.loads(json.dumps(plan.snapshot()))
+    stored = as_json(plan.snapshot())
     assert Plan.restore(stored) == plan
     del stored["gaps"]
     assert Plan.restore(stored | {"format": 6}) == PLAN
 
 
-def test_a_plan_of_a_newer_program_names_the_version_to_install():
+def test_a_plan_of_a_newer_program_or_a_much_older_one_is_refused():
     stored = PLAN.snapshot() | {"format": PLAN_FORMAT + 1, "code": "9.1.0"}
     del stored["sinks"]
     with pytest.raises(NewerCheckpoint, match=r"Install Tidegate 9\.1\.0") as caught:
         Plan.restore(stored)
     assert caught.value.fields == {"batch": 4, "found": PLAN_FORMAT + 1, "known": PLAN_FORMAT}
-
-
-def test_a_plan_that_is_too_old_is_refused_by_its_number():
-    stored = PLAN.snapshot() | {"format": 1}
-    del stored["sinks"]
     with pytest.raises(CheckpointMismatch, match="found=1"):
-        Plan.restore(stored)
-
-
-def test_a_plan_of_an_older_program_has_no_small_release():
-    data = json.loads(json.dumps(PLAN.snapshot()))
-    for bounds in data["releases"]:
-        del bounds["is_small"]
-    for segment in data["stored"]:
-        del segment["size_bytes"]
-    restored = Plan.restore(data)
-    assert [bounds.is_small for bounds in restored.releases] == [False, False]
-    assert [segment.size_bytes for segment in restored.stored] == [None]
-
-
-def test_a_replay_takes_the_way_that_the_plan_names():
-    small = replace(PLAN, releases=(replace(PLAN.releases[0], is_small=True), PLAN.releases[1]))
-    restored = Plan.restore(json.loads(json.dumps(small.snapshot())))
-    assert [bounds.is_small for bounds in restored.releases] == [True, False]
+        Plan.restore(stored | {"format": 1})
 
 
 @pytest.mark.parametrize("cuts_us", [(10,), (15,), (16,), (13, 12), (12, 12)])
@@ -128,3 +146,311 @@ def test_cuts_that_do_not_ascend_inside_of_the_bounds_are_a_contradiction(cuts_u
     PLAN.check_invariants()
     with pytest.raises(InvariantViolation, match="cuts are out of order"):
         broken.check_invariants()
+
+
+BEFORE = State(
+    prefix="bank",
+    query_id="q",
+    batch=3,
+    watermark_us=10,
+    next_release=2,
+    segments=(Segment("s", 11, 14, 2, (14,)), Segment("t", 30, 40, 2, (40,))),
+)
+
+
+def test_a_plan_that_continues_is_accepted():
+    check_plan(PLAN, before=BEFORE)
+    check_plan(replace(PLAN, mirror_at=0, merges=(3,)), before=replace(BEFORE, mirror_release=0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"batch": 5}, "does not continue where the batch"),
+        ({"after_us": 9}, "does not continue where the batch"),
+        ({"releases": PLAN.releases[1:]}, "release numbers have a gap"),
+        ({"mirror_at": 0}, "where the mirror stands"),
+        ({"merges": (4,)}, "where the mirror stands"),
+        ({"releases": ()}, "no release is planned"),
+        ({"releases": (replace(PLAN.releases[0], segments=()),)}, "may hold its changes"),
+        ({"releases": (replace(PLAN.releases[0], segments=("s", "t")),)}, "may hold its changes"),
+    ],
+    ids=str,
+)
+def test_any_other_is_refused(changes, fault):
+    with pytest.raises(InvariantViolation, match=fault):
+        check_plan(replace(PLAN, **changes), before=BEFORE)
+
+
+def test_a_plan_and_a_state_belong_to_their_batch_and_query():
+    state = replace(BEFORE, sinks=PLAN.sinks)
+    same = {"end_offsets": PLAN.end_offsets, "sinks": PLAN.sinks}
+    require_same_batch(state, PLAN, **same)
+    for other, changes, text in (
+        (state, {"end_offsets": {}}, "end_offsets"),
+        (replace(state, query_id="x"), {}, "query_id"),
+        (state, {"sinks": ("changelog",)}, "names other sinks"),
+    ):
+        with pytest.raises(CheckpointMismatch, match=text):
+            require_same_batch(other, PLAN, **(same | changes))
+    assert require_state(BEFORE, 3, like=BEFORE, sinks=()) is BEFORE
+    for other, text in (
+        (None, "has no state of"),
+        (replace(BEFORE, batch=2), "does not belong"),
+        (replace(BEFORE, query_id="x"), "does not belong"),
+    ):
+        with pytest.raises(CheckpointMismatch, match=text):
+            require_state(other, 3, like=BEFORE, sinks=())
+
+
+def test_older_releases_are_merged_with_the_schemas_that_they_were_written_with():
+    then, now = (TopicIds("bank.t", (1,), (2,)),), (TopicIds("bank.t", (1,), (2, 3)),)
+    before, plan = replace(BEFORE, topics=then), replace(PLAN, topics=now)
+    assert topics_of_merge(MergeMirror(0, 1), plan, before) == then
+    assert topics_of_merge(MergeMirror(0, 3), plan, before) == now
+    adopted = replace(before, adopts_through_us=5)
+    assert topics_of_merge(MergeMirror(0, 1), plan, adopted) == now
+
+
+# ---------------------------------------------------------------- states
+
+
+STATE = State(
+    prefix="bank",
+    query_id="q",
+    batch=7,
+    watermark_us=100,
+    next_release=3,
+    end_offsets={"bank.a": {0: 4, 11: 5}},
+    frontier="000000000007/1",
+    dropped_frontiers=("frontiers/000000000006",),
+    segments=(
+        Segment(
+            "a", 90, 120, 5, (110, 120), (SegmentPart(110, 2, 2**64 - 1), SegmentPart(120, 3, 0))
+        ),
+        Segment("b", 130, 130, 1, (130,)),
+    ),
+    waiting_rows=None,
+    code="0.2.0",
+    dropped_segments=("c",),
+    topics=(TopicIds("bank.a", (1,), (2, 9)),),
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"watermark_us": 120},
+        {"segments": (STATE.segments[0], STATE.segments[0])},
+        {"segments": (replace(STATE.segments[0], min_us=121),)},
+        {"segments": (replace(STATE.segments[0], max_us=121),)},
+        {"segments": (replace(STATE.segments[0], min_us=111),)},
+        {"dropped_segments": ("a",)},
+        {"topics": (TopicIds("bank.a", (1,), (9, 2)),)},
+    ],
+)
+def test_a_state_that_contradicts_itself_is_refused(change):
+    STATE.check_invariants()
+    with pytest.raises(InvariantViolation):
+        replace(STATE, **change).check_invariants()
+
+
+def of_the_program_before(state):
+    """What that program stored: no format number, and segments without counts."""
+    stored = json.loads(json.dumps(state.snapshot()))
+    for name in ("format", "code", "waiting_rows", "dropped_frontiers"):
+        del stored[name]
+    for segment in stored["segments"]:
+        del segment["parts"]
+    return stored
+
+
+def test_a_state_of_the_program_before_continues_uncounted():
+    segments = tuple(replace(one, parts=()) for one in STATE.segments)
+    found = State.restore(of_the_program_before(STATE))
+    before = ("frontiers/000000000006.json",)
+    expected = {"segments": segments, "waiting_rows": None, "code": "", "dropped_frontiers": before}
+    assert found == replace(STATE, **expected)
+    assert found.format == STATE_FORMAT
+    # Where nothing waited nothing is unknown.
+    assert State.restore(of_the_program_before(replace(STATE, segments=()))).waiting_rows == 0
+
+
+LEDGER = OriginLedger(4, {"t": Followed(10)}, {(-5, "bank.a"): OriginSum(1, 2, 3)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "gone", "expected"),
+    [
+        ({}, STATE_FORMAT, (), {}),
+        ({"mismatches": 3}, 4, ("mismatches",), {}),
+        ({"origins": LEDGER}, 5, ("origins", "origins_file"), {"origins": OriginLedger(100)}),
+        ({"gaps": (PartitionGap("t", 2, 4, "ops", 3),)}, 6, ("gaps",), {}),
+        ({"begins": {"topic": 3}}, 7, ("begins",), {}),
+        ({"copies": 3}, STATE_FORMAT, ("copies",), {}),
+    ],
+    ids=str,
+)
+def test_storing_a_state_loses_nothing_and_older_formats_lack_what_came_later(
+    changes, found, gone, expected
+):
+    state = replace(STATE, **changes)
+    stored = as_json(state.snapshot())
+    assert State.restore(stored) == state
+    for name in gone:
+        del stored[name]
+    assert State.restore(stored | {"format": found}) == replace(STATE, **expected)
+    assert "copies" not in STATE.snapshot()
+
+
+def test_what_is_followed_is_in_the_state_or_in_the_file_that_it_names():
+    named = replace(STATE, origins=LEDGER, origins_file="lists/000000000007/1-000.json")
+    stored = as_json(named.snapshot())
+    assert stored["origins"] is None
+    assert State.restore(stored, {named.origins_file: LEDGER.snapshot()}.get) == named
+    assert named.list_folders == {"lists/000000000007"}
+    with pytest.raises(CheckpointMismatch, match="not stored"):
+        State.restore(stored)
+    proof = OutputProof("q", 3, 50, ("changelog",))
+    adopted = State.adopted(prefix="bank", query_id="q", proof=proof, code="")
+    assert adopted.origins == OriginLedger(50)
+
+
+def test_a_state_of_a_newer_program_names_the_version_to_install():
+    stored = STATE.snapshot() | {"format": STATE_FORMAT + 1, "code": "9.1.0", "something": "new"}
+    with pytest.raises(NewerCheckpoint, match=r"Install Tidegate 9\.1\.0 or newer"):
+        State.restore(stored)
+    known = [require_known("state", data, newest=3) for data in ({}, {"format": 2}, {"format": 3})]
+    assert known == [1, 2, 3]
+    data = {"format": 4, "code": "1.5.0", "batch": 7}
+    with pytest.raises(NewerCheckpoint, match=r"this plan .*batch=7, found=4, known=3.*1\.5\.0"):
+        require_known("plan", data, newest=3)
+    with pytest.raises(CheckpointMismatch, match="that wrote it"):
+        require_known("plan", {"format": 4}, newest=3)
+
+
+def test_a_segment_is_counted_in_at_most_sixteen_parts_that_end_with_it():
+    cuts = Segment("a", 0, 900, 64, tuple(range(100, 164))).cuts_us
+    assert (len(cuts), cuts[-1]) == (16, 900)
+    assert cuts == tuple(sorted(set(cuts)))
+    assert Segment("a", 5, 5, 9, (5, 5, 5)).cuts_us == (5,)
+    assert Segment("a", 5, 9, 9, (5, 6, 7, 9)).cuts_us == (5, 6, 7, 9)
+    written = Segment("a", 5, 9, 9, (5, 9)).written([RowSum(1, 2), RowSum(3, 4)])
+    assert written.parts == (SegmentPart(5, 1, 2), SegmentPart(9, 3, 4))
+
+
+def test_names_of_files_give_their_numbers_and_have_folders_of_their_own():
+    for batch in (0, 9, 10, 123_456):
+        for name_of in (plan_file, state_file):
+            assert number_in(name_of(batch).rpartition("/")[2]) == batch
+    names = {plan_file(1), state_file(1), frontier_file("1"), segment_file("1")}
+    assert len({name.partition("/")[0] for name in names}) == 4
+    # What all runs have written for a segment is in one folder.
+    names = {segment_name("000000000004-000", writer=writer) for writer in (1, 2)}
+    assert len(names) == 2
+    assert {segment_file(name) for name in names} == {"segments/000000000004-000"}
+    assert segment_file("000000000004-000") == "segments/000000000004-000"
+
+
+# ---------------------------------------------------------------- sinks
+
+
+BOTH = ("changelog", "mirror")
+
+
+def state(sinks=BOTH, *, releases=3, **more):
+    return State(prefix="bank", query_id="q", sinks=sinks, next_release=releases, **more)
+
+
+def test_a_query_goes_on_with_its_sinks_and_others_beside_them():
+    for wanted in (BOTH, ("mirror", "changelog"), (*BOTH, "topic", "history")):
+        require_sinks(state(), wanted)
+    with pytest.raises(CheckpointMismatch, match="lacks some") as caught:
+        require_sinks(state(), ("changelog", "topic"))
+    assert caught.value.fields["missing"] == ["mirror"]
+    ended = state(stream_has_ended=True)
+    require_sinks(ended, BOTH)
+    with pytest.raises(CheckpointMismatch, match="has ended"):
+        require_sinks(ended, (*BOTH, "topic"))
+
+
+def test_a_mirror_joins_only_beside_a_changelog_that_has_everything():
+    require_sinks(state(("changelog",)), BOTH)
+    late = state(("topic", "changelog"), begins={"changelog": 2})
+    for before, wanted in (
+        (state(("topic",)), ("topic", "mirror")),
+        (state(("topic",)), ("topic", *BOTH)),
+        (late, ("topic", *BOTH)),
+    ):
+        with pytest.raises(CheckpointMismatch, match="every release"):
+            require_sinks(before, wanted)
+    assert joining_mirrors(state(), (*BOTH, "history", "topic")) == ("history",)
+    assert joining_mirrors(state(), BOTH) == ()
+    # Before the first release any sinks may come.
+    nothing = state(("topic",), releases=0)
+    require_sinks(nothing, ("topic", *BOTH))
+    assert joining_mirrors(nothing, ("topic", *BOTH)) == ()
+    # A mirror waits until an adopted output was read again.
+    wanted = (*BOTH, "history", "topic")
+    assert sinks_now(state(adopts_through_us=5), wanted) == (*BOTH, "topic")
+    assert sinks_now(state(), wanted) == wanted
+
+
+@pytest.mark.rule("sink-mirror-by-key")
+@pytest.mark.parametrize("before", [state(BOTH, releases=0, batch=0), state(BOTH)])
+def test_a_mirror_by_key_takes_part_from_the_first_batch_or_not_at_all(before):
+    with pytest.raises(CheckpointMismatch, match="lack the changes of earlier batches") as caught:
+        require_sinks(before, (*BOTH, "mirror_by_key"))
+    assert "mirror, which takes every release so far" in caught.value.hint
+    require_sinks(before, (*BOTH, "changelog_by_key", "parquet_by_key"))
+    require_sinks(replace(before, sinks=(*BOTH, "mirror_by_key")), (*BOTH, "mirror_by_key"))
+    require_sinks(State("bank", "q"), (*BOTH, "mirror_by_key"))
+
+
+def test_a_plan_that_was_stored_without_the_mirror_by_key_is_not_executed_with_it():
+    plan, first = replace(PLAN, sinks=BOTH), State("bank", "q")
+    require_plan_sinks(first, plan, (*BOTH, "changelog_by_key"))
+    with pytest.raises(CheckpointMismatch, match="lack the changes of earlier batches"):
+        require_plan_sinks(first, plan, (*BOTH, "mirror_by_key"))
+
+
+def test_a_stored_plan_needs_all_of_its_sinks_and_all_of_the_states():
+    plan = replace(PLAN, sinks=(*BOTH, "topic"))
+    require_plan_sinks(state(), plan, (*BOTH, "topic", "parquet"))
+    with pytest.raises(CheckpointMismatch, match="names other sinks"):
+        require_plan_sinks(state(), plan, BOTH)
+    with pytest.raises(CheckpointMismatch, match="names other sinks"):
+        require_plan_sinks(state((*BOTH, "parquet")), plan, (*BOTH, "topic", "parquet"))
+
+
+def test_a_state_says_from_which_release_on_a_sink_has_them():
+    plan = replace(PLAN, sinks=(*BOTH, "history", "topic"))
+    assert begins_after(state(), plan) == {"topic": 3}
+    assert begins_after(state(begins={"parquet": 1}), plan) == {"parquet": 1, "topic": 3}
+    assert begins_after(state(releases=0), plan) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "stored", "first"),
+    [
+        (None, None, 0),
+        (state(releases=0), None, 0),
+        (state(("topic",)), None, 0),
+        (state(("topic",), begins={"topic": 2}), None, 2),
+        (state(("topic",), begins={"topic": 2}), ("topic",), 2),
+        (state(), None, None),
+        (state(), (*BOTH, "topic"), None),
+        (None, ("topic",), 0),
+        (state((), releases=0), (*BOTH, "topic"), 0),
+    ],
+)
+def test_a_sink_has_every_release_or_those_from_the_one_on_with_which_it_joined(
+    before, stored, first
+):
+    plan = None if stored is None else replace(PLAN, sinks=stored)
+    assert first_release("topic", before, plan) == first
+
+
+@pytest.mark.parametrize("before", [None, state((), releases=0), state(releases=0, batch=0)])
+def test_a_sink_joins_after_a_first_batch_that_was_planned_without_it(before):
+    assert first_release("topic", before, replace(PLAN, sinks=BOTH)) is None

@@ -1,5 +1,7 @@
 """Cutting: covers everything, at commit timestamps, in portions of about the size asked for."""
 
+from __future__ import annotations
+
 import itertools
 from dataclasses import replace
 
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.spark_consumer.core.batch_state import Segment
+from tidegate.spark_consumer.core.conservation import is_whole, reads_of, require_whole
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.release import (
     NO_CHANGES,
@@ -20,6 +23,8 @@ from tidegate.spark_consumer.core.release import (
     releases_of,
     segments_of,
 )
+from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum, SegmentRead
+from tidegate.spark_consumer.errors import SegmentDamaged
 
 weights = st.lists(st.tuples(st.integers(1, 40), st.floats(0.5, 9)), max_size=40)
 
@@ -42,19 +47,15 @@ def test_equal_timestamps_stay_together():
     assert cut([(5, 4.0), (5, 4.0), (6, 4.0)], after_us=0, through_us=9, rows_max=2) == (5, 9)
 
 
-def test_nothing_to_cut_is_one_part():
-    assert cut([], after_us=0, through_us=9, rows_max=1) == (9,)
-
-
 def segment(name, min_us, max_us, rows=10):
     return Segment(name, min_us, max_us, rows, (max_us,))
 
 
 def test_overlap_is_exclusive_below_and_inclusive_above():
     segments = [segment("a", 1, 5), segment("b", 6, 10), segment("c", 11, 15)]
-    names = [s.name for s in overlapping(segments, after_us=5, through_us=10)]
-    assert names == ["b"]
-    assert [s.name for s in overlapping(segments, after_us=4, through_us=11)] == ["a", "b", "c"]
+    for after_us, through_us, names in ((5, 10, "b"), (4, 11, "abc")):
+        found = overlapping(segments, after_us=after_us, through_us=through_us)
+        assert [one.name for one in found] == list(names)
 
 
 def releases(**changes):
@@ -74,13 +75,11 @@ def test_no_release_without_changes_or_without_a_new_watermark():
     assert releases() == ()
     assert releases(segments=[segment("later", 21, 30)]) == ()
     assert releases(through_us=10, fresh=Distribution(5, (10,))) == ()
-
-
-def test_one_release_names_the_segments_it_may_need():
     segments = [segment("old", 15, 30), segment("later", 21, 30)]
     (release,) = releases(fresh=Distribution(5, (12, 15)), segments=segments)
     assert (release.number, release.after_us, release.through_us) == (4, 10, 20)
-    assert release.segments == ("old",)
+    assert release.segments == ("old",)  # those that it may need
+    assert cut([], after_us=0, through_us=9, rows_max=1) == (9,)
 
 
 def test_many_changes_become_adjacent_releases_with_ascending_numbers():
@@ -95,18 +94,24 @@ def test_many_changes_become_adjacent_releases_with_ascending_numbers():
     assert [r.after_us < 14 <= r.through_us for r in holding] == [True]
 
 
-def test_a_large_release_is_cut_into_slices_of_about_equal_size():
-    fresh = Distribution(400, tuple(range(11, 21)))
-    (release,) = releases(fresh=fresh, rows_max=1_000, slice_rows=100)
-    assert release.slices == ((10, 13), (13, 15), (15, 18), (18, 20))
-    # A little more than a slice is one slice.
-    assert releases(fresh=fresh, rows_max=1_000, slice_rows=300)[0].cuts_us == ()
+EVEN = Distribution(400, tuple(range(11, 21)), 1)
 
 
-def test_changes_of_one_commit_timestamp_are_in_one_slice():
-    fresh = Distribution(400, (12, *(15,) * 8, 20))
-    (release,) = releases(fresh=fresh, rows_max=1_000, slice_rows=50)
-    assert release.slices == ((10, 15), (15, 20))
+@pytest.mark.parametrize(
+    ("fresh", "limits", "slices"),
+    [
+        (EVEN, {"slice_rows": 100}, ((10, 13), (13, 15), (15, 18), (18, 20))),
+        # A little more than a slice is one slice.
+        (EVEN, {"slice_rows": 300}, ((10, 20),)),
+        # Changes of one commit timestamp are in one slice.
+        (Distribution(400, (12, *(15,) * 8, 20)), {"slice_rows": 50}, ((10, 15), (15, 20))),
+        # A small release is not cut.
+        (EVEN, {"slice_rows": 100, "small_rows_max": 400, "small_bytes_max": 1}, ((10, 20),)),
+    ],
+)
+def test_a_large_release_is_cut_into_slices_of_about_equal_size(fresh, limits, slices):
+    (release,) = releases(fresh=fresh, rows_max=1_000, **limits)
+    assert (release.slices, release.is_small) == (slices, "small_rows_max" in limits)
 
 
 def test_what_waited_counts_for_the_slices_and_each_release_has_its_own():
@@ -114,13 +119,6 @@ def test_what_waited_counts_for_the_slices_and_each_release_has_its_own():
     first, second = releases(segments=[waiting], through_us=40, rows_max=200, slice_rows=100)
     assert [len(one.slices) for one in (first, second)] == [2, 2]
     assert first.through_us == second.after_us
-
-
-def test_a_small_release_is_not_cut():
-    fresh = Distribution(400, tuple(range(11, 21)), 1)
-    limits = {"slice_rows": 100, "small_rows_max": 400, "small_bytes_max": 1}
-    (release,) = releases(fresh=fresh, rows_max=1_000, **limits)
-    assert (release.is_small, release.cuts_us) == (True, ())
 
 
 @pytest.mark.rule("sink-own")
@@ -143,34 +141,25 @@ def test_ordinals_are_places_among_all_changes_whatever_the_cuts_are(times_us, c
 def test_early_changes_become_segments_that_cover_them():
     early = Distribution(640, tuple(range(101, 165)))
     segments = segments_of(early, batch=7, min_us=100, max_us=164, rows_max=200)
-    assert segments[0].min_us == 100
-    assert segments[-1].max_us == 164
+    assert (segments[0].min_us, segments[-1].max_us) == (100, 164)
     assert all(a.max_us + 1 == b.min_us for a, b in itertools.pairwise(segments))
     assert sum(s.rows for s in segments) == 640
     assert len({s.name for s in segments}) == len(segments) > 2
     assert segments_of(NO_CHANGES, batch=7, min_us=1, max_us=2, rows_max=1) == ()
-
-
-def test_one_segment_knows_its_exact_size():
     (only,) = segments_of(Distribution(7, (5, 6, 9)), batch=1, min_us=4, max_us=9, rows_max=50)
     assert only == Segment("000000000001-000", 4, 9, 7, (5, 6, 9))
 
 
-def test_few_segments_are_left_alone():
-    few = [segment(str(n), n, n) for n in range(4)]
-    assert compaction_of(few, batch=9, segments_max=4, rows_max=1000) is None
-
-
 def test_too_many_segments_are_joined_a_bounded_number_at_a_time():
     many = [segment(f"{n:02d}", n * 10, n * 10 + 9, rows=100) for n in range(20)]
+    assert compaction_of(many[:4], batch=9, segments_max=4, rows_max=1000) is None
     compaction = compaction_of(many, batch=9, segments_max=10, rows_max=10_000)
-    assert len(compaction.inputs) == 8
     joined = [s for s in many if s.name in compaction.inputs]
-    assert compaction.output.rows == 800
-    assert compaction.output.min_us == joined[0].min_us
-    assert compaction.output.max_us == joined[-1].max_us
-    assert len(compaction.output.quantiles_us) == QUANTILES
-    assert set(compaction.output.quantiles_us) == {s.max_us for s in joined}
+    output = compaction.output
+    assert (len(compaction.inputs), output.rows) == (8, 800)
+    assert (output.min_us, output.max_us) == (joined[0].min_us, joined[-1].max_us)
+    assert len(output.quantiles_us) == QUANTILES
+    assert set(output.quantiles_us) == {s.max_us for s in joined}
 
 
 def test_large_segments_are_not_rewritten():
@@ -191,20 +180,18 @@ def is_small(rows, size_bytes, segments=(), **limits):
 
 def test_a_release_is_small_by_all_that_it_reads():
     waiting = Segment("a", 5, 15, 60, (15,), size_bytes=600)
-    assert is_small(40, 400, [waiting])
-    assert not is_small(41, 400, [waiting])
-    assert not is_small(40, 401, [waiting])
-    # What lies above the new watermark is not read.
-    assert is_small(100, 1_000, [Segment("b", 21, 30, 60, (30,), size_bytes=600)])
-
-
-def test_a_release_of_unknown_size_is_not_small():
-    assert not is_small(1, None)
-    assert not is_small(1, 1, [Segment("a", 5, 15, 1, (15,))])
-
-
-def test_no_release_is_small_without_a_bound():
-    assert not is_small(1, 1, small_rows_max=0)
+    for rows, size_bytes, segments, limits, expected in (
+        (40, 400, [waiting], {}, True),
+        (41, 400, [waiting], {}, False),
+        (40, 401, [waiting], {}, False),
+        # What lies above the new watermark is not read.
+        (100, 1_000, [Segment("b", 21, 30, 60, (30,), size_bytes=600)], {}, True),
+        # A size is unknown, or there is no bound.
+        (1, None, [], {}, False),
+        (1, 1, [Segment("a", 5, 15, 1, (15,))], {}, False),
+        (1, 1, [], {"small_rows_max": 0}, False),
+    ):
+        assert is_small(rows, size_bytes, segments, **limits) is expected
 
 
 def test_the_size_of_segments_is_never_less_than_theirs():
@@ -231,3 +218,69 @@ def test_wide_rows_give_more_releases_and_segments_than_their_number_does():
     waiting = replace(segment("a", 11, 20, rows=100), quantiles_us=times, size_bytes=50_000)
     assert len(releases(segments=(waiting,), **limits)) == 5
     assert len(releases(segments=(waiting,), rows_max=100)) == 1
+
+
+# ---------------------------------------------------------------- what is read of segments
+
+
+TIMES_US = st.lists(st.integers(1, 60), min_size=1, max_size=40)
+
+
+def sum_of(times_us):
+    return RowSum(len(times_us), sum(us * 3 for us in times_us))
+
+
+def written(times_us, quantiles_us):
+    low, high = min(times_us), max(times_us)
+    planned = Segment("a/1", low, high, len(times_us), tuple(sorted(quantiles_us)))
+    edges = [low - 1, *planned.cuts_us]
+    return planned.written(
+        [
+            sum_of([us for us in times_us if edges[n] < us <= edges[n + 1]])
+            for n in range(len(edges) - 1)
+        ]
+    )
+
+
+@given(
+    times_us=TIMES_US,
+    quantiles_us=TIMES_US,
+    bounds=st.tuples(st.integers(0, 70), st.integers(0, 70)),
+)
+def test_whole_parts_are_read_that_hold_everything_within_the_bounds(
+    times_us, quantiles_us, bounds
+):
+    after_us, through_us = min(bounds), max(bounds)
+    segment = written(times_us, quantiles_us)
+    (read,) = reads_of([segment], after_us=after_us, through_us=through_us)
+    found = [us for us in times_us if read.after_us < us <= read.through_us]
+    assert read.expected == sum_of(found)
+    wanted = [us for us in times_us if after_us < us <= through_us]
+    assert not wanted or set(wanted) <= set(found)
+    # At most one part too much at each end.
+    beside = [part for part in segment.parts if read.after_us < part.through_us <= read.through_us]
+    assert sum(part.through_us <= after_us for part in beside) == 0
+    assert sum(part.through_us > through_us for part in beside) <= 1
+
+
+READ = SegmentRead("a/1", 0, 9, RowSum(2, 5))
+
+OLDER = SegmentRead("b", 0, 9, None)
+
+
+def test_segments_are_whole_if_all_that_is_counted_is_there():
+    assert is_whole([READ, OLDER, READ], RowSum(4, 10))
+    assert is_whole([OLDER], NO_ROWS)
+    for found in (RowSum(3, 10), RowSum(4, 9), NO_ROWS):
+        assert not is_whole([READ, OLDER, READ], found)
+    require_whole([READ, OLDER], [RowSum(2, 5), RowSum(77, 1)])
+    for found in (None, RowSum(1, 5), RowSum(2, 4)):
+        with pytest.raises(SegmentDamaged, match="segment='a/1'") as caught:
+            require_whole([OLDER, READ], [RowSum(1, 1), found])
+        assert "gate/segments" in caught.value.hint
+    # Of an uncounted segment only what is due is read.
+    segment = Segment("a", 10, 20, 5, (15, 20))
+    assert reads_of([segment], after_us=12, through_us=90) == (SegmentRead("a", 12, 20, None),)
+    # Sums are taken modulo 2 to the 64.
+    assert RowSum(1, 2**64 - 1) + RowSum(2, 3) == RowSum(3, 2)
+    assert sum([RowSum(1, 5), RowSum(1, 6)], NO_ROWS) == RowSum(2, 11)

@@ -1,135 +1,529 @@
 """A release is held against its transactions and its markers, which no dead letter satisfies."""
 
-from dataclasses import replace
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tidegate.lineage.frontier import Frontier, ProgressRow
-from tidegate.lineage.subscription import Subscription
+from tests.unit.spark_consumer.core.core_building import (
+    DATA,
+    DUE,
+    IDS,
+    PARKED,
+    as_json,
+    begin,
+    decided,
+    ends,
+    handle,
+    marked,
+    replayed,
+)
+from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.progress import (
     ChecksumKind,
     ChildPartition,
     PartitionAnnounced,
     PartitionFinished,
-    ProgressRecord,
-    SlotProgress,
-    StreamStarted,
-    TokenSnapshot,
-    TopicOffset,
+    PartitionGap,
     TopicTotals,
 )
-from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.batch_effects import CountRelease, DescribeTopics, StoreState
+from tidegate.spark_consumer.core.batch_effects import (
+    CountRelease,
+    DescribeTopics,
+    StoreFrontier,
+    StoreState,
+)
 from tidegate.spark_consumer.core.batch_events import (
     BatchBegun,
-    ChangesCounted,
     DeadLettersStored,
     FrontierLoaded,
     PlanLoaded,
-    ProgressRead,
     ReleaseCounted,
+    StateLoaded,
+    StateStored,
     TopicsDescribed,
 )
-from tidegate.spark_consumer.core.batch_run import BatchRun
-from tidegate.spark_consumer.core.batch_state import State, TopicIds
+from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.frontier_log import FrontierLog
+from tidegate.spark_consumer.core.dead_letters import with_dead_letters as with_dead_letters_hint
 from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.core.origin_sums import OriginSum, signed_origin
+from tidegate.spark_consumer.core.marker_news import NO_NEWS, MarkerChunk, MarkerNews, NewsReader
+from tidegate.spark_consumer.core.origin_account import OriginAccount
+from tidegate.spark_consumer.core.origin_ledger import (
+    ALL_AGREE,
+    NOTHING_FOLLOWED,
+    Followed,
+    OriginLedger,
+    fault_of,
+)
+from tidegate.spark_consumer.core.origin_sums import OriginSum, signed_origin, sum_by_origin
 from tidegate.spark_consumer.core.plan import Plan, StoreDeadLetters, WriteRelease
+from tidegate.spark_consumer.core.proof import Fault
 from tidegate.spark_consumer.core.release import Distribution
 from tidegate.spark_consumer.core.release_check import ReleaseCheck
 from tidegate.spark_consumer.core.row_sums import ReleaseCount
-from tidegate.spark_consumer.core.transactions import TransactionCount, TransactionFaults
+from tidegate.spark_consumer.core.transactions import (
+    ALL_WHOLE,
+    LISTED_MAX,
+    TransactionCount,
+    TransactionFaults,
+    TransactionJudge,
+    count_transactions,
+)
 from tidegate.spark_consumer.errors import (
     ChangesNotConserved,
     StreamPartitionIncomplete,
     TransactionIncomplete,
 )
 
-DATA, PROGRESS, PARKED = "bank.a", "bank-progress", "bank-dead-letter"
-SUBSCRIPTION = Subscription(TopicNames("bank"))
+A, B = "bank.a", "bank.b"
+TWO, ONE = OriginSum(2, 20, 7), OriginSum(1, 10, 3)
 TOKEN = signed_origin("t")
-LACKING = TransactionFaults(1, 0, (TransactionCount(8, "t", 1, 2, 2, (DATA,)),))
-ONE_OF_TWO = {(TOKEN, DATA): OriginSum(1, 10, 7)}
-BOTH = {(TOKEN, DATA): OriginSum(2, 20, 7)}
+
+# ---------------------------------------------------------------- transactions
 
 
-def begin(**more):
-    return BatchRun(
-        batch=0,
-        prefix="bank",
-        query_id="q",
-        subscription=SUBSCRIPTION,
-        limits=Limits(),
-        code="1",
-        sinks=("changelog",),
-        writer=1,
-        **more,
+def changes(*records, us=10, transaction="t", states=2, topic="bank.a"):
+    return [(us, transaction, record, states, topic) for record in records]
+
+
+LACKING = TransactionCount(10, "t", 1, 2, 2, ("bank.a",))
+
+ADDED = TransactionCount(10, "t", 3, 2, 2, ("bank.a",))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), max_size=5),
+    st.randoms(use_true_random=False),
+)
+def test_whole_transactions_are_whole_in_any_order_and_with_several_changes_each(sizes, random):
+    found = [
+        (us, f"t{us}", f"{record}", records, f"bank.{random.choice('ab')}")
+        for us, (mods, records) in enumerate(sizes)
+        for record in range(records)
+        for _ in range(mods)
+    ]
+    random.shuffle(found)
+    assert count_transactions(found) == ALL_WHOLE
+
+
+@pytest.mark.rule("spanner-record-count")
+def test_too_few_and_too_many_records_are_counted_apart_and_name_their_topics():
+    found = count_transactions(
+        [
+            *changes("0"),
+            *changes("0", us=11, topic="bank.b"),
+            *changes("1", "2", us=11),
+            *changes("0", "1", us=12),
+        ]
     )
-
-
-def progress():
-    """A stream partition with two changes that has ended at 15, and what follows it up to 20."""
-    first, child = ChildPartition("t", ("",), 0), ChildPartition("u", ("t",), 15_000)
-    marker = PartitionFinished(
-        "t", ("",), 0, 15_000, (child,), (TopicTotals(DATA, 2, 2, 20, 7),),
-        checksums=ChecksumKind.XXHASH_64,
-    )  # fmt: skip
-    tokens = (TokenSnapshot("u", 15_000, ("t",), ("t",), 20),)
-    bodies = (
-        StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), (first,)),
-        PartitionAnnounced(first, ""),
-        PartitionAnnounced(child, "t"),
-        marker,
-        SlotProgress(0, 4, 0, 3, (TopicOffset(DATA, 0, 1),), tokens),
+    assert found == TransactionFaults(
+        1, 1, (LACKING, TransactionCount(11, "t", 3, 2, 2, ("bank.a", "bank.b")))
     )
-    return ProgressRead(
-        tuple(ProgressRow(0, n, ProgressRecord("e", "w", body)) for n, body in enumerate(bodies))
-    )
+    assert found.number == 2
 
 
-def decided(*, foreign=0, **more):
-    """A batch with two due records, and records without an order key; its effects so far."""
-    run = begin(**more)
-    run.handle(BatchBegun({PROGRESS: {0: 5}, DATA: {0: 2 + foreign}}))
-    run.handle(PlanLoaded(None))
-    run.handle(progress())
-    stats = BatchStats(
-        due=Distribution(2, (8, 8)), topics=(TopicIds(DATA, (1,), (2,)),), dead_letters=foreign
-    )
-    return run, run.handle(ChangesCounted(stats))
+def test_in_an_accepted_gap_records_may_be_missing_and_none_too_many():
+    gaps = (PartitionGap("p", 1, 3, "ops", 0), PartitionGap("q", 10, 12, "ops", 0))
+    lacking = [one for us in (9, 10, 11, 12) for one in changes("0", us=us)]
+    added = changes("0", "1", "2", us=11, transaction="u")
+    found = count_transactions([*lacking, *added], gaps=gaps)
+    assert (found.lacking, found.others) == (2, 1)
+    assert [one.commit_us for one in found.listed] == [9, 11, 12]
 
 
-def counted(origins, *, rows=2, dead_letters=0, transactions=None):
-    faults = {} if transactions is None else {"transactions": transactions}
+def test_records_that_state_different_numbers_are_no_whole_transaction():
+    (one,) = count_transactions(changes("0") + changes("1", states=3)).listed
+    assert (one.found, one.least, one.most) == (2, 2, 3)
+    same = count_transactions(changes("0", "1") + changes("1", states=3))
+    assert (same.number, same.listed[0].least) == (1, 2)
+    # A name that comes again at another time is another transaction.
+    assert count_transactions(changes("0", states=1) + changes("0", us=11, states=1)) == ALL_WHOLE
+    # What may have been removed before the begin is not counted.
+    assert count_transactions(changes("0"), after_us=10) == ALL_WHOLE
+    assert count_transactions(changes("0"), after_us=9).lacking == 1
+
+
+def test_all_are_counted_and_the_first_of_each_kind_are_listed():
+    few = [one for us in range(100) for one in changes("0", us=us)]
+    many = [one for us in range(100, 200) for one in changes("0", "1", "2", us=us)]
+    found = count_transactions([*many, *few])
+    assert (found.lacking, found.others) == (100, 100)
+    listed = [one.commit_us for one in found.listed]
+    assert listed == [*range(LISTED_MAX), *range(100, 100 + LISTED_MAX)]
+
+
+@pytest.mark.parametrize(
+    ("one", "fault"), [(LACKING, Fault.MISSING), (ADDED, Fault.TOO_MANY)], ids=["few", "many"]
+)
+def test_it_is_named_as_an_audit_names_it(one, fault):
+    assert one.mismatch().content() == {
+        "what": "transaction",
+        "commit_us": 10,
+        "server_transaction_id": "t",
+        "fault": str(fault),
+        "expected": {"records": 2},
+        "found": {"records": one.found, "topics": ["bank.a"]},
+    }
+
+
+FAULTS = TransactionFaults(1, 1, (LACKING, ADDED))
+
+
+@pytest.mark.rule("spanner-record-count")
+def test_by_default_the_release_ends_with_an_error_that_names_the_first():
+    judge = TransactionJudge(records=False)
+    assert judge.take(FAULTS, leaves_out=False)
+    with pytest.raises(TransactionIncomplete, match="fewer records") as caught:
+        judge.settle(release=7, may_be_parked=False)
+    assert caught.value.fields == {
+        "transaction": "t",
+        "commit_timestamp_us": 10,
+        "expected": 2,
+        "found": 1,
+        "topics": ("bank.a",),
+        "release": 7,
+        "transactions": 2,
+    }
+    assert judge.recorded == 0
+
+
+@pytest.mark.rule("spanner-record-count")
+def test_recorded_faults_are_returned_and_counted_over_releases():
+    judge = TransactionJudge(records=True)
+    for _ in range(2):
+        judge.take(FAULTS, leaves_out=False)
+        assert judge.settle(release=7, may_be_parked=False) == FAULTS
+    assert judge.recorded == 4
+
+
+@pytest.mark.parametrize("leaves_out", [True, False])
+def test_what_is_lacking_may_be_absent_on_purpose_but_nothing_may_be_there_more_often(leaves_out):
+    judge = TransactionJudge(records=False)
+    assert judge.take(TransactionFaults(1, 0, (LACKING,)), leaves_out=leaves_out) != leaves_out
+    assert judge.settle(release=7) == ALL_WHOLE
+    judge.take(FAULTS, leaves_out=leaves_out)
+    with pytest.raises(TransactionIncomplete, match="another number") as caught:
+        judge.settle(release=7)
+    assert caught.value.fields["transactions"] == 1
+
+
+# ---------------------------------------------------------------- markers
+
+
+MARKER = MarkerChunk("t", 50, 1, True, 0, 1, ((DATA, OriginSum(2, 20, 7)),))
+
+
+def announced(token, start_ns):
+    return PartitionAnnounced(ChildPartition(token, (), start_ns), "parent")
+
+
+def finished(token="t", **changes):
+    totals = (TopicTotals(DATA, 1, 2, 20, 7),)
+    one = PartitionFinished(token, (), 10_000, 50_999, (), totals, parked=1)
+    return replace(one, **{"checksums": ChecksumKind.XXHASH_64, **changes})
+
+
+def read(*bodies, after_us=-1, items_max=10):
+    reader = NewsReader(after_us=after_us, items_max=items_max)
+    for body in bodies:
+        reader.take(body)
+    return reader.news
+
+
+def test_news_are_in_whole_microseconds_and_each_once():
+    news = read(announced("t", 10_999), announced("t", 10_999), finished(), finished())
+    assert news == MarkerNews((("t", 10),), (MARKER,))
+    version_1 = finished(checksums=ChecksumKind.BLAKE2B_64)
+    assert not read(version_1).finished[0].has_checksum
+    assert read() == NO_NEWS
+    # An announcement from before the watermark is a repeated one.
+    news = read(announced("t", 10_000), announced("u", 11_000), after_us=11)
+    assert news.announced == (("u", 11),)
+    # Too many news forget everything that had begun.
+    bodies = [announced(f"{n}", n * 1_000) for n in (5, 9, 7)]
+    news = read(*bodies, announced("last", 10_000), items_max=2)
+    assert news == MarkerNews((("last", 10),), (), 9)
+
+
+def test_changes_are_summed_by_origin_and_topic_modulo_2_to_the_64():
+    found = [(1, "a", b"x", 3), (1, "a", b"y", 4), (1, "b", b"x", 0), (None, "a", b"z", 1)]
+    assert sum_by_origin(found) == {
+        (1, "a"): OriginSum(2, 7, (xxhash_64(b"x") + xxhash_64(b"y")) % 2**64),
+        (1, "b"): OriginSum(1, 0, xxhash_64(b"x")),
+        (None, "a"): OriginSum(1, 1, xxhash_64(b"z")),
+    }
+    assert OriginSum(1, 2, 2**64 - 1) + OriginSum(1, 2, 2) == OriginSum(2, 4, 1)
+    # The origin of a token is signed, as in Spark.
+    assert {signed_origin(str(n)) < 0 for n in range(20)} == {True, False}
+
+
+def marker(token="t", *totals, end_us=50, **changes):
+    chunk = MarkerChunk(token, end_us, 0, True, 0, 1, totals or ((A, TWO),))
+    return replace(chunk, **changes)
+
+
+def following(*tokens, start_us=10, since_us=-1):
+    ledger = OriginLedger(since_us)
+    return ledger.taken(MarkerNews(tuple((token, start_us) for token in tokens or ("t",))))
+
+
+def released(one=TWO, *, token="t", topic=A):
+    return {(signed_origin(token), topic): one}
+
+
+def settled(ledger, through_us=60, *, complete_from_us=-1, **changes):
+    return ledger.settled(through_us, complete_from_us=complete_from_us, **changes)
+
+
+def ended(ledger, *markers):
+    return ledger.taken(MarkerNews(finished=markers or (marker(),)))
+
+
+def test_what_agrees_is_forgotten_and_nothing_is_said():
+    ledger = ended(following()).added(released(), through_us=40)
+    assert settled(ledger) == (NOTHING_FOLLOWED, ())
+    # Sums of several releases add up.
+    ledger = following().added(released(ONE), through_us=20)
+    ledger = ended(ledger, marker("t", (A, ONE + ONE))).added(released(ONE), through_us=60)
+    assert settled(ledger) == (NOTHING_FOLLOWED, ())
+    # A marker in chunks is their sum, and a repeated chunk counts once.
+    first, last = marker("t", (A, ONE), chunks=2), marker("t", (B, ONE), chunks=2, chunk=1)
+    ledger = ended(ended(following(), first), first, last)
+    ledger = ledger.added({**released(ONE), **released(ONE, topic=B)}, through_us=60)
+    assert settled(ledger) == (NOTHING_FOLLOWED, ())
+
+
+def test_what_is_missing_names_the_stream_partition_and_the_topic():
+    ledger = ended(following(), marker("t", (A, TWO), (B, ONE))).added(released(), through_us=60)
+    left, (one,) = settled(ledger)
+    assert (left, one.fault) == (NOTHING_FOLLOWED, Fault.MISSING)
+    assert one.subject == {"topic": B, "origin": TOKEN, "token": "t"}
+    assert one.expected == {"mods": 1, "value_bytes": 10, "checksum": "0000000000000003"}
+    assert one.found == {"mods": 0, "value_bytes": 0, "checksum": "0" * 16}
+    assert settled(ledger, keeps_faulty=True) == (ledger, (one,))
+    # Changes of a topic that the marker does not name are too many.
+    ledger = ended(following()).added({**released(), **released(topic=B)}, through_us=60)
+    assert [one.fault for one in settled(ledger)[1]] == [Fault.TOO_MANY]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "through_us"),
+    [((), 60), ((marker(chunks=2),), 60), ((marker(),), 49)],
+    ids=["no marker", "a chunk is missing", "not released"],
+)
+def test_it_is_not_judged_before_everything_of_it_is_released(chunks, through_us):
+    ledger = following().taken(MarkerNews(finished=chunks))
+    assert settled(ledger, through_us) == (ledger, ())
+
+
+@pytest.mark.parametrize("start_us", [9, 10])
+def test_what_began_before_the_output_was_complete_is_not_judged(start_us):
+    ledger = ended(following(start_us=start_us))
+    assert settled(ledger, complete_from_us=10) == (NOTHING_FOLLOWED, ())
+    assert settled(ledger, complete_from_us=8)[1]
+
+
+def test_what_began_before_the_sums_or_is_not_released_by_them_is_not_followed():
+    assert ended(following(since_us=10)).added(released(), through_us=60) == OriginLedger(10)
+    assert following().added(released(token="other"), through_us=20) == following()
+
+
+def test_stream_partitions_with_one_origin_are_judged_and_forgotten_together(monkeypatch):
+    module = "tidegate.spark_consumer.core.origin_ledger.signed_origin"
+    monkeypatch.setattr(module, lambda _token: 5)
+    sums = {(5, A): ONE + ONE}
+    ledger = ended(following("t", "u"), marker("t", (A, ONE))).added(sums, through_us=60)
+    assert settled(ledger) == (ledger, ())
+    assert settled(ended(ledger, marker("u", (A, ONE)))) == (NOTHING_FOLLOWED, ())
+    ledger = following("t").taken(MarkerNews((("u", 30),))).added({(5, A): ONE}, through_us=40)
+    assert ledger.forgotten(10) == OriginLedger(10)
+
+
+def test_a_ledger_that_cannot_be_judged_or_is_too_large_begins_again():
+    # Changes that do not say where they come from leave only what begins later.
+    ledger = following("t").taken(MarkerNews((("u", 30),)))
+    unnamed = {(None, A): ONE, **released(ONE, token="u")}
+    later = OriginLedger(20, {"u": Followed(30)}, released(ONE, token="u"))
+    assert ledger.added(unnamed, through_us=20) == later
+    ledger = following("t", "u").added(released(), through_us=20)
+    assert (ledger.size, ledger.within(3), ledger.within(2)) == (3, ledger, OriginLedger(10))
+
+
+@pytest.mark.parametrize(
+    ("found", "parked", "has_checksum", "fault"),
+    [
+        (TWO, 0, True, None),
+        (OriginSum(1, 20, 7), 0, True, Fault.MISSING),
+        (OriginSum(1, 20, 7), 5, False, Fault.MISSING),
+        (OriginSum(3, 20, 7), 0, True, Fault.TOO_MANY),
+        (OriginSum(3, 30, 9), 1, True, None),
+        (OriginSum(4, 30, 9), 1, True, Fault.TOO_MANY),
+        (OriginSum(2, 20, 8), 0, True, Fault.OTHER_CHANGES),
+        (OriginSum(2, 20, 8), 0, False, None),
+        (OriginSum(2, 21, 7), 0, True, Fault.OTHER_VALUES),
+        (OriginSum(2, 21, 8), 0, False, Fault.OTHER_VALUES),
+    ],
+)
+def test_the_rules_of_an_audit(found, parked, has_checksum, fault):
+    assert fault_of(TWO, found, parked=parked, has_checksum=has_checksum) is fault
+    chunk = marker(parked=parked, has_checksum=has_checksum)
+    ledger = ended(following(), chunk).added(released(found), through_us=60)
+    assert [one.fault for one in settled(ledger)[1]] == ([fault] if fault else [])
+
+
+def test_a_ledger_and_news_are_restored_from_json():
+    news = MarkerNews((("t", 10),), (marker(parked=3),), 4)
+    stored = json.loads(json.dumps(asdict(news)))
+    assert MarkerNews.restore(stored) == news
+    ledger = NOTHING_FOLLOWED.taken(news).added(released(), through_us=20)
+    assert OriginLedger.restore(json.loads(json.dumps(ledger.snapshot()))) == ledger
+
+
+@given(st.lists(st.binary(min_size=1, max_size=4), unique=True, max_size=8), st.integers(0, 8))
+def test_sums_do_not_depend_on_how_releases_are_cut(keys, place):
+    changes = [(signed_origin("t"), A, key, len(key)) for key in keys]
+    whole = following().added(sum_by_origin(changes), through_us=20)
+    parts = following().added(sum_by_origin(changes[:place]), through_us=15)
+    assert parts.added(sum_by_origin(changes[place:]), through_us=20) == whole
+
+
+# ---------------------------------------------------------------- markers and a batch
+
+
+def with_marker(mods=2, *, stats=DUE, **changes):
+    """A batch that reads a marker of two changes and a release that has `mods` of them."""
+    run, tail = decided(marked(), stats, **changes)
+    return run, tail, counted(mods)
+
+
+def counted(mods, *, rows=2, dead_letters=0, transactions=ALL_WHOLE):
+    origins = {(TOKEN, DATA): OriginSum(mods, 10 * mods, 7)}
     return ReleaseCounted(
-        ReleaseCount(rows, rows, origins=origins, dead_letters=dead_letters, **faults)
+        ReleaseCount(
+            rows, rows, origins=origins, dead_letters=dead_letters, transactions=transactions
+        )
     )
+
+
+def test_a_marker_that_agrees_leaves_its_child_to_follow():
+    run, _, event = with_marker()
+    written, stored = run.handle(event)
+    assert (written.origins, stored.state.mismatches) == (ALL_AGREE, 0)
+    assert stored.state.origins == OriginLedger(-1, {"u": Followed(15)})
+
+
+def test_a_stream_partition_that_lacks_changes_ends_the_batch_before_its_release_is_written():
+    run, _, event = with_marker(1)
+    with pytest.raises(StreamPartitionIncomplete, match="changes are missing") as caught:
+        run.handle(event)
+    fields = caught.value.fields
+    assert (fields["token"], fields["topic"], fields["release"]) == ("t", DATA, 0)
+    assert fields["expected"] == TWO.content()
+    assert fields["found"] == {"mods": 1, "value_bytes": 10, "checksum": f"{7:016x}"}
+    # A replay compares the same without its progress.
+    stored = Plan.restore(as_json(run.plan.snapshot()))
+    assert stored == run.plan
+    again = begin()
+    handle(again, BatchBegun(ends(5, 2)), *replayed(stored))
+    with pytest.raises(StreamPartitionIncomplete):
+        again.handle(counted(1))
+    # What had begun before the output was complete is not judged.
+    run, _, event = with_marker(1, complete_from_us=0)
+    assert run.handle(event)[0].origins == ALL_AGREE
+
+
+def test_a_recorded_contradiction_is_written_with_the_release_and_counted():
+    run, _, event = with_marker(1, records_mismatches=True)
+    written, stored = run.handle(event)
+    assert (written.mismatches, stored.state.mismatches) == (1, 1)
+    assert [one.fault for one in written.first_mismatches] == ["changes are missing"]
+    assert stored.state.origins == OriginLedger(-1, {"u": Followed(15)})
+
+
+def test_a_stream_partition_that_ends_without_a_release_is_compared_too():
+    nothing = BatchStats(topics=IDS)
+    with pytest.raises(StreamPartitionIncomplete, match="changes are missing"):
+        with_marker(stats=nothing)
+    _, tail, _ = with_marker(stats=nothing, records_mismatches=True)
+    assert set(tail[-1].state.origins.followed) == {"t", "u"}  # for the next manifest
+
+
+def test_many_that_are_followed_are_in_a_file_until_another_one_replaces_it():
+    run, tail, event = with_marker(limits=Limits(state_segments_max=0), writer=4)
+    _, stored = run.handle(event)
+    file = "lists/000000000000/4-000.json"
+    assert stored.files == ((file, stored.state.origins.snapshot()),)
+    assert stored.state.origins_file == file
+    run.handle(StateStored())
+    (log,) = (effect.log for effect in tail if isinstance(effect, StoreFrontier))
+
+    def following_batch(state):
+        later = begin(1, writer=5)
+        handle(later, BatchBegun(ends(5, 2)), StateLoaded(state), PlanLoaded(None))
+        return handle(later, FrontierLoaded(log))[-1]
+
+    same = following_batch(run.state)
+    assert (same.files, same.state.origins_file, same.state.dropped_lists) == ((), file, ())
+    over = Followed(1, {0: MarkerChunk("x", 2, 0, True, 0, 1, ())})
+    more = OriginLedger(-1, {**run.state.origins.followed, "x": over})
+    other = following_batch(replace(run.state, origins=more))
+    assert (other.files, other.state.origins_file) == ((), None)
+    assert other.state.origins == run.state.origins
+    assert other.state.dropped_lists == ("lists/000000000000",)
+
+
+def test_late_changes_leave_what_had_begun_unjudged():
+    state = State("bank", "q", watermark_us=20, origins=OriginLedger(-1, {"t": Followed(0)}))
+    account = OriginAccount(-1, records=False)
+    late, in_time = (
+        replace(with_marker()[0].plan, after_us=20, late_rows=rows, news=NO_NEWS) for rows in (1, 0)
+    )
+    account.begin(state, late)
+    assert account.close(state, file="f", own_max=9) == (OriginLedger(20), None, ())
+    account.begin(state, in_time)
+    assert account.close(state, file="f", own_max=9) == (state.origins, None, ())
+
+
+# ---------------------------------------------------------------- dead letters
+
+FEW = TransactionFaults(1, 0, (TransactionCount(8, "t", 1, 2, 2, (DATA,)),))
+
+
+def with_dead_letters(foreign=0, **more):
+    """A batch with two due records, and records without an order key; its effects so far."""
+    stats = replace(DUE, due=Distribution(2, (8, 8)), dead_letters=foreign)
+    return decided(marked(), stats, data=2 + foreign, sinks=("changelog",), **more)
 
 
 def test_records_without_an_order_key_come_first_and_are_counted_by_the_state():
-    run, effects = decided(foreign=3)
+    run, effects = with_dead_letters(3)
     assert effects[-1] == StoreDeadLetters(3)
     (counting,) = run.handle(DeadLettersStored(3))
     assert isinstance(counting, CountRelease)
-    _, stored = run.handle(counted(BOTH))
+    _, stored = run.handle(counted(2))
     assert isinstance(stored, StoreState)
     assert stored.state.dead_letters == 3
     assert State.restore(stored.state.snapshot()).dead_letters == 3
-    assert Plan.restore(run.plan.snapshot()).steps == run.plan.steps
-
-
-def test_a_plan_and_a_state_without_them_are_as_before():
-    run, _ = decided()
-    _, stored = run.handle(counted(BOTH))
-    assert "dead_letters" not in run.plan.snapshot()
-    assert "dead_letters" not in stored.state.snapshot()
+    plan = Plan.restore(run.plan.snapshot())
+    assert plan.steps == run.plan.steps
+    # A replay sets aside what its plan says.
+    again = begin(sinks=("changelog",))
+    effects = handle(again, BatchBegun(ends(5, 5)), *replayed(plan))
+    assert effects[-1] == StoreDeadLetters(3)
+    # A plan and a state without them are as before.
+    run, _ = with_dead_letters()
+    _, stored = run.handle(counted(2))
+    assert "dead_letters" not in {*run.plan.snapshot(), *stored.state.snapshot()}
 
 
 def test_records_of_a_release_are_stored_before_it_is_written():
-    run, _ = decided(records_mismatches=True)
-    (storing,) = run.handle(counted(ONE_OF_TWO, rows=1, dead_letters=1))
+    run, _ = with_dead_letters(records_mismatches=True)
+    (storing,) = run.handle(counted(1, rows=1, dead_letters=1))
     assert storing == StoreDeadLetters(1, 0)
     written, stored = run.handle(DeadLettersStored(1))
     assert isinstance(written, WriteRelease)
@@ -139,62 +533,47 @@ def test_records_of_a_release_are_stored_before_it_is_written():
 
 @pytest.mark.parametrize("of_release", [False, True])
 def test_what_the_table_lacks_ends_the_batch_before_the_release_is_written(of_release):
-    run, _ = decided(foreign=0 if of_release else 2)
+    run, _ = with_dead_letters(0 if of_release else 2)
     if of_release:
-        run.handle(counted(ONE_OF_TWO, rows=1, dead_letters=1))
+        run.handle(counted(1, rows=1, dead_letters=1))
     with pytest.raises(ChangesNotConserved, match="dead letters does not hold") as caught:
         run.handle(DeadLettersStored(0))
     assert caught.value.fields["stored"] == 0
-
-
-def test_records_that_are_neither_released_nor_set_aside_end_the_batch():
-    run, _ = decided()
+    run, _ = with_dead_letters()
     with pytest.raises(ChangesNotConserved, match="read=2, released=1"):
-        run.handle(counted(ONE_OF_TWO, rows=1))
+        run.handle(counted(1, rows=1))  # neither released nor set aside
 
 
 def test_a_change_among_the_dead_letters_is_missing_at_its_marker_and_the_error_says_so():
-    run, _ = decided()
-    run.handle(counted(ONE_OF_TWO, rows=1, dead_letters=1))
+    run, _ = with_dead_letters()
+    run.handle(counted(1, rows=1, dead_letters=1))
     with pytest.raises(StreamPartitionIncomplete, match="changes are missing") as caught:
         run.handle(DeadLettersStored(1))
     assert "dead_letters has 1 records" in caught.value.hint
-
-
-def test_a_transaction_that_lacks_a_dead_letter_is_not_whole_and_the_error_says_where_to_look():
-    run, _ = decided(foreign=1)
-    run.handle(DeadLettersStored(1))
-    run.handle(counted(ONE_OF_TWO, rows=1, dead_letters=1, transactions=LACKING))
-    (asked,) = run.handle(DeadLettersStored(1))
-    assert asked == DescribeTopics((PARKED,))
-    with pytest.raises(TransactionIncomplete) as caught:
-        run.handle(TopicsDescribed({PARKED: None}))
-    assert "dead_letters has 2 records" in caught.value.hint
+    assert with_dead_letters_hint("Look there", 0) == "Look there"
+    assert with_dead_letters_hint("Look there", 3).startswith("Look there. ")
 
 
 def test_what_may_be_parked_excuses_the_transaction_and_not_the_marker():
-    run, _ = decided()
-    run.handle(counted(ONE_OF_TWO, rows=1, dead_letters=1, transactions=LACKING))
+    run, _ = with_dead_letters(1)
+    run.handle(DeadLettersStored(1))
+    run.handle(counted(1, rows=1, dead_letters=1, transactions=FEW))
+    assert run.handle(DeadLettersStored(1)) == [DescribeTopics((PARKED,))]
+    with pytest.raises(TransactionIncomplete) as caught:
+        run.handle(TopicsDescribed({PARKED: None}))
+    assert "dead_letters has 2 records" in caught.value.hint
+    run, _ = with_dead_letters()
+    run.handle(counted(1, rows=1, dead_letters=1, transactions=FEW))
     run.handle(DeadLettersStored(1))
     with pytest.raises(StreamPartitionIncomplete):
         run.handle(TopicsDescribed({PARKED: "id"}))
 
 
-def test_a_replay_sets_aside_what_its_plan_says():
-    first, _ = decided(foreign=3)
-    again = begin()
-    again.handle(BatchBegun({PROGRESS: {0: 5}, DATA: {0: 5}}))
-    stored = Plan.restore(first.plan.snapshot())
-    again.handle(PlanLoaded(stored))
-    log = FrontierLog(Frontier(SUBSCRIPTION))
-    assert again.handle(FrontierLoaded(log))[-1] == StoreDeadLetters(3)
-
-
 def test_what_is_recorded_is_counted_of_both_kinds():
     check = ReleaseCheck(-1, records=True)
-    run, _ = decided()
+    run, _ = with_dead_letters()
     check.begin(State(prefix="bank", query_id="q"), run.plan)
-    assert check.take(counted(ONE_OF_TWO, transactions=LACKING))
+    assert check.take(counted(1, transactions=FEW))
     step = next(one for one in run.plan.steps if isinstance(one, WriteRelease))
     settled = check.settle(step, run.plan, may_be_parked=False)
     assert (settled.mismatches, check.recorded) == (2, 2)

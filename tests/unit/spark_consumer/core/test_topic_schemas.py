@@ -1,4 +1,6 @@
-"""The columns of a table, read from its change record's schema."""
+"""Columns of a table, read from its change records' schemas, and reports of an audit."""
+
+from __future__ import annotations
 
 import copy
 
@@ -10,30 +12,31 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core.html_table import html_table
+from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch, Verdict
 from tidegate.spark_consumer.core.topic_schemas import full_name, reader_schema, row_columns
 from tidegate.spark_consumer.errors import AmbiguousNames
 
 NUMBER = ColumnType.from_spanner_type("INT64")
+
 TEXT = ColumnType.from_spanner_type("STRING(MAX)")
 
 
-def schema(*columns, kind=TEXT):
-    """A value schema of a table with these columns behind its key."""
+def value_schema_with(*columns, kind=TEXT):
+    """A value value_schema_with of a table with these columns behind its key."""
     others = [Column(name, kind, n) for n, name in enumerate(columns, 2)]
     return value_schema("bank.t", TableSchema("t", (Column("id", TEXT, 1, 1), *others)))
 
 
-def test_columns_come_in_the_order_of_the_table():
-    assert row_columns(schema("b", "a")) == ("id", "b", "a")
-
-
-def test_a_reader_schema_is_the_newest():
-    versions = [schema("a"), schema("a", "b")]
-    assert reader_schema(versions) == versions[-1]
-
-
 def test_a_reader_schema_has_the_columns_that_only_earlier_versions_have():
-    versions = [schema("a", "b", "c", kind=NUMBER), schema("b", "c"), schema("c", "d")]
+    assert row_columns(value_schema_with("b", "a")) == ("id", "b", "a")
+    newest = [value_schema_with("a"), value_schema_with("a", "b")]
+    assert reader_schema(newest) == newest[-1]
+    versions = [
+        value_schema_with("a", "b", "c", kind=NUMBER),
+        value_schema_with("b", "c"),
+        value_schema_with("c", "d"),
+    ]
     before = copy.deepcopy(versions)
     reader = reader_schema(versions)
     assert row_columns(reader) == ("id", "c", "d", "b", "a")
@@ -43,6 +46,9 @@ def test_a_reader_schema_has_the_columns_that_only_earlier_versions_have():
     ]
     assert full_name(reader) == full_name(versions[-1])
     assert versions == before
+    for other in ({"type": "string"}, {"name": "r", "fields": [{"name": "x", "type": "int"}]}):
+        with pytest.raises(SchemaError, match="new_values"):
+            row_columns(other)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +78,69 @@ def test_columns_that_differ_in_case_only_are_refused_by_name(versions):
     )
 
 
-@pytest.mark.parametrize(
-    "schema", [{"type": "string"}, {"name": "r", "fields": [{"name": "x", "type": "int"}]}]
-)
-def test_any_other_schema_is_refused(schema):
-    with pytest.raises(SchemaError, match="new_values"):
-        row_columns(schema)
+# ---------------------------------------------------------------- reports of an audit
+
+
+NOTHING = Findings({}, (), 0)
+
+
+def report(**named):
+    findings = {"stream_partitions": NOTHING, "transactions": NOTHING, "releases": NOTHING}
+    return AuditReport(
+        release=3,
+        through_us=40,
+        complete_from_us=None,
+        changes=7,
+        late_changes=0,
+        **{**findings, "tables": NOTHING, **named},
+    )
+
+
+def test_a_report_without_a_fault_is_proved_whatever_was_not_judged():
+    found = report(stream_partitions=Findings({Verdict.OPEN: 2, Verdict.PROVED: 1}, (), 0))
+    assert found.is_proved
+    content = found.content()
+    assert content["proved"] is True
+    assert content["stream_partitions"] == {"proved": 1, "mismatched": 0, "open": 2}
+    assert content["transactions"] == {"proved": 0, "mismatched": 0}
+    assert (content["mismatches"], content["mismatches_not_listed"]) == ([], 0)
+    assert "<caption>proved</caption>" in found._repr_html_()
+
+
+@pytest.mark.parametrize("name", ["tables", "stream_partitions", "transactions", "releases"])
+def test_a_fault_of_any_comparison_is_no_proof_and_is_counted_if_it_is_not_listed(name):
+    one = Mismatch("release", {"release": 1}, Fault.NOT_DENSE, {"rows": 2}, {"found": 1})
+    found = report(**{name: Findings({Verdict.MISMATCHED: 3}, (one,), 3)})
+    assert not found.is_proved
+    content = found.content()
+    assert content["mismatches_not_listed"] == 2
+    assert content["mismatches"] == [
+        {
+            "what": "release",
+            "release": 1,
+            "fault": "ordinals are not 0, 1, 2, …",
+            "expected": {"rows": 2},
+            "found": {"found": 1},
+        }
+    ]
+    shown = found._repr_html_()
+    assert "<caption>NOT proved" in shown
+    assert "what: release, release: 1, fault: ordinals are not 0, 1, 2, …" in shown
+
+
+def test_a_table_has_its_head_its_rows_and_its_title():
+    assert html_table(("figure", "value"), [("lag_s", 1.26), ("gaps", [])], title="<a>") == (
+        "<table><caption>&lt;a&gt;</caption>"
+        "<thead><tr><th>figure</th><th>value</th></tr></thead>"
+        "<tbody><tr><td>lag_s</td><td>1.3</td></tr><tr><td>gaps</td><td>none</td></tr></tbody>"
+        "</table>"
+    )
+
+
+def test_what_is_in_a_value_is_shown_line_by_line_and_never_taken_for_markup():
+    cells = [(None, {"<b>": ["x&y", 2], "none": {}}, ("<i>",), 0)]
+
+    assert html_table((), cells).split("<tbody>")[1] == (
+        "<tr><td>-</td><td>&lt;b&gt;: x&amp;y<br>2<br>none: none</td><td>&lt;i&gt;</td><td>0</td>"
+        "</tr></tbody></table>"
+    )
