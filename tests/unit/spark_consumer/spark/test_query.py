@@ -1,7 +1,8 @@
-"""How a run's failure is reported; the parts are scripted, and no Spark is started."""
+"""How a run ends and how its failure is reported; the parts are scripted, no Spark is started."""
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
@@ -9,37 +10,228 @@ from types import SimpleNamespace
 
 import pytest
 import structlog
+from deltalake.exceptions import CommitFailedError, DeltaError
 from structlog.testing import capture_logs
 
 from tidegate.program.health import Health
+from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.retention import FirstRecord
-from tidegate.spark_consumer.errors import ChangesExpired, CheckpointConflict, WriterReplaced
+from tidegate.spark_consumer.errors import (
+    ChangesExpired,
+    CheckpointConflict,
+    DataTopicChanged,
+    WriterReplaced,
+)
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.spark import query
+from tidegate.spark_consumer.spark.failures import (
+    name_failure,
+    require_no_conflict,
+    require_storage,
+)
 from tidegate.spark_consumer.spark.gate_query import GateQuery
 from tidegate.spark_consumer.spark.query import _begin, _wait
 
 CONFLICT = RuntimeError("two runs at once")
 REPLACED = WriterReplaced("another run has taken this folder")
+PLAIN = RuntimeError("a file system fails")
+LATE = RuntimeError("Multiple streaming queries are concurrently using file:/check/spark/commits.")
+GONE = ConnectionError("the JVM is gone")
 
 
-def ended(*, of_batch=None, of_query=None, of_gate=None):
-    """Return a query that has ended by failures, and a gate that answers with one."""
+def raises(error):
+    def check():
+        if error is not None:
+            raise error
 
-    def require_writer():
-        if of_gate is not None:
-            raise of_gate
+    return check
 
-    query = SimpleNamespace(isActive=False, exception=lambda: of_query)
+
+# ---------------------------------------------------------------- names of failures
+
+
+def named(failure, *, of_gate=None, of_kafka=None):
+    gate = SimpleNamespace(root="file:/check/gate", require_writer=raises(of_gate))
+    return name_failure(failure, gate=gate, require_kept=raises(of_kafka))
+
+
+@pytest.mark.parametrize("of_gate", [None, GONE])
+@pytest.mark.parametrize("of_kafka", [None, GONE])
+def test_a_failure_of_which_nothing_is_known_stays(of_gate, of_kafka):
+    assert named(PLAIN, of_gate=of_gate, of_kafka=of_kafka) is PLAIN
+    require_no_conflict(SimpleNamespace(root="", require_writer=raises(None)), PLAIN)
+
+
+@pytest.mark.parametrize("failure", [PLAIN, LATE])
+def test_a_run_that_was_replaced_says_so_before_all_else(failure):
+    found = named(failure, of_gate=REPLACED, of_kafka=ChangesExpired("removed"))
+    assert (found, found.__cause__) == (REPLACED, failure)
+    # What Kafka lacks is named even where storage does not answer.
+    for lost in (ChangesExpired("removed"), DataTopicChanged("re-created")):
+        found = named(PLAIN, of_gate=GONE, of_kafka=lost)
+        assert (found, found.__cause__) == (lost, PLAIN)
+    found = named(LATE)
+    assert isinstance(found, CheckpointConflict)
+    assert (found.__cause__, found.retriable) == (LATE, True)
+    assert "file:/check/gate" in str(found)
+
+
+SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}],
+    }
+)
+
+SINKS = "tidegate.spark_consumer.sinks."
+
+
+def raised_in(module, action):
+    """Return the error of an action that a module of Tidegate's has called."""
+    names = {"__name__": module, "action": action}
+    exec("def call(): action()", names)
+    with pytest.raises(Exception) as caught:
+        names["call"]()
+    return caught.value
+
+
+def test_what_the_disk_refuses_is_named_with_its_cause(tmp_path):
+    (tmp_path / "file").touch()
+
+    def create():
+        DirectTable.create(f"{tmp_path}/file/t", schema=SCHEMA, properties={}, metadata="{}")
+
+    def open_file():
+        (tmp_path / "file" / "t").read_bytes()
+
+    of_delta_rs = raised_in("anywhere", create)
+    of_the_system = raised_in(f"{SINKS}delta.direct_files", open_file)
+    assert not isinstance(of_delta_rs, OSError)
+    for failure in (of_delta_rs, of_the_system):
+        found = named(failure)
+        assert isinstance(found, UnreachableError)
+        assert found.__cause__ is failure
+        assert "Not a directory" in str(found)
+        with pytest.raises(UnreachableError):
+            require_storage(failure)
+
+
+def test_other_errors_are_not_taken_for_the_disks():
+    # What delta-rs calls every error of its own.
+    plan = "Generic DeltaTable error: External error: Generic error: Schema error: No field named a"
+    for failure in (
+        raised_in(f"{SINKS}delta.changelog", raises(GONE)),
+        raised_in(f"{SINKS}delta.changelog", raises(TimeoutError("the JVM"))),
+        raised_in(f"{SINKS}function", raises(OSError("a user's function"))),
+        raised_in(f"{SINKS}delta.direct_table", raises(CommitFailedError("a conflict"))),
+        raised_in(f"{SINKS}delta.direct_table", raises(DeltaError(plan))),
+        OSError("from nowhere"),
+    ):
+        require_storage(failure)
+        assert named(failure) is failure
+    # An object store that refuses is named within an error of delta-rs.
+    text = "Generic DeltaTable error: External error: Generic S3 error: 503 Slow Down"
+    refused = raised_in(f"{SINKS}delta.direct_table", raises(DeltaError(text)))
+    assert isinstance(named(refused), UnreachableError)
+
+
+# ---------------------------------------------------------------- a running query
+
+
+@pytest.fixture
+def steps():
+    return []
+
+
+@pytest.fixture
+def running(steps):
+    def step(name):
+        return lambda: steps.append(name)
+
     return GateQuery(
-        query,
-        SimpleNamespace(failure=of_batch),
-        SimpleNamespace(require_writer=require_writer),
-        SimpleNamespace(failure=None),
+        SimpleNamespace(stop=step("query"), exception=lambda: None),
+        SimpleNamespace(stop=step("finish"), close=step("close"), failure=None),
+        SimpleNamespace(require_writer=lambda: None),
+        SimpleNamespace(stop=step("lease")),
         frontier=lambda _: None,
+        unlisten=step("unlisten"),
     )
+
+
+def test_the_batch_is_finished_before_the_query_stops_and_the_lease_goes_last(running, steps):
+    running.stop()
+    assert steps == ["finish", "query", "close", "lease"]
+
+
+def test_a_pause_keeps_the_lease(running, steps):
+    running.pause()
+    assert steps == ["finish", "query", "close", "unlisten"]
+
+
+def test_a_failure_is_named_by_what_the_gate_says(running):
+    assert running.failure() is None
+    running.batch.failure = CONFLICT
+    assert running.failure() is CONFLICT
+    running.gate.require_writer = raises(REPLACED)
+    assert running.failure() is REPLACED
+    # Spark stops a query when another one of the session starts with its checkpoint.
+    running.batch.failure = None
+    assert running.failure() is REPLACED
+    running.gate.require_writer = raises(ConnectionError("the storage is away"))
+    assert running.failure() is None
+
+
+def ended(*, of_batch=None, of_query=None, of_gate=None, of_kafka=None):
+    """Return a query that has ended by failures, and a gate that answers with one."""
+    query = SimpleNamespace(isActive=False, exception=lambda: of_query)
+    batch, lease = SimpleNamespace(failure=of_batch), SimpleNamespace(failure=None)
+    gate = SimpleNamespace(require_writer=raises(of_gate), root="file:/check/gate")
+    found = GateQuery(query, batch, gate, lease, frontier=lambda _: None)
+    return replace(found, require_kept=raises(of_kafka))
+
+
+def wait(running, **options):
+    return _wait(running, threading.Event(), Health(), **options)
+
+
+EXPIRED = ChangesExpired("removed", topic="bank.a")
+
+
+@pytest.mark.parametrize("where", ["of_batch", "of_query"])
+@pytest.mark.parametrize(
+    ("failure", "answers", "raised"),
+    [
+        (CONFLICT, {"of_gate": REPLACED}, WriterReplaced),
+        (CONFLICT, {}, RuntimeError),
+        (CONFLICT, {"of_gate": GONE}, RuntimeError),
+        # Records that have expired are named, whatever Spark says.
+        (CONFLICT, {"of_kafka": EXPIRED}, ChangesExpired),
+        (CONFLICT, {"of_kafka": ConnectionError()}, RuntimeError),
+        # A late write is named for the run that may write.
+        (LATE, {}, CheckpointConflict),
+        (LATE, {"of_gate": GONE}, CheckpointConflict),
+        (LATE, {"of_gate": REPLACED}, WriterReplaced),
+    ],
+)
+def test_a_late_write_or_another_failure_is_named_for_the_run_that_may_write(
+    where, failure, answers, raised
+):
+    with pytest.raises(raised) as caught:
+        wait(ended(**{where: failure}, **answers))
+    if raised is RuntimeError:
+        assert caught.value is failure
+    else:
+        assert caught.value.__cause__ is failure
+        assert caught.value.retriable == (raised is CheckpointConflict)
+
+
+def test_a_query_that_ended_without_failure_may_have_been_replaced():
+    assert wait(ended())
+    with pytest.raises(WriterReplaced):
+        wait(ended(of_gate=REPLACED))
 
 
 @pytest.mark.parametrize(
@@ -65,47 +257,6 @@ def test_a_session_needs_iceberg_only_where_a_sink_does(monkeypatch, sinks, aske
     assert found == asked
 
 
-@pytest.mark.parametrize("where", ["of_batch", "of_query"])
-def test_a_run_that_was_replaced_says_so_whatever_has_refused_it(where):
-    running = ended(**{where: CONFLICT}, of_gate=REPLACED)
-
-    with pytest.raises(WriterReplaced) as raised:
-        _wait(running, threading.Event(), Health())
-    assert raised.value.__cause__ is CONFLICT
-
-
-@pytest.mark.parametrize("where", ["of_batch", "of_query"])
-@pytest.mark.parametrize("of_gate", [None, ConnectionError("the JVM is gone")])
-def test_any_other_failure_is_raised_as_it_is(where, of_gate):
-    running = ended(**{where: CONFLICT}, of_gate=of_gate)
-
-    with pytest.raises(RuntimeError, match="two runs at once"):
-        _wait(running, threading.Event(), Health())
-
-
-@pytest.mark.parametrize("where", ["of_batch", "of_query"])
-def test_records_that_have_expired_are_named_whatever_spark_says(where):
-    def require_kept():
-        raise ChangesExpired("removed", topic="bank.a")
-
-    running = replace(ended(**{where: CONFLICT}), require_kept=require_kept)
-    with pytest.raises(ChangesExpired, match=r"bank\.a") as raised:
-        _wait(running, threading.Event(), Health())
-    assert raised.value.__cause__ is CONFLICT
-
-
-def test_a_kafka_that_does_not_answer_hides_no_failure():
-    def require_kept():
-        raise ConnectionError
-
-    with pytest.raises(RuntimeError, match="two runs at once"):
-        _wait(
-            replace(ended(of_query=CONFLICT), require_kept=require_kept),
-            threading.Event(),
-            Health(),
-        )
-
-
 class Starts:
     """Notes what is stored of a start."""
 
@@ -122,28 +273,19 @@ class Starts:
 
 def test_a_late_start_is_noted_and_logged_before_the_first_batch_only():
     kept = {"bank.a": {0: FirstRecord(3, 5_000)}, "bank.b": {0: FirstRecord(0, 1_000)}}
+    whole = {"bank.a": {0: FirstRecord(0, 5_000)}}
     files = Starts()
     with capture_logs() as lines:
         _begin(files, None, kept, structlog.get_logger())
         _begin(files, {"bank.a": {0: 3}}, kept, structlog.get_logger())
-    assert files.noted == [5_000_000]
+        _begin(files, None, whole, structlog.get_logger())
+    assert files.noted == [5_000_000, None]
     (line,) = lines
-    assert (line["log_level"], line["complete_from_us"], line["topics"]) == (
-        "warning", 5_000_000, ["bank.a"],
-    )  # fmt: skip
+    assert (line["log_level"], line["complete_from_us"]) == ("warning", 5_000_000)
+    assert line["topics"] == ["bank.a"]
     with pytest.raises(ChangesExpired, match="lost_from=2, lost_through=2"):
         _begin(files, {"bank.a": {0: 2}}, kept, structlog.get_logger())
-
-
-def test_a_start_with_everything_is_noted_and_not_logged():
-    files = Starts()
-    with capture_logs() as lines:
-        _begin(files, None, {"bank.a": {0: FirstRecord(0, 5_000)}}, structlog.get_logger())
-    assert (files.noted, lines) == ([None], [])
-
-
-def test_an_adopted_output_keeps_its_own_beginning_while_kafka_has_what_follows_it():
-    kept = {"bank.a": {0: FirstRecord(3, 5_000)}}
+    # An adopted output keeps its own beginning while Kafka has what follows it.
     files = Starts(adopted_us=5_000_000)
     _begin(files, None, kept, structlog.get_logger())
     assert files.noted == []
@@ -151,33 +293,19 @@ def test_an_adopted_output_keeps_its_own_beginning_while_kafka_has_what_follows_
         _begin(Starts(adopted_us=4_999_999), None, kept, structlog.get_logger())
 
 
-def test_a_query_that_ended_without_failure_is_no_failure():
-    assert _wait(ended(), threading.Event(), Health())
-
-
-def test_a_query_that_another_run_has_replaced_says_so_where_spark_has_stopped_it():
-    with pytest.raises(WriterReplaced):
-        _wait(ended(of_gate=REPLACED), threading.Event(), Health())
-
-
 class Running:
     """A query that runs until it is stopped."""
 
     def __init__(self, *, replaced=None):
-        self.isActive = True
-        self.failure = None
-        self.steps = []
-        lease = SimpleNamespace(failure=replaced, stop=lambda: self.steps.append("lease"))
-        self.query = GateQuery(
-            self,
-            SimpleNamespace(
-                stop=lambda: self.steps.append("batch"),
-                close=lambda: self.steps.append("sinks"),
-                failure=None,
-                batch_s=None,
-            ),
-            SimpleNamespace(), lease, frontier=lambda name: None,
-        )  # fmt: skip
+        self.isActive, self.failure, self.steps = True, None, []
+        lease = SimpleNamespace(failure=replaced, stop=self.step("lease"))
+        batch = SimpleNamespace(
+            stop=self.step("batch"), close=self.step("sinks"), failure=None, batch_s=None
+        )
+        self.query = GateQuery(self, batch, SimpleNamespace(), lease, frontier=lambda name: None)
+
+    def step(self, name):
+        return lambda: self.steps.append(name)
 
     def stop(self):
         self.steps.append("query")
@@ -187,31 +315,21 @@ class Running:
         return None
 
 
-def test_a_run_that_is_replaced_while_nothing_happens_stops_too():
+def test_a_run_that_is_replaced_or_has_reached_its_goal_stops_too():
     running = Running(replaced=REPLACED)
     with pytest.raises(WriterReplaced):
-        _wait(running.query, threading.Event(), Health())
-    assert running.steps == ["batch", "query", "sinks", "lease"]
-
-
-def test_a_run_whose_goal_is_reached_before_any_batch_ends():
-    running = Running()
+        wait(running.query)
+    done = Running()
     goal = CaughtUp(10, now_s=0)
     goal.resume(State(prefix="bank", query_id="q", batch=3, stream_has_ended=True))
-    _wait(running.query, threading.Event(), Health(), goal=goal)
-    assert running.steps == ["batch", "query", "sinks", "lease"]
+    wait(done.query, goal=goal)
+    assert running.steps == done.steps == ["batch", "query", "sinks", "lease"]
 
 
 def test_a_query_that_reads_far_too_much_is_stopped_and_keeps_its_checkpoint(monkeypatch):
     monkeypatch.setattr(query, "_POLL_SECONDS", 0)
-    running = Running()
-    wanted = iter([800, 600, 400])
-    is_over = _wait(
-        replace(running.query, reads=1_000),
-        threading.Event(),
-        Health(),
-        wanted=lambda: next(wanted),
-    )
+    running, wanted = Running(), iter([800, 600, 400])
+    is_over = wait(replace(running.query, reads=1_000), wanted=lambda: next(wanted))
     assert (is_over, running.steps, list(wanted)) == (False, ["batch", "query", "sinks"], [])
 
 
@@ -228,26 +346,6 @@ def test_a_run_that_is_far_from_its_goal_says_what_it_waits_for():
             _wait(running.query, stop, Health(), goal=goal)
         (line,) = [line for line in lines if line["event"] == "not caught up"]
         assert said in line["waits_for"]
-
-
-LATE = RuntimeError("Multiple streaming queries are concurrently using file:/check/spark/commits.")
-
-
-@pytest.mark.parametrize(
-    ("of_gate", "expected"),
-    [
-        (None, CheckpointConflict),
-        (ConnectionError("the JVM is gone"), CheckpointConflict),
-        (REPLACED, WriterReplaced),
-    ],
-)
-def test_a_late_write_is_named_for_the_run_that_may_write(of_gate, expected):
-    running = ended(of_query=LATE, of_gate=of_gate)
-    running.gate.root = "file:/check/gate"
-    with pytest.raises(expected) as raised:
-        _wait(running, threading.Event(), Health())
-    assert raised.value.__cause__ is LATE
-    assert raised.value.retriable == (expected is CheckpointConflict)
 
 
 @pytest.fixture
@@ -295,9 +393,7 @@ def test_a_query_that_a_late_write_has_ended_starts_again_and_keeps_its_checkpoi
     first, second, third = runs(LATE, planned)
     assert first.steps[:2] == second.steps[:2] == ["batch", "query"]
     assert third.steps == ["lease"]
-
-
-def test_a_query_that_finds_a_late_write_at_its_start_starts_again(runs):
+    runs.built.clear()
     assert len(runs(at_start=[CheckpointConflict("metadata")])) == 1
 
 

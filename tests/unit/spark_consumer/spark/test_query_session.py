@@ -1,14 +1,35 @@
-"""The settings of a query's sessions, over sessions that are dictionaries."""
+"""Sessions of a query: their settings, what they need, and what reaches Spark of an error."""
 
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
+from tidegate.spark_consumer.errors import RunStopped
+from tidegate.spark_consumer.metrics import consumer_metrics
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
-from tidegate.spark_consumer.spark import query_session
+from tidegate.spark_consumer.spark import query_session, requirements
+from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
+from tidegate.spark_consumer.spark.java_lines import _Lines
+from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
+from tidegate.spark_consumer.spark.short_failure import BatchFailed, with_short_failures
+
+# ---------------------------------------------------------------- settings
+
 
 DEFAULTS = "spark.databricks.delta.properties.defaults.appendOnly"
+
 PROGRAM = {name: f"the program's {name}" for name in (*STORED_AS, DEFAULTS, "spark.kept")}
 
 
@@ -39,7 +60,7 @@ class JavaSession:
 
 
 class Catalog:
-    """As a copy of a session has it: with the default catalog, whatever was in use."""
+    """As a copy of a program_session has it: with the default catalog, whatever was in use."""
 
     def __init__(self):
         self.name = "spark_catalog"
@@ -48,7 +69,7 @@ class Catalog:
         return self.name
 
 
-def session(settings=PROGRAM):
+def program_session(settings=PROGRAM):
     conf = Conf(settings)
     java = JavaSession(conf)
     return SimpleNamespace(conf=conf, sparkContext=None, _jsparkSession=java, catalog=Catalog())
@@ -57,7 +78,7 @@ def session(settings=PROGRAM):
 @pytest.fixture(autouse=True)
 def copies(monkeypatch):
     monkeypatch.setattr(
-        query_session, "SparkSession", lambda _context, java: session(java.settings)
+        query_session, "SparkSession", lambda _context, java: program_session(java.settings)
     )
 
 
@@ -66,7 +87,7 @@ def stored_as(conf):
 
 
 def test_what_changes_stored_values_is_set_in_copies_only():
-    program = session()
+    program = program_session()
     found = QuerySession(program)
     assert stored_as(found.spark.conf)
     assert DEFAULTS not in found.spark.conf
@@ -75,7 +96,7 @@ def test_what_changes_stored_values_is_set_in_copies_only():
 
 
 def test_a_schema_without_a_catalog_is_one_of_the_programs_catalog():
-    program = session()
+    program = program_session()
     schemas = ("", "bank", "other.bank")
     assert tuple(map(QuerySession(program).whole_schema, schemas)) == schemas
     program.catalog.name = "lake"  # USE CATALOG lake
@@ -86,11 +107,11 @@ def test_a_schema_without_a_catalog_is_one_of_the_programs_catalog():
 
 @pytest.mark.parametrize("settings", [PROGRAM, {}], ids=["all set", "none set"])
 def test_batches_have_the_settings_and_the_programs_sinks_get_theirs_back(settings):
-    found = QuerySession(session(), programs=["function"])
+    found = QuerySession(program_session(), programs=["function"])
     own, program = SimpleNamespace(name="mirror"), SimpleNamespace(name="function")
     with found.settings_of(program):  # nothing is set before the first batch
         pass
-    batches = session(settings)
+    batches = program_session(settings)
     for _ in range(2):
         found.begin_batch(batches)
         assert stored_as(batches.conf)
@@ -103,9 +124,9 @@ def test_batches_have_the_settings_and_the_programs_sinks_get_theirs_back(settin
 
 
 def test_what_the_program_changes_after_the_start_reaches_both_copies_unless_it_is_pinned():
-    program = session()
+    program = program_session()
     found = QuerySession(program)
-    batches = session(program.conf)
+    batches = program_session(program.conf)
     batches.conf["spark.own"] = found.spark.conf["spark.own"] = "Spark's"
     found.begin_batch(batches)
     steps = [
@@ -131,8 +152,8 @@ def test_what_the_program_changes_after_the_start_reaches_both_copies_unless_it_
 
 
 def test_what_a_sink_sets_in_a_copy_stays_when_the_program_sets_it_later():
-    program = session({})
-    found, batches = QuerySession(program), session({})
+    program = program_session({})
+    found, batches = QuerySession(program), program_session({})
     found.begin_batch(batches)
     found.spark.conf["spark.sql.shuffle.partitions"] = "1"
     program.conf["spark.sql.shuffle.partitions"] = "9"
@@ -145,3 +166,358 @@ def test_a_session_of_our_own_has_the_same_values():
     shared = DELTA_SESSION_SETTINGS.keys() & STORED_AS.keys()
     assert len(shared) > 2
     assert all(DELTA_SESSION_SETTINGS[name] == STORED_AS[name] for name in shared)
+
+
+# ---------------------------------------------------------------- what Spark needs
+
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Choose what is installed: modules, a Java, and whether spark-submit is at work."""
+
+    def choose(*modules, java=True, submitted=False):
+        def no_java():
+            raise ConfigError("Spark needs Java 17 to 21")
+
+        monkeypatch.setattr(requirements, "is_installed", modules.__contains__)
+        monkeypatch.setattr(requirements, "require_java", (lambda: None) if java else no_java)
+        monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+        if submitted:
+            monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+
+    return choose
+
+
+def refused(jars=""):
+    with pytest.raises(ConfigError) as caught:
+        requirements.require_spark(jars=jars)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("modules", "options", "jars", "text"),
+    [
+        (("delta",), {}, "", 'pip install "tidegate[local]"'),
+        (("pyspark",), {}, "", "pip install --no-deps delta-spark=="),
+        (("pyspark", "delta"), {"java": False}, "", "Java 17 to 21"),
+        (
+            ("pyspark", "delta"),
+            {},
+            "/no/a.jar,https://host/b.jar",
+            "jars: file not found (jars=['/no/a.jar'])",
+        ),
+    ],
+)
+def test_what_is_missing_is_a_line_that_says_what_to_type(installed, modules, options, jars, text):
+    installed(*modules, **options)
+    assert text in refused(jars)
+
+
+def test_what_is_complete_passes(installed, tmp_path):
+    jar = tmp_path / "a.jar"
+    jar.touch()
+    installed("pyspark", "delta")
+    requirements.require_spark(jars="")
+    requirements.require_spark(jars=f"{jar},https://host/b.jar")
+    # Under spark-submit Java and jars are the submitter's.
+    installed("pyspark", "delta", java=False, submitted=True)
+    requirements.require_spark(jars="/no/a.jar")
+
+
+DELTA = {
+    name: DELTA_SESSION_SETTINGS[name]
+    for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+}
+SOURCES = requirements._DATA_SOURCES
+
+
+def session(*classes, settings=DELTA):
+    utils = SimpleNamespace(Utils=SimpleNamespace(classIsLoadable=lambda name: name in classes))
+    apache = SimpleNamespace(spark=SimpleNamespace(util=utils))
+    jvm = SimpleNamespace(org=SimpleNamespace(apache=apache))
+    conf = SimpleNamespace(get=settings.get)
+    return SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm), conf=conf)
+
+
+def refused_session(*classes, settings=DELTA):
+    with pytest.raises(ConfigError) as caught:
+        requirements.require_session(session(*classes, settings=settings))
+    return str(caught.value)
+
+
+def test_a_session_with_all_data_sources_and_settings_passes():
+    requirements.require_session(session(*SOURCES))
+    extensions = f"org.other.Extension, {DELTA['spark.sql.extensions']}"
+    settings = {**DELTA, "spark.sql.extensions": extensions}
+    requirements.require_session(session(*SOURCES, settings=settings))
+
+
+@pytest.mark.parametrize("missing", sorted(SOURCES))
+def test_a_missing_data_source_is_named_with_the_setting_that_brings_it(missing):
+    text = refused_session(*(name for name in SOURCES if name != missing))
+    assert f"a data source for {SOURCES[missing]}" in text
+    assert f"spark.jars.packages={SPARK_PACKAGES}" in text
+    assert "--packages" in text
+    assert "spark.sql.extensions=" not in text
+
+
+@pytest.mark.parametrize("missing", sorted(DELTA))
+def test_each_of_deltas_settings_is_named_with_its_value(missing):
+    without = {name: value for name, value in DELTA.items() if name != missing}
+    text = refused_session(*SOURCES, settings=without)
+    assert f"{missing}={DELTA[missing]}" in text
+    assert "spark.jars.packages" not in text
+    assert [name for name in without if f"{name}=" in text] == []
+    # All that a plain session lacks is named at once.
+    text = refused_session(settings={"spark.sql.extensions": "org.other.Extension"})
+    for name, value in {"spark.jars.packages": SPARK_PACKAGES, **DELTA}.items():
+        assert f"{name}={value}" in text
+
+
+def test_iceberg_and_its_catalog_are_named_where_they_are_missing():
+    jar = "org.apache.iceberg.spark.SparkCatalog"
+    require_iceberg(session(jar))
+    with pytest.raises(ConfigError, match=r"lacks Iceberg") as caught:
+        require_iceberg(session())
+    assert ICEBERG_PACKAGES in caught.value.hint
+    require_iceberg(session(jar, settings={"spark.sql.catalog.lake": "x.Y"}), catalog="lake")
+    with pytest.raises(ConfigError, match=r"no catalog of this name.*lake") as caught:
+        require_iceberg(session(jar), catalog="lake")
+    assert "spark.sql.catalog.lake=" in caught.value.hint
+
+
+def test_packages_are_the_same_wherever_they_are_named():
+    assert SPARK_PACKAGES in (REPOSITORY / "docker/README.md").read_text()
+    ivy = (REPOSITORY / "local_stack" / "parts" / "ivy.xml").read_text()
+    for package in (*SPARK_PACKAGES.split(","), ICEBERG_PACKAGES):
+        organisation, name, revision = package.split(":")
+        assert f'org="{organisation}" name="{name}" rev="{revision}"' in ivy
+    text = (REPOSITORY / "pyproject.toml").read_text()
+    assert set(re.findall(r'"(delta-spark==[^"]+)"', text)) == {requirements._DELTA_PYTHON}
+
+
+def test_duration_and_size_of_the_last_batch_are_kept():
+    metrics = consumer_metrics()
+    listener = MetricsListener(metrics)
+    for duration_ms, rows in ((900, 5), (1_500, 7)):
+        durations = {"addBatch": 800, "triggerExecution": duration_ms, "walCommit": 250}
+        progress = SimpleNamespace(
+            batchDuration=duration_ms, numInputRows=rows, durationMs=durations
+        )
+        listener.onQueryProgress(SimpleNamespace(progress=progress))
+    value = metrics.registry.get_sample_value
+    assert value("tidegate_consumer_batch_seconds") == 1.5
+    assert value("tidegate_consumer_batch_input_rows") == 7
+    phases = {
+        sample.labels["phase"]: sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "tidegate_consumer_batch_phase_seconds_total"
+    }
+    assert phases == {"spark-walCommit": 0.5}
+
+
+# ---------------------------------------------------------------- errors of the batch function
+
+
+CALLING = "py4j.protocol.Py4JJavaError: An error occurred while calling"
+
+
+# Spark's, of StreamExecution.
+OF_SPARK = re.compile(
+    CALLING + r"((.|\r\n|\r|\n)*)(java.lang.InterruptedException|java.io.InterruptedIOException"
+    r"|java.nio.channels.ClosedByInterruptException)"
+)
+
+
+class Py4JJavaError(Exception):
+    """As py4j's, which needs a JVM."""
+
+    __module__ = "py4j.protocol"
+
+
+def of_spark(error):
+    """Return the text that py4j makes for Java of what the function raises."""
+
+    def batch(_rows, _number):
+        raise error
+
+    try:
+        with_short_failures(batch)(None, 0)
+    except BatchFailed:
+        return traceback.format_exc()
+
+
+def chained(name, lines):
+    java = Py4JJavaError(
+        "An error occurred while calling o1.run.\n: " + "\tat a.b\n" * lines + name + "\n"
+    )
+    found = ValueError("a sink failed")
+    found.__cause__ = java
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "java.lang.InterruptedException",
+        "java.io.InterruptedIOException",
+        "java.nio.channels.ClosedByInterruptException",
+    ],
+)
+def test_an_interruption_is_still_one_for_spark_and_short(name):
+    text = of_spark(chained(name, 10_000))
+    assert OF_SPARK.search(text) is not None
+    assert len(text.partition(CALLING)[2]) < 100
+
+
+def test_of_any_other_error_spark_gets_the_class_and_the_beginning():
+    text = of_spark(chained("org.apache.spark.SparkException", 10_000))
+    assert "ValueError: a sink failed" in text
+    assert CALLING not in text
+    assert OF_SPARK.search(text) is None
+    assert len(of_spark(Py4JJavaError("x" * 100_000))) < 3_000
+    assert RunStopped.__name__ in of_spark(RunStopped("the run is stopping"))
+
+
+def test_what_ends_the_process_is_passed_on_and_a_batch_is_called_as_it_is():
+    def batch(_rows, _number):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        with_short_failures(batch)(None, 0)
+    calls = []
+    with_short_failures(lambda rows, number: calls.append((rows, number)))("rows", 7)
+    assert calls == [("rows", 7)]
+
+
+# ---------------------------------------------------------------- lines of a starting JVM
+
+
+JVM_PROGRAM = """
+import os, subprocess, sys, threading
+from tidegate.spark_consumer.spark.java_lines import held_back
+
+try:
+    with held_back():
+        script = "import os\\nos.write(2, b'early\\\\n'); input(); os.write(2, b'later\\\\n')"
+        child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+        os.write(2, b'{"event": "ours"}\\n')
+        if sys.argv[1] == "fails":
+            raise SystemExit("does not start")
+finally:
+    child.communicate(b"\\n")
+    for copying in [one for one in threading.enumerate() if one.name == "java-lines"]:
+        copying.join()
+"""
+
+DYING = """
+import os, subprocess, sys
+from tidegate.spark_consumer.spark.java_lines import held_back
+
+try:
+    with held_back():
+        script = "import os, time; print(flush=True); time.sleep(0.3); os.write(2, b'why\\\\n')"
+        child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+        child.stdout.readline()
+        raise SystemExit
+finally:
+    os.write(2, b"does not start\\n")
+    os._exit(1)
+"""
+
+IN_TURNS = """
+def opened():
+    for copying in [one for one in threading.enumerate() if one.name == "java-lines"]:
+        copying.join()
+    return len(os.listdir("/proc/self/fd"))
+
+before = opened()
+found = []
+for _ in range(3):
+    with held_back():
+        pass
+found.append(opened() - before)
+with held_back():  # a JVM that lives longer than the block
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+child.communicate(b"\\n")
+found.append(opened() - before)
+try:
+    with held_back():
+        raise ValueError
+except ValueError:
+    found.append(opened() - before)
+print(found)
+"""
+
+
+@contextmanager
+def written():
+    """Yield lines that are passed on to a pipe, and a function that reads what came there."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+
+    def found():
+        try:
+            return os.read(read, 1 << 20).decode().splitlines()
+        except BlockingIOError:
+            return []
+
+    yield _Lines(write), found
+    os.close(read)
+    os.close(write)
+
+
+def copy(lines, *texts):
+    read, write = os.pipe()
+    os.write(write, "".join(f"{text}\n" for text in texts).encode())
+    os.close(write)
+    lines.copy(read)
+
+
+def test_lines_are_held_except_our_own_and_then_passed_on():
+    with written() as (lines, found):
+        copy(lines, "a", '{"event": "ours"}', "b")
+        assert found() == ['{"event": "ours"}']
+        lines.drop()
+        copy(lines, "c", "{}")
+        assert found() == ["c", "{}"]
+    # The last lines are shown in order where Java does not start.
+    with written() as (lines, found):
+        copy(lines, *map(str, range(400)))
+        lines.show()
+        copy(lines, "later")
+        assert found() == [*map(str, range(100, 400)), "later"]
+
+
+def run_program(text, *arguments):
+    command = [sys.executable, "-c", text, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("how", "shown"),
+    [("starts", ["later", '{"event": "ours"}']), ("fails", ["does not start", "early", "later"])],
+)
+def test_a_process_writes_past_the_block_to_the_same_place(how, shown):
+    done = run_program(JVM_PROGRAM, how)
+    assert set(shown) <= set(done.stderr.splitlines()), done.stderr
+
+
+def test_the_last_words_of_a_process_that_dies_come_before_the_error():
+    assert run_program(DYING).stderr.splitlines() == ["why", "does not start"]
+
+
+def test_no_file_stays_open_once_nothing_writes_any_more():
+    """Each session of a program passes here, also one that finds a JVM that runs."""
+    imports = JVM_PROGRAM.split("\n\n", maxsplit=1)[0]
+    done = run_program(imports + IN_TURNS)
+    assert done.stdout == "[0, 0, 0]\n", done.stderr
+    # Without a standard error nothing happens.
+    done = run_program(f"import os; os.close(2)\n{imports}\nwith held_back(): print('in')")
+    assert (done.returncode, done.stdout) == (0, "in\n")

@@ -1,4 +1,6 @@
-"""Two runs on one checkpoint: one stands by, and says so."""
+"""Leases: a run that lives is left alone, one that is gone is replaced, and another stands by."""
+
+from __future__ import annotations
 
 import threading
 
@@ -7,9 +9,79 @@ import pytest
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tidegate.program.health import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.spark_consumer.checkpoint.lease import Lease, seen_lease
-from tidegate.spark_consumer.errors import WriterReplaced
+from tidegate.spark_consumer.checkpoint.lease import Lease, LeaseSeen, LeaseWatch, seen_lease
+from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
 from tidegate.spark_consumer.spark.standby import LeaseKeeper, require_turn, wait_for_turn
+
+GONE_AFTER_S = 6.0
+
+
+@pytest.fixture
+def store():
+    return ObjectStore()
+
+
+def run(store):
+    """Return a run's folder and lease, after it has taken the checkpoint."""
+    files = StoreClient(store, "gate", None)
+    return files, Lease(files, files.take())
+
+
+def test_what_was_renewed_is_seen(store):
+    files, lease = run(store)
+    assert seen_lease(files, 1) == LeaseSeen(1)
+    lease.renew()
+    lease.renew()
+    assert seen_lease(files, 1) == LeaseSeen(1, renewals=2)
+    lease.give_back()
+    assert seen_lease(files, 1).is_given_back
+
+
+@pytest.mark.parametrize("error", [UnreachableError, CheckpointMismatch])
+def test_a_lease_that_is_read_while_it_is_written_ends_nothing(error):
+    class Files:
+        def read_json(self, name):
+            raise error("the storage rejected a request")
+
+    assert seen_lease(Files(), 1) == LeaseSeen(1)
+
+
+def test_a_run_that_was_replaced_has_no_lease_any_more(store):
+    _, former = run(store)
+    former.renew()
+    files, lease = run(store)
+    lease.renew()
+    for write in (former.renew, former.give_back):
+        with pytest.raises(WriterReplaced):
+            write()
+    assert seen_lease(files, 1) == LeaseSeen(1)
+    assert seen_lease(files, 2) == LeaseSeen(2, renewals=1)
+
+
+def test_a_free_checkpoint_is_taken_at_once_and_a_silent_run_is_waited_for():
+    for seen in (LeaseSeen(0), LeaseSeen(3, 7, is_given_back=True)):
+        assert LeaseWatch().may_take(seen, now_s=0)
+    for seen, wait_s in (
+        (LeaseSeen(3), 6),
+        (LeaseSeen(3, 7), 6),
+        (LeaseSeen(3, 7, every_s=20), 60),
+    ):
+        watch = LeaseWatch()
+        found = [watch.may_take(seen, now_s=100 + s) for s in (0, wait_s, wait_s + 0.1)]
+        assert found == [False, False, True]
+        assert not watch.is_renewed
+    watch = LeaseWatch()
+    for number in range(100):
+        assert not watch.may_take(LeaseSeen(3, number), now_s=number * GONE_AFTER_S)
+    assert watch.is_renewed
+    # Another run that has taken it is waited for, too.
+    watch = LeaseWatch()
+    watch.may_take(LeaseSeen(3, 7), now_s=0)
+    assert not watch.may_take(LeaseSeen(4), now_s=GONE_AFTER_S + 1)
+    assert watch.may_take(LeaseSeen(4), now_s=2 * GONE_AFTER_S + 2)
+
+
+# ---------------------------------------------------------------- standing by
 
 
 class Clock:
@@ -25,16 +97,6 @@ class Clock:
         return self.now_s
 
 
-@pytest.fixture
-def store():
-    return ObjectStore()
-
-
-def run(store):
-    files = StoreClient(store, "gate", None)
-    return files, Lease(files, files.take())
-
-
 def wait(store, clock, *, stop=None):
     health = Health()
     may_take = wait_for_turn(
@@ -44,17 +106,19 @@ def wait(store, clock, *, stop=None):
     return may_take, health.not_ready
 
 
-def test_an_empty_checkpoint_is_taken_at_once(store):
+def test_an_empty_checkpoint_is_taken_at_once_and_one_of_a_killed_run_after_its_lease(store):
     clock = Clock()
     assert wait(store, clock) == (True, "starting")
-    assert clock.now_s == 1
-
-
-def test_a_run_that_was_killed_is_replaced_after_its_lease(store):
+    assert clock.now_s == turn(store, Clock()) == 1
     run(store)[1].renew()
     clock = Clock()
     assert wait(store, clock) == (True, "starting")
     assert 6 < clock.now_s < 10
+    assert 6 < turn(store, Clock()) < 10
+    _, lease = run(store)
+    lease.renew()
+    lease.give_back()
+    assert turn(store, Clock()) == 1
 
 
 def test_it_stands_by_until_the_other_run_has_ended(store):
@@ -90,23 +154,13 @@ def turn(store, clock):
     return clock.now_s
 
 
-def test_a_checkpoint_that_is_free_is_taken_at_once(store):
-    assert turn(store, Clock()) == 1
-    _, lease = run(store)
-    lease.renew()
-    lease.give_back()
-    assert turn(store, Clock()) == 1
-
-
-def test_a_checkpoint_of_a_run_that_was_killed_is_taken_after_its_lease(store):
-    run(store)[1].renew()
-    assert 6 < turn(store, Clock()) < 10
-
-
 def test_a_checkpoint_of_a_run_that_lives_is_refused(store):
     _, lease = run(store)
     with pytest.raises(ConfigError, match=r"another run works .*run=1.*take_over"):
         turn(store, Clock(lease.renew))
+
+
+# ---------------------------------------------------------------- keeping a lease
 
 
 def test_a_lease_is_kept_while_the_query_runs_and_given_back(store):
