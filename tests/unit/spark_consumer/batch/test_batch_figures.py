@@ -1,22 +1,37 @@
-"""The figures of a batch, and their names as observed metrics."""
+"""Figures of a batch: as observed metrics, as the program's own, and in the log."""
 
+from __future__ import annotations
+
+import math
 from types import SimpleNamespace
+from typing import get_args
 
+import pytest
+import structlog
+
+from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.batch.batch_figures import (
     KEPT,
     BatchFigures,
     RecentFigures,
     sinks_stand_at,
 )
+from tidegate.spark_consumer.batch.batch_log import BatchLog
+from tidegate.spark_consumer.batch.batch_metrics import BatchMetrics
+from tidegate.spark_consumer.batch.sink_work import SinkWork
+from tidegate.spark_consumer.batch.step_timer import StepTimer
 from tidegate.spark_consumer.core.batch_state import Segment, State
-from tidegate.spark_consumer.metrics import METRICS
+from tidegate.spark_consumer.core.plan import MergeMirror, StoreSegment, WriteRelease
+from tidegate.spark_consumer.metrics import METRICS, CounterName, GaugeName, consumer_metrics
 
 SECONDS = {"load": 0.5, "sink-changelog": 2.0, "sink-mirror": 1.0, "state": 0.25}
+
 STATE = State(
     prefix="bank", query_id="q", batch=6, watermark_us=3_000_000, next_release=9,
     segments=(Segment("a", 3_500_000, 4_000_000, 5, ()), Segment("b", 3_500_000, 4_000_000, 6, ())),
     sinks=("changelog", "mirror"), mirror_release=4,
 )  # fmt: skip
+
 OWN_OF_SPARK = {"batch_seconds", "batch_input_rows"}
 
 
@@ -76,3 +91,199 @@ def test_the_last_batches_are_kept_and_a_repeated_one_is_replaced():
         recent.add(figures(State(prefix="p", query_id="q", batch=number)))
     assert recent.of(6) is None
     assert recent.of(7) is not None
+
+
+# ---------------------------------------------------------------- metrics
+
+
+@pytest.fixture
+def measured():
+    metrics = consumer_metrics()
+    value = metrics.registry.get_sample_value
+    batches = BatchMetrics(metrics, wall=lambda: 10.0)
+    return batches, lambda name, **labels: value(f"tidegate_consumer_{name}", labels)
+
+
+def test_a_batch_is_counted_by_sink_and_phase(measured):
+    batches, value = measured
+    batches.finished(figures())
+    batches.finished(figures(frontier=None))  # a replay leaves what progress said
+    plain = {
+        "batches_total": 2, "released_changes_total": 24, "late_changes_total": 2,
+        "copies_total": 4, "mismatches_total": 2, "releases_total": 4, "waiting_changes": 11,
+        "waiting_segments": 2, "waiting_snapshots": 3, "finished_stream_partitions": 7,
+    }  # fmt: skip
+    assert {name: value(name) for name in plain} == plain
+    assert value("batch_phase_seconds_total", phase="sinks") == 6.0
+    assert [value("sink_release", sink=sink) for sink in ("changelog", "mirror")] == [8, 4]
+    assert value("sink_releases_total", sink="changelog") == 4
+    assert value("sink_changes_total", sink="changelog") == 24
+    assert value("sink_seconds_total", sink="mirror") == 2.0
+
+
+def test_the_lag_is_that_of_the_scrape_and_unknown_before_the_first_watermark(measured):
+    batches, value = measured
+    batches.finished(figures(State(prefix="p", query_id="q")))
+    assert math.isnan(value("watermark_lag_seconds"))
+    assert value("watermark_seconds") == 0
+    batches.finished(figures())
+    assert (value("watermark_seconds"), value("watermark_lag_seconds")) == (3.0, 7.0)
+
+
+def test_a_query_that_goes_on_shows_where_it_was_and_counts_from_0(measured):
+    batches, value = measured
+    batches.resume(STATE)
+    assert (value("watermark_seconds"), value("waiting_changes")) == (3.0, 11)
+    assert (value("waiting_segments"), value("mirror_releases_behind")) == (2, 4)
+    assert value("sink_release", sink="mirror") == 4
+    assert (value("batches_total"), value("released_changes_total")) == (0, 0)
+
+
+def test_the_names_are_exactly_the_literals():
+    kinds = {"counter": CounterName, "gauge": GaugeName}
+    for kind, literal in kinds.items():
+        names = [metric.name for metric in METRICS if metric.kind == kind]
+        assert sorted(names) == sorted(get_args(literal))
+
+
+# ---------------------------------------------------------------- log
+
+
+PLAN = SimpleNamespace(releases=(), late_rows=0, slowest="token")
+
+LOGGED = State(
+    "bank", "q", batch=7, watermark_us=5_000_000,
+    segments=(Segment("a", 6_000_000, 7_000_000, 5, (7_000_000,)),),
+)  # fmt: skip
+
+
+class Clock:
+    seconds = 100.0
+
+    def __call__(self):
+        return self.seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def log(clock):
+    # One clock for both uses: the wall clock stands 5 s + `seconds` - 100 s after the watermark.
+    wall = lambda: clock.seconds - 90.0  # noqa: E731 - two clocks in one line
+    return BatchLog(structlog.get_logger(), monotonic=clock, wall=wall)
+
+
+@pytest.mark.parametrize(
+    ("plan", "level"),
+    [
+        (PLAN, "debug"),
+        (SimpleNamespace(releases=("one",), late_rows=0, slowest=None), "info"),
+        (SimpleNamespace(releases=(), late_rows=1, slowest=None), "info"),
+    ],
+)
+def test_only_batches_with_releases_or_late_changes_are_info(log, plan, level):
+    with structlog.testing.capture_logs() as lines:
+        log.finished(LOGGED, plan, input_rows=3, copies=2)
+    (line,) = lines
+    assert (line["event"], line["log_level"], line["batch"]) == ("batch", level, 7)
+
+
+def test_a_summary_comes_once_a_minute_and_counts_since_the_last_one(log, clock):
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(240):
+            clock.seconds += 0.5
+            log.finished(LOGGED, PLAN, input_rows=3, copies=2)
+    summaries = [line for line in lines if line["event"] == "summary"]
+    assert [(s["batches"], s["input_rows"], s["releases"]) for s in summaries] == [
+        (120, 360, 0)
+    ] * 2
+    assert {s["log_level"] for s in summaries} == {"info"}
+    first = summaries[0]
+    assert (first["watermark_us"], first["lag_seconds"]) == (5_000_000, 65.0)
+    assert (first["waiting_changes"], first["slowest"]) == (5, "token")
+
+
+def test_before_the_first_watermark_there_is_no_lag(log, clock):
+    clock.seconds += 60
+    with structlog.testing.capture_logs() as lines:
+        log.finished(State("bank", "q", batch=0), PLAN, input_rows=0, copies=0)
+    summary = lines[-1]
+    assert (summary["event"], summary["watermark_us"]) == ("summary", None)
+    assert summary["lag_seconds"] is None
+
+
+# ---------------------------------------------------------------- what sinks took, and when
+
+
+BOTH = ("changelog", "mirror")
+
+
+def plan(*steps, sinks=BOTH):
+    return SimpleNamespace(sinks=sinks, steps=steps)
+
+
+def write(number, *sinks):
+    return WriteRelease(SimpleNamespace(number=number), sinks)
+
+
+def test_each_sink_takes_what_a_release_is_written_to():
+    work = SinkWork()
+    steps = (write(0, *BOTH), write(1, *BOTH), StoreSegment(None))
+    assert work.take(plan(*steps), {0: 5, 1: 7}) == {"changelog": (2, 12), "mirror": (2, 12)}
+    assert work.take(plan(), {}) == {"changelog": (0, 0), "mirror": (0, 0)}
+
+
+def test_a_merge_takes_the_releases_of_earlier_batches_once():
+    work = SinkWork()
+    assert work.take(plan(write(0, "changelog")), {0: 5})["mirror"] == (0, 0)
+    steps = (write(1, "changelog"), write(2, "changelog"), MergeMirror(-1, 1))
+    found = work.take(plan(*steps), {1: 7, 2: 9})
+    assert found == {"changelog": (2, 16), "mirror": (2, 12)}
+    assert work.take(plan(MergeMirror(1, 2)), {})["mirror"] == (1, 9)
+    # Releases of an earlier process are counted, and their changes are not.
+    found = SinkWork().take(plan(write(9, "changelog"), MergeMirror(6, 9)), {9: 4})
+    assert found["mirror"] == (3, 4)
+    # A mirror that joins takes all before it.
+    sinks = (*BOTH, "history")
+    steps = (MergeMirror(3, 3, ("history",)), write(4, *sinks))
+    found = SinkWork().take(plan(*steps, sinks=sinks), {4: 2})
+    assert found == {"changelog": (1, 2), "mirror": (1, 2), "history": (5, 2)}
+
+
+def test_each_step_lasts_until_the_next_and_those_of_one_name_are_added_up():
+    times_s = iter([10.0, 11.0, 13.0, 13.5, 20.0])
+    timer = StepTimer(lambda: next(times_s))
+    for step in ("load", "plan", "load", "state"):
+        timer.begin(step)
+    assert timer.end() == {"load": 1.5, "plan": 2.0, "state": 6.5}
+    assert StepTimer(lambda: 1.0).end() == {}
+
+
+def test_it_says_how_long_the_running_batch_has_taken(monkeypatch):
+    now_s, found = 100.0, []
+    batch = Batch(
+        SimpleNamespace(sinks=()),
+        rows_of=lambda _: None,
+        end_offsets=lambda _: {},
+        log=SimpleNamespace(),
+        metrics=consumer_metrics(),
+        monotonic=lambda: now_s,
+    )
+
+    def run(_self, _frame, number):
+        nonlocal now_s
+        now_s += 40.0
+        found.append(batch.batch_s)
+        if number:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(Batch, "_run", run)
+    assert batch.batch_s is None
+    batch(None, 0)
+    assert batch.batch_s is None
+    with pytest.raises(ZeroDivisionError):
+        batch(None, 1)
+    assert (found, batch.batch_s) == ([40.0, 40.0], None)

@@ -75,9 +75,7 @@ def test_releases_in_between_name_the_older_cut_and_one_merge_takes_them():
     merged = [one.transaction[1] for one in checkpoint.mirror["a"].commits if one.transaction]
     assert merged == [0, 2]
     assert mirrored(checkpoint) == list(TIMES_US)
-
-
-def test_at_the_end_of_a_run_the_mirror_has_everything():
+    # At the end of a run the mirror has everything.
     checkpoint = Checkpoint()
     run(checkpoint, cadence=Cadence(1_000, goal_us=TIMES_US[-1]), rows_max=100)
     assert [one.mirror_release for one in checkpoint.manifests()] == [0, 0, 2]

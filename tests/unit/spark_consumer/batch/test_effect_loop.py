@@ -1,5 +1,7 @@
 """The effect loop over rows, files and tables in memory."""
 
+from __future__ import annotations
+
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -41,8 +43,11 @@ from tidegate.spark_consumer.errors import (
 from tidegate.spark_consumer.sinks.manifest import read_manifest
 
 TABLE = Topic("a", {2: {KEY: "INT64", "a": "INT64"}}, [KEY], key_id=1)
+
 PROGRESS, DATA = "bank-progress", TABLE.topic
+
 SCHEMAS = SimpleNamespace(schema={**TABLE.schemas, TABLE.key_id: TABLE.key_schema}.__getitem__)
+
 ENDS = {PROGRESS: {0: 3}, DATA: {0: 4}}
 
 
@@ -73,12 +78,14 @@ class Gate:
         self.records_mismatches = False
         self.late_events = None
         rows = [row(n, us) for n, us in enumerate(commit_times_us or (10, 20, 30, 40))]
-        self.rows = MemoryRows(
-            rows, [progress(watermark_us)],
-            segments=self.checkpoint.segments, late=self.checkpoint.late,
-        )  # fmt: skip
+        self.rows = self.memory(rows, [progress(watermark_us)])
 
-    def loop(self, *, batch=0, limits=None, sinks=("changelog", "mirror"), rows=None):
+    def memory(self, rows=(), progress=(), *, of=MemoryRows, **named):
+        checkpoint = self.checkpoint
+        places = {"segments": checkpoint.segments, "late": checkpoint.late}
+        return of(rows, progress, **places, **named)
+
+    def loop(self, *, batch=0, limits=None, sinks=("changelog", "mirror"), rows=None, data=4):
         folder = self.checkpoint.gate(lambda _name, _content: None)
         writer = folder.take()
         made = (
@@ -103,7 +110,8 @@ class Gate:
             late_events=self.late_events,
             records_mismatches=self.records_mismatches,
         )
-        return EffectLoop(batch, rows or self.rows, end_offsets=ENDS, parts=parts)
+        ends = {**ENDS, DATA: {0: data}}
+        return EffectLoop(batch, rows or self.rows, end_offsets=ends, parts=parts)
 
     def released(self):
         return [
@@ -111,31 +119,56 @@ class Gate:
             for release in self.checkpoint.released()
         ]
 
+    def handed(self):
+        return {n: [row.offset for row in rows] for n, rows in self.checkpoint.handed.items()}
+
+    def replace(self):
+        self.checkpoint.gate(lambda _name, _content: None).take()
+
 
 def names(loop):
     return [step.name for step in loop.steps()]
 
 
+def until(loop, *wanted):
+    """Run up to a step of this name, and of this release if one is given."""
+    steps = loop.steps()
+    for step in steps:
+        if (step.name, step.release)[: len(wanted)] == wanted:
+            break
+    steps.close()
+
+
+def killed(loop, kill_at):
+    steps = loop.steps()
+    for _ in range(kill_at):
+        next(steps)
+    steps.close()
+
+
+def replaced_at(name, gate, loop):
+    """Run a loop that another run replaces before its steps of this name."""
+    for step in loop.steps():
+        if step.name == name:
+            gate.replace()
+
+
 def test_a_batch_is_released_stored_and_counted():
     gate = Gate()
     loop = gate.loop()
-    steps = names(loop)
-    assert list(dict.fromkeys(steps)) == [
+    for read in (lambda: loop.plan, lambda: loop.state):
+        with pytest.raises(InvariantViolation):
+            read()
+    steps = [(step.name, step.release) for step in loop.steps()]
+    assert list(dict.fromkeys(name for name, _ in steps)) == [
         "load", "plan", "release", "sink-changelog", "sink-mirror", "manifest", "pending", "state",
     ]  # fmt: skip
+    assert ("manifest", 0) in steps
     assert gate.released() == [[10, 20]]
     assert [len(rows) for rows in gate.checkpoint.segments.values()] == [2]
     assert (loop.input_rows, loop.released_rows) == (7, 2)
     assert (loop.state.batch, loop.state.watermark_us) == (0, 20)
     assert loop.frontier.watermark().us == 20
-
-
-def test_steps_of_a_release_name_it():
-    gate = Gate()
-    loop = gate.loop(limits=Limits(release_rows_max=1))
-    found = [(step.name, step.release) for step in loop.steps() if step.name == "manifest"]
-    assert found == [("manifest", 0), ("manifest", 1)]
-    assert gate.released() == [[10], [20]]
 
 
 def test_dropped_between_any_two_steps_another_attempt_ends_the_same():
@@ -144,10 +177,7 @@ def test_dropped_between_any_two_steps_another_attempt_ends_the_same():
     count = len(names(reference.loop(limits=limits)))
     for kill_at in range(count):
         gate = Gate()
-        steps = gate.loop(limits=limits).steps()
-        for _ in range(kill_at):
-            next(steps)
-        steps.close()
+        killed(gate.loop(limits=limits), kill_at)
         again = gate.loop(limits=Limits())
         names(again)
         assert gate.released() == (reference.released() if again.frontier is None else [[10, 20]])
@@ -155,30 +185,13 @@ def test_dropped_between_any_two_steps_another_attempt_ends_the_same():
 
 def test_a_replay_executes_the_plan_it_finds_and_reads_no_progress():
     gate = Gate()
-    steps = gate.loop(limits=Limits(release_rows_max=1)).steps()
-    while next(steps).name != "release":
-        pass
-    nothing = MemoryRows(
-        gate.rows._rows, (), segments=gate.checkpoint.segments, late=gate.checkpoint.late
-    )
-    again = gate.loop(rows=nothing)
+    until(gate.loop(limits=Limits(release_rows_max=1)), "release")
+    with pytest.raises(CheckpointMismatch, match="sinks"):
+        names(gate.loop(sinks=("changelog",)))
+    again = gate.loop(rows=gate.memory(gate.rows._rows))
     assert "plan" not in names(again)
     assert gate.released() == [[10], [20]]
     assert (again.input_rows, again.frontier) == (0, None)
-
-
-def test_a_plan_of_other_sinks_is_refused():
-    gate = Gate()
-    steps = gate.loop().steps()
-    while next(steps).name != "release":
-        pass
-    with pytest.raises(CheckpointMismatch, match="sinks"):
-        names(gate.loop(sinks=("changelog",)))
-
-
-def idle(gate):
-    """The rows of a batch that reads nothing."""
-    return MemoryRows((), (), segments=gate.checkpoint.segments, late=gate.checkpoint.late)
 
 
 @pytest.mark.rule("sink-mirror", "sink-joins-by-release")
@@ -189,15 +202,12 @@ def test_a_mirror_that_joins_has_all_that_was_released_before(every_us):
     def begun():
         gate = Gate()
         names(gate.loop(sinks=("changelog",)))
-        return gate, gate.loop(batch=1, limits=limits, rows=idle(gate)).steps()
+        return gate, gate.loop(batch=1, limits=limits, rows=gate.memory())
 
-    count = sum(1 for _ in begun()[1])
-    for kill_at in range(count):
-        gate, steps = begun()
-        for _ in range(kill_at):
-            next(steps)
-        steps.close()
-        again = gate.loop(batch=1, rows=idle(gate))
+    for kill_at in range(len(names(begun()[1]))):
+        gate, loop = begun()
+        killed(loop, kill_at)
+        again = gate.loop(batch=1, rows=gate.memory())
         names(again)
         table = next(iter(gate.checkpoint.mirror.values()))
         assert len(table.rows_at(table.head)) == 2
@@ -210,7 +220,7 @@ def test_a_mirror_that_joins_has_all_that_was_released_before(every_us):
 def test_a_sink_that_joins_begins_with_the_next_release():
     gate = Gate()
     names(gate.loop(sinks=("mirror",)))
-    again = gate.loop(batch=1, rows=idle(gate))
+    again = gate.loop(batch=1, rows=gate.memory())
     names(again)
     assert again.state.begins == {"changelog": 1}
 
@@ -219,43 +229,22 @@ def test_a_sink_that_joins_begins_with_the_next_release():
 def test_a_replaced_run_stops_before_its_next_write(step):
     gate = Gate(10, 20, 30)
     names(gate.loop())
-    late = MemoryRows(
-        [row(4, 5), row(5, 25), row(6, 50)],
-        [[ProgressRow(0, 3, ProgressRecord("e", "w", SlotProgress(
-            0, 2, 0, 1, (), (TokenSnapshot("t", 0, (), (), 30),))))]],
-        segments=gate.checkpoint.segments, late=gate.checkpoint.late,
-    )  # fmt: skip
-    ends = {PROGRESS: {0: 4}, DATA: {0: 7}}
-    loop = gate.loop(batch=1, rows=late)
-    loop._end_offsets = ends
-    replace_before = (
-        gate.checkpoint.gate(lambda _name, _content: None).take() if one.name == step else None
-        for one in loop.steps()
-    )
+    (*_, heartbeat) = progress(30)
+    later = gate.memory([row(4, 5), row(5, 25), row(6, 50)], [[replace(heartbeat, offset=3)]])
+    loop = gate.loop(batch=1, rows=later, data=7)
+    loop._end_offsets[PROGRESS] = {0: 4}
     with pytest.raises(WriterReplaced):
-        list(replace_before)
+        replaced_at(step, gate, loop)
     assert 1 not in gate.checkpoint.late or step != "late"
-
-
-def test_an_unfinished_batch_has_no_state_and_no_plan():
-    loop = Gate().loop()
-    for read in (lambda: loop.plan, lambda: loop.state):
-        with pytest.raises(InvariantViolation):
-            read()
 
 
 def test_late_rows_go_to_their_table_and_nowhere_else():
     gate = Gate(10, 20)
     names(gate.loop())
-    later = MemoryRows(
-        [row(4, 15)], (), segments=gate.checkpoint.segments, late=gate.checkpoint.late
-    )
-    loop = gate.loop(batch=1, rows=later)
-    loop._end_offsets = {PROGRESS: {0: 3}, DATA: {0: 5}}
+    loop = gate.loop(batch=1, rows=gate.memory([row(4, 15)]), data=5)
     assert "late" in names(loop)
     assert [one.commit_timestamp_us for one in gate.checkpoint.late[1]] == [15]
-    assert gate.released() == [[10, 20]]
-    assert SimpleNamespace(late=loop.plan.late_rows) == SimpleNamespace(late=1)
+    assert (gate.released(), loop.plan.late_rows) == ([[10, 20]], 1)
 
 
 def test_late_events_are_named_before_their_release_is_published(monkeypatch):
@@ -269,15 +258,12 @@ def test_late_events_are_named_before_their_release_is_published(monkeypatch):
 
     gate = Gate()
     gate.late_events = late_events
-    loop = gate.loop(limits=Limits(release_rows_max=1))
-    for step in loop.steps():
-        if (step.name, step.release) == ("sink-changelog", 1):
-            break  # killed: the release and its late events are written again
+    # Killed here, the release and its late events are written again.
+    until(gate.loop(limits=Limits(release_rows_max=1)), "sink-changelog", 1)
     assert (found, published) == ([0, 1], [[], [[10]]])
     again = gate.loop()
-    assert [one for one in names(again) if one in ("late-events", "sink-changelog")] == [
-        "late-events", "sink-changelog", "late-events", "sink-changelog",
-    ]  # fmt: skip
+    steps = [one for one in names(again) if one in ("late-events", "sink-changelog")]
+    assert steps == ["late-events", "sink-changelog"] * 2
     assert (found[2:], again.late_events) == ([0, 1], 2)
 
 
@@ -319,35 +305,27 @@ class LosesLateRows(MemoryRows):
 def test_a_late_row_that_its_table_lacks_ends_the_batch_before_anything_is_released():
     gate = Gate(10, 20)
     names(gate.loop())
-    later = LosesLateRows(
-        [row(4, 15), row(5, 16)],
-        progress(40),
-        segments=gate.checkpoint.segments,
-        late=gate.checkpoint.late,
-    )
-    loop = gate.loop(batch=1, rows=later)
-    loop._end_offsets = {PROGRESS: {0: 3}, DATA: {0: 6}}
+    later = gate.memory([row(4, 15), row(5, 16)], progress(40), of=LosesLateRows)
     with pytest.raises(ChangesNotConserved, match="read=2") as raised:
-        names(loop)
+        names(gate.loop(batch=1, rows=later, data=6))
     assert raised.value.fields["stored"] == 1
     assert gate.released() == [[10, 20]]
+
+
+# ---------------------------------------------------------------- batches that are handed over
 
 
 WITH_HANDED = ("changelog", "handed", "mirror")
 
 
-def offsets(rows):
-    return [row.offset for row in rows]
-
-
 @pytest.mark.rule("sink-by-key-early")
 def test_a_batch_is_handed_over_before_its_release_with_what_waits_for_the_watermark():
     gate = Gate()
-    for step in gate.loop(sinks=WITH_HANDED).steps():
-        if step.name == "release":
-            break
-    assert gate.released() == []
-    assert {n: offsets(rows) for n, rows in gate.checkpoint.handed.items()} == {0: [0, 1, 2, 3]}
+    until(gate.loop(sinks=WITH_HANDED), "release")
+    assert (gate.released(), gate.handed()) == ([], {0: [0, 1, 2, 3]})
+    names(gate.loop(sinks=WITH_HANDED))
+    idle = gate.loop(batch=1, rows=gate.memory(), sinks=WITH_HANDED)
+    assert "hand-over-handed" not in names(idle)
 
 
 @pytest.mark.rule("sink-function-key", "sink-replay")
@@ -355,51 +333,22 @@ def test_a_batch_is_handed_over_once_more_after_a_kill_at_any_step():
     count = len(names(Gate().loop(sinks=WITH_HANDED)))
     for kill_at in range(count):
         gate = Gate()
-        steps = gate.loop(sinks=WITH_HANDED).steps()
-        for _ in range(kill_at):
-            next(steps)
-        steps.close()
+        killed(gate.loop(sinks=WITH_HANDED), kill_at)
         gate.checkpoint.handed.clear()  # what the killed run was handed counts for nothing
         names(gate.loop(sinks=WITH_HANDED))
-        assert offsets(gate.checkpoint.handed[0]) == [0, 1, 2, 3], kill_at
+        assert gate.handed() == {0: [0, 1, 2, 3]}, kill_at
         assert gate.released() == [[10, 20]]
 
 
 @pytest.mark.rule("sink-joins-by-batch")
 def test_a_sink_that_joins_is_handed_the_batches_that_are_planned_with_it():
     gate = Gate()
-    steps = gate.loop(sinks=("changelog",)).steps()
-    while next(steps).name != "release":
-        pass
-    steps.close()
+    until(gate.loop(sinks=("changelog",)), "release")
     names(gate.loop(sinks=WITH_HANDED[:2]))
-    assert gate.checkpoint.handed == {}
-    more = MemoryRows(
-        [row(4, 50)], (), segments=gate.checkpoint.segments, late=gate.checkpoint.late
-    )
-    loop = gate.loop(batch=1, rows=more, sinks=WITH_HANDED[:2])
-    loop._end_offsets = {PROGRESS: {0: 3}, DATA: {0: 5}}
-    names(loop)
-    assert {n: offsets(rows) for n, rows in gate.checkpoint.handed.items()} == {1: [4]}
-
-
-def test_a_batch_without_changes_is_not_handed_over():
-    gate = Gate()
-    names(gate.loop(sinks=WITH_HANDED))
-    assert "hand-over-handed" not in names(gate.loop(batch=1, rows=idle(gate), sinks=WITH_HANDED))
-
-
-def test_a_replaced_run_hands_nothing_over():
-    gate = Gate()
-    loop = gate.loop(sinks=WITH_HANDED)
-    replace_before = (
-        gate.checkpoint.gate(lambda _name, _content: None).take()
-        for one in loop.steps()
-        if one.name == "hand-over-handed"
-    )
-    with pytest.raises(WriterReplaced):
-        list(replace_before)
-    assert gate.checkpoint.handed == {}
+    assert gate.handed() == {}
+    more = gate.memory([row(4, 50)])
+    names(gate.loop(batch=1, rows=more, sinks=WITH_HANDED[:2], data=5))
+    assert gate.handed() == {1: [4]}
 
 
 class LosesRows(MemoryRows):
@@ -412,13 +361,15 @@ class LosesRows(MemoryRows):
 
 def test_rows_that_the_plan_counted_and_the_batch_lacks_end_it_before_the_hand_over():
     gate = Gate()
-    rows = LosesRows(
-        gate.rows._rows, [progress(20)],
-        segments=gate.checkpoint.segments, late=gate.checkpoint.late,
-    )  # fmt: skip
+    rows = gate.memory(gate.rows._rows, [progress(20)], of=LosesRows)
     with pytest.raises(ChangesNotConserved, match="planned=4, found=3"):
         names(gate.loop(sinks=WITH_HANDED, rows=rows))
-    assert gate.checkpoint.handed == {}
+    assert gate.handed() == {}
+    # A replaced run hands nothing over.
+    gate = Gate()
+    with pytest.raises(WriterReplaced):
+        replaced_at("hand-over-handed", gate, gate.loop(sinks=WITH_HANDED))
+    assert gate.handed() == {}
 
 
 class WithDeadLetters(MemoryRows):
@@ -443,32 +394,18 @@ class WithDeadLetters(MemoryRows):
             yield release, replace(count, dead_letters=1)
 
 
-def test_dead_letters_are_stored_before_what_follows_them_and_counted():
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_dead_letters_are_stored_before_what_follows_them_and_counted(is_replaced):
     gate, table = Gate(10, 20), {}
-    rows = WithDeadLetters(
-        gate.rows._rows, [progress(20)],
-        segments=gate.checkpoint.segments, late=gate.checkpoint.late, table=table,
-    )  # fmt: skip
+    rows = gate.memory(gate.rows._rows, [progress(20)], of=WithDeadLetters, table=table)
     loop = gate.loop(rows=rows)
-    steps = [
-        (step.name, step.release) for step in loop.steps() if step.name not in ("load", "plan")
-    ]
+    if is_replaced:
+        with pytest.raises(WriterReplaced):
+            replaced_at("dead-letters", gate, loop)
+        assert table == {}
+        return
+    steps = [(one.name, one.release) for one in loop.steps() if one.name not in ("load", "plan")]
     assert steps[:3] == [("dead-letters", None), ("release", 0), ("dead-letters", 0)]
     assert table == {(0, None): 2, (0, 0): 1}
     assert (loop.dead_letters, loop.state.dead_letters) == (3, 3)
     assert gate.released() == [[10, 20]]
-
-
-def test_a_replaced_run_stores_no_dead_letters():
-    gate, table = Gate(10, 20), {}
-    rows = WithDeadLetters(
-        gate.rows._rows, [progress(20)],
-        segments=gate.checkpoint.segments, late=gate.checkpoint.late, table=table,
-    )  # fmt: skip
-    loop = gate.loop(rows=rows)
-    steps = loop.steps()
-    assert "dead-letters" in (step.name for step in steps)
-    gate.checkpoint.gate(lambda _name, _content: None).take()
-    with pytest.raises(WriterReplaced):
-        next(steps)
-    assert table == {}

@@ -1,31 +1,40 @@
-"""The gate's files, over an object store in memory."""
+"""A checkpoint's files: identity, states, plans and schemas over an object store in memory."""
 
+from __future__ import annotations
+
+import json
+import os
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.simulation.disturbance import Disturbance, GateProfile
 from tests.simulation.object_store import ObjectStore, StoreClient
-from tidegate.lineage.frontier import Frontier, ProgressRow
-from tidegate.lineage.subscription import Subscription
-from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.progress import (
-    ChildPartition,
-    PartitionAnnounced,
-    ProgressRecord,
-    StreamStarted,
-)
+from tests.unit.spark_consumer.core.core_building import SUBSCRIPTION, opening
+from tidegate.lineage.frontier import Frontier
+from tidegate.schemas.change_schema import key_schema, value_schema
+from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, complete_from_us, newest_state
-from tidegate.spark_consumer.core.batch_state import Segment, State
+from tidegate.spark_consumer.checkpoint.json_files import LocalFolder, decoded
+from tidegate.spark_consumer.checkpoint.offsets import parse_offset_log, read_offsets
+from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.core.files import QUERY_FILE
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
-from tidegate.spark_consumer.errors import CheckpointConflict, CheckpointMismatch, WriterReplaced
-
-SUBSCRIPTION = Subscription(TopicNames("bank"))
+from tidegate.spark_consumer.core.topic_schemas import by_table, full_name, row_columns
+from tidegate.spark_consumer.errors import (
+    AmbiguousNames,
+    CheckpointConflict,
+    CheckpointMismatch,
+    WriterReplaced,
+)
 
 
 def plan(batch, *releases):
@@ -36,14 +45,6 @@ def plan(batch, *releases):
         releases=tuple(ReleaseBounds(number, 0, 9, ()) for number in releases),
         stored=(), compaction=None, topics=(), frontier="f", sinks=("changelog",),
     )  # fmt: skip
-
-
-CHILD = ChildPartition("t", ("",), 0)
-BODIES = (
-    StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), (CHILD,)),
-    PartitionAnnounced(CHILD, ""),
-)
-OPENING = [ProgressRow(0, n, ProgressRecord("e", "w", body)) for n, body in enumerate(BODIES)]
 
 
 @pytest.fixture
@@ -58,56 +59,42 @@ def files(storage):
     return GateFiles(storage)
 
 
-def test_a_checkpoint_keeps_its_identity(files):
-    first = files.identify(TopicNames("bank"), output="o")
+def test_a_checkpoint_keeps_its_identity_and_the_template_of_its_topics(files, storage):
+    template = TopicNames("bank", "{prefix}-{table}")
+    first = files.identify(TopicNames("bank"), output="o", new_id=lambda: "q")
     assert files.identify(TopicNames("bank"), output="o") == first
-    with pytest.raises(ConfigError, match="another prefix"):
-        files.identify(TopicNames("other"), output="o")
-    with pytest.raises(ConfigError, match="another output"):
-        files.identify(TopicNames("bank"), output="elsewhere")
-
-
-def test_a_checkpoint_keeps_the_template_of_its_topics(files, storage):
-    names = TopicNames("bank", "{prefix}-{table}")
-    files.identify(names, output="o")
-    assert files.require_identity(names, output="o").topic_template == "{prefix}-{table}"
+    # As older programs read it.
+    assert storage.read_json(QUERY_FILE) == {"query_id": "q", "prefix": "bank", "output": "o"}
+    for names, output, text in (
+        (TopicNames("other"), "o", "another prefix"),
+        (TopicNames("bank"), "elsewhere", "another output"),
+        (template, "o", "another topic_template"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            files.identify(names, output=output)
+    storage._store.objects.pop(f"gate/{QUERY_FILE}")
+    files.identify(template, output="o")
+    assert files.require_identity(template, output="o").topic_template == "{prefix}-{table}"
     with pytest.raises(ConfigError, match="another topic_template"):
         files.identify(TopicNames("bank"), output="o")
 
 
-def test_older_programs_read_the_identity_of_a_checkpoint_with_default_names(files, storage):
-    files.identify(TopicNames("bank"), output="o", new_id=lambda: "q")
-    stored = {"query_id": "q", "prefix": "bank", "output": "o"}
-    assert storage.read_json(QUERY_FILE) == stored
-    with pytest.raises(ConfigError, match="another topic_template"):
-        files.identify(TopicNames("bank", "{prefix}-{table}"), output="o")
-
-
 def test_states_plans_and_frontiers_are_loaded_as_they_were_stored(files):
     state, frontier = State("bank", "q", batch=3), Frontier(SUBSCRIPTION)
-    frontier.fold(OPENING, reached={"bank-progress": {0: 2}})
+    frontier.fold(opening(), reached={"bank-progress": {0: 2}})
     files.store_state(state)
     files.store_plan(plan(4, 7))
     log = FrontierLog(frontier)
     files.store_frontier("f/1", log, log.write("f/1", code="1"))
     assert files.state(3) == state
-    assert files.plan(4) == plan(4, 7)
     assert files.frontier("f/1", SUBSCRIPTION) is log
     found = files.frontier("f/1", SUBSCRIPTION)
     assert found is not log
     assert list(found.frontier.items_since(None)) == list(frontier.items_since(None))
     assert (files.state(4), files.plan(3), files.frontier("g", SUBSCRIPTION)) == (None, None, None)
-
-
-def test_a_plan_is_stored_once(files):
-    files.store_plan(plan(4, 7))
     with pytest.raises(CheckpointConflict, match="another run"):
-        files.store_plan(plan(4, 8))
+        files.store_plan(plan(4, 8))  # a plan is stored once
     assert files.plan(4) == plan(4, 7)
-
-
-def test_deleted_files_are_gone(files):
-    files.store_state(State("bank", "q", batch=3))
     files.delete(["states/3.json", "states/4.json"])
     assert files.state(3) is None
 
@@ -136,37 +123,24 @@ def test_the_newest_state_is_found_also_where_the_listing_lacks_it(storage, list
     assert files.release_max() == 9
 
 
-def test_sinks_by_key_go_by_batches_of_states_and_of_an_unfinished_plan(files):
-    assert files.batch_max() == files.release_max("mirror_by_key") == -1
-    files.store_state(replace(State("bank", "q"), batch=6, next_release=2))
-    assert [files.release_max(name) for name in ("changelog_by_key", "topic")] == [6, -1]
-    files.store_plan(plan(7))
-    assert files.batch_max() == files.release_max("parquet_by_key") == 7
-
-
-def test_the_releases_of_an_unfinished_plan_count(files):
-    files.store_state(replace(State("bank", "q"), batch=0, next_release=2))
-    files.store_plan(plan(1, 2, 3))
-    assert files.release_max() == 3
-
-
-def test_the_mirror_has_the_releases_of_its_merges_only(files):
+def test_a_sink_has_the_releases_and_batches_of_states_and_of_an_unfinished_plan(files):
     sinks = ("changelog", "mirror")
+
+    def maxima(*names):
+        return [files.release_max(name) for name in names]
+
+    assert files.batch_max() == files.release_max("mirror_by_key") == -1
     state = replace(State("bank", "q", sinks=sinks), batch=0, next_release=5)
     files.store_state(replace(state, mirror_release=2))
-    assert (files.release_max("changelog"), files.release_max("mirror")) == (4, 2)
-    files.store_plan(replace(plan(1, 5, 6), sinks=sinks, mirror_at=2, merges=()))
-    assert (files.release_max("changelog"), files.release_max("mirror")) == (6, 2)
-    files.store_plan(replace(plan(2, 7, 8), sinks=sinks, mirror_at=2, merges=(8,)))
-    assert (files.release_max("changelog"), files.release_max("mirror")) == (8, 8)
-
-
-def test_a_sink_that_joins_has_no_release_before_a_plan_names_it(files):
-    state = replace(State("bank", "q", sinks=("changelog",)), batch=0, next_release=5)
-    files.store_state(state)
-    assert (files.release_max("changelog"), files.release_max("topic")) == (4, -1)
-    files.store_plan(replace(plan(1, 5, 6), sinks=("changelog", "topic")))
-    assert (files.release_max("changelog"), files.release_max("topic")) == (6, 6)
+    assert maxima("changelog", "mirror", "topic", "changelog_by_key") == [4, 2, -1, 0]
+    # The mirror has the releases of its merges only, and a sink that joins those of the plan.
+    one = replace(plan(1, 5, 6), sinks=(*sinks, "topic"), mirror_at=2, merges=())
+    files.store_plan(one)
+    assert maxima("changelog", "mirror", "topic") == [6, 2, 6]
+    assert files.batch_max() == files.release_max("parquet_by_key") == 1
+    files.store_plan(replace(one, batch=2, releases=plan(2, 7, 8).releases, merges=(8,)))
+    assert maxima("changelog", "mirror") == [8, 8]
+    assert files.release_max() == 8
 
 
 def test_where_the_output_begins_to_be_complete_is_kept(files, storage):
@@ -193,10 +167,7 @@ def test_a_state_is_loaded_with_the_segments_beside_it(files, storage):
     files.store_state(state, parts)
     assert files.state(3) is state
     assert GateFiles(storage).state(3) == state == newest_state(storage)
-
-
-def test_a_state_that_another_run_has_replaced_is_read_again(files, storage):
-    state, parts = listed(3, 1, 2)
+    # One that another run has replaced is read again.
     files.store_state(state, parts)
     other, parts = listed(3, 4, 5, writer=2)
     GateFiles(storage).store_state(other, parts)
@@ -224,3 +195,185 @@ def test_the_newest_state_is_looked_for_again_if_its_files_are_gone(files, stora
     files.delete([file for file, _ in more])
     with pytest.raises(CheckpointMismatch, match="not stored"):
         newest_state(storage)
+
+
+# ---------------------------------------------------------------- schemas
+
+
+def schema(*columns, unwatched=(), excludes=()):
+    """A value schema of a table with these columns, the first of which is the key."""
+    of_table = [
+        Column(c, ColumnType("INT64"), n, 1 if n == 1 else None, is_watched=c not in unwatched)
+        for n, c in enumerate(columns, 1)
+    ]
+    return value_schema("bank.a", TableSchema("a", tuple(of_table), excludes=excludes))
+
+
+def beside_schema(*columns):
+    """As `schema`, of the topic beside the data topic."""
+    of_table = [
+        Column(c, ColumnType("INT64"), n, 1 if n == 1 else None) for n, c in enumerate(columns, 1)
+    ]
+    return value_schema("bank.a__backfill", TableSchema("a__backfill", tuple(of_table)))
+
+
+def key_of(topic):
+    return key_schema(topic, TableSchema("a", (Column("id", ColumnType("INT64"), 1, 1),)))
+
+
+@pytest.fixture
+def store_of(storage):
+    """A store over schemas that have the ids 1, 2, …"""
+
+    def make(*schemas):
+        registry = InMemorySchemaRegistry()
+        for number, one in enumerate(schemas):
+            registry.register(f"s{number}", one)
+        return SchemaStore(storage, registry)
+
+    return make
+
+
+KEY = {"type": "string"}
+
+
+def test_schemas_are_read_once_and_then_stored(store_of, storage):
+    store = store_of(KEY, schema("id", "x", "y"), schema("id", "y"))
+    known = [TopicIds("bank.a", (1,), (2, 3)), TopicIds("bank.b", (1,), ())]
+    first = store.topics(known, SUBSCRIPTION)
+    without_registry = SchemaStore(storage, InMemorySchemaRegistry())
+    assert without_registry.topics(known, SUBSCRIPTION) == first
+    assert set(first) == {"bank.a"}
+    assert first["bank.a"].table == "a"
+    assert row_columns(first["bank.a"].reader_schema) == ("id", "y", "x")
+    assert set(first["bank.a"].writer_schemas) == {1, 2, 3}
+    with pytest.raises(SchemaError):
+        without_registry.schema(99)
+
+
+def test_what_one_version_leaves_out_is_left_out_of_the_topic(store_of):
+    store = store_of(
+        KEY,
+        schema("id", "x", "y", unwatched=("x",)),
+        schema("id", "x", "y", excludes=("exclude_delete",)),
+        schema("id", "x", "y"),
+    )
+    found = store.topics([TopicIds("bank.a", (1,), (2, 3, 4))], SUBSCRIPTION)["bank.a"]
+    assert (found.unwatched, found.excludes) == ({"x"}, ("exclude_delete",))
+    latest = store.topics([TopicIds("bank.a", (1,), (4,))], SUBSCRIPTION)["bank.a"]
+    assert (latest.unwatched, latest.excludes) == (frozenset(), ())
+
+
+def test_tables_whose_names_differ_in_case_only_are_refused_by_name(store_of):
+    topics = ("bank.Orders", "bank.orders", "bank.orders2")
+    known = [TopicIds(topic, (1,), (2,)) for topic in topics]
+    store = store_of(KEY, schema("id"))
+    assert set(store.topics(known[1:], SUBSCRIPTION)) == set(topics[1:])
+    with pytest.raises(AmbiguousNames, match=r"\['Orders', 'orders'\].*under another prefix"):
+        store.topics(known, SUBSCRIPTION)
+
+
+def test_rows_that_were_read_on_demand_belong_to_their_table(store_of):
+    store = store_of(
+        key_of("bank.a"), schema("id", "x"), key_of("bank.a__backfill"), beside_schema("id", "y")
+    )
+    own, beside = TopicIds("bank.a", (1,), (2,)), TopicIds("bank.a__backfill", (3,), (4,))
+    found = store.topics([own, beside], SUBSCRIPTION)
+    one = found["bank.a"]
+    assert found == {"bank.a": one, "bank.a__backfill": one}
+    assert (one.table, one.topics) == ("a", ("bank.a", "bank.a__backfill"))
+    assert row_columns(one.reader_schema) == ("id", "x", "y")
+    # Avro compares the names of types: they have to be those of one topic.
+    names = {full_name(schema) for schema in one.writer_schemas.values()}
+    assert names == {"bank.a.Change", "bank.a.Key"}
+    assert set(one.writer_schemas) == {1, 2, 3, 4}
+    assert by_table(found) == {"bank.a": one}
+    # A table whose rows come before its first change has its own topic.
+    found = store.topics([TopicIds("bank.a", (), ()), beside], SUBSCRIPTION)
+    assert set(found) == {"bank.a", "bank.a__backfill"}
+    assert found["bank.a"].key_schema["namespace"] == "bank.a"
+    assert list(by_table(found)) == ["bank.a"]
+    # A topic that stands alone is read as ever.
+    found = store.topics([own], SUBSCRIPTION)
+    assert found["bank.a"].topics == ()
+    assert found["bank.a"].read_from("bank.a") == ("bank.a",)
+    assert by_table(found) == found
+
+
+# ---------------------------------------------------------------- folders of this machine
+
+
+def test_files_are_read_and_listed_without_temporary_ones(tmp_path):
+    states = tmp_path / "states"
+    states.mkdir()
+    for name in ("2.json", "10.json", ".3.json.tmp", "_SUCCESS"):
+        (states / name).write_text('{"a": 1}')
+    os.utime(states / "2.json", ns=(0, 1_234_567_000))
+    folder = LocalFolder(tmp_path)
+    assert folder.root == str(tmp_path)
+    assert folder.names("states") == ["10.json", "2.json"]
+    assert folder.read_json("states/2.json") == {"a": 1}
+    assert folder.written_ms("states/2.json") == 1_234
+    assert folder.read_json("states") is folder.read_json("states/2.json/1.json") is None
+
+
+@pytest.mark.parametrize("address", ["nowhere", "\0", "\ud800"])
+def test_what_is_missing_or_no_file_system_can_name_is_empty(tmp_path, monkeypatch, address):
+    folder = LocalFolder(tmp_path / address)
+    assert folder.read_json("states/1.json") is None
+    assert folder.names("states") == []
+    assert folder.written_ms("states/1.json") is None
+    # Nor is there what is deleted a moment before it is read.
+    monkeypatch.setattr(Path, "is_file", lambda _: True)
+    folder = LocalFolder(tmp_path)
+    assert folder.read_json("1.json") is folder.written_ms("1.json") is None
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xcd\xfe"])
+def test_what_is_not_json_is_named(data):
+    with pytest.raises(CheckpointMismatch, match=r"states/1\.json"):
+        decoded(data, file="states/1.json")
+
+
+# ---------------------------------------------------------------- Spark's offset log
+
+
+HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n'
+
+
+def test_lines_of_the_offset_log_are_distinguished_by_their_topics():
+    progress = {"bank-progress": {"0": 5, "11": 7}}
+    data = {"bank.a": {"1": 2, "0": 3}, "bank.b": {"0": 0}}
+    for lines in ((progress, data), (data, progress)):
+        text = HEAD + "\n".join(map(json.dumps, lines))
+        assert parse_offset_log(text, batch=3) == {
+            "bank-progress": {0: 5, 11: 7},
+            "bank.a": {0: 3, 1: 2},
+            "bank.b": {0: 0},
+        }
+    for nothing in ("-", "{}"):  # a source without offsets yet
+        text = f"{HEAD}{json.dumps(progress)}\n{nothing}"
+        assert parse_offset_log(text, batch=0) == {"bank-progress": {0: 5, 11: 7}}
+    with pytest.raises(CheckpointMismatch, match="v2"):
+        parse_offset_log(HEAD.replace("v1", "v2"), batch=0)
+    with pytest.raises(CheckpointMismatch, match="bank"):
+        parse_offset_log(f'{HEAD}{{"bank.a":{{"0":1}}}}\n{{"bank.a":{{"0":1}}}}', batch=0)
+
+
+def test_what_was_read_ends_with_the_last_batch_that_spark_has_committed():
+    log = f'{HEAD}{{"bank.a":{{"0":5}}}}'
+    logs = {"offsets/10": log, "offsets/11": f'{HEAD}{{"bank.a":{{"0":9}}}}'}
+
+    class Folder:
+        root = "spark"
+        commits = ()
+
+        def names(self, folder):
+            return {"commits": list(self.commits)}[folder]
+
+        def read(self, name):
+            return logs[name].encode()
+
+    assert read_offsets(Folder()) is None
+    Folder.commits = ("9", "10", "metadata")
+    assert read_offsets(Folder()) == parse_offset_log(log, batch=10)
