@@ -1,5 +1,7 @@
 """The command line: exit codes, one line per error, and status without Spark."""
 
+from __future__ import annotations
+
 import json
 import sys
 import threading
@@ -9,24 +11,20 @@ import pytest
 import structlog
 from rich.cells import cell_len
 
+import tidegate
+from tests.unit.spark_consumer.commands.command_building import SETTINGS, flags
 from tidegate.lineage.errors import ProtocolError
 from tidegate.schemas.change_schema import value_schema
-from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.spark_consumer import cli
+from tidegate.spark_consumer.classic_session import require_classic
 from tidegate.spark_consumer.commands import run as run_command
 from tidegate.spark_consumer.commands import tail as tail_command
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.spark.requirements import require_spark
 
-NEEDED = [
-    "run",
-    *("--bootstrap-servers", "127.0.0.1:1"),
-    *("--registry-url", "http://127.0.0.1:1"),
-    *("--prefix", "bank"),
-    *("--output", "out"),
-    *("--checkpoint", "check"),
-]
+NEEDED = ["run", *flags()]
 
 
 @pytest.fixture
@@ -68,26 +66,24 @@ def checkpoint(tmp_path):
     return tmp_path
 
 
-def test_missing_settings_are_a_usage_error_without_traceback(invoke):
+def test_missing_settings_are_a_usage_error_without_traceback(invoke, tmp_path):
     result = invoke("run", "--prefix", "bank")
     assert result.exit_code == 2
     assert "output: is not set (flag --output, " in result.stderr
     assert "Traceback" not in result.stdout + result.stderr
-
-
-def test_a_registry_that_does_not_answer_is_reported_before_spark_starts(invoke):
-    result = invoke(*NEEDED)
+    result = invoke(*NEEDED)  # what is missing is reported before Spark starts
     assert result.exit_code == 75
     assert "registry does not answer" in result.stderr
-
-
-def test_options_that_cannot_be_translated_are_reported_before_spark_starts(invoke, tmp_path):
     file = tmp_path / "consumer.toml"
     file.write_text('[kafka_options]\nsasl.username = "me"\nsasl.password = "hush"\n')
     result = invoke(*NEEDED, "--config", str(file))
     assert result.exit_code == 2
     assert "a login needs sasl.mechanism" in result.stderr
     assert "hush" not in result.stderr
+    text = invoke("run", "--help").stdout  # every setting but no secret
+    assert "--release-rows-max" in text
+    assert "--kafka-options" not in text
+    assert "user-info" not in text
 
 
 def test_what_spark_misses_is_one_line_and_exit_code_2(invoke, monkeypatch, tmp_path):
@@ -98,13 +94,6 @@ def test_what_spark_misses_is_one_line_and_exit_code_2(invoke, monkeypatch, tmp_
     assert result.exit_code == 2
     assert result.stderr.startswith("error: Spark needs Java 17 to 21: no java is on the path")
     assert result.stderr.count("\n") == 1
-
-
-def test_help_lists_every_setting_but_no_secret(invoke):
-    text = invoke("run", "--help").stdout
-    assert "--release-rows-max" in text
-    assert "--kafka-options" not in text
-    assert "user-info" not in text
 
 
 @pytest.mark.parametrize(
@@ -158,44 +147,31 @@ def test_a_run_that_is_stopped_while_it_waits_for_topics_ends_without_spark(invo
 
 
 def test_status_shows_the_newest_state(invoke, checkpoint):
-    result = invoke("status", "--checkpoint", str(checkpoint), "--json")
-    assert result.exit_code == 0
-    figures = json.loads(result.stdout)
-    assert figures["batch"] == 10
-    assert figures["watermark"] == "1970-01-01T00:00:01.500000+00:00"
-    assert figures["releases"] == 4
-    assert figures["waiting_changes"] == 5
-    assert figures["mismatches"] == 2
-    assert figures["topics"] == ["bank.accounts"]
-    assert figures["complete_from_us"] is None
+    def shown():
+        result = invoke("status", "--checkpoint", str(checkpoint), "--json")
+        assert result.exit_code == 0
+        return json.loads(result.stdout)
 
-
-def test_status_says_from_when_on_the_output_is_complete(invoke, checkpoint):
+    figures = shown()
+    expected = {
+        "batch": 10, "watermark": "1970-01-01T00:00:01.500000+00:00", "releases": 4,
+        "waiting_changes": 5, "mismatches": 2, "topics": ["bank.accounts"],
+        "complete_from_us": None, "left_out": {},
+    }  # fmt: skip
+    assert figures | expected == figures
+    assert "waiting_changes" in invoke("status", "--checkpoint", str(checkpoint)).stdout
     (checkpoint / "gate" / "start.json").write_text('{"complete_from_us": 70}')
-    result = invoke("status", "--checkpoint", str(checkpoint), "--json")
-    assert json.loads(result.stdout)["complete_from_us"] == 70
-
-
-def test_status_says_what_the_change_stream_leaves_out(invoke, checkpoint):
-    result = invoke("status", "--checkpoint", str(checkpoint), "--json")
-    assert json.loads(result.stdout)["left_out"] == {}
+    assert shown()["complete_from_us"] == 70
+    # What the change stream leaves out.
     columns = (
         Column("id", ColumnType("INT64"), 1, 1),
         Column("b", ColumnType("INT64"), 2, is_watched=False),
     )
     schema = value_schema("p.t", TableSchema("t", columns, excludes=("exclude_delete",)))
-    state = json.loads((checkpoint / "gate" / "states" / "10.json").read_text())
-    (value_id,) = state["topics"][0]["value_ids"]
     (checkpoint / "gate" / "schemas").mkdir()
-    (checkpoint / "gate" / "schemas" / f"{value_id}.json").write_text(json.dumps(schema))
-    result = invoke("status", "--checkpoint", str(checkpoint), "--json")
+    (checkpoint / "gate" / "schemas" / "2.json").write_text(json.dumps(schema))
     left_out = {"columns": ["b"], "options": ["exclude_delete"]}
-    assert json.loads(result.stdout)["left_out"] == {"bank.accounts": left_out}
-
-
-def test_status_is_a_table_for_people(invoke, checkpoint):
-    result = invoke("status", "--checkpoint", str(checkpoint))
-    assert "waiting_changes" in result.stdout
+    assert shown()["left_out"] == {"bank.accounts": left_out}
 
 
 @pytest.mark.parametrize("place", ["nowhere", "n" * 300, "s3a://bucket/check"])
@@ -241,3 +217,39 @@ def test_tail_cuts_a_line_at_the_terminals_width_and_json_is_whole(invoke, monke
 @pytest.mark.parametrize(("width", "shown"), [(0, "abcdef"), (6, "abcdef"), (5, "abcd…")])
 def test_a_line_is_cut_only_where_it_does_not_fit(width, shown):
     assert tail_command.fitted("abcdef", width) == shown
+
+
+# ---------------------------------------------------------------- Spark Connect
+
+
+def connect_session():
+    """Return a real session of Spark Connect; it speaks to its server when it is first used."""
+    session = pytest.importorskip("pyspark.sql.connect.session", reason="needs grpcio")
+    return session.SparkSession(connection="sc://127.0.0.1:1")
+
+
+def test_a_connect_session_is_refused_with_what_to_use():
+    class Theirs(type(connect_session())):
+        pass
+
+    for session in (connect_session(), object.__new__(Theirs)):
+        with pytest.raises(ConfigError, match=r"Spark Connect is not supported.*tidegate\.session"):
+            require_classic(session)
+    require_classic(SimpleNamespace())  # any other session passes
+
+
+STREAM = {name: SETTINGS[name] for name in ("bootstrap_servers", "registry_url", "prefix")}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda spark: tidegate.as_of(spark, "/lake", 7),
+        lambda spark: tidegate.audit(spark, "/lake", **STREAM),
+        lambda spark: tidegate.stream(spark, **STREAM).output("/lake").mirror().start("/check"),
+    ],
+    ids=["as_of", "audit", "stream"],
+)
+def test_every_call_that_takes_a_session_refuses_it(call):
+    with pytest.raises(ConfigError, match="Spark Connect is not supported"):
+        call(connect_session())

@@ -1,11 +1,14 @@
 """Settings: what is needed, what is refused, and that all faults are reported together."""
 
+from __future__ import annotations
+
 import os
 
 import pytest
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES, ConsumerConfig
+from tidegate.spark_consumer.table_settings import column_names
 
 NEEDED = {
     "bootstrap_servers": "127.0.0.1:9092",
@@ -72,26 +75,135 @@ def test_all_faults_are_reported_together(file, environment):
     assert caught.value.exit_code == 2
 
 
-def test_a_password_in_a_url_is_not_shown():
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        # Options that would be dropped or break promises.
+        *(
+            ({"kafka_options": {name: "secret"}}, f"kafka_options: {name}: {reason}")
+            for names, reason in (
+                (("isolation.level", "group.id"), "the guarantees rest on these"),
+                (("socket.timeout.ms", "sasl.jaas.config"), "not an option that the consumer can"),
+            )
+            for name in names
+        ),
+        ({"registry_url": "ftp://user:secret@host"}, "registry_url: "),
+        (
+            {"sinks": "changelog,hive"},
+            "'hive': not one of changelog, mirror, history, parquet, iceberg_changelog",
+        ),
+        *(({"sinks": text}, "once at most") for text in ("", " , ", "mirror,mirror")),
+        *(
+            ({f"datastream_files_{name}": value}, f"datastream_files_{name}")
+            for name, value in (
+                ("format", "parquet"),
+                ("rows_max", 0),
+                ("bytes_max", 0),
+                ("bytes_max", 2**29),
+            )
+        ),
+        # The ordered topic and its sink belong together.
+        ({"sinks": "changelog,topic"}, "needs the name of a topic"),
+        ({"ordered_topic": "bank-ordered"}, "add it to sinks"),
+        (
+            {"sinks": "topic", "ordered_topic": "x", "ordered_topic_partitions": 3},
+            "a total order has one",
+        ),
+        *(
+            ({"ordered_topic_timeout_ms": wrong}, "ordered_topic_timeout_ms")
+            for wrong in (9_999, 2**31)
+        ),
+        ({"iceberg_catalog": "lake"}, "add one to sinks"),
+        ({"iceberg_namespace": "bank"}, "add one to sinks"),
+        ({"sinks": "iceberg_mirror", "iceberg_catalog": "a.b"}, "iceberg_catalog"),
+        ({"sinks": "iceberg_mirror", "iceberg_namespace": "a..b"}, "iceberg_namespace"),
+        ({"mirror_accepts": "exclude_delete,everything"}, "'everything': not one of"),
+        ({"mirror_accepts": "\udc80"}, "udc80"),
+        *(
+            ({"catalog_schema": schema}, "not the name of a schema")
+            for schema in ("lake.", ".bank", "/lake", "my-bank", "a b", "`bank`")
+        ),
+        # Tables.
+        ({"compact_files_min": 1}, "compact_files_min: must be 0, or 2 or more"),
+        ({"compact_files_min": -1}, "compact_files_min: "),
+        ({"target_file_bytes": 1_000}, "target_file_bytes: "),
+        ({"vacuum_retention_hours": 23}, "vacuum_retention_hours: must be 0, or 24 or more"),
+        ({"vacuum_interval_ms": 0}, "vacuum_interval_ms: "),
+        *(
+            ({"table_properties": {name: value}}, f"table_properties: {name}: ")
+            for name, value in (
+                ("delta.appendOnly", "true"),
+                ("tidegate.x", "1"),
+                ("owner", "me"),
+            )
+        ),
+        ({"table_properties": "x"}, "table_properties: must be a table"),
+        ({"mirror_partition_by": {"a": " , "}}, "mirror_partition_by: a: name each column"),
+        ({"mirror_cluster_by": {"a": "x,x"}}, "mirror_cluster_by: a: name each column"),
+        (
+            {"mirror_partition_by": {"a": "x"}, "mirror_cluster_by": {"a": "y"}},
+            "mirror_cluster_by: a: a table in mirror_partition_by cannot be clustered too",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_by_its_name_without_a_secret(changes, text):
     with pytest.raises(ConfigError) as caught:
-        load(registry_url="ftp://user:secret@host")
+        load(**changes)
+    assert text in str(caught.value)
+    assert caught.value.exit_code == 2
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "error_text"),
+    ("changes", "expected"),
     [
-        ("isolation.level", "the guarantees rest on these"),
-        ("group.id", "the guarantees rest on these"),
-        ("socket.timeout.ms", "not an option that the consumer can give"),
-        ("sasl.jaas.config", "not an option that the consumer can give"),
+        ({}, {"sink_names": ("changelog", "mirror"), "session_packages": SPARK_PACKAGES}),
+        ({"sinks": " mirror , changelog "}, {"sink_names": ("changelog", "mirror")}),
+        ({"sinks": "mirror"}, {"sink_names": ("mirror",)}),
+        ({"sinks": "datastream_files"}, {"datastream_files_format": "avro"}),
+        ({"datastream_files_format": "jsonl.gz"}, {"datastream_files_format": "jsonl.gz"}),
+        (
+            {"sinks": "topic", "ordered_topic": "x", "ordered_topic_order": "key"}
+            | {"ordered_topic_partitions": 3},
+            {"ordered_topic": "x", "ordered_topic_partitions": 3},
+        ),
+        ({}, {"ordered_topic_timeout_ms": 300_000, "accepted_exclusions": ()}),
+        ({"ordered_topic_timeout_ms": 900_000}, {"ordered_topic_timeout_ms": 900_000}),
+        (
+            {"sinks": "iceberg_mirror", "iceberg_catalog": "lake", "iceberg_namespace": "raw.b"},
+            {
+                "iceberg_catalog": "lake", "iceberg_namespace": "raw.b", "has_iceberg": True,
+                "session_packages": f"{SPARK_PACKAGES},{ICEBERG_PACKAGES}",
+            },
+        ),
+        ({"sinks": "iceberg_mirror", "packages": ""}, {"session_packages": ""}),
+        (
+            {"sinks": "iceberg_changelog", "packages": "org:iceberg-spark-runtime-4.0_2.13:2.0.0"},
+            {"session_packages": "org:iceberg-spark-runtime-4.0_2.13:2.0.0"},
+        ),
+        (
+            {"mirror_accepts": "exclude_delete, exclude_ttl_deletes"},
+            {"accepted_exclusions": ("exclude_delete", "exclude_ttl_deletes")},
+        ),
+        *(
+            ({"catalog_schema": schema}, {"catalog_schema": schema})
+            for schema in ("", "bank", "lake.bank", "unity.lake.bank_2")
+        ),
+        # By default small files are rewritten and nothing is deleted.
+        (
+            {},
+            {
+                "compact_files_min": 32, "target_file_bytes": 32 * 1024**2,
+                "vacuum_retention_hours": 0, "table_properties": {}, "mirror_partition_by": {},
+            },
+        ),
     ],
-)
-def test_options_that_would_be_dropped_or_break_promises_are_refused(name, error_text):
-    with pytest.raises(ConfigError) as caught:
-        load(kafka_options={name: "secret"})
-    assert f"kafka_options: {name}: {error_text}" in str(caught.value)
-    assert "secret" not in str(caught.value)
+    ids=str,
+)  # fmt: skip
+def test_settings_give_the_query_its_sinks_packages_and_names(changes, expected):
+    config = load(**changes)
+    assert {name: getattr(config, name) for name in expected} == expected
 
 
 def test_secrets_are_never_printed(file):
@@ -102,83 +214,17 @@ def test_secrets_are_never_printed(file):
         assert "secret" not in shown
 
 
-def test_sinks_are_named_once_each_and_have_an_order_of_their_own():
-    assert load().sink_names == ("changelog", "mirror")
-    assert load(sinks=" mirror , changelog ").sink_names == ("changelog", "mirror")
-    assert load(sinks="mirror").sink_names == ("mirror",)
-    with pytest.raises(
-        ConfigError,
-        match="'hive': not one of changelog, mirror, history, parquet, iceberg_changelog",
-    ):
-        load(sinks="changelog,hive")
-    for text in ("", " , ", "mirror,mirror"):
-        with pytest.raises(ConfigError, match="once at most"):
-            load(sinks=text)
-
-
-def test_files_as_datastream_writes_them_have_three_forms_and_bounds():
-    assert load(sinks="datastream_files").datastream_files_format == "avro"
-    assert load(datastream_files_format="jsonl.gz").datastream_files_format == "jsonl.gz"
-    for wrong in ({"format": "parquet"}, {"rows_max": 0}, {"bytes_max": 0}, {"bytes_max": 2**29}):
-        ((name, value),) = wrong.items()
-        with pytest.raises(ConfigError, match=f"datastream_files_{name}"):
-            load(**{f"datastream_files_{name}": value})
-
-
-def test_the_ordered_topic_and_its_sink_belong_together():
-    assert load(sinks="topic", ordered_topic="bank-ordered").ordered_topic == "bank-ordered"
-    with pytest.raises(ConfigError, match=r"ordered_topic.*needs the name of a topic"):
-        load(sinks="changelog,topic")
-    with pytest.raises(ConfigError, match=r"ordered_topic.*add it to sinks"):
-        load(ordered_topic="bank-ordered")
-    named = {"sinks": "topic", "ordered_topic": "bank-ordered", "ordered_topic_partitions": 3}
-    assert load(**named, ordered_topic_order="key").ordered_topic_partitions == 3
-    with pytest.raises(ConfigError, match=r"ordered_topic_partitions.*a total order has one"):
-        load(**named)
-
-
-def test_a_release_may_take_longer_to_publish():
-    assert load().ordered_topic_timeout_ms == 300_000
-    assert load(ordered_topic_timeout_ms=900_000).ordered_topic_timeout_ms == 900_000
-    for wrong in (9_999, 2**31):
-        with pytest.raises(ConfigError, match="ordered_topic_timeout_ms"):
-            load(ordered_topic_timeout_ms=wrong)
-
-
-def test_iceberg_tables_have_a_place_of_their_own_and_bring_their_package():
-    config = load(sinks="iceberg_mirror", iceberg_catalog="lake", iceberg_namespace="raw.bank")
-    assert (config.iceberg_catalog, config.iceberg_namespace) == ("lake", "raw.bank")
-    assert config.has_iceberg
-    assert config.session_packages == f"{SPARK_PACKAGES},{ICEBERG_PACKAGES}"
-    assert load().session_packages == SPARK_PACKAGES
-    assert load(sinks="iceberg_mirror", packages="").session_packages == ""
-    own = "org.example:iceberg-spark-runtime-4.0_2.13:2.0.0"
-    assert load(sinks="iceberg_changelog", packages=own).session_packages == own
-    for name, value in (("iceberg_catalog", "lake"), ("iceberg_namespace", "bank")):
-        with pytest.raises(ConfigError, match=rf"{name}.*add one to sinks"):
-            load(**{name: value})
-    for name, value in (("iceberg_catalog", "a.b"), ("iceberg_namespace", "a..b")):
-        with pytest.raises(ConfigError, match=name):
-            load(sinks="iceberg_mirror", **{name: value})
-
-
-def test_exclusions_that_mirrors_accept_are_options_of_a_change_stream():
-    assert load().accepted_exclusions == ()
-    config = load(mirror_accepts="exclude_delete, exclude_ttl_deletes")
-    assert config.accepted_exclusions == ("exclude_delete", "exclude_ttl_deletes")
-    with pytest.raises(ConfigError, match="'exclude_everything': not one of"):
-        load(mirror_accepts="exclude_delete,exclude_everything")
-    with pytest.raises(ConfigError, match=r"udc80"):
-        load(mirror_accepts="\udc80")
-
-
-@pytest.mark.parametrize("schema", ["bank", "lake.bank", "unity.lake.bank_2"])
-def test_tables_are_registered_in_a_schema_or_none(schema):
-    assert load().catalog_schema == ""
-    assert load(catalog_schema=schema).catalog_schema == schema
-
-
-@pytest.mark.parametrize("schema", ["lake.", ".bank", "/lake", "my-bank", "a b", "`bank`"])
-def test_what_is_no_name_of_a_schema_is_refused(schema):
-    with pytest.raises(ConfigError, match=r"catalog_schema: .* not the name of a schema"):
-        load(catalog_schema=schema)
+def test_names_with_dots_need_no_quotes_and_values_are_text(file):
+    config = load(
+        file(
+            "[table_properties]\ndelta.enableDeletionVectors = true\n"
+            '"delta.logRetentionDuration" = "interval 7 days"\n'
+            '[mirror_partition_by]\naccounts = "region"\nsales.orders = "country, year"\n'
+        )
+    )
+    assert config.table_properties == {
+        "delta.enableDeletionVectors": "true",
+        "delta.logRetentionDuration": "interval 7 days",
+    }
+    assert config.mirror_partition_by == {"accounts": "region", "sales.orders": "country, year"}
+    assert column_names(" country, year ,") == ("country", "year")

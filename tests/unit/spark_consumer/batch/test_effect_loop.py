@@ -229,8 +229,9 @@ def test_a_sink_that_joins_begins_with_the_next_release():
 def test_a_replaced_run_stops_before_its_next_write(step):
     gate = Gate(10, 20, 30)
     names(gate.loop())
-    (*_, heartbeat) = progress(30)
-    later = gate.memory([row(4, 5), row(5, 25), row(6, 50)], [[replace(heartbeat, offset=3)]])
+    heartbeat = SlotProgress(0, 2, 0, 1, (), (TokenSnapshot("t", 0, (), (), 30),))
+    more = [ProgressRow(0, 3, ProgressRecord("e", "w", heartbeat))]
+    later = gate.memory([row(4, 5), row(5, 25), row(6, 50)], [more])
     loop = gate.loop(batch=1, rows=later, data=7)
     loop._end_offsets[PROGRESS] = {0: 4}
     with pytest.raises(WriterReplaced):

@@ -1,10 +1,14 @@
-"""What `status` reads of a checkpoint beside its state: slots, last releases, sinks."""
+"""`status`: what it reads of a checkpoint beside its state, and its figures as tables."""
+
+from __future__ import annotations
 
 import json
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
-from tests.unit.spark_consumer.checkpoint.test_gate_files import SUBSCRIPTION
+from tests.unit.spark_consumer.core.core_building import SUBSCRIPTION
 from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
@@ -18,6 +22,7 @@ from tidegate.schemas.progress import (
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
 from tidegate.spark_consumer.commands import status as status_module
 from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, read_status, status
+from tidegate.spark_consumer.commands.status_table import tables_of
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
@@ -72,17 +77,29 @@ def place(tmp_path):
 
 def test_slots_are_listed_by_how_far_they_are_behind(place):
     figures = status(str(place / "check"), now_s=lambda: 10.0)
-    assert figures["lag_s"] == 6.0
-    assert [(one["slot"], one["slowest"], one["lag_s"]) for one in figures["slots"]] == [
-        (1, "b", 6.0), (0, LONG, 5.0),
+    assert (figures["lag_s"], figures["copies"]) == (6.0, 5)
+    assert figures["sinks"] == ["changelog", "mirror", "mine"]
+    assert figures["begins"] == {"mine": 7}
+    names = ("slot", "slowest", "lag_s", "worker")
+    assert [tuple(one[name] for name in names) for one in figures["slots"]] == [
+        (1, "b", 6.0, "worker-1"), (0, LONG, 5.0, "worker-0"),
     ]  # fmt: skip
-    assert [one["worker"] for one in figures["slots"]] == ["worker-1", "worker-0"]
     assert figures["slots"][0]["watermark"] == "1970-01-01T00:00:04+00:00"
+    # A notebook shows the same figures as tables.
+    assert json.loads(json.dumps(figures)) == figures
+    shown = figures._repr_html_()
+    assert shown.count("<table>") == 3
+    assert "<caption>last releases</caption>" in shown
+    assert "<td>watermark</td><td>1970-01-01T00:00:04+00:00</td>" in shown
+    assert type(figures)({"releases": 0})._repr_html_().count("<table>") == 1
+    # A frontier that is not there leaves the rest.
+    for file in (place / "check" / "gate" / "frontiers").rglob("*.json"):
+        file.unlink()
+    assert status(str(place / "check"))["slots"] == []
 
 
 def test_the_last_releases_are_those_of_the_outputs_manifests(place):
-    figures = status(str(place / "check"))
-    found = figures["last_releases"]
+    found = status(str(place / "check"))["last_releases"]
     assert [one["release"] for one in found] == list(range(12 - RELEASES_SHOWN, 12))
     assert found[-1] == {
         "release": 11, "batch": 2, "through": "1970-01-01T00:00:12+00:00", "changes": 11,
@@ -90,28 +107,9 @@ def test_the_last_releases_are_those_of_the_outputs_manifests(place):
     }  # fmt: skip
     (place / "out" / "_releases" / "000000000011.json").unlink()
     assert [one["release"] for one in status(str(place / "check"))["last_releases"]][-1] == 10
-
-
-def test_an_output_that_is_elsewhere_has_unknown_releases(place):
     query = place / "check" / "gate" / QUERY_FILE
     query.write_text(json.dumps({"query_id": "q", "prefix": "bank", "output": "s3a://lake/out"}))
     assert status(str(place / "check"))["last_releases"] is None
-
-
-def test_records_that_repeat_a_change_are_counted(place):
-    assert status(str(place / "check"))["copies"] == 5
-
-
-def test_sinks_are_listed_with_the_release_that_each_began_with(place):
-    figures = status(str(place / "check"))
-    assert figures["sinks"] == ["changelog", "mirror", "mine"]
-    assert figures["begins"] == {"mine": 7}
-
-
-def test_a_frontier_that_is_not_there_leaves_the_rest(place):
-    for file in (place / "check" / "gate" / "frontiers").rglob("*.json"):
-        file.unlink()
-    assert status(str(place / "check"))["slots"] == []
 
 
 def test_files_that_a_run_deletes_meanwhile_are_read_again_from_its_next_state(place, monkeypatch):
@@ -129,18 +127,6 @@ def test_files_that_a_run_deletes_meanwhile_are_read_again_from_its_next_state(p
     assert (figures["batch"], len(figures["slots"])) == (4, 2)
 
 
-def test_a_notebook_shows_the_same_figures_as_tables(place):
-    figures = status(str(place / "check"), now_s=lambda: 10.0)
-
-    assert json.loads(json.dumps(figures)) == figures
-    shown = figures._repr_html_()
-    assert shown.count("<table>") == 3
-    assert "<caption>last releases</caption>" in shown
-    assert "<td>watermark</td><td>1970-01-01T00:00:04+00:00</td>" in shown
-    # Without slots and releases there is one.
-    assert type(figures)({"releases": 0})._repr_html_().count("<table>") == 1
-
-
 def test_a_gate_elsewhere_is_read_with_its_output(place):
     gate, output = LocalFolder(place / "check" / "gate"), LocalFolder(place / "out")
     asked = []
@@ -153,3 +139,78 @@ def test_a_gate_elsewhere_is_read_with_its_output(place):
     assert asked == [str(place / "out")]
     with pytest.raises(ConfigError, match=r"no state in this checkpoint.*s3a://c"):
         read_status(output, lambda _: None, checkpoint="s3a://c")
+
+
+# ---------------------------------------------------------------- tables
+
+
+TOKEN = "__8BAYE" + "t" * 300
+
+OUTPUT = "/lake/" + "deep/" * 40
+
+
+FIGURES = {
+    "prefix": "bank",
+    "watermark": "2026-11-22T10:00:00.123456+00:00",
+    "lag_s": 1.25,
+    "begins": {"mine": 7},
+    "left_out": {},
+    "topics": ["bank.accounts", "bank.[red]ledger"],
+    "output": OUTPUT,
+    "complete_from_us": None,
+    "slots": [
+        {
+            "slot": slot, "worker": worker, "slowest": TOKEN,
+            "watermark": "2026-11-22T10:00:00.123456+00:00", "lag_s": 0.5,
+        }
+        for slot, worker in ((11, "tidegate-producer-10"), (3, None))
+    ],
+    "gaps": [
+        {
+            "token": TOKEN, "from_us": 1_000_000, "until_us": 2_500_000,
+            "accepted_by": "ops", "accepted_us": 3_000_000,
+        }
+    ],
+    "last_releases": [
+        {
+            "release": 100_000, "batch": 90_000, "through": "2026-11-22T10:00:00+00:00",
+            "changes": 500_000, "copies": 12, "mismatches": 0,
+        }
+    ],
+}  # fmt: skip
+
+
+def shown(width, **changes):
+    console = Console(width=width, record=True, file=StringIO())
+    for table in tables_of({**FIGURES, **changes}):
+        console.print(table)
+    return console.export_text().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_line_is_wider_than_the_terminal_and_no_row_has_two(width):
+    lines = shown(width)
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for row in ("tidegate-producer-10", "2026-11-22T10:00:00.123456Z", "100000", "90000", "ops"):
+        assert row in text
+    # A head, a row each and five lines around them: nothing is wrapped.
+    slots = lines[next(n for n, line in enumerate(lines) if "the slowest first" in line) :]
+    end = next(n for n, line in enumerate(slots) if "└" in line)
+    assert end == 6
+    assert "…" in slots[4]
+
+
+def test_what_is_unknown_is_a_dash_and_markup_is_text():
+    lines = shown(160)
+    for name, value in (("complete_from_us", "│ - "), ("mine: 7", ""), ("left_out", "none")):
+        assert [line for line in lines if name in line and value in line]
+    text = "\n".join(lines)
+    assert "bank.[red]ledger" in text
+    assert "until_us" not in text  # a gap is shown with times
+    for time in ("1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z", "1970-01-01T00:00:03Z"):
+        assert time in text
+    text = "\n".join(shown(100, gaps=[], last_releases=None))
+    assert "slots, the slowest first" in text
+    assert "accepted gaps" not in text
+    assert "last releases" not in text

@@ -1,18 +1,31 @@
-"""Checks before Spark starts: topics and prefixes."""
+"""What is asked of Kafka before and beside Spark: topics, their ids, and where they begin."""
+
+from __future__ import annotations
 
 import re
 import threading
+import weakref
+from concurrent.futures import Future
 from functools import partial
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import structlog
+from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.health import Health
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.config import KAFKA_OPTIONS
+from tidegate.spark_consumer.core.retention import FirstRecord
+from tidegate.spark_consumer.kafka import first_records as first_records_module
+from tidegate.spark_consumer.kafka import topic_ids
 from tidegate.spark_consumer.kafka import topics as kafka
+from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds, may_exist
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 
@@ -34,12 +47,11 @@ def topics(monkeypatch):
     return know
 
 
-def test_a_progress_topic_is_enough(topics):
-    topics("bank-progress", "bank.accounts", "bankers-progress", "other.x-progress")
-    assert kafka.find_missing_topics("broker:9092", SUBSCRIPTION) == []
-
-
 def test_a_missing_progress_topic_is_named(topics):
+    seen = topics("bank-progress", "bank.accounts", "bankers-progress", "other.x-progress")
+    options = {"sasl.password": "hush"}
+    assert kafka.find_missing_topics("broker:9092", SUBSCRIPTION, options=options) == []
+    assert seen == [("broker:9092", options)]
     topics("bank.accounts")
     assert kafka.find_missing_topics("broker:9092", SUBSCRIPTION) == ["bank-progress"]
 
@@ -55,12 +67,6 @@ def test_a_broker_that_does_not_answer_at_first_ends_the_run(monkeypatch):
     monkeypatch.setattr(kafka, "list_topics", partial(list_topics, timeout_s=0.1))
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
         kafka.wait_for_topics("127.0.0.1:1", SUBSCRIPTION, stop=threading.Event(), health=Health())
-
-
-def test_options_reach_the_client(topics):
-    seen = topics("bank-progress")
-    kafka.find_missing_topics("broker:9092", SUBSCRIPTION, options={"sasl.password": "hush"})
-    assert seen == [("broker:9092", {"sasl.password": "hush"})]
 
 
 class Waiting:
@@ -95,20 +101,18 @@ def wait(waiting, health=None):
     return found, lines
 
 
-def test_topics_that_exist_are_not_waited_for(topics):
+def test_topics_are_waited_for_until_they_exist_or_the_run_is_stopped(topics):
     topics("bank-progress")
     assert wait(Waiting()) == (True, [])
-
-
-def test_a_run_that_is_stopped_already_does_not_start(topics):
-    topics("bank-progress")
-    waiting = Waiting()
-    waiting.stop()
-    assert wait(waiting) == (False, [])
-
-
-def test_missing_topics_are_named_at_once_and_every_30_seconds_until_they_exist(topics):
+    stopped = Waiting()
+    stopped.stop()
+    assert wait(stopped) == (False, [])
     topics()
+    waiting = Waiting()
+    waiting.actions.append(waiting.stop)
+    found, lines = wait(waiting)
+    assert (found, len(lines)) == (False, 1)
+    # Missing topics are named at once and every 30 seconds.
     nothing = [lambda: None] * 31  # two seconds each
     found, lines = wait(Waiting(*nothing, lambda: topics("bank-progress")))
     assert found
@@ -124,15 +128,6 @@ def test_a_run_that_waits_is_alive_and_not_ready(topics):
     look = [lambda: seen.append((health.fault, health.not_ready))] * 5
     wait(Waiting(*look, lambda: topics("bank-progress")), health)
     assert seen == [("", "waiting for topics: bank-progress")] * 5
-
-
-def test_a_stop_ends_the_wait(topics):
-    topics()
-    waiting = Waiting()
-    waiting.actions.append(waiting.stop)
-    found, lines = wait(waiting)
-    assert not found
-    assert len(lines) == 1
 
 
 def test_a_broker_that_stops_answering_is_waited_for_too(topics, monkeypatch):
@@ -155,3 +150,271 @@ def test_a_prefix_that_is_taken_during_the_wait_is_refused(topics):
     topics()
     with pytest.raises(ConfigError, match=r"bank\.europe-progress"):
         wait(Waiting(lambda: topics("bank.europe-progress")))
+
+
+# ---------------------------------------------------------------- ids
+
+
+def answered(answer):
+    future = Future()
+    if isinstance(answer, int):
+        future.set_exception(KafkaException(KafkaError(answer)))
+    else:
+        future.set_result(SimpleNamespace(topic_id=answer))
+    return future
+
+
+@pytest.fixture
+def admins(monkeypatch):
+    """Counts the clients that are made, and gives them their answers."""
+    made = []
+
+    class Admin:
+        answers: ClassVar = {}
+
+        def __init__(self, config):
+            made.append(config)
+
+        def describe_topics(self, topics, *, request_timeout):
+            return {name: answered(one) for name, one in self.answers.items()}
+
+    monkeypatch.setattr(topic_ids, "AdminClient", Admin)
+    return Admin, made
+
+
+def test_a_topic_that_does_not_exist_has_no_id_and_one_without_an_answer_is_left_out(admins):
+    admin, made = admins
+    admin.answers = {
+        "bank.a": "one",
+        "bank.b": KafkaError.UNKNOWN_TOPIC_OR_PART,
+        "bank.c": KafkaError._TIMED_OUT,
+    }
+    ids = LiveTopicIds("broker:9092", {"client.id": "x"})
+    with structlog.testing.capture_logs() as lines:
+        assert ids(["bank.a", "bank.b", "bank.c"]) == {"bank.a": "one", "bank.b": None}
+    assert [(line["event"], line["topic"]) for line in lines] == [
+        ("topic description failed", "bank.c")
+    ]
+    # A client that has failed is replaced by another one.
+    admin.answers = {"bank.a": "one"}
+    assert ids(["bank.a"]) == ids(["bank.a"]) == {"bank.a": "one"}
+    assert len(made) == 2
+    assert {config["client.id"] for config in made} == {"x"}
+
+
+def test_a_closed_client_is_kept_by_nothing_and_a_later_call_starts_another(admins):
+    admin, made = admins
+    admin.answers = {"bank.a": "one"}
+    ids = LiveTopicIds("broker:9092", {})
+    client = weakref.ref(ids._admin)
+    assert ids(["bank.a"]) == {"bank.a": "one"}
+    ids.close()
+    assert client() is None
+    assert ids(["bank.a"]) == {"bank.a": "one"}
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("one", True),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, False),
+        (KafkaError._TIMED_OUT, True),
+    ],
+)
+def test_a_topic_may_exist_unless_kafka_says_that_it_does_not(admins, answer, expected):
+    admin, _ = admins
+    admin.answers = {"bank.a": answer}
+    assert may_exist("bank.a", bootstrap_servers="broker:9092", options={}) is expected
+
+
+def test_options_that_the_client_rejects_are_an_error_at_once():
+    with pytest.raises(ConfigError):
+        LiveTopicIds("broker:9092", {"no.such.option": "x"})
+
+
+# ---------------------------------------------------------------- first records
+
+
+BEGINS = {("bank.a", 0): 7, ("bank.a", 1): 0, ("bank-progress", 0): 0, ("other.a", 0): 3}
+
+FIRSTS = {("bank.a", 0): (8, 5_000), ("bank.a", 1): (-1, -1), ("bank-progress", 0): (0, 1_000)}
+
+
+def done(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+@pytest.fixture
+def admin(monkeypatch):
+    class Admin:
+        def __init__(self, config):
+            self.config = config
+
+        def list_topics(self, *, timeout):
+            topics = {}
+            for topic, number in BEGINS:
+                topics.setdefault(topic, SimpleNamespace(partitions={})).partitions[number] = None
+            return SimpleNamespace(topics=topics)
+
+        def list_offsets(self, specs, *, request_timeout):
+            answers = {}
+            for place, spec in specs.items():
+                name = (place.topic, place.partition)
+                offset, timestamp = {
+                    "TimestampSpec": lambda name: FIRSTS[name],
+                    "EarliestSpec": lambda name: (BEGINS[name], -1),
+                    "LatestSpec": lambda name: (BEGINS[name] + 100, -1),
+                }[type(spec).__name__](name)
+                answers[place] = done(SimpleNamespace(offset=offset, timestamp=timestamp))
+            return answers
+
+    monkeypatch.setattr(first_records_module, "AdminClient", Admin)
+    return Admin
+
+
+def test_offset_and_time_of_the_first_record_and_the_end_of_what_the_gate_reads(admin, monkeypatch):
+    def found(names):
+        return first_records_module.first_records("broker:9092", {}, Subscription(names))
+
+    assert found(TopicNames("bank")) == {
+        "bank.a": {0: FirstRecord(7, 5_000, 107), 1: FirstRecord(0, None, 100)},
+        "bank-progress": {0: FirstRecord(0, 1_000, 100)},
+    }
+    # Topics of others are passed over, however they begin.
+    for topic in ("bank-metrics", "bank.a.of.others", "bank-dead-letter", "bank_x-progress"):
+        monkeypatch.setitem(BEGINS, (topic, 0), 3)
+    assert found(TopicNames("bank")).keys() == {"bank.a", "bank-progress"}
+    monkeypatch.setitem(FIRSTS, ("bank.a.of.others", 0), (3, 1))
+    of_others = TopicNames("bank", "{prefix}.{table}.of.others")
+    assert found(of_others).keys() == {"bank.a.of.others", "bank-progress"}
+
+    def fail(self, *, timeout):
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(admin, "list_topics", fail)
+    with pytest.raises(UnreachableError, match="broker:9092"):
+        found(TopicNames("bank"))
+
+
+# ---------------------------------------------------------------- options of Java's client
+
+
+LOGIN = {"sasl.mechanism": "plain", "sasl.username": "me", "sasl.password": "hush"}
+
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
+
+KEY = "-----BEGIN PRIVATE KEY-----\nhush\n-----END PRIVATE KEY-----\n"
+
+WHOLE = {
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "me",
+    "sasl.password": "hush",
+    "ssl.certificate.pem": CERTIFICATE,
+    "ssl.key.pem": KEY,
+}
+
+
+def refused_options(options):
+    with pytest.raises(ConfigError) as caught:
+        java_options(options)
+    assert "hush" not in str(caught.value)
+    assert "kafka_options" in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {}),
+        (
+            {"client.id": "gate", "fetch.max.bytes": "1000000"},
+            {"client.id": "gate", "fetch.max.bytes": "1000000"},
+        ),
+        (
+            {**LOGIN, "sasl.password": 'a"b\\c; x', "security.protocol": "sasl_ssl"},
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                # A password cannot end its own quotes.
+                "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule"
+                ' required username="me" password="a\\"b\\\\c; x";',
+            },
+        ),
+        (
+            {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "me", "sasl.password": "hush"},
+            {
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule"
+                ' required username="me" password="hush";',
+            },
+        ),
+        *(
+            (
+                {"ssl.endpoint.identification.algorithm": ours},
+                {"ssl.endpoint.identification.algorithm": theirs},
+            )
+            for ours, theirs in (("none", ""), ("https", "https"))
+        ),
+    ],
+)
+def test_words_of_librdkafka_become_those_of_java(given, expected):
+    assert java_options(given) == expected
+
+
+def test_certificates_are_read_from_files_or_taken_as_they_are(tmp_path):
+    authorities, key = tmp_path / "ca.pem", tmp_path / "key.pem"
+    authorities.write_text(CERTIFICATE)
+    key.write_text(KEY)
+    options = java_options(
+        {
+            "ssl.ca.location": str(authorities),
+            "ssl.certificate.pem": CERTIFICATE,
+            "ssl.key.location": str(key),
+            "ssl.key.password": "hush",
+        }
+    )
+    assert options == {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": CERTIFICATE,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": CERTIFICATE,
+        "ssl.keystore.key": KEY,
+        "ssl.key.password": "hush",
+    }
+
+
+def test_what_java_cannot_use_is_refused_by_its_option(tmp_path):
+    store = tmp_path / "store.jks"
+    store.write_bytes(b"\xfe\xed\xfe\xed")
+    keys = ["hush", KEY.replace("PRIVATE", "RSA PRIVATE"), KEY.replace("PRIVATE", "EC PRIVATE")]
+    whole_login = "sasl.mechanism, sasl.username and sasl.password"
+    for options, text in (
+        *(({one: LOGIN[one] for one in LOGIN if one != name}, whole_login) for name in LOGIN),
+        ({**LOGIN, "sasl.mechanism": "GSSAPI"}, "PLAIN, SCRAM-SHA-256"),
+        ({"ssl.ca.location": str(tmp_path / "none.pem")}, "ssl.ca.location"),
+        ({"ssl.ca.location": str(store)}, "cannot be read as PEM"),
+        ({"ssl.certificate.pem": CERTIFICATE}, "belong together"),
+        ({"ssl.key.pem": KEY}, "belong together"),
+        *(({"ssl.certificate.pem": CERTIFICATE, "ssl.key.pem": key}, "PKCS#8") for key in keys),
+    ):
+        assert text in refused_options(options)
+
+
+@pytest.mark.parametrize("name", sorted(KAFKA_OPTIONS))
+def test_no_option_that_settings_allow_is_dropped_in_silence(name, tmp_path):
+    other = KEY.replace("hush", "other")
+    file = tmp_path / "other.pem"
+    file.write_text(other)
+    without = {one: value for one, value in WHOLE.items() if one != name}
+    if name == "sasl.mechanisms":
+        del without["sasl.mechanism"]
+    value = "SCRAM-SHA-256"
+    if name.endswith(".pem"):
+        value = other
+    if name.endswith(".location"):
+        without.pop(name.replace(".location", ".pem"), None)
+        value = str(file)
+    assert java_options({**without, name: value}) != java_options(WHOLE)

@@ -1,4 +1,4 @@
-"""What the builder accepts, and what it hands to the query; no Spark is started."""
+"""What the library accepts, and what it hands over; no Spark is started."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import pytest
 import structlog
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.library import builder
+from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES, ConsumerConfig
+from tidegate.spark_consumer.library import audit as audit_module
+from tidegate.spark_consumer.library import builder, settings
+from tidegate.spark_consumer.library import session as session_module
+from tidegate.spark_consumer.library.audit import audit
 from tidegate.spark_consumer.library.builder import stream
+from tidegate.spark_consumer.library.own_sinks import named_sink
+from tidegate.spark_consumer.library.session import session
+from tidegate.spark_consumer.library.settings import load_settings, require_option
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
+from tidegate.spark_consumer.spark import session as sessions
 
 STREAM = {
     "bootstrap_servers": "127.0.0.1:1",
@@ -102,33 +110,38 @@ def test_the_example_hands_over_what_it_says(started):
     assert [sink.name for sink in started.sinks] == ["function"]
 
 
-def test_without_a_name_the_query_is_named_after_the_prefix(started):
-    new().output("/lake").mirror().start("/check")
-    assert started.query_name == "tidegate-bank"
-
-
 @pytest.mark.parametrize(
     ("build", "output", "sinks"),
     [
-        (lambda b: b.changelog("/lake/changelog"), "/lake", ("changelog",)),
-        (lambda b: b.mirror("/lake/mirror/"), "/lake", ("mirror",)),
-        (lambda b: b.mirror("s3a://lake/bank/mirror"), "s3a://lake/bank", ("mirror",)),
-        (lambda b: b.changelog(Path("/lake/changelog")), "/lake", ("changelog",)),
-        (lambda b: b.changelog("/changelog"), "/", ("changelog",)),
-        (lambda b: b.changelog("changelog"), ".", ("changelog",)),
-        (lambda b: b.output("/lake/").changelog().mirror(), "/lake", ("changelog", "mirror")),
-        (lambda b: b.output("/lake").changelog("/lake/changelog"), "/lake", ("changelog",)),
-        (lambda b: b.changelog().output("/lake"), "/lake", ("changelog",)),
+        (lambda b: b.changelog("/lake/changelog"), "/lake", "changelog"),
+        (lambda b: b.mirror("/lake/mirror/"), "/lake", "mirror"),
+        (lambda b: b.mirror("s3a://lake/bank/mirror"), "s3a://lake/bank", "mirror"),
+        (lambda b: b.changelog(Path("/lake/changelog")), "/lake", "changelog"),
+        (lambda b: b.changelog("/changelog"), "/", "changelog"),
+        (lambda b: b.changelog("changelog"), ".", "changelog"),
+        (lambda b: b.output("/lake/").changelog().mirror(), "/lake", "changelog,mirror"),
+        (lambda b: b.output("/lake").changelog("/lake/changelog"), "/lake", "changelog"),
+        (lambda b: b.changelog().output("/lake"), "/lake", "changelog"),
         (lambda b: b.options(output="/lake", sinks="mirror, changelog"), "/lake",
-         ("changelog", "mirror")),
-        (lambda b: b.output("/lake").for_each_release(print), "/lake", ()),
-        (lambda b: b.output("/lake").iceberg(), "/lake", ("iceberg_changelog", "iceberg_mirror")),
-        (lambda b: b.output("/lake").iceberg(changelog=False), "/lake", ("iceberg_mirror",)),
+         "changelog,mirror"),
+        (lambda b: b.output("/lake").for_each_release(print), "/lake", ""),
+        (lambda b: b.output("/lake").iceberg(), "/lake", "iceberg_changelog,iceberg_mirror"),
+        (lambda b: b.output("/lake").iceberg(changelog=False), "/lake", "iceberg_mirror"),
+        (lambda b: b.mirror("/lake/mirror").mirror("/lake/history", history="scd2"), "/lake",
+         "mirror,history"),
+        (lambda b: b.mirror("/lake/mirror").mirror("/lake/mirror", history="scd2"), "/lake",
+         "mirror,history"),
+        (lambda b: b.changelog("/lake/changelog").changelog("/lake/transactions",
+         mode="transaction").parquet(mode="transaction"), "/lake",
+         "changelog,transactions,parquet_transactions"),
+        (lambda b: b.mirror("/lake/mirror_by_key", mode="key").changelog(mode="key").parquet(
+         mode="key"), "/lake", "changelog_by_key,mirror_by_key,parquet_by_key"),
     ],
 )  # fmt: skip
 def test_one_folder_holds_all(started, build, output, sinks):
     build(new()).start("/check")
-    assert (started.config.output, started.config.sink_names) == (output, sinks)
+    assert (started.config.output, ",".join(started.config.sink_names)) == (output, sinks)
+    assert started.query_name == "tidegate-bank"
 
 
 @pytest.mark.parametrize(
@@ -187,37 +200,53 @@ def test_what_cannot_be_used_is_refused_before_anything_is_created(started, buil
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"),
-    [("2 seconds", 2_000), ("1 second", 1_000), ("500 milliseconds", 500), ("3 minutes", 180_000)],
-)
-def test_intervals_are_those_of_spark(started, text, ms):
-    new().output("/lake").mirror().trigger(processingTime=text).start("/check")
-    assert started.config.trigger_interval_ms == ms
+    ("build", "settings"),
+    [
+        (lambda b: b.mirror().trigger(processingTime="2 seconds"), {"trigger_interval_ms": 2_000}),
+        (lambda b: b.mirror().trigger(processingTime="1 second"), {"trigger_interval_ms": 1_000}),
+        (lambda b: b.mirror().trigger(processingTime="500 milliseconds"),
+         {"trigger_interval_ms": 500}),
+        (lambda b: b.mirror().trigger(processingTime="3 minutes"),
+         {"trigger_interval_ms": 180_000}),
+        (lambda b: b.iceberg(catalog="glue", namespace="raw.bank"),
+         {"iceberg_catalog": "glue", "iceberg_namespace": "raw.bank"}),
+        (lambda b: b.mirror().option("checkpoint", Path("/check")), {"checkpoint": "/check"}),
+        (lambda b: b.mirror().catalog("lake.bank"), {"catalog_schema": "lake.bank"}),
+        (lambda b: b.datastream_files("/lake/datastream_files", format="jsonl.gz"),
+         {"output": "/lake", "datastream_files_format": "jsonl.gz"}),
+        (lambda b: b.parquet("/lake/parquet").topic("bank-ordered", order="key",
+         topic_partitions=3), {"ordered_topic": "bank-ordered", "ordered_topic_order": "key",
+         "ordered_topic_partitions": 3}),
+    ],
+)  # fmt: skip
+def test_calls_become_settings_of_the_query(started, build, settings):
+    build(new().output("/lake")).start("/check")
+    assert {name: getattr(started.config, name) for name in settings} == settings
 
 
-def test_iceberg_tables_are_in_a_catalog_and_a_namespace(started):
-    new().output("/lake").iceberg(catalog="glue", namespace="raw.bank").start("/check")
-    assert (started.config.iceberg_catalog, started.config.iceberg_namespace) == (
-        "glue",
-        "raw.bank",
-    )
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda b: b.datastream_files("/lake/files"), r"must end in /datastream_files"),
+        (lambda b: b.output("/lake").datastream_files(format="parquet").start("/check"),
+         "datastream_files_format"),
+        (lambda b: b.output("/lake").topic("x", topic_partitions=2).start("/check"),
+         "a total order has one"),
+        (lambda b: b.for_each_release(print, name="topic"), "empty or in use"),
+    ],
+)  # fmt: skip
+def test_further_sinks_are_refused_by_their_fault(started, build, text):
+    with pytest.raises(ConfigError, match=text):
+        build(new())
 
 
-@pytest.mark.parametrize("path", ["/lake/history", "/lake/mirror"])
-def test_a_history_is_a_sink_of_its_own(started, path):
-    new().mirror("/lake/mirror").mirror(path, history="scd2").start("/check")
-    assert started.config.sink_names == ("mirror", "history")
-
-
-def test_several_functions_are_written_to_in_order(started):
-    building = new().output("/lake").mirror().for_each_release(print)
-    building.for_each_release(repr, name="second", mode="transaction").start("/check")
-    assert [sink.name for sink in started.sinks] == ["function", "second"]
-
-
-def test_the_checkpoint_may_be_an_option(started):
-    new(checkpoint=Path("/check")).output("/lake").mirror().start()
-    assert started.config.checkpoint == "/check"
+def test_sinks_and_functions_of_a_program_are_written_to_in_the_order_of_their_calls(started):
+    building = new().output("/lake").sink(Own("mine")).for_each_batch(print)
+    building = building.for_each_release(print).for_each_release(repr, name="second")
+    building.start("/check")
+    assert [sink.name for sink in started.sinks] == ["mine", "batches", "function", "second"]
+    assert [isinstance(one, BatchSink) for one in started.sinks] == [False, True, False, False]
+    assert started.config.sink_names == ()
 
 
 def test_a_second_query_of_the_name_in_the_session_is_refused(started):
@@ -228,12 +257,11 @@ def test_a_second_query_of_the_name_in_the_session_is_refused(started):
     building.queryName("second").start("/check")
 
 
-def test_a_checkpoint_is_taken_over_only_where_that_is_asked_for(started):
+def test_steps_of_a_start_depend_on_what_the_program_asks_for(started, monkeypatch):
     new(take_over=True).output("/lake").mirror().start("/check")
     assert started.steps == ["session", "stream", "build"]
-
-
-def test_log_lines_are_formatted_only_where_the_program_has_no_format(started, monkeypatch):
+    started.steps.clear()
+    # Log lines are formatted only where the program has no format.
     monkeypatch.setattr(structlog, "is_configured", lambda: False)
     new().output("/lake").mirror().start("/check")
     assert started.steps == ["session", "log", "stream", "turn", "build"]
@@ -250,57 +278,189 @@ def test_no_value_of_an_option_is_shown():
     )
 
 
-def test_files_as_datastream_writes_them_have_a_form(started):
-    new().datastream_files("/lake/datastream_files", format="jsonl.gz").start("/check")
-    assert started.config.sink_names == ("datastream_files",)
-    assert (started.config.output, started.config.datastream_files_format) == ("/lake", "jsonl.gz")
-    with pytest.raises(ConfigError, match=r"must end in /datastream_files"):
-        new().datastream_files("/lake/files")
-    with pytest.raises(ConfigError, match="datastream_files_format"):
-        new().output("/lake").datastream_files(format="parquet").start("/check")
+# ---------------------------------------------------------------- own sinks
 
 
-def test_further_sinks_are_settings_of_the_query(started):
-    query = (
-        new()
-        .parquet("/lake/parquet")
-        .topic("bank-ordered", order="key", topic_partitions=3)
-        .start(checkpoint="/lake/_checkpoint")
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (Own, r"Own is a class.*Own\(…\)"),
+        (print, r"it lacks open, write, name"),
+        (SimpleNamespace(name="a", open=print), r"SimpleNamespace is not a sink, it lacks write\."),
+        (SimpleNamespace(open=print, write=print), r"it lacks name\."),
+        (SimpleNamespace(name=3, open=print, write=print), r"it lacks name\."),
+        (SimpleNamespace(name="a", open=print, write=print, merge=print, versions=print),
+         r"has merge\(…\) and versions\(…\), as the mirrors have"),
+    ],
+)  # fmt: skip
+def test_what_is_no_sink_is_refused_with_what_it_lacks(given, text):
+    with pytest.raises(ConfigError, match=text) as caught:
+        named_sink(given)
+    assert caught.value.hint
+    mine = Own("mine")
+    assert named_sink(mine) is mine
+
+
+# ---------------------------------------------------------------- options
+
+
+GIVEN = {
+    "bootstrap_servers": "127.0.0.1:1",
+    "registry_url": "http://127.0.0.1:1",
+    "prefix": "bank",
+    "output": "out",
+    "checkpoint": "check",
+}
+
+
+def refused(name):
+    with pytest.raises(ConfigError, match=f"option {name}: ") as caught:
+        require_option(name)
+    return str(caught.value)
+
+
+def test_every_setting_is_an_option_or_is_refused_with_what_to_do():
+    refusals = {}
+    for name in ConsumerConfig.model_fields:
+        if name in settings._WITHOUT_EFFECT:
+            refusals[name] = refused(name)
+        else:
+            require_option(name)
+    assert refusals.keys() == settings._WITHOUT_EFFECT.keys()
+    assert "tidegate.session()" in refusals["packages"]
+    assert "lastProgress" in refusals["metrics_port"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mirror_interval", "Did you mean mirror_interval_ms?"),
+        ("mirrorIntervalMs", "Did you mean mirror_interval_ms?"),
+        ("bootstrap.servers", "Did you mean bootstrap_servers?"),
+        ("colour", "docs/reference/settings.md"),
+        ("kafka.sasl.mechanism", 'kafka_options={"sasl.mechanism": …}'),
+    ],
+)
+def test_an_unknown_name_is_reported_with_the_one_that_was_meant(name, text):
+    assert text in refused(name)
+
+
+def test_every_wrong_value_is_reported_with_its_name_and_never_shown():
+    with pytest.raises(ConfigError) as caught:
+        load_settings(
+            {**GIVEN, "mirror_interval_ms": "s3cret", "kafka_options": {"group.id": "s3cret"}}
+        )
+    text = str(caught.value)
+    assert "mirror_interval_ms: " in text
+    assert "kafka_options: group.id" in text
+    assert "docs/reference/settings.md" in text
+    assert "s3cret" not in text
+    assert caught.value.__cause__ is None
+
+
+def test_settings_of_the_environment_apply_unless_the_query_cannot_use_them(monkeypatch):
+    monkeypatch.setenv("TIDEGATE_CONSUMER_RELEASES_KEPT", "7")
+    monkeypatch.setenv("TIDEGATE_CONSUMER_UNTIL", "caught-up")
+    monkeypatch.setenv("TIDEGATE_CONSUMER_METRICS_PORT", "9464")
+    config = load_settings(GIVEN)
+    assert (config.releases_kept, config.until, config.metrics_port) == (7, "", 0)
+    assert load_settings({**GIVEN, "releases_kept": 8}).releases_kept == 8
+    # Only warnings are logged unless more is asked for.
+    assert config.log_level == "warning"
+    assert load_settings({**GIVEN, "log_level": "info"}).log_level == "info"
+
+
+# ---------------------------------------------------------------- sessions
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What was called, with which arguments."""
+    found = []
+
+    def note(name):
+        return lambda *positional, **named: found.append((name, *positional, named)) or name
+
+    monkeypatch.setattr(session_module, "require_spark", note("check"))
+    monkeypatch.setattr(session_module, "require_session", note("session check"))
+    monkeypatch.setattr(session_module, "require_iceberg", note("iceberg check"))
+    monkeypatch.setattr(sessions, "local_session", note("local"))
+    monkeypatch.setattr(sessions, "submitted_session", note("submitted"))
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    return found
+
+
+def test_a_local_session_has_the_packages_and_is_checked_before_and_after(calls):
+    assert session(iceberg=True) == "local"
+    packages = f"{SPARK_PACKAGES},{ICEBERG_PACKAGES}"
+    options = {"master": "local[*]", "packages": packages, "jars": ""}
+    assert calls == [
+        ("check", {"jars": ""}),
+        ("local", {**options, "app_name": "tidegate", "settings": {}}),
+        ("session check", "local", {}),
+        ("iceberg check", "local", {}),
+    ]
+    calls.clear()
+    settings = {"spark.driver.memory": "4g", "spark.ui.enabled": True, "spark.x": 8}
+    session("bank", master="local[2]", jars="a.jar", **settings)
+    texts = {"spark.driver.memory": "4g", "spark.ui.enabled": "true", "spark.x": "8"}
+    options = {"master": "local[2]", "packages": SPARK_PACKAGES, "jars": "a.jar"}
+    assert calls[1] == ("local", {**options, "app_name": "bank", "settings": texts})
+    calls.clear()
+    with pytest.raises(ConfigError, match=r"driver_memory: not a setting of Spark"):
+        session(driver_memory="4g")
+    assert calls == []
+
+
+def test_under_spark_submit_the_submitters_master_and_packages_are_kept(calls, monkeypatch):
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert session(**{"spark.sql.shuffle.partitions": 8}) == "submitted"
+    assert calls[1] == (
+        "submitted",
+        {"app_name": "tidegate", "settings": {"spark.sql.shuffle.partitions": "8"}},
     )
-    assert query.config.sink_names == ("parquet", "topic")
-    found = query.config
-    assert (found.output, found.ordered_topic) == ("/lake", "bank-ordered")
-    assert (found.ordered_topic_order, found.ordered_topic_partitions) == ("key", 3)
-    with pytest.raises(ConfigError, match="a total order has one"):
-        new().output("/lake").topic("bank-ordered", topic_partitions=2).start(checkpoint="/check")
-    with pytest.raises(ConfigError, match="empty or in use"):
-        new().for_each_release(print, name="topic")
 
 
-def test_transactions_are_sinks_of_their_own_beside_the_changes(started):
-    building = (
-        new().changelog("/lake/changelog").changelog("/lake/transactions", mode="transaction")
-    )
-    building.parquet(mode="transaction").start("/check")
-    assert started.config.output == "/lake"
-    assert started.config.sink_names == ("changelog", "transactions", "parquet_transactions")
+# ---------------------------------------------------------------- an audit
 
 
-def test_sinks_by_key_are_sinks_of_their_own_beside_those_that_wait(started):
-    building = new().changelog("/lake/changelog").mirror("/lake/mirror_by_key", mode="key")
-    building.changelog(mode="key").parquet(mode="key").start("/check")
-    by_key = ("changelog_by_key", "mirror_by_key", "parquet_by_key")
-    assert started.config.sink_names == ("changelog", *by_key)
+@pytest.fixture
+def audit_steps(monkeypatch):
+    found, places = [], {"lake.bank": "file:/lake"}
+    monkeypatch.setattr(audit_module, "require_session", lambda _: found.append("session"))
+    monkeypatch.setattr(audit_module, "output_of", lambda _, place: places.get(place, place))
+    monkeypatch.setattr(
+        audit_module, "require_stream",
+        lambda _: found.append("stream") or SimpleNamespace(schema="schema of an id"),
+    )  # fmt: skip
+
+    def compare(_spark, config, *, schema_of, step):
+        step("Spark")
+        found.append((config.output, config.checkpoint, config.kafka_options, schema_of))
+        return "a report"
+
+    monkeypatch.setattr(audit_module, "audit_stream", compare)
+    return found
 
 
-def test_sinks_and_functions_of_a_program_are_written_to_in_the_order_of_their_calls(started):
-    building = new().output("/lake").sink(Own("mine")).for_each_batch(print)
-    building.for_each_release(print).start("/check")
-    assert [sink.name for sink in started.sinks] == ["mine", "batches", "function"]
-    assert [isinstance(sink, BatchSink) for sink in started.sinks] == [False, True, False]
-    assert started.config.sink_names == ()
-
-
-def test_tables_may_have_names_in_the_catalog(started):
-    new().output("/lake").mirror().catalog("lake.bank").start("/check")
-    assert started.config.catalog_schema == "lake.bank"
+@pytest.mark.parametrize(
+    ("output", "checkpoint", "expected"),
+    [
+        ("/lake", None, ("/lake", "/lake/_checkpoint")),
+        ("s3a://lake/", None, ("s3a://lake/", "s3a://lake/_checkpoint")),
+        (Path("/lake"), Path("/check"), ("/lake", "/check")),
+        ("lake.bank", None, ("file:/lake", "file:/lake/_checkpoint")),
+    ],
+)
+def test_the_session_is_checked_then_the_stream_then_they_are_compared(
+    audit_steps, output, checkpoint, expected
+):
+    for options, text in (
+        ({"colour": 1}, "option colour: unknown setting"),
+        ({"kafka_options": {"group.id": "x"}}, "kafka_options: group.id"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            audit(None, "/lake", **STREAM, **options)
+    assert audit_steps == []
+    assert audit(None, output, checkpoint=checkpoint, **STREAM) == "a report"
+    assert audit_steps == ["session", "stream", (*expected, {}, "schema of an id")]

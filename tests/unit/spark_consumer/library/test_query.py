@@ -106,16 +106,10 @@ def fail(running, error):
     running.java.end("An exception was raised by the Python Proxy")
 
 
-def test_it_is_sparks_own_class_and_says_what_spark_says(running):
-    query = started(running)
-    assert isinstance(query, StreamingQuery)
-    assert query.isActive
-    assert query.exception() is None
-    assert query.awaitTermination(0.001) is False
-
-
 def test_a_stop_finishes_the_batch_first_and_gives_the_checkpoint_back(running):
     query = started(running)
+    assert isinstance(query, StreamingQuery)
+    assert (query.isActive, query.exception(), query.awaitTermination(0.001)) == (True, None, False)
     query.stop()
     query.stop()
     assert running.steps[:3] == ["batch", "gate", "query"]
@@ -159,49 +153,33 @@ def test_a_failure_of_the_gate_is_raised_with_its_class_and_hint(running, wait):
     assert caught.value is query.exception()
 
 
-def test_a_failure_stays_one_after_a_stop(running):
-    query = started(running)
-    fail(running, EXPIRED)
-    query.stop()
-    assert isinstance(query.exception(), QueryFailed)
-
-
 def test_the_lease_is_given_back_when_the_query_has_failed(running):
-    started(running)
+    query = started(running)
     fail(running, EXPIRED)
     assert running.given_back.wait(30)
     assert running.closed.is_set()
+    query.stop()  # a failure stays one after a stop
+    assert isinstance(query.exception(), QueryFailed)
 
 
-def test_whether_starting_again_may_help_is_said(running):
+@pytest.mark.parametrize(
+    ("of_batch", "of_gate", "text", "retriable"),
+    [
+        (KeyError("balance"), None, "KeyError: 'balance'", False),  # a function's own error
+        (UnreachableError("no broker answers"), None, "no broker answers", True),
+        (None, EXPIRED, "ChangesExpired", False),
+        (None, None, "Kafka's client gives up", None),
+    ],
+)
+def test_a_failure_has_the_name_that_says_most(running, of_batch, of_gate, text, retriable):
     query = started(running)
-    fail(running, UnreachableError("no broker answers"))
-    assert query.exception().retriable
-
-
-def test_a_function_s_own_error_is_kept(running):
-    query = started(running)
-    fail(running, KeyError("balance"))
-    with pytest.raises(QueryFailed, match="KeyError: 'balance'") as caught:
-        query.awaitTermination()
-    assert isinstance(caught.value.error, KeyError)
-    assert not caught.value.retriable
-
-
-def test_a_failure_of_spark_alone_is_sparks_exception(running):
-    query = started(running)
+    running.batch.failure, running.named = of_batch, of_gate
     running.java.end("Kafka's client gives up")
-    with pytest.raises(StreamingQueryException, match="Kafka's client gives up") as caught:
+    with pytest.raises(StreamingQueryException, match=text) as caught:
         query.awaitTermination()
-    assert not isinstance(caught.value, QueryFailed)
-
-
-def test_a_failure_of_spark_that_the_gate_can_name_has_that_name(running):
-    query = started(running)
-    running.named = EXPIRED
-    running.java.end("offset out of range")
-    with pytest.raises(QueryFailed, match="ChangesExpired"):
-        query.awaitTermination()
+    assert isinstance(caught.value, QueryFailed) is (retriable is not None)
+    if retriable is not None:
+        assert (caught.value.error, caught.value.retriable) == (of_batch or of_gate, retriable)
 
 
 def test_a_query_whose_checkpoint_was_taken_stops_and_says_so(running):
@@ -229,13 +207,15 @@ def test_progress_has_the_figures_of_its_batch_among_the_observed_metrics(runnin
     def progress(batch, **more):
         return SimpleNamespace(json=lambda: json.dumps({**PROGRESS, "batchId": batch, **more}))
 
+    running.java.lastProgress = lambda: None
+    running.java.recentProgress = list
+    query = started(running)
+    assert (query.lastProgress, query.recentProgress) == (None, [])
     running.batch.figures = RecentFigures()
     running.batch.figures.add(figures())
     mine = {"observedMetrics": {"mine": {"rows": 5}}}
     running.java.recentProgress = lambda: [progress(5, **mine), progress(6, **mine)]
     running.java.lastProgress = lambda: progress(6)
-    query = started(running)
-
     observed = query.lastProgress.observedMetrics
     assert observed["tidegate"].watermark_seconds == 3.0
     assert observed["tidegate_phase_seconds"].sinks == 3.0
@@ -245,14 +225,6 @@ def test_progress_has_the_figures_of_its_batch_among_the_observed_metrics(runnin
     assert before.observedMetrics["mine"].rows == last.observedMetrics["mine"].rows == 5
     assert "tidegate" not in before.observedMetrics
     assert last.observedMetrics["tidegate"].copies == 2
-
-
-def test_there_is_no_progress_before_the_first_batch(running):
-    running.java.lastProgress = lambda: None
-    running.java.recentProgress = list
-    query = started(running)
-    assert query.lastProgress is None
-    assert query.recentProgress == []
 
 
 class Folder(LocalFolder):
@@ -306,27 +278,24 @@ def test_its_releases_are_a_frame_and_a_picture(running, gate):
 def test_a_release_has_come_when_the_watermark_has_passed_and_the_mirrors_have_it(running, gate):
     query = started(running)
     assert query.awaitRelease(5, timeout=0.01) is False
-    gate(0, 4, releases=1, mirrored=0)
-    assert query.awaitRelease(5, timeout=0.01) is False
-    gate(1, 5, releases=2, mirrored=0)
-    assert query.awaitRelease(5, timeout=0.01) is False
-    gate(2, 5, releases=2, mirrored=1)
-    assert query.awaitRelease(5)
+    steps = ((4, 1, 0, False), (5, 2, 0, False), (5, 2, 1, True))
+    for batch, (watermark_us, releases, mirrored, has_come) in enumerate(steps):
+        gate(batch, watermark_us, releases=releases, mirrored=mirrored)
+        assert query.awaitRelease(5, timeout=0.01) is has_come
     assert query.awaitRelease("1970-01-01T00:00:00.000005Z", timeout=0.01)
     # Without a time it is now.
     assert query.awaitRelease(timeout=0.01) is False
 
 
-def test_to_wait_for_a_release_ends_with_the_query(running, gate):
+def test_to_wait_for_a_release_ends_with_the_query_or_raises_what_has_ended_it(running, gate):
     query = started(running)
     query.stop()
     assert query.awaitRelease(5) is False
     gate(0, 5, releases=1, mirrored=0)
     assert query.awaitRelease(5)
-
-
-def test_to_wait_for_a_release_raises_what_has_ended_the_query(running, gate):
-    query = started(running)
-    fail(running, EXPIRED)
+    failed = Running()
+    failed.gate, failed.output = running.gate, running.output
+    query = started(failed)
+    fail(failed, EXPIRED)
     with pytest.raises(QueryFailed, match="ChangesExpired"):
-        query.awaitRelease(5)
+        query.awaitRelease(6)
