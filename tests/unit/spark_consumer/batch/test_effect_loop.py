@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.gate_rows import DataRow, MemoryRows, Registry
@@ -48,8 +51,6 @@ PROGRESS, DATA = "bank-progress", TABLE.topic
 
 SCHEMAS = SimpleNamespace(schema={**TABLE.schemas, TABLE.key_id: TABLE.key_schema}.__getitem__)
 
-ENDS = {PROGRESS: {0: 3}, DATA: {0: 4}}
-
 
 def row(offset, commit_us, records=1):
     order_key = OrderKey(commit_us, "t", (0, 0), 0).encode()
@@ -85,7 +86,17 @@ class Gate:
         places = {"segments": checkpoint.segments, "late": checkpoint.late}
         return of(rows, progress, **places, **named)
 
-    def loop(self, *, batch=0, limits=None, sinks=("changelog", "mirror"), rows=None, data=4):
+    def loop(
+        self,
+        *,
+        batch=0,
+        limits=None,
+        sinks=("changelog", "mirror"),
+        rows=None,
+        data=4,
+        progress_end=3,
+        code="1",
+    ):
         folder = self.checkpoint.gate(lambda _name, _content: None)
         writer = folder.take()
         made = (
@@ -104,13 +115,13 @@ class Gate:
             subscription=Subscription(TopicNames("bank")),
             query_id="q",
             limits=limits or Limits(),
-            code="1",
+            code=code,
             topic_ids=lambda topics: self.topic_ids,
             writer=writer,
             late_events=self.late_events,
             records_mismatches=self.records_mismatches,
         )
-        ends = {**ENDS, DATA: {0: data}}
+        ends = {PROGRESS: {0: progress_end}, DATA: {0: data}}
         return EffectLoop(batch, rows or self.rows, end_offsets=ends, parts=parts)
 
     def released(self):
@@ -140,9 +151,10 @@ def until(loop, *wanted):
 
 
 def killed(loop, kill_at):
+    """Run this number of steps, or all."""
     steps = loop.steps()
-    for _ in range(kill_at):
-        next(steps)
+    for _ in islice(steps, kill_at):
+        pass
     steps.close()
 
 
@@ -232,8 +244,7 @@ def test_a_replaced_run_stops_before_its_next_write(step):
     heartbeat = SlotProgress(0, 2, 0, 1, (), (TokenSnapshot("t", 0, (), (), 30),))
     more = [ProgressRow(0, 3, ProgressRecord("e", "w", heartbeat))]
     later = gate.memory([row(4, 5), row(5, 25), row(6, 50)], [more])
-    loop = gate.loop(batch=1, rows=later, data=7)
-    loop._end_offsets[PROGRESS] = {0: 4}
+    loop = gate.loop(batch=1, rows=later, data=7, progress_end=4)
     with pytest.raises(WriterReplaced):
         replaced_at(step, gate, loop)
     assert 1 not in gate.checkpoint.late or step != "late"
@@ -410,3 +421,69 @@ def test_dead_letters_are_stored_before_what_follows_them_and_counted(is_replace
     assert table == {(0, None): 2, (0, 0): 1}
     assert (loop.dead_letters, loop.state.dead_letters) == (3, 3)
     assert gate.released() == [[10, 20]]
+
+
+# ---------------------------------------------------------------- any batches, killed anywhere
+
+ATTEMPTS = st.fixed_dictionaries(
+    {
+        "limits": st.builds(
+            Limits, st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(5, 30)
+        ),
+        "code": st.sampled_from(["1", "2"]),
+        "kill_at": st.none() | st.integers(1, 18),
+        "keeps": st.integers(1, 4),
+    }
+)
+BATCHES = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 9), max_size=4),  # how far the watermark moves, by heartbeat
+        st.lists(st.integers(0, 60), max_size=9),  # changes, by their distance from it
+        st.lists(ATTEMPTS, min_size=1, max_size=4),
+    ),
+    max_size=9,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches=BATCHES)
+def test_kills_between_any_two_effects_change_nothing_that_comes_out(batches):
+    """At the next attempt limits and code are others, and progress may be compacted."""
+    gate = Gate()
+    offset, data, watermark_us, committed, late = 2, 0, -1, set(), []
+    for batch, (steps, ahead, tries) in enumerate(batches):
+        times = dict.fromkeys(watermark_us + us - 3 for us in ahead)
+        times = [us for us in times if us not in committed and us >= 0]
+        late += [us for us in times if us <= watermark_us]
+        committed |= {us for us in times if us > watermark_us}
+        rows = [row(data + n, us) for n, us in enumerate(times)]
+        data += len(rows)
+        beats = []
+        for step in steps:
+            watermark_us += step
+            tokens = (TokenSnapshot("t", 0, (), (), watermark_us),)
+            body = SlotProgress(0, offset, 0, 1, (), tokens)
+            beats.append(ProgressRow(0, offset, ProgressRecord("e", "w", body)))
+            offset += 1
+        for attempt in [*tries, {**tries[0], "kill_at": None}]:
+            # Compaction may leave fewer of the batch's heartbeats, never fewer than the newest.
+            kept = [*(progress(0)[:2] if batch == 0 else ()), *beats[-attempt["keeps"] :]]
+            loop = gate.loop(
+                batch=batch,
+                rows=gate.memory(rows, [kept]),
+                limits=attempt["limits"],
+                code=attempt["code"],
+                data=data,
+                progress_end=offset,
+            )
+            killed(loop, attempt["kill_at"])
+        state, checkpoint = loop.state, gate.checkpoint
+        assert state.watermark_us == watermark_us
+        released = [us for times in gate.released() for us in times]
+        assert released == sorted(us for us in committed if us <= watermark_us)
+        aside = [one.commit_timestamp_us for rows in checkpoint.late.values() for one in rows]
+        assert sorted(aside) == sorted(late)
+        assert state.late_rows == len(late)
+        assert len(gate.released()) == state.next_release
+        assert state.waiting_rows == sum(us > watermark_us for us in committed)
+        assert {one.name for one in state.segments} <= set(checkpoint.segments)

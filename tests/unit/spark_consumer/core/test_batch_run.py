@@ -1,19 +1,10 @@
-"""A batch as a state machine: what it asks for, in which order, and what kills leave behind.
-
-The property at the end runs batches against a dictionary of files, with kills after any effect and
-other limits, other code and compacted progress at the next attempt.
-"""
+"""A batch as a state machine: what it asks for, in which order, and what it refuses."""
 
 from __future__ import annotations
 
-import json
-from bisect import bisect_left
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.unit.spark_consumer.core.core_building import (
     DATA,
@@ -22,7 +13,6 @@ from tests.unit.spark_consumer.core.core_building import (
     IDS,
     PARKED,
     PROGRESS,
-    SUBSCRIPTION,
     beat,
     begin,
     decided,
@@ -38,7 +28,6 @@ from tidegate.schemas.errors import ConsumerError, InvariantViolation
 from tidegate.schemas.progress import (
     DataTopic,
     PartitionGap,
-    SlotProgress,
     TableAdded,
 )
 from tidegate.spark_consumer.core.batch_effects import (
@@ -61,36 +50,26 @@ from tidegate.spark_consumer.core.batch_events import (
     BatchBegun,
     ChangesCounted,
     FrontierLoaded,
-    LateSetAside,
     PlanLoaded,
     ProgressRead,
     ReleaseCounted,
     SegmentsInspected,
-    SegmentsJoined,
     SegmentStored,
     StateLoaded,
     StateStored,
     TopicsDescribed,
 )
-from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import (
-    frontier_file,
-    frontier_folder,
-    plan_file,
     segment_file,
-    state_file,
 )
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
-from tidegate.spark_consumer.core.gate import Limits, after, no_longer_needed
+from tidegate.spark_consumer.core.gate import Limits, after
 from tidegate.spark_consumer.core.hand_over import HandOver, hand_over, require_handed
 from tidegate.spark_consumer.core.plan import (
     PLAN_FORMAT,
-    CompactSegments,
     FreshRows,
     Plan,
-    SetLateAside,
-    StoreSegment,
     WriteRelease,
 )
 from tidegate.spark_consumer.core.release import Distribution
@@ -591,216 +570,3 @@ def test_a_sink_that_the_plan_does_not_name_waits_for_the_next():
     require_handed(5, HandOver(("a",), None), batch=3)
     with pytest.raises(ChangesNotConserved, match="batch=3, planned=5, found=4"):
         require_handed(4, HandOver(("a",), 5), batch=3)
-
-
-# ---------------------------------------------------------------- kills
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL."""
-
-
-class Disk:
-    """What survives kills: files, segments, what sinks have; and Spark's batches."""
-
-    def __init__(self):
-        self.files, self.released, self.late, self.batches = {}, {}, {}, []
-        self.writer = 0
-
-    def run(self, batch, *, limits, code, kill_after, keep):
-        end_offsets, progress, changes = self.batches[batch]
-        self.writer += 1
-        run = begin(batch, limits=limits, code=code, writer=self.writer)
-        event, done = BatchBegun(end_offsets), 0
-        while event is not None:
-            effects, event = run.handle(event), None
-            run.check_invariants()
-            for effect in effects:
-                assert event is None
-                event = self.carry_out(effect, batch, keep(progress), changes)
-                done += 1
-                if done == kill_after:
-                    raise Killed
-        return run.state
-
-    def load(self, name, rebuild):
-        return rebuild(json.loads(self.files[name])) if name in self.files else None
-
-    def carry_out(self, effect, batch, progress, changes):
-        match effect:
-            case LoadState():
-                return StateLoaded(self.load(state_file(effect.batch), State.restore))
-            case DeleteFiles():
-                for gone in effect.names:
-                    for name in [n for n in self.files if f"{n}/".startswith(f"{gone}/")]:
-                        del self.files[name]
-            case LoadPlan():
-                return PlanLoaded(self.load(plan_file(effect.batch), Plan.restore))
-            case LoadFrontier():
-                index = json.loads(self.files[frontier_file(effect.name)])
-                return FrontierLoaded(
-                    FrontierLog.restore(
-                        effect.name, index, lambda name: json.loads(self.files[name]), SUBSCRIPTION
-                    )
-                )
-            case ReadProgress():
-                return ProgressRead(progress)
-            case CountChanges():
-                return ChangesCounted(stats(changes, effect.after_us, effect.through_us))
-            case StoreSchemas():
-                pass
-            case StoreFrontier():
-                for name, content in effect.stored.files:
-                    assert name not in self.files
-                    self.files[name] = json.dumps(content)
-            case StorePlan():
-                assert plan_file(effect.plan.batch) not in self.files
-                self.files[plan_file(effect.plan.batch)] = json.dumps(effect.plan.snapshot())
-            case SetLateAside():
-                late = [us for us in changes if us <= effect.through_us]
-                assert len(late) == effect.rows
-                assert self.late.setdefault(batch, late) == late
-                return LateSetAside(len(late))
-            case CountRelease():
-                low, high = effect.bounds.after_us, effect.bounds.through_us
-                read = self.read(effect.reads)
-                due = [us for us in read if low < us <= high]
-                found = [*(us for us in changes if low < us <= high), *due]
-                count = ReleaseCount(len(set(found)), len(found), sum_of(read), len(due))
-                return ReleaseCounted(count)
-            case WriteRelease():
-                low, high = effect.bounds.after_us, effect.bounds.through_us
-                pending = [us for n in effect.bounds.segments for us in self.segment(n)]
-                rows = sorted({us for us in (*changes, *pending) if low < us <= high})
-                assert self.released.setdefault(effect.bounds.number, rows) == rows
-            case StoreSegment():
-                one = effect.segment
-                return SegmentStored(
-                    self.store(one, [us for us in changes if one.min_us <= us <= one.max_us])
-                )
-            case CompactSegments():
-                joined = self.read(effect.reads)
-                kept = [us for us in joined if us > effect.after_us]
-                return SegmentsJoined(self.store(effect.compaction.output, kept), sum_of(joined))
-            case StoreState():
-                self.files[state_file(effect.state.batch)] = json.dumps(effect.state.snapshot())
-                return StateStored()
-        return None
-
-    def segment(self, name):
-        return json.loads(self.files[f"segments/{name}"])
-
-    def read(self, reads):
-        return [
-            us
-            for read in reads
-            for us in self.segment(read.name)
-            if read.after_us < us <= read.through_us
-        ]
-
-    def store(self, segment, rows):
-        assert f"segments/{segment.name}" not in self.files
-        self.files[f"segments/{segment.name}"] = json.dumps(sorted(rows))
-        edges = (segment.min_us - 1, *segment.cuts_us)
-        return tuple(
-            sum_of([us for us in rows if low < us <= high]) for low, high in pairwise(edges)
-        )
-
-
-def sum_of(rows):
-    return RowSum(len(rows), sum(us * us for us in rows))
-
-
-def stats(changes, after_us, through_us):
-    ordered = sorted(changes)
-    low = bisect_left(ordered, after_us + 1)
-    high = bisect_left(ordered, max(after_us, through_us) + 1)
-    due, early = ordered[low:high], ordered[high:]
-    return BatchStats(
-        late_rows=low,
-        due=Distribution(len(due), tuple(due)),
-        early=Distribution(len(early), tuple(early)),
-        early_checksum=sum_of(early).checksum,
-        early_min_us=early[0] if early else None,
-        early_max_us=early[-1] if early else None,
-        topics=IDS,
-    )
-
-
-attempts = st.fixed_dictionaries(
-    {
-        "limits": st.builds(
-            Limits, st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(5, 30)
-        ),
-        "code": st.sampled_from(["1", "2"]),
-        "kill_after": st.none() | st.integers(1, 18),
-        "keeps": st.integers(1, 4),
-    }
-)
-
-batches = st.lists(
-    st.tuples(
-        st.lists(st.integers(0, 9), max_size=4),
-        st.lists(st.integers(0, 60), max_size=9),
-        st.lists(attempts, min_size=1, max_size=4),
-    ),
-    max_size=9,
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(batches=batches)
-def test_kills_between_any_two_effects_change_nothing_that_comes_out(batches):
-    disk = Disk()
-    offset, data, watermark_us = 2, 0, -1
-    committed, late, state = set(), [], None
-    for batch, (steps, ahead, tries) in enumerate(batches):
-        changes = [watermark_us + us - 3 for us in ahead]
-        changes = list(dict.fromkeys(us for us in changes if us not in committed and us >= 0))
-        late += [us for us in changes if us <= watermark_us]
-        committed |= {us for us in changes if us > watermark_us}
-        data += len(changes)
-        progress = list(opening()) if batch == 0 else []
-        for step in steps:
-            watermark_us += step
-            progress.append(beat(offset, watermark_us=watermark_us, data=data))
-            offset += 1
-        disk.batches.append((ends(offset, data), tuple(progress), changes))
-
-        for attempt in [*tries, {**tries[0], "kill_after": None}]:
-            # Compaction may leave fewer of the batch's heartbeats, never fewer than the newest.
-            def keep(rows, keeps=attempt["keeps"]):
-                beats = [row for row in rows if isinstance(row.record.body, SlotProgress)]
-                return tuple(row for row in rows if row not in beats[:-keeps])
-
-            try:
-                state = disk.run(
-                    batch,
-                    limits=attempt["limits"],
-                    code=attempt["code"],
-                    kill_after=attempt["kill_after"],
-                    keep=keep,
-                )
-            except Killed:
-                continue
-        assert state.watermark_us == watermark_us
-        released = [us for number in sorted(disk.released) for us in disk.released[number]]
-        assert released == sorted(us for us in committed if us <= watermark_us)
-        assert sorted(us for rows in disk.late.values() for us in rows) == sorted(late)
-        assert state.late_rows == len(late)
-        assert sorted(disk.released) == list(range(state.next_release))
-        names = {segment_file(one.name) for one in state.segments}
-        names |= {segment_file(name) for name in state.dropped_segments}
-        folders = {segment_file(n.removeprefix("segments/")) for n in disk.files if "segm" in n}
-        assert folders == names
-        assert {f"segments/{one.name}" for one in state.segments} <= set(disk.files)
-        assert state.waiting_rows == sum(us > watermark_us for us in committed)
-        gone = no_longer_needed(state)
-        needed = {frontier_file(state.frontier), state_file(batch), plan_file(batch)}
-        index = json.loads(disk.files[frontier_file(state.frontier)])
-        needed |= {file for files, _ in index["parts"] for file in files}
-        assert not [name for name in needed if f"{name}/".startswith(tuple(f"{g}/" for g in gone))]
-        frontiers = {name for name in disk.files if name.startswith("frontiers/")}
-        assert {frontier_folder(name) for name in frontiers} <= {
-            *(frontier_folder(name) for name in needed), *gone
-        }  # fmt: skip
