@@ -220,8 +220,6 @@ def test_a_line_is_cut_only_where_it_does_not_fit(width, shown):
 
 
 # ---------------------------------------------------------------- Spark Connect
-
-
 def connect_session():
     """Return a real session of Spark Connect; it speaks to its server when it is first used."""
     session = pytest.importorskip("pyspark.sql.connect.session", reason="needs grpcio")

@@ -94,8 +94,6 @@ def test_the_last_batches_are_kept_and_a_repeated_one_is_replaced():
 
 
 # ---------------------------------------------------------------- metrics
-
-
 @pytest.fixture
 def measured():
     metrics = consumer_metrics()
@@ -147,8 +145,6 @@ def test_the_names_are_exactly_the_literals():
 
 
 # ---------------------------------------------------------------- log
-
-
 PLAN = SimpleNamespace(releases=(), late_rows=0, slowest="token")
 
 LOGGED = State(
@@ -216,8 +212,6 @@ def test_before_the_first_watermark_there_is_no_lag(log, clock):
 
 
 # ---------------------------------------------------------------- what sinks took, and when
-
-
 BOTH = ("changelog", "mirror")
 
 

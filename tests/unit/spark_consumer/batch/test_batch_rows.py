@@ -26,8 +26,6 @@ from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.errors import UndecodableRecord, UnknownSchema
 
 # ---------------------------------------------------------------- read once
-
-
 LIMITS = Limits(small_release_rows_max=100, small_release_bytes_max=64_000)
 
 
@@ -146,8 +144,6 @@ def test_options_reach_the_client_and_promises_stay():
 
 
 # ---------------------------------------------------------------- cuts within a commit time
-
-
 T = 7
 
 BOUNDS = ReleaseBounds(3, 0, 10, ())
@@ -197,8 +193,6 @@ def test_cuts_ascend_within_the_bounds_and_before_some_transaction(seed):
 
 
 # ---------------------------------------------------------------- ids of schemas
-
-
 A = Topic("a", {2: {"id": "INT64"}, 3: {"id": "INT64", "t": "STRING"}}, ["id"], key_id=1)
 
 B = Topic("b", {5: {"id": "INT64"}}, ["id"], key_id=4)

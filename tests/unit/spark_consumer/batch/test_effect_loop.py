@@ -325,8 +325,6 @@ def test_a_late_row_that_its_table_lacks_ends_the_batch_before_anything_is_relea
 
 
 # ---------------------------------------------------------------- batches that are handed over
-
-
 WITH_HANDED = ("changelog", "handed", "mirror")
 
 

@@ -198,8 +198,6 @@ def test_the_newest_state_is_looked_for_again_if_its_files_are_gone(files, stora
 
 
 # ---------------------------------------------------------------- schemas
-
-
 def schema(*columns, unwatched=(), excludes=()):
     """A value schema of a table with these columns, the first of which is the key."""
     of_table = [
@@ -301,8 +299,6 @@ def test_rows_that_were_read_on_demand_belong_to_their_table(store_of):
 
 
 # ---------------------------------------------------------------- folders of this machine
-
-
 def test_files_are_read_and_listed_without_temporary_ones(tmp_path):
     states = tmp_path / "states"
     states.mkdir()
@@ -336,8 +332,6 @@ def test_what_is_not_json_is_named(data):
 
 
 # ---------------------------------------------------------------- Spark's offset log
-
-
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n'
 
 

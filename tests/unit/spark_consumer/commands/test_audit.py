@@ -30,8 +30,6 @@ NOTHING = Findings({}, (), 0)
 
 
 # ---------------------------------------------------------------- run
-
-
 class Registry:
     schema = None
 
@@ -117,8 +115,6 @@ def test_what_the_stream_lacks_is_refused_by_its_fault(monkeypatch):
 
 
 # ---------------------------------------------------------------- audit
-
-
 TOKEN = "a[red]token"
 
 MISMATCH = Mismatch(
@@ -219,8 +215,6 @@ def test_a_small_output_gets_a_java_that_starts_fast(tmp_path):
 
 
 # ---------------------------------------------------------------- adopt
-
-
 PROOF = OutputProof("q", 3, 40_000, ("changelog", "mirror"))
 
 

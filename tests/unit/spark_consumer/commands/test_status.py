@@ -142,8 +142,6 @@ def test_a_gate_elsewhere_is_read_with_its_output(place):
 
 
 # ---------------------------------------------------------------- tables
-
-
 TOKEN = "__8BAYE" + "t" * 300
 
 OUTPUT = "/lake/" + "deep/" * 40

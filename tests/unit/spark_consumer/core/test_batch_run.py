@@ -24,7 +24,7 @@ from tests.unit.spark_consumer.core.core_building import (
     row,
 )
 from tidegate.lineage.errors import MixedEpochs, ProtocolError
-from tidegate.schemas.errors import ConsumerError, InvariantViolation
+from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import (
     DataTopic,
     PartitionGap,
@@ -215,8 +215,6 @@ def test_the_topic_of_a_later_table_is_compared_too():
 
 
 # ---------------------------------------------------------------- stored plans and states
-
-
 def test_a_plan_that_is_found_is_obeyed_and_nothing_else_is_asked():
     first, tail, _ = first_batch()
     again = begin(code="2", limits=Limits(release_rows_max=1))
@@ -346,35 +344,6 @@ def with_waiting():
     heartbeat = ProgressRead((beat(3, watermark_us=30),))
     handle(second, FrontierLoaded(restored(effects)), heartbeat)
     return run.state, second.plan
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda plan: {"releases": ()},
-        lambda plan: {"releases": (replace(plan.releases[0], segments=()),)},
-        lambda plan: {"releases": (replace(plan.releases[0], number=5),)},
-        lambda plan: {"releases": (replace(plan.releases[0], after_us=12),)},
-        lambda plan: {"releases": (replace(plan.releases[0], through_us=29),)},
-        lambda plan: {"releases": (*plan.releases, replace(plan.releases[0], number=1))},
-        lambda plan: {"through_us": 3},
-    ],
-    ids=[
-        "due segments are not released",
-        "a segment is not opened",
-        "a number is left out",
-        "a hole before",
-        "a hole behind",
-        "released twice",
-        "the watermark falls",
-    ],
-)
-def test_a_plan_that_contradicts_itself_or_its_state_is_noticed(spoil):
-    state, plan = with_waiting()
-    run = begin(1)
-    handle(run, BatchBegun(ends(4, 1)), StateLoaded(state))
-    with pytest.raises((InvariantViolation, ConsumerError)):
-        handle(run, *replayed(replace(plan, **spoil(plan))))
 
 
 def releasing(count):
@@ -532,8 +501,6 @@ def test_a_gap_that_ends_before_a_release_is_named_by_it_and_excuses_nothing_in_
 
 
 # ---------------------------------------------------------------- which changes are handed over
-
-
 NONE = FreshRows(0, RowSum(0, 0))
 
 

@@ -43,8 +43,6 @@ from tidegate.spark_consumer.core.plan import (
 )
 from tidegate.spark_consumer.core.plan_check import (
     check_plan,
-    require_same_batch,
-    require_state,
     topics_of_merge,
 )
 from tidegate.spark_consumer.core.row_sums import RowSum
@@ -59,8 +57,6 @@ from tidegate.spark_consumer.core.sink_set import (
 from tidegate.spark_consumer.errors import CheckpointMismatch, NewerCheckpoint
 
 # ---------------------------------------------------------------- plans
-
-
 PLANNED_SEGMENT = Segment("000000000004-000", 21, 30, 6, (25, 30))
 
 JOINED = Segment("000000000004-joined", 15, 40, 9, (40,))
@@ -182,27 +178,6 @@ def test_any_other_is_refused(changes, fault):
         check_plan(replace(PLAN, **changes), before=BEFORE)
 
 
-def test_a_plan_and_a_state_belong_to_their_batch_and_query():
-    state = replace(BEFORE, sinks=PLAN.sinks)
-    same = {"end_offsets": PLAN.end_offsets, "sinks": PLAN.sinks}
-    require_same_batch(state, PLAN, **same)
-    for other, changes, text in (
-        (state, {"end_offsets": {}}, "end_offsets"),
-        (replace(state, query_id="x"), {}, "query_id"),
-        (state, {"sinks": ("changelog",)}, "names other sinks"),
-    ):
-        with pytest.raises(CheckpointMismatch, match=text):
-            require_same_batch(other, PLAN, **(same | changes))
-    assert require_state(BEFORE, 3, like=BEFORE, sinks=()) is BEFORE
-    for other, text in (
-        (None, "has no state of"),
-        (replace(BEFORE, batch=2), "does not belong"),
-        (replace(BEFORE, query_id="x"), "does not belong"),
-    ):
-        with pytest.raises(CheckpointMismatch, match=text):
-            require_state(other, 3, like=BEFORE, sinks=())
-
-
 def test_older_releases_are_merged_with_the_schemas_that_they_were_written_with():
     then, now = (TopicIds("bank.t", (1,), (2,)),), (TopicIds("bank.t", (1,), (2, 3)),)
     before, plan = replace(BEFORE, topics=then), replace(PLAN, topics=now)
@@ -213,8 +188,6 @@ def test_older_releases_are_merged_with_the_schemas_that_they_were_written_with(
 
 
 # ---------------------------------------------------------------- states
-
-
 STATE = State(
     prefix="bank",
     query_id="q",
@@ -353,8 +326,6 @@ def test_names_of_files_give_their_numbers_and_have_folders_of_their_own():
 
 
 # ---------------------------------------------------------------- sinks
-
-
 BOTH = ("changelog", "mirror")
 
 

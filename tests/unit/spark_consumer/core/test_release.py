@@ -221,8 +221,6 @@ def test_wide_rows_give_more_releases_and_segments_than_their_number_does():
 
 
 # ---------------------------------------------------------------- what is read of segments
-
-
 TIMES_US = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 
 

@@ -84,9 +84,8 @@ A, B = "bank.a", "bank.b"
 TWO, ONE = OriginSum(2, 20, 7), OriginSum(1, 10, 3)
 TOKEN = signed_origin("t")
 
+
 # ---------------------------------------------------------------- transactions
-
-
 def changes(*records, us=10, transaction="t", states=2, topic="bank.a"):
     return [(us, transaction, record, states, topic) for record in records]
 
@@ -213,8 +212,6 @@ def test_what_is_lacking_may_be_absent_on_purpose_but_nothing_may_be_there_more_
 
 
 # ---------------------------------------------------------------- markers
-
-
 MARKER = MarkerChunk("t", 50, 1, True, 0, 1, ((DATA, OriginSum(2, 20, 7)),))
 
 
@@ -393,8 +390,6 @@ def test_sums_do_not_depend_on_how_releases_are_cut(keys, place):
 
 
 # ---------------------------------------------------------------- markers and a batch
-
-
 def with_marker(mods=2, *, stats=DUE, **changes):
     """A batch that reads a marker of two changes and a release that has `mods` of them."""
     run, tail = decided(marked(), stats, **changes)

@@ -29,77 +29,10 @@ from tidegate.spark_consumer.core.files import frontier_file, frontier_name
 from tidegate.spark_consumer.core.frontier_log import FRONTIER_FORMAT, FrontierLog
 from tidegate.spark_consumer.core.kept_releases import first_kept
 from tidegate.spark_consumer.core.last_number import last_number
-from tidegate.spark_consumer.core.part_log import with_changes
 from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
 from tidegate.spark_consumer.errors import CheckpointMismatch, NewerCheckpoint
 
-# ---------------------------------------------------------------- parts of a growing list
-
-
-class Numbers:
-    """A list of numbers that only grows; a mark is its length."""
-
-    def __init__(self):
-        self.parts, self.files, self.length, self.written = (), {}, 0, 0
-
-    def add(self, count):
-        """Add so many numbers, as one batch."""
-        since, self.length = self.length, self.length + count
-        self.parts, files = with_changes(
-            self.parts,
-            since=since,
-            items_since=lambda mark: range(mark, self.length),
-            file=lambda number: f"{self.length}-{number}",
-        )
-        self.files |= dict(files)
-        self.written += sum(len(content["items"]) for _, content in files)
-
-    @property
-    def items(self):
-        return [n for part in self.parts for file in part.files for n in self.files[file]["items"]]
-
-
-@pytest.fixture
-def numbers():
-    return Numbers()
-
-
-def test_the_parts_hold_everything_once(numbers):
-    for count in (5, 1, 0, 1, 7, 2, 2, 100, 1):
-        numbers.add(count)
-        assert numbers.items == list(range(numbers.length))
-
-
-def test_each_item_is_written_a_few_times_and_there_are_few_parts(numbers):
-    for _ in range(1_000):
-        numbers.add(1)
-    assert len(numbers.parts) < 12
-    assert numbers.written < 12 * 1_000
-    before, numbers.written = numbers.parts, 0
-    numbers.add(0)  # nothing new gives no file
-    assert (numbers.parts, numbers.written) == (before, 0)
-    # A large part is left alone by small ones.
-    numbers.add(100_000)
-    first = numbers.parts[-1]
-    for _ in range(100):
-        numbers.add(1)
-    assert first in numbers.parts
-
-
-def test_files_end_at_their_limit_and_a_larger_item_has_its_own(numbers, monkeypatch):
-    monkeypatch.setattr(part_log, "FILE_BYTES_MAX", 4)
-    numbers.length = 8
-    numbers.add(4)
-    (part,) = numbers.parts
-    assert [numbers.files[file]["items"] for file in part.files] == [[8, 9, 10], [11]]
-    monkeypatch.setattr(part_log, "FILE_BYTES_MAX", 1)
-    numbers.add(30)
-    assert [len(numbers.files[file]["items"]) for file in numbers.parts[-1].files] == [1] * 34
-
-
 # ---------------------------------------------------------------- segments
-
-
 FILE_MAX = 5_000_000
 
 
@@ -238,8 +171,6 @@ def test_a_list_that_is_missing_is_named_and_two_attempts_write_different_ones()
 
 
 # ---------------------------------------------------------------- frontiers
-
-
 TOPICS = 200
 
 START = StreamStarted(
@@ -399,8 +330,6 @@ def test_an_index_of_a_newer_program_names_the_version_to_install():
 
 
 # ---------------------------------------------------------------- manifests and numbers
-
-
 @pytest.mark.parametrize(("kept", "step"), [(1, 1), (15, 1), (200, 20), (5_000, 100)])
 def test_about_so_many_are_kept_and_dropped_in_steps(kept, step):
     first = 0

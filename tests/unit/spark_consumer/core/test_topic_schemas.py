@@ -79,8 +79,6 @@ def test_columns_that_differ_in_case_only_are_refused_by_name(versions):
 
 
 # ---------------------------------------------------------------- reports of an audit
-
-
 NOTHING = Findings({}, (), 0)
 
 

@@ -153,8 +153,6 @@ def test_a_prefix_that_is_taken_during_the_wait_is_refused(topics):
 
 
 # ---------------------------------------------------------------- ids
-
-
 def answered(answer):
     future = Future()
     if isinstance(answer, int):
@@ -234,8 +232,6 @@ def test_options_that_the_client_rejects_are_an_error_at_once():
 
 
 # ---------------------------------------------------------------- first records
-
-
 BEGINS = {("bank.a", 0): 7, ("bank.a", 1): 0, ("bank-progress", 0): 0, ("other.a", 0): 3}
 
 FIRSTS = {("bank.a", 0): (8, 5_000), ("bank.a", 1): (-1, -1), ("bank-progress", 0): (0, 1_000)}
@@ -300,8 +296,6 @@ def test_offset_and_time_of_the_first_record_and_the_end_of_what_the_gate_reads(
 
 
 # ---------------------------------------------------------------- options of Java's client
-
-
 LOGIN = {"sasl.mechanism": "plain", "sasl.username": "me", "sasl.password": "hush"}
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"

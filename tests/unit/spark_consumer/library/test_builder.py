@@ -279,8 +279,6 @@ def test_no_value_of_an_option_is_shown():
 
 
 # ---------------------------------------------------------------- own sinks
-
-
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -302,8 +300,6 @@ def test_what_is_no_sink_is_refused_with_what_it_lacks(given, text):
 
 
 # ---------------------------------------------------------------- options
-
-
 GIVEN = {
     "bootstrap_servers": "127.0.0.1:1",
     "registry_url": "http://127.0.0.1:1",
@@ -371,8 +367,6 @@ def test_settings_of_the_environment_apply_unless_the_query_cannot_use_them(monk
 
 
 # ---------------------------------------------------------------- sessions
-
-
 @pytest.fixture
 def calls(monkeypatch):
     """What was called, with which arguments."""
@@ -422,8 +416,6 @@ def test_under_spark_submit_the_submitters_master_and_packages_are_kept(calls, m
 
 
 # ---------------------------------------------------------------- an audit
-
-
 @pytest.fixture
 def audit_steps(monkeypatch):
     found, places = [], {"lake.bank": "file:/lake"}

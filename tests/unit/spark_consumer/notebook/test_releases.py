@@ -151,8 +151,6 @@ def test_what_cannot_be_read_is_refused(tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------- the picture
-
-
 def frame(**tables):
     count = len(next(iter(tables.values())))
     rows = [sum(one for one in column if one) for column in zip(*tables.values(), strict=True)]

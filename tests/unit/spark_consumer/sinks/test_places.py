@@ -157,8 +157,6 @@ def test_a_variable_that_the_session_does_not_use_leaves_all_to_spark(environmen
 
 
 # ---------------------------------------------------------------- catalogs of Iceberg
-
-
 def session(**settings):
     conf = SimpleNamespace(get=settings.get, set=settings.__setitem__)
     return SimpleNamespace(conf=conf, settings=settings)

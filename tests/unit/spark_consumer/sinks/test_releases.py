@@ -39,9 +39,8 @@ from tidegate.spark_consumer.sinks.session_settings import NOT_COMPILED, for_row
 NAMES = [column.split()[0] for column in ROWS_SCHEMA.split(", ")]
 COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "at": "TIMESTAMP", "u": "UUID"}
 
+
 # ---------------------------------------------------------------- manifests
-
-
 def manifest(number, through_us):
     tables = {
         "accounts": {
@@ -247,8 +246,6 @@ def test_a_search_during_which_manifests_are_dropped_is_repeated():
 
 
 # ---------------------------------------------------------------- the steps of a release
-
-
 RELEASE = Release(
     number=3, after_us=10, through_us=20, query_id="q", batch=7, rows=5, tables={}, copies=2
 )
@@ -410,8 +407,6 @@ def test_counts_that_arrive_late_are_waited_for_and_those_that_never_come_end_th
 
 
 # ---------------------------------------------------------------- rows decoded one by one
-
-
 @pytest.fixture
 def topic():
     return Topic("t", {1: COLUMNS, 2: COLUMNS | {"b": "INT64"}}, ["id"])

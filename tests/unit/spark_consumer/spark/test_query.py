@@ -51,8 +51,6 @@ def raises(error):
 
 
 # ---------------------------------------------------------------- names of failures
-
-
 def named(failure, *, of_gate=None, of_kafka=None):
     gate = SimpleNamespace(root="file:/check/gate", require_writer=raises(of_gate))
     return name_failure(failure, gate=gate, require_kept=raises(of_kafka))
@@ -139,8 +137,6 @@ def test_other_errors_are_not_taken_for_the_disks():
 
 
 # ---------------------------------------------------------------- a running query
-
-
 @pytest.fixture
 def steps():
     return []

@@ -26,8 +26,6 @@ from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
 from tidegate.spark_consumer.spark.short_failure import BatchFailed, with_short_failures
 
 # ---------------------------------------------------------------- settings
-
-
 DEFAULTS = "spark.databricks.delta.properties.defaults.appendOnly"
 
 PROGRAM = {name: f"the program's {name}" for name in (*STORED_AS, DEFAULTS, "spark.kept")}
@@ -169,8 +167,6 @@ def test_a_session_of_our_own_has_the_same_values():
 
 
 # ---------------------------------------------------------------- what Spark needs
-
-
 REPOSITORY = Path(__file__).resolve().parents[4]
 
 
@@ -323,8 +319,6 @@ def test_duration_and_size_of_the_last_batch_are_kept():
 
 
 # ---------------------------------------------------------------- errors of the batch function
-
-
 CALLING = "py4j.protocol.Py4JJavaError: An error occurred while calling"
 
 
@@ -397,8 +391,6 @@ def test_what_ends_the_process_is_passed_on_and_a_batch_is_called_as_it_is():
 
 
 # ---------------------------------------------------------------- lines of a starting JVM
-
-
 JVM_PROGRAM = """
 import os, subprocess, sys, threading
 from tidegate.spark_consumer.spark.java_lines import held_back

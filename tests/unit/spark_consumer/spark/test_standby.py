@@ -82,8 +82,6 @@ def test_a_free_checkpoint_is_taken_at_once_and_a_silent_run_is_waited_for():
 
 
 # ---------------------------------------------------------------- standing by
-
-
 class Clock:
     """Passes a second whenever it is read, and lets `deed` happen then."""
 
@@ -161,8 +159,6 @@ def test_a_checkpoint_of_a_run_that_lives_is_refused(store):
 
 
 # ---------------------------------------------------------------- keeping a lease
-
-
 def test_a_lease_is_kept_while_the_query_runs_and_given_back(store):
     files, lease = run(store)
     renewed, queries = threading.Event(), iter([True, True, True])

@@ -201,8 +201,6 @@ def test_a_release_with_records_that_do_not_belong_to_it_is_refused(topics):
 
 
 # ---------------------------------------------------------------- records of begun releases
-
-
 SETTINGS = {"query_id": "q", "file_format": "avro", "rows_max": 5, "bytes_max": 9}
 
 
@@ -245,8 +243,6 @@ def test_records_of_a_thousand_releases_are_kept():
 
 
 # ---------------------------------------------------------------- the ends of files
-
-
 CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60)), max_size=60)
 
 
@@ -286,8 +282,6 @@ def test_a_file_ends_with_the_change_that_reaches_a_limit(size, count, expected)
 
 
 # ---------------------------------------------------------------- bytes
-
-
 FILE_SCHEMA = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}
 
 
@@ -324,36 +318,7 @@ def test_json_lines_plain_and_with_gzip():
     assert packed[4:8] == bytes(4)  # no time of writing in it
 
 
-MICROS = {"type": "long", "logicalType": "timestamp-micros"}
-
-DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9}
-
-
-@pytest.mark.parametrize(
-    ("avro", "value", "text"),
-    [
-        ("long", -(2**63), "-9223372036854775808"),
-        ("boolean", True, "true"), ("boolean", False, "false"),
-        ("double", 0.1, "0.1"), ("double", float("nan"), '"NaN"'),
-        ("float", 0.10000000149011612, "0.1"),
-        ("string", 'a"b', '"a\\"b"'), ("bytes", b"\0\xff", '"AP8="'),
-        (DECIMAL, Decimal("1.500000000"), "1.5"),
-        ({"type": "int", "logicalType": "date"}, -1, '"1969-12-31"'),
-        (MICROS, 1_700_000_000_123_456, '"2023-11-14T22:13:20.123456Z"'),
-        ({"type": "string", "logicalType": "timestamp-rfc3339"}, "x", '"x"'),
-        ({"type": "string", "logicalType": "uuid"}, "u", '"u"'),
-        (["null", "long"], None, "null"), (["null", "long"], 1, "1"),
-        ({"type": "array", "items": ["null", MICROS]}, [None, 0],
-         '[null,"1970-01-01T00:00:00Z"]'),
-    ],
-)  # fmt: skip
-def test_values_of_each_type_as_json_text(avro, value, text):
-    assert json_field(avro)(value) == text
-
-
 # ---------------------------------------------------------------- events
-
-
 VALUE = value_of(Envelope.TIDEGATE)
 
 SCHEMAS = TopicSchemas(

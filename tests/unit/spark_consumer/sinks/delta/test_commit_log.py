@@ -348,8 +348,6 @@ def test_a_copy_of_another_querys_table_is_refused_when_its_commits_are_gone(tab
 
 
 # ---------------------------------------------------------------- files of a log
-
-
 def lines(*actions):
     return "\n".join(json.dumps(action) for action in actions).encode()
 

@@ -50,9 +50,8 @@ COLUMNS = pyarrow.schema([("release", LONG), ("ordinal", LONG), ("a", TEXT)])
 NOW_MS = 1_800_000_000_000
 WHOLE = [(release, ordinal) for release in range(5) for ordinal in range(2)]
 
+
 # ---------------------------------------------------------------- rewritten files
-
-
 @pytest.fixture
 def path(tmp_path):
     """A changelog of five releases with two rows each, and with Delta's bounds of the changelog."""
@@ -360,8 +359,6 @@ def test_vacuum_deletes_what_no_version_of_its_hours_needs(path):
 
 
 # ---------------------------------------------------------------- rows of several files
-
-
 def test_types_become_those_of_parquet_and_partitions_are_left_out():
     row = pyarrow.struct([("t", TEXT), ("l", pyarrow.large_list(UTC_US))])
     schema = pyarrow.schema(
@@ -429,8 +426,6 @@ def test_rows_are_in_the_order_of_release_and_ordinal(given):
 
 
 # ---------------------------------------------------------------- bounds
-
-
 def test_bounds_hold_for_each_value_in_the_form_of_the_log():
     at = datetime(2026, 5, 1, 12, 0, 0, 999_001, UTC)
     rows = pyarrow.table(
@@ -544,8 +539,6 @@ def test_floats_and_what_arrays_hold_have_no_bounds(kinds, expected):
 
 
 # ---------------------------------------------------------------- partitions
-
-
 def refuse(values, *, address="/lake/mirror/t"):
     refuse_lost_values("t", values, address=address)
 

@@ -73,8 +73,6 @@ def folded(changes):
 
 
 # ---------------------------------------------------------------- folded rows
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_fold_in_the_driver_is_that_of_spark_after_each_change(name):
     action, values, updated = CASES[name][1]
@@ -119,8 +117,6 @@ def test_keys_are_folded_by_themselves_and_know_their_base():
 
 
 # ---------------------------------------------------------------- versions
-
-
 def write(path, number, changes):
     """Merge a release; return the ordinals of the UPDATEs that were lost."""
     table = DirectTable(path)
@@ -297,8 +293,6 @@ def test_versions_are_found_by_first_keys_of_any_type(tmp_path, kind):
 
 
 # ---------------------------------------------------------------- rows that a column orders
-
-
 ORDERED = ("id", "note", SOURCE_ORDER, "_datastream_change_type")
 
 

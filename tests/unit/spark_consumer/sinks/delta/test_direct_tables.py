@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from urllib.parse import unquote
@@ -17,7 +16,6 @@ from pyarrow import parquet
 from tests.unit.spark_consumer.sinks.delta.delta_building import (
     KEYS_OF_TYPE,
     MOMENT,
-    UTC_US,
     by_text,
     created,
     rows_of,
@@ -95,15 +93,6 @@ def test_a_merge_that_changes_nothing_makes_no_commit(path):
     assert DeltaTable(path).version() == 0
 
 
-def test_rows_take_the_tables_types_and_numbers_for_times(tmp_path):
-    columns = pyarrow.schema([("r", pyarrow.struct([("at", UTC_US), ("later", pyarrow.int64())]))])
-    write_deltalake(tmp_path / "t", columns.empty_table())
-    table = DirectTable(str(tmp_path / "t"))
-    moment = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
-    found = table.rows([{"r": {"at": -1}}], ["r"]).to_pylist()
-    assert found == [{"r": {"at": moment, "later": None}}]
-
-
 def test_nulls_are_found_too_and_a_version_stays_as_it_was(path):
     table = DirectTable(path)
     rows = [{"id": None, "a": "n"}, {"id": 1}, {"id": 2}]
@@ -139,14 +128,6 @@ def test_a_partition_has_files_and_rows_of_its_own(tmp_path):
     assert "is_new=true" in new[0][0]
     wanted = table.values("id", [0, 1])
     assert table.found("id", wanted, ["id"], part={"is_new": True}).to_pylist() == [{"id": 1}]
-
-
-def test_a_value_whose_flag_is_not_set_comes_from_its_place_in_another_column(path):
-    table = DirectTable(path)
-    others = pyarrow.chunked_array([["p"], ["q"]], pyarrow.large_string())
-    values = table.values("a", ["x", None, None, None])
-    found = table.either([True, True, False, False], values, others, [0, 0, 1, None])
-    assert (found.to_pylist(), found.type) == (["x", None, "q", None], values.type)
 
 
 @pytest.fixture(params=KEYS_OF_TYPE)

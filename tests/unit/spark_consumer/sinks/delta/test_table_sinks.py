@@ -48,9 +48,8 @@ from tidegate.spark_consumer.sinks.sql_names import double_quoted, quoted, text_
 
 ROOT = Path(__file__).resolve().parents[5]
 
+
 # ---------------------------------------------------------------- schemas
-
-
 def table(*, unwatched=(), dropped=(), **columns):
     """A table whose newest schema leaves columns out of the stream, or does not have them."""
     now = {name: kind for name, kind in columns.items() if name not in dropped}
@@ -114,8 +113,6 @@ def test_missing_columns_are_found_at_every_level(have, want, is_missing):
 
 
 # ---------------------------------------------------------------- clauses and names in SQL
-
-
 def test_a_merge_patches_captured_columns_and_inserts_what_was_folded():
     clauses = merge_clauses(columns=["id", "a"], keys=["id"])
     assert clauses.same_key == "t.`id` <=> s.key.`id`"
@@ -179,8 +176,6 @@ def test_every_name_is_quoted_and_no_other_module_quotes_one():
 
 
 # ---------------------------------------------------------------- layouts and places
-
-
 LAID_OUT = schema(id=LongType(), region=StringType(), tags=ArrayType(StringType()))
 
 
@@ -243,8 +238,6 @@ def test_the_first_error_is_raised_after_all_tables_were_tried(monkeypatch):
 
 
 # ---------------------------------------------------------------- names in a catalog
-
-
 class Steps:
     """What sink and catalog were asked for, in order."""
 
@@ -337,8 +330,6 @@ def test_a_start_gives_names_to_what_a_kill_has_left_without(world, query_id):
 
 
 # ---------------------------------------------------------------- sinks that merge
-
-
 class Tables:
     """Tables in memory: the releases of each, every one a version of the release's number."""
 
@@ -460,8 +451,6 @@ def test_a_merge_reads_a_table_that_may_have_taken_one_of_its_releases(monkeypat
 
 
 # ---------------------------------------------------------------- late events
-
-
 OPEN_US = 1_700_000_000_000_000
 
 
@@ -526,12 +515,3 @@ def test_late_events_are_those_that_the_producer_counts(seed):
     late = [one for one in published if is_late(as_change(one))]
     assert len(late) == world.model.counts["late_events"]
     assert world.deaths == 0
-
-
-def test_a_frame_of_a_collected_table_is_made_once_and_only_if_it_is_asked_for():
-    made = []
-    schemas = Topic("t", {1: {"id": "INT64"}}, ["id"]).topic_schemas()
-    one = CollectedTable(None, lambda: made.append(1) or object(), [{"ordinal": 0}], schemas)
-    assert (one.rows, one.schema["key"].dataType.fieldNames(), made) == (1, ["id"], [])
-    assert one.frame is one.frame
-    assert made == [1]

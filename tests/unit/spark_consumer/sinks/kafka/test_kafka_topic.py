@@ -114,8 +114,6 @@ class Clock:
 
 
 # ---------------------------------------------------------------- the producer
-
-
 @pytest.fixture
 def started(monkeypatch):
     """Make a topic whose producer is the client's."""
@@ -309,8 +307,6 @@ def test_a_time_out_that_brokers_do_not_allow_is_the_settings_fault(started):
 
 
 # ---------------------------------------------------------------- the newest record
-
-
 class Message:
     def __init__(self, offset, value=None, error=None):
         self.offset, self.value, self.error = (lambda: offset), (lambda: value), (lambda: error)
@@ -439,8 +435,6 @@ def test_a_topic_that_cannot_be_read_is_named(reader_of, error, raised, text):
 
 
 # ---------------------------------------------------------------- topics are created
-
-
 MISSING = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 

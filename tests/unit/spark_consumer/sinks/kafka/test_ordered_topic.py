@@ -34,18 +34,6 @@ def test_each_key_is_in_order_where_java_would_place_it():
     contract.each_key_is_in_order_where_java_would_place_it(MemoryStage(3))
 
 
-def test_a_release_that_the_topic_has_is_not_published_again():
-    contract.a_replay_publishes_nothing(MemoryStage())
-
-
-def test_a_former_run_is_ended_before_the_topic_is_read():
-    contract.what_a_former_run_commits_at_the_last_moment_is_seen(MemoryStage())
-
-
-def test_the_topic_is_read_after_a_commit_without_an_answer():
-    contract.an_unanswered_commit_that_succeeded_is_found(MemoryStage())
-
-
 def test_a_commit_that_never_has_an_answer_ends_the_write():
     def lose_the_request(name, _number):
         if name == "commit":
@@ -194,8 +182,6 @@ def test_a_topic_that_readers_of_streams_would_read_is_refused(prefix, template,
 
 
 # ---------------------------------------------------------------- runs that replace each other
-
-
 RELEASE_COUNT = 4
 
 RUNS_MAX = 12
@@ -264,8 +250,6 @@ def test_each_change_comes_out_once_and_in_order(first):
 
 
 # ---------------------------------------------------------------- records
-
-
 RECORD = ReleaseRecord(
     query_id="q", release=3, after_us=10, through_us=20, rows=5, topic_id="id", topic_partitions=1
 )
