@@ -120,10 +120,10 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/spark/spark/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
     ),
     "spark_consumer/sinks/delta/history_columns.py": (
-        f"{_COLUMNS}/test_history_columns.py::test_a_column_with_the_name_of_one_of_ours_is_refused",
+        f"{_COLUMNS}/test_table_sinks.py::test_a_column_with_the_name_of_one_of_ours_is_refused",
     ),
     "spark_consumer/sinks/delta/key_merge.py": (
-        f"{_COLUMNS}/test_key_merge.py::test_a_column_with_the_name_of_one_of_ours_is_refused",
+        f"{_COLUMNS}/test_table_sinks.py::test_a_column_with_the_name_of_one_of_ours_is_refused",
     ),
     "spark_consumer/sinks/delta/keyed_tables.py": (
         f"{_SINKS}::test_another_query_and_a_checkpoint_behind_are_refused",
@@ -139,7 +139,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/unit/spark_consumer/sinks/kafka/test_ordered_topic.py::test_a_topic_with_records_of_others_is_left_for_one_of_its_own",
     ),
     "spark_consumer/sinks/manifest.py": (
-        "tests/unit/spark_consumer/sinks/test_manifest.py::test_a_restored_folder_of_manifests_is_read_as_it_was",
+        "tests/unit/spark_consumer/sinks/test_releases.py::test_a_restored_folder_of_manifests_is_read_as_it_was",
     ),
     # ---- of the producer
     "CommandNotWritten": (
