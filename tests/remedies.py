@@ -143,7 +143,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
     ),
     # ---- of the producer
     "CommandNotWritten": (
-        "tests/unit/producer/commands/test_control.py::test_a_command_that_may_not_be_written_is_run_again",
+        "tests/unit/producer/commands/test_fleet_commands.py::test_a_command_that_may_not_be_written_is_run_again",
         "tests/unit/producer/commands/test_backfill.py::test_a_request_whose_answer_was_lost_is_looked_at_and_asked_for_again",
     ),
     "DeliveryDenied": (

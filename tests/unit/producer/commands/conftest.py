@@ -1,7 +1,5 @@
 """A place to start a worker in: a broker, a registry and a Spanner, all in this process."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +12,13 @@ from tidegate.producer.commands import check, environment
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.topics import KafkaTopics, TopicDescription
+from tidegate.schemas.progress import (
+    ChildPartition,
+    ProgressRecord,
+    SlotProgress,
+    StreamStarted,
+    TokenSnapshot,
+)
 from tidegate.schemas.progress_codec import KEY_SCHEMA, RECORD_SCHEMA, encode_key, encode_record
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
 from tidegate.schemas.wire_format import frame
@@ -27,6 +32,22 @@ _SCHEMAS = {
 }
 _QUIET = {"log_level": 0}
 _ANSWER_S = 30
+NOWHERE = "127.0.0.1:1"
+
+
+def started(stream, *filters):
+    """Return the record that opens the epoch of a stream."""
+    body = StreamStarted(
+        stream, "GOOGLE_STANDARD_SQL", 0, None, "bank-fleet", SLOTS, "pid", (),
+        (ChildPartition("p", (ROOT_TOKEN,), 0),), filters,
+    )  # fmt: skip
+    return ProgressRecord("epoch-1", "worker-1", body)
+
+
+def beat(slot, revision=1, **fields):
+    """Return the heartbeat of a slot with one stream partition."""
+    token = TokenSnapshot(f"t{slot}", 0, (), ("",), 1_000_000 * slot, number=0, **fields)
+    return ProgressRecord("epoch-1", "w1", SlotProgress(slot, revision, 0, -1, (), (token,)))
 
 
 class Place:
@@ -58,10 +79,8 @@ class Place:
         """Write progress records into a slot."""
         topic = TopicNames(prefix).progress
         for record in records:
-            key, value = (
-                frame(_KEY_ID, encode_key(record.body)),
-                frame(_RECORD_ID, encode_record(record)),
-            )
+            key = frame(_KEY_ID, encode_key(record.body))
+            value = frame(_RECORD_ID, encode_record(record))
             self._client.produce(topic, value=value, key=key, partition=slot)
         assert self._client.flush(_ANSWER_S) == 0
 
@@ -81,6 +100,11 @@ class Place:
     def create_topic(self, topic):
         """Ask for it, upon which a broker creates it."""
         self._client.list_topics(topic, timeout=_ANSWER_S)
+
+    def require_untouched(self, *topics):
+        """No topic was created, and the registry was only read."""
+        assert self.topics() == set(topics)
+        assert {method for method, _ in self.registry.asked} <= {"GET"}
 
     def close(self):
         """Drop the client, which is the broker too."""

@@ -1,7 +1,5 @@
 """A request is written where the fleet can take it up, and again where it did not."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,10 +19,12 @@ from tidegate.schemas.progress import ChildPartition, TokenSnapshot
 from tidegate.schemas.topics import TopicNames
 
 NOW_US = 1_700_000_000_000_000
-
-
-def snapshot(token, watermark_us, *, stopped=None):
-    return TokenSnapshot(token, 0, (), (), watermark_us, number=1, stopped=stopped)
+RUNNING, STOPPED, CANCELLED = RunState.RUNNING, RunState.STOPPED, RunState.CANCELLED
+CONFIG = SimpleNamespace(
+    topic_names=TopicNames("bank"), bootstrap_servers="k:1", replication_factor=1,
+    kafka_client_options=dict, database_path="d", emulator_host="s:1", database_role="",
+    spanner_endpoint="s:2", credentials_file=None, change_stream="Feed",
+)  # fmt: skip
 
 
 class Fleet:
@@ -34,9 +34,7 @@ class Fleet:
         self.now_s = 0.0
         self.tokens = {"a": NOW_US - 9, "b": NOW_US - 5, "tidegate-backfill/rest": NOW_US}
         self.stopped = set()
-        self.filters = ()
-        self.dialect = "POSTGRESQL"
-        self.end_ns = None
+        self.started = SimpleNamespace(filters=(), dialect="POSTGRESQL", end_ns=None)
         self.history = PartitionHistory(epoch="e")
         self.requests = TableRequests()
         self.written = []
@@ -45,6 +43,8 @@ class Fleet:
         """What another command has written since this one has read the requests."""
         self.refuses = None
         self.asked = []
+        self.conditions = []
+        self.condition_error = None
 
     def require(self, asked, _records, members):
         """Answer what the stream's state permits."""
@@ -53,21 +53,24 @@ class Fleet:
         if asked is self.refuses:
             raise CommandRefused(asked.value, "Paused", hint="Resume it")
 
+    def check_condition(self, channels, **asked):
+        self.conditions.append((channels.database, asked))
+        if self.condition_error is not None:
+            raise self.condition_error
+
     def members(self):
         return ["w"]
 
     def read(self):
         tokens = {
-            token: snapshot(token, at_us, stopped="x" if token in self.stopped else None)
+            token: TokenSnapshot(
+                token, 0, (), (), at_us, number=1, stopped="x" if token in self.stopped else None
+            )
             for token, at_us in self.tokens.items()
         }
         slots = (SimpleNamespace(tokens=tokens), SimpleNamespace(tokens=None))
-        return SimpleNamespace(
-            view=SimpleNamespace(slots=slots), history=self.history,
-            started=SimpleNamespace(
-                filters=self.filters, dialect=self.dialect, end_ns=self.end_ns
-            ),
-        )  # fmt: skip
+        view = SimpleNamespace(slots=slots)
+        return SimpleNamespace(view=view, history=self.history, started=self.started)
 
     def wait(self, seconds):
         self.now_s += seconds
@@ -89,14 +92,17 @@ class Fleet:
         self.written.append(request)
         self.requests.add(request)
 
-    def announce(self, run, *, table="Users", where=None, ends=False, failure=""):
+    def begin(self, *tokens):
+        self.history._add([ChildPartition(token, (), 0) for token in tokens])
+
+    def announce(self, run, *, table="Users", ends=False, failure=""):
         """Let the fleet begin a run, as it was asked for, and read its only chunk."""
         request = self.requests.newest(table)
-        known = "" if request is None else request.where
-        place = RunPlace(run, table, where=known if where is None else where)
-        tokens = [wait_token(place), chunk_token(place.chunk(5, rows=9))]
-        tokens += [wait_token(place.chunk(5, rows=9).failed(failure))] if failure else []
-        self.history._add([ChildPartition(one, (), 0) for one in tokens])
+        place = RunPlace(run, table, where="" if request is None else request.where)
+        chunk = place.chunk(5, rows=9)
+        tokens = [wait_token(place), chunk_token(chunk)]
+        tokens += [wait_token(chunk.failed(failure))] if failure else []
+        self.begin(*tokens)
         for token in tokens if ends else tokens[:1]:
             self.history._known[token].end_ns = 7
 
@@ -104,59 +110,61 @@ class Fleet:
 @pytest.fixture
 def fleet(monkeypatch):
     fleet = Fleet()
-    monkeypatch.setattr(command, "FleetReader", lambda _config: fleet)
-    monkeypatch.setattr(command, "require_command", fleet.require)
-    monkeypatch.setattr(
-        command, "read_requests", lambda *_, **__: TableRequests(fleet.requests.all)
+    topics = SimpleNamespace(
+        ensure_backfills=lambda topic, *, replication: fleet.asked.append((topic, replication))
     )
-    monkeypatch.setattr(command, "write_request", fleet.write)
     visible = frozenset({"bank.Users", "bank.Old", "bank.Old__backfill", "bank-progress"})
-    monkeypatch.setattr(command, "list_topics", lambda *_: visible)
-    monkeypatch.setattr(command, "KafkaTopics", lambda *_, **__: Topics())
-    monkeypatch.setattr(command, "_now_us", lambda: NOW_US)
-    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: fleet.now_s))
+    for name, value in {
+        "FleetReader": lambda _config: fleet,
+        "require_command": fleet.require,
+        "read_requests": lambda *_, **__: TableRequests(fleet.requests.all),
+        "write_request": fleet.write,
+        "list_topics": lambda *_: visible,
+        "KafkaTopics": lambda *_, **__: topics,
+        "require_condition": fleet.check_condition,
+        "_now_us": lambda: NOW_US,
+        "time": SimpleNamespace(monotonic=lambda: fleet.now_s),
+    }.items():
+        monkeypatch.setattr(command, name, value)
     return fleet
 
 
-class Topics:
-    def ensure_backfills(self, topic, *, replication):
-        assert (topic, replication) == ("bank-backfill-requests", 1)
+def nothing():
+    """Happen not."""
 
 
-CONFIG = SimpleNamespace(
-    topic_names=TopicNames("bank"), bootstrap_servers="k:1", replication_factor=1,
-    kafka_client_options=dict, database_path="d", emulator_host="s:1", database_role="",
-    spanner_endpoint="s:2", credentials_file=None, change_stream="Feed",
-)  # fmt: skip
+def start(table="Users", config=CONFIG, **options):
+    return start_backfill(config, table, **{"chunk_rows": 9, "share": 30, "by": "ada"} | options)
+
+
+def change(state, **options):
+    return change_backfill(CONFIG, "Users", state, **options)
 
 
 @pytest.fixture
-def checked(fleet, monkeypatch):
-    """Conditions that Spanner was asked for; `error` is what it says."""
-    checked = SimpleNamespace(asked=[], error=None)
-
-    def check(channels, **asked):
-        checked.asked.append((channels.database, asked))
-        if checked.error is not None:
-            raise checked.error
-
-    monkeypatch.setattr(command, "require_condition", check)
-    return checked
+def begun(fleet):
+    """A fleet that has taken up the first run."""
+    fleet.on_wait = [lambda: fleet.announce(1)]
+    start()
+    return fleet
 
 
-def start(**options):
-    return start_backfill(CONFIG, "Users", **{"chunk_rows": 9, "share": 30, "by": "ada"} | options)
+def changed(run, state):
+    """Return the refusal of a command that another one has overtaken."""
+    text = rf"changed the backfill of the table Users meanwhile \(run {run}, {state}, bob\)"
+    return pytest.raises(ConfigError, match=text)
 
 
 def test_a_run_begins_ahead_of_the_newest_stream_partition_that_goes_on(fleet):
     fleet.on_wait = [lambda: fleet.announce(1)]
     report = start()
-
     assert fleet.written == [
-        TableRequest("Users", 1, "b", NOW_US + 5_000_000, RunState.RUNNING, 9, 30, "ada", NOW_US)
+        TableRequest("Users", 1, "b", NOW_US + 5_000_000, RUNNING, 9, 30, "ada", NOW_US)
     ]
     assert report == BackfillReport("Users", 1, "running", chunks=1)
     assert json.loads(report.as_json())["is_taken_up"] is True
+    assert fleet.asked == [Command.BACKFILL, ("bank-backfill-requests", 1)]
+    assert fleet.conditions == []
 
 
 @pytest.mark.parametrize("passes", ["time", "end"])
@@ -168,41 +176,35 @@ def test_a_run_that_no_worker_knew_of_in_time_is_asked_for_again(fleet, passes):
             del fleet.tokens["b"]
             fleet.history._known["b"].end_ns = 7
 
-    fleet.history._add([ChildPartition(one, (), 0) for one in ("a", "b")])
-    fleet.on_wait = [lambda: None, miss, lambda: None, lambda: fleet.announce(2)]
+    fleet.begin("a", "b")
+    fleet.on_wait = [nothing, miss, nothing, lambda: fleet.announce(2)]
     report = start()
-
     assert [one.run for one in fleet.written] == [1, 2]
     assert fleet.written[1].start_us > fleet.written[0].start_us
     assert fleet.written[1].parent == ("b" if passes == "time" else "a")
     assert (report.run, report.is_taken_up) == (2, True)
 
 
-def test_an_announcement_that_is_read_after_its_parents_progress_counts(fleet):
-    def pass_it():
-        fleet.tokens["b"] = fleet.written[-1].start_us
-
-    fleet.on_wait = [pass_it, lambda: fleet.announce(1)]
-
+@pytest.mark.parametrize("is_passed", [True, False])
+def test_an_announcement_that_is_read_late_counts(fleet, is_passed):
+    """Its parent's progress was read before, or no heartbeat names the parent for a moment."""
+    fleet.begin("b")
+    late = [lambda: fleet.tokens.pop("b"), nothing]
+    if is_passed:
+        late = [lambda: fleet.tokens.update(b=fleet.written[-1].start_us)]
+    fleet.on_wait = [*late, lambda: fleet.announce(1)]
     assert start().run == 1
     assert len(fleet.written) == 1
 
 
-def test_a_parent_that_no_heartbeat_names_for_a_moment_is_waited_for(fleet):
-    fleet.history._add([ChildPartition("b", (), 0)])
-    fleet.on_wait = [lambda: fleet.tokens.pop("b"), lambda: None, lambda: fleet.announce(1)]
-
-    assert start().run == 1
-
-
-def test_a_run_of_another_table_with_the_same_number_is_not_taken_for_it(fleet):
+@pytest.mark.parametrize("table", [None, "Old"])
+def test_what_the_fleet_does_not_take_up_in_time_is_said(fleet, table):
     """Two commands that read the requests at the same time choose the same number."""
-    fleet.on_wait = [lambda: fleet.announce(1, table="Old")]
-
+    fleet.on_wait = [lambda: fleet.announce(1, table=table)] if table else []
     assert start(wait_s=3.0) == BackfillReport("Users", 1, "waiting", 0, is_taken_up=False)
 
 
-def test_a_run_that_another_command_has_replaced_is_refused(fleet, checked):
+def test_a_run_that_another_command_has_replaced_is_refused(fleet):
     """The other one has the same number and other rows: it is not ours, and it goes on."""
 
     def replace_it():
@@ -212,106 +214,73 @@ def test_a_run_that_another_command_has_replaced_is_refused(fleet, checked):
         fleet.tokens["b"] = fleet.written[-1].start_us
 
     fleet.on_wait = [replace_it]
-    text = r"changed the backfill of the table Users meanwhile \(run 1, running, bob\)"
-    with pytest.raises(ConfigError, match=text):
+    with changed(1, RUNNING):
         start(where="Id > 7")
     assert [one.where for one in fleet.written] == ["Id > 7", "Id > 9"]
 
 
-@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.CANCELLED])
+@pytest.mark.parametrize("state", [STOPPED, CANCELLED])
 def test_a_run_that_was_ended_before_it_was_taken_up_is_not_asked_for_again(fleet, state):
     def end_it():
-        change_backfill(CONFIG, "Users", state, by="bob")
+        change(state, by="bob")
         fleet.tokens["b"] = fleet.written[0].start_us
 
     fleet.on_wait = [end_it]
-    text = rf"changed the backfill of the table Users meanwhile \(run 1, {state}, bob\)"
-    with pytest.raises(ConfigError, match=text):
+    with changed(1, state):
         start()
-    assert [(one.run, one.state) for one in fleet.written] == [(1, RunState.RUNNING), (1, state)]
+    assert [(one.run, one.state) for one in fleet.written] == [(1, RUNNING), (1, state)]
 
 
 def test_a_later_run_is_later_than_every_chunk_so_far(fleet):
-    """Whatever the clock of the worker said that read it."""
+    """Whatever the clock of the worker said that read it; a stopped parent announces nothing."""
     read_us = NOW_US + 60_000_000
-    chunk = RunPlace(1, "Old").chunk(read_us * 1_000, rows=9)
-    fleet.history._add([ChildPartition(chunk_token(chunk), (), 0)])
-    fleet.on_wait = [lambda: fleet.announce(1)]
-    start()
-
-    assert fleet.written[0].start_us == read_us + 5_000_000
-
-
-def test_what_the_fleet_does_not_take_up_in_time_is_said(fleet):
-    report = start(wait_s=3.0)
-
-    assert report == BackfillReport("Users", 1, "waiting", 0, is_taken_up=False)
-
-
-def test_a_stopped_stream_partition_announces_nothing(fleet):
+    fleet.begin(chunk_token(RunPlace(1, "Old").chunk(read_us * 1_000, rows=9)))
     fleet.stopped.add("b")
     fleet.on_wait = [lambda: fleet.announce(1)]
     start()
-
-    assert fleet.written[0].parent == "a"
-
-
-def test_a_fleet_that_reads_nothing_is_named(fleet):
-    fleet.tokens = {"tidegate-backfill/rest": NOW_US}
-    with pytest.raises(ConfigError, match="no stream partition of the change stream is read"):
-        start()
+    assert (fleet.written[0].start_us, fleet.written[0].parent) == (read_us + 5_000_000, "a")
 
 
-@pytest.mark.parametrize("table", ["Missing", "Old__backfill"])
-def test_a_table_that_is_not_published_is_named_with_those_that_are(fleet, table):
-    with pytest.raises(ConfigError, match=f"does not publish the table {table}") as caught:
-        start_backfill(CONFIG, table, chunk_rows=9, share=30)
-    assert caught.value.hint == "It publishes Old, Users"
-
-
-def test_a_template_that_makes_the_topic_a_tables_is_refused(fleet):
-    names = TopicNames("bank", "{prefix}-backfill-{table}")
-    config = SimpleNamespace(**{**vars(CONFIG), "topic_names": names})
-    with pytest.raises(ConfigError, match="bank-backfill-requests is the topic of a table"):
-        start_backfill(config, "Users", chunk_rows=9, share=30)
-
-
-def test_a_stream_without_inserts_takes_no_rows(fleet):
-    fleet.filters = ("producer.mod_types=UPDATE,DELETE",)
-    with pytest.raises(ConfigError, match="leaves INSERTs out"):
-        start()
-
-
-def test_a_stream_of_files_has_no_table_to_read(fleet):
-    fleet.dialect = FILES_DIALECT
-    with pytest.raises(ConfigError, match="no tables that can be read"):
-        start()
+@pytest.mark.parametrize(
+    ("fleet_changes", "options", "text", "hint"),
+    [
+        ({"tokens": {"tidegate-backfill/rest": NOW_US}}, {}, "no stream partition of the ch", ""),
+        ({}, {"table": "Missing"}, "does not publish the table Missing", "It publishes Old, Users"),
+        ({}, {"table": "Old__backfill"}, "does not publish the table Old__b", "It publishes Old"),
+        (
+            {},
+            {"config": SimpleNamespace(**{
+                **vars(CONFIG), "topic_names": TopicNames("bank", "{prefix}-backfill-{table}"),
+            })},
+            "bank-backfill-requests is the topic of a table", "",
+        ),
+        ({"filters": ("producer.mod_types=UPDATE,DELETE",)}, {}, "leaves INSERTs out", ""),
+        ({"dialect": FILES_DIALECT}, {}, "no tables that can be read", ""),
+        (
+            {"end_ns": (NOW_US + 3_000_000) * 1_000}, {},
+            "the stream ends at 2023-11-14T22:13:23Z, before", "",
+        ),
+        ({"condition_error": ConfigError("--where: no")}, {"where": "Id >"}, "--where: no", ""),
+    ],
+)  # fmt: skip
+def test_a_run_that_cannot_be_read_is_refused(fleet, fleet_changes, options, text, hint):
+    for name, value in fleet_changes.items():
+        setattr(fleet.started if hasattr(fleet.started, name) else fleet, name, value)
+    with pytest.raises(ConfigError, match=text) as caught:
+        start(**options)
+    assert hint in str(caught.value.hint)
+    assert fleet.written == []
 
 
 def test_a_run_that_the_end_of_the_stream_cut_off_is_not_done(fleet):
     """Stream partitions finish at the stream's end, also those of a run that has rows left."""
-    fleet.end_ns = (NOW_US + 60_000_000) * 1_000
+    fleet.started.end_ns = (NOW_US + 60_000_000) * 1_000
     fleet.on_wait = [lambda: fleet.announce(1)]
     assert start().state == "running"
-
     for token in fleet.history.known:
-        fleet.history._known[token].end_ns = fleet.end_ns
-    report = change_backfill(CONFIG, "Users", None)
+        fleet.history._known[token].end_ns = fleet.started.end_ns
+    report = change(None)
     assert (report.state, report.cause) == ("failed", "the stream ended before the table was read")
-
-
-def test_a_run_that_could_only_begin_behind_the_end_of_the_stream_is_refused(fleet):
-    fleet.end_ns = (NOW_US + 3_000_000) * 1_000
-    with pytest.raises(ConfigError, match=r"the stream ends at 2023-11-14T22:13:23Z, before"):
-        start()
-    assert fleet.written == []
-
-
-def test_a_run_that_goes_on_is_not_begun_again(fleet):
-    fleet.on_wait = [lambda: fleet.announce(1)]
-    start()
-    with pytest.raises(ConfigError, match=r"goes on \(run 1\)"):
-        start()
 
 
 @pytest.mark.parametrize("is_taken_up", [True, False])
@@ -328,58 +297,68 @@ def test_a_request_whose_answer_was_lost_is_looked_at_and_asked_for_again(
     monkeypatch.setattr(command, "write_request", fleet.write)
     if is_taken_up:
         fleet.announce(1)
-        assert change_backfill(CONFIG, "Users", None).state == "running"
+        assert change(None).state == "running"
         with pytest.raises(ConfigError, match=r"goes on \(run 1\)"):
             start()
     else:
-        assert change_backfill(CONFIG, "Users", None).state == "waiting"
+        assert change(None).state == "waiting"
         fleet.on_wait = [lambda: fleet.announce(2)]
         assert start().run == 2
     assert len(fleet.history.known) == 2  # of one run
 
 
 def test_a_run_that_has_ended_may_be_followed_by_another(fleet):
-    fleet.on_wait = [
-        lambda: fleet.announce(1, ends=True), lambda: None, lambda: fleet.announce(2),
-    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="there was no request for a backfill of the table Users"):
+        change(None)
+    fleet.on_wait = [lambda: fleet.announce(1, ends=True)]
     assert start().state == "done"
+    assert change(None) == BackfillReport("Users", 1, "done", 1)
+    with pytest.raises(ConfigError, match=r"has ended \(run 1\)"):
+        change(STOPPED)
+    assert len(fleet.written) == 1
+    fleet.on_wait = [nothing, lambda: fleet.announce(2)]
     assert start().run == 2
 
 
-@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.RUNNING, RunState.CANCELLED])
-def test_a_run_is_changed(fleet, state):
-    fleet.on_wait = [lambda: fleet.announce(1)]
-    start()
-    report = change_backfill(CONFIG, "Users", state, by="bob")
-
-    assert fleet.written[1] == replace(fleet.written[0], state=state, by="bob")
+@pytest.mark.parametrize(
+    ("state", "asked"),
+    [
+        (STOPPED, Command.BACKFILL_STOP),
+        (RUNNING, Command.BACKFILL_RESUME),
+        (CANCELLED, Command.BACKFILL_CANCEL),
+    ],
+)
+def test_a_run_is_changed_where_the_state_permits_it(begun, state, asked):
+    begun.refuses = asked
+    with pytest.raises(CommandRefused, match=f"`{asked.value}` is refused"):
+        change(state)
+    assert change(None).run == 1
+    assert begun.asked[-1] is asked
+    assert len(begun.written) == 1
+    begun.refuses = None
+    report = change(state, by="bob")
+    assert begun.written[1] == replace(begun.written[0], state=state, by="bob")
     assert report.state == state.value
 
 
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "running"])
-def test_a_run_goes_on_with_another_share(fleet, is_stopped):
-    fleet.on_wait = [lambda: fleet.announce(1)]
-    start()
+def test_a_run_goes_on_with_another_share(begun, is_stopped):
     if is_stopped:
-        change_backfill(CONFIG, "Users", RunState.STOPPED)
-    change_backfill(CONFIG, "Users", RunState.RUNNING, share=80, by="bob")
-    change_backfill(CONFIG, "Users", RunState.STOPPED)
+        change(STOPPED)
+    change(RUNNING, share=80, by="bob")
+    change(STOPPED)
+    shares = [(one.state, one.share) for one in begun.written]
+    assert shares[-2:] == [(RUNNING, 80), (STOPPED, 80)]
+    assert {one.share for one in begun.written[:-2]} == {30}
 
-    shares = [(one.state, one.share) for one in fleet.written]
-    assert shares[-2:] == [(RunState.RUNNING, 80), (RunState.STOPPED, 80)]
-    assert {one.share for one in fleet.written[:-2]} == {30}
 
-
-@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.RUNNING, RunState.CANCELLED])
-def test_a_newer_run_of_another_command_is_not_overwritten(fleet, state):
-    fleet.on_wait = [lambda: fleet.announce(1)]
-    start()
-    other = replace(fleet.written[0], run=2, by="bob")
-    fleet.before_write = [other]
-    text = r"changed the backfill of the table Users meanwhile \(run 2, running, bob\)"
-    with pytest.raises(ConfigError, match=text):
-        change_backfill(CONFIG, "Users", state)
-    assert fleet.written[1:] == [other]
+@pytest.mark.parametrize("state", [STOPPED, RUNNING, CANCELLED])
+def test_a_newer_run_of_another_command_is_not_overwritten(begun, state):
+    other = replace(begun.written[0], run=2, by="bob")
+    begun.before_write = [other]
+    with changed(2, RUNNING):
+        change(state)
+    assert begun.written[1:] == [other]
 
 
 def test_two_commands_do_not_start_runs_of_one_table_or_of_one_number(fleet):
@@ -400,78 +379,18 @@ def test_nothing_is_asked_of_a_stream_whose_state_does_not_permit_it(fleet):
     assert fleet.written == []
 
 
-@pytest.mark.parametrize(
-    ("state", "asked"),
-    [
-        (RunState.STOPPED, Command.BACKFILL_STOP),
-        (RunState.RUNNING, Command.BACKFILL_RESUME),
-        (RunState.CANCELLED, Command.BACKFILL_CANCEL),
-    ],
-)
-def test_a_run_is_not_changed_where_the_state_does_not_permit_it(fleet, state, asked):
-    fleet.on_wait = [lambda: fleet.announce(1)]
-    start()
-    fleet.refuses = asked
-    with pytest.raises(CommandRefused, match=f"`{asked.value}` is refused"):
-        change_backfill(CONFIG, "Users", state)
-    assert len(fleet.written) == 1
-    assert change_backfill(CONFIG, "Users", None).run == 1
-    assert fleet.asked == [Command.BACKFILL, asked]
-
-
-def test_how_far_it_is_is_shown_and_nothing_written(fleet):
-    fleet.on_wait = [lambda: fleet.announce(1, ends=True)]
-    start()
-
-    assert change_backfill(CONFIG, "Users", None) == BackfillReport("Users", 1, "done", 1)
-    assert len(fleet.written) == 1
-    with pytest.raises(ConfigError, match=r"has ended \(run 1\)"):
-        change_backfill(CONFIG, "Users", RunState.STOPPED)
-
-
-def test_a_table_without_a_request_is_named(fleet):
-    with pytest.raises(ConfigError, match="there was no request for a backfill of the table Users"):
-        change_backfill(CONFIG, "Users", None)
-
-
-# ---------------------------------------------------------------- a condition
-
-
-def test_a_condition_is_checked_then_written(fleet, checked):
+def test_a_condition_is_checked_then_written_and_kept(fleet):
     fleet.on_wait = [lambda: fleet.announce(1)]
     report = start(where="Id > 7")
-
     asked = {"table": "Users", "change_stream": "Feed", "where": "Id > 7"}
-    assert checked.asked == [("d", asked)]
-    assert [one.where for one in fleet.written] == ["Id > 7"]
+    assert fleet.conditions == [("d", asked)]
     assert (report.where, json.loads(report.as_json())["where"]) == ("Id > 7", "Id > 7")
+    change(STOPPED)
+    assert [one.where for one in fleet.written] == ["Id > 7"] * 2
 
 
-def test_a_condition_that_spanner_does_not_take_is_not_written(fleet, checked):
-    checked.error = ConfigError("--where: no")
-    with pytest.raises(ConfigError, match="--where: no"):
-        start(where="Id >")
-    assert fleet.written == []
-
-
-def test_spanner_is_not_needed_without_a_condition(fleet, checked):
-    fleet.on_wait = [lambda: fleet.announce(1)]
-    start()
-
-    assert checked.asked == []
-
-
-def test_a_run_keeps_its_condition_when_it_is_changed(fleet, checked):
-    fleet.on_wait = [lambda: fleet.announce(1)]
-    start(where="Id > 7")
-    change_backfill(CONFIG, "Users", RunState.STOPPED)
-
-    assert fleet.written[1].where == "Id > 7"
-
-
-def test_a_run_whose_condition_failed_says_why(fleet, checked):
+def test_a_run_whose_condition_failed_says_why(fleet):
     fleet.on_wait = [lambda: fleet.announce(1, ends=True, failure="division by zero")]
     start(where="1 / Id > 7")
-    report = change_backfill(CONFIG, "Users", None)
-
+    report = change(None)
     assert (report.state, report.cause, report.chunks) == ("failed", "division by zero", 1)

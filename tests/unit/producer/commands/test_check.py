@@ -1,12 +1,10 @@
 """The lines of `tidegate-producer check`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from tests.unit.producer.commands.test_environment import started
+from tests.unit.producer.commands.conftest import started
 from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands import check as check_command
 from tidegate.producer.commands.check import check
@@ -16,19 +14,54 @@ from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.schemas.errors import ConfigError
 
 
+@pytest.fixture
+def database(place, simulator):
+    """Create a database; return settings for it."""
+
+    def create(name, *ddl, **options):
+        name = f"{place.settings['database']}-{name}"
+        simulator.create_database(name, ddl=list(ddl), **options)
+        return lambda **changes: place.config(database=name, **changes)
+
+    return create
+
+
+@pytest.fixture
+def deny(monkeypatch):
+    """Deny a right on a topic."""
+
+    def denied(right, topic):
+        monkeypatch.setattr(
+            check_command,
+            "denied_topics",
+            lambda topics, *, right, denied=(right, topic), **_: [
+                one for one in topics if (right, one) == denied
+            ],
+        )
+
+    return denied
+
+
+def started_here(place, config=None):
+    """Return the record of a stream whose topics are those of the place."""
+    record = started((config or place.config()).stream_path)
+    return replace(record, body=replace(record.body, progress_topic_id="id-bank-progress"))
+
+
 def test_each_system_has_a_line(place):
     spanner, kafka, registry, accelerator = check(place.config())
-
-    path = place.config().stream_path
+    path, broker = place.config().stream_path, place.settings["bootstrap_servers"]
     assert spanner == f"Spanner: {path}, GOOGLE_STANDARD_SQL, watches Users"
-    broker = place.settings["bootstrap_servers"]
     assert kafka == f"Kafka: {broker}, progress topic bank-progress, no epoch yet"
     assert registry == (
         f"registry: {place.settings['registry_url']}, would register bank.Users-key, "
         "bank.Users-value, bank-progress-key, bank-progress-value"
     )
     assert accelerator == f"accelerator: {describe_accelerator()}"
-    assert {method for method, _ in place.registry.asked} == {"GET"}
+    place.require_untouched()
+
+    place.record(started_here(place))
+    assert check(place.config())[1].endswith("progress topic bank-progress, epoch epoch-1")
 
 
 def test_a_source_of_files_has_a_line(place, tmp_path):
@@ -43,37 +76,20 @@ def test_a_source_of_files_has_a_line(place, tmp_path):
         check(ProducerConfig.load(None, **kafka, source=missing))
 
 
-def test_the_epoch_of_a_stream_that_has_begun_is_named(place):
-    place.record(started_here(place))
-
-    assert check(place.config())[1].endswith("progress topic bank-progress, epoch epoch-1")
-
-
-def test_the_dead_letter_topic_is_named_with_the_missing_right(place, monkeypatch):
+def test_the_dead_letter_topic_is_named_with_the_missing_right(place, deny):
     line = check(place.config(poison="park"))[1]
     assert line.endswith("no epoch yet, would create dead-letter topic bank-dead-letter")
 
     place.create_topic("bank-dead-letter")
     for poison in ("stop", "park"):
-        assert check(place.config(poison=poison))[1].endswith(
-            ", dead-letter topic bank-dead-letter"
-        )
+        line = check(place.config(poison=poison))[1]
+        assert line.endswith(", dead-letter topic bank-dead-letter")
     for denied, text in (
-        ("WRITE", "may not write: add the ACL Write"),
-        ("READ", "may not read, as a redrive has to: add the ACL Read"),
+        ("WRITE", "to which this principal may not write: add the ACL Write"),
+        ("READ", "which this principal may not read, as a redrive has to: add the ACL Read"),
     ):
-        monkeypatch.setattr(
-            check_command,
-            "denied_topics",
-            lambda topics, *, right, denied=denied, **_: (
-                topics if right == denied and topics == ["bank-dead-letter"] else []
-            ),
-        )
-        assert check(place.config())[1].endswith(f"bank-dead-letter, {text_before(denied)}{text}")
-
-
-def text_before(right):
-    return "to which this principal " if right == "WRITE" else "which this principal "
+        deny(denied, "bank-dead-letter")
+        assert check(place.config())[1].endswith(f"bank-dead-letter, {text}")
 
 
 def test_what_the_brokers_would_not_create_is_refused(place, monkeypatch):
@@ -93,22 +109,17 @@ def test_what_the_brokers_would_not_create_is_refused(place, monkeypatch):
             check(place.config(poison="park", replication_factor=3))
         assert asked[-1] == (True, refused, 3)
     check(place.config())
-    assert place.topics() == set()
-    assert {method for method, _ in place.registry.asked} == {"GET"}
+    place.require_untouched()
 
 
-def test_a_topic_that_may_not_be_written_to_is_refused(place, monkeypatch):
-    """`run` would end at its first transaction."""
+def test_what_run_would_refuse_is_refused(place, deny):
+    """`run` would end at its first transaction, or before."""
+    with pytest.raises(ConfigError, match="Nowhere"):
+        check(place.config(change_stream="Nowhere"))
     place.create_topic("bank.Users")
     place.record(started_here(place))
     for denied in ("bank-progress", "bank.Users"):
-        monkeypatch.setattr(
-            check_command,
-            "denied_topics",
-            lambda topics, *, right, denied=denied, **_: (
-                [one for one in topics if one == denied and right == "WRITE"]
-            ),
-        )
+        deny("WRITE", denied)
         with pytest.raises(ConfigError, match=f"may not write to {denied}.*ACLs"):
             check(place.config())
 
@@ -120,46 +131,31 @@ def test_a_stream_whose_topics_are_others_is_refused(place):
         check(place.config())
 
 
-def started_here(place, config=None):
-    """Return the record of a stream whose topics are those of the place."""
-    record = started((config or place.config()).stream_path)
-    return replace(record, body=replace(record.body, progress_topic_id="id-bank-progress"))
-
-
-def test_what_run_would_refuse_is_refused(place):
-    with pytest.raises(ConfigError, match="Nowhere"):
-        check(place.config(change_stream="Nowhere"))
-
-
-def test_a_postgresql_database_is_found_without_a_setting(place, simulator):
-    name = place.settings["database"] + "-pg"
-    ddl = [
+def test_a_postgresql_database_is_found_without_a_setting(database):
+    config = database(
+        "pg",
         'CREATE TABLE "Users" ("Id" bigint PRIMARY KEY, "N" numeric)',
         'CREATE CHANGE STREAM "Feed" FOR "Users"',
         "CREATE ROLE reader",
         'GRANT SELECT ON CHANGE STREAM "Feed" TO reader',
         'GRANT EXECUTE ON FUNCTION spanner."read_json_Feed" TO reader',
-    ]
-    simulator.create_database(name, ddl=ddl, dialect="POSTGRESQL")
+        dialect="POSTGRESQL",
+    )
     for role in ("", "reader"):
-        config = place.config(database=name, database_role=role)
-        assert check(config)[0] == f"Spanner: {config.stream_path}, POSTGRESQL, watches Users"
-
-    with pytest.raises(ConfigError) as caught:
-        check(place.config(database=name, change_stream="feed"))
-    assert "no change stream feed (it has: Feed)" in str(caught.value)
+        line = check(config(database_role=role))[0]
+        assert line == f"Spanner: {config().stream_path}, POSTGRESQL, watches Users"
+    with pytest.raises(ConfigError, match=r"no change stream feed \(it has: Feed\)") as caught:
+        check(config(change_stream="feed"))
     assert "CREATE CHANGE STREAM feed FOR ALL" in str(caught.value)
 
 
-def test_a_table_that_cannot_be_published_is_named_once_the_stream_has_begun(place, simulator):
-    name = place.settings["database"] + "-all"
-    ddl = [
+def test_a_table_that_cannot_be_published_is_named_once_the_stream_has_begun(place, database):
+    config = database(
+        "all",
         "CREATE TABLE Users (Id INT64) PRIMARY KEY (Id)",
         "CREATE TABLE Single (Id INT64) PRIMARY KEY ()",
         "CREATE CHANGE STREAM Feed FOR ALL",
-    ]
-    simulator.create_database(name, ddl=ddl)
-    config = place.config(database=name)
+    )()
     with pytest.raises(ConfigError, match="table Single: watched table has no primary key"):
         check(config)
     place.record(started_here(place, config))
@@ -168,22 +164,20 @@ def test_a_table_that_cannot_be_published_is_named_once_the_stream_has_begun(pla
     assert "would register bank.Users-key, bank.Users-value" in registry
 
 
-def test_topics_that_kafka_takes_for_one_are_named_before_anything_is_created(place, simulator):
-    name = place.settings["database"] + "-twins"
-    ddl = [
+def test_topics_that_kafka_takes_for_one_are_named_before_anything_is_created(place, database):
+    config = database(
+        "twins",
         "CREATE SCHEMA shop",
         "CREATE TABLE shop.Items (Id INT64) PRIMARY KEY (Id)",
         "CREATE TABLE shop_Items (Id INT64) PRIMARY KEY (Id)",
         "CREATE CHANGE STREAM Feed FOR ALL",
-    ]
-    simulator.create_database(name, ddl=ddl)
-    config = place.config(database=name)
+    )
     with pytest.raises(ConfigError) as caught:
-        check(config)
+        check(config())
     assert "Kafka does not create topic bank.shop_Items beside bank.shop.Items" in str(caught.value)
     assert "tables_left_out" in caught.value.hint
     # The remedy.
-    alone = place.config(database=name, tables_left_out="shop_Items")
+    alone = config(tables_left_out="shop_Items")
     assert check(alone)[0].endswith("watches shop.Items")
     place.create_topic("bank_shop.Items")
     with pytest.raises(ConfigError, match=r"bank\.shop\.Items beside bank_shop\.Items") as caught:
@@ -192,6 +186,6 @@ def test_topics_that_kafka_takes_for_one_are_named_before_anything_is_created(pl
     place.create_topic("bank.shop.Items")  # by hand, before the other one
     assert check(alone)[0].endswith("watches shop.Items")
 
-    place.record(started_here(place, config))
+    place.record(started_here(place, config()))
     text = "cannot publish shop_Items: Kafka does not create topic bank.shop_Items beside bank_shop"
-    assert text in check(config)[0]
+    assert text in check(config())[0]

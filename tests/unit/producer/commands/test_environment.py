@@ -1,6 +1,4 @@
-"""What a worker checks before it creates anything, in the order in which it looks."""
-
-from __future__ import annotations
+"""What a worker checks before it creates anything, with the source that it opens."""
 
 import threading
 import time
@@ -8,240 +6,192 @@ from contextlib import ExitStack, closing
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer
 
+from tests.unit.producer.commands.conftest import NOWHERE, started
+from tidegate.producer.backfill.read_partition import ReadPartition, read_token
 from tidegate.producer.commands import environment
 from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.files_source import open_files
+from tidegate.producer.commands.opened_source import OpenedSource
 from tidegate.producer.commands.parts import Parts
-from tidegate.producer.commands.stream_settings import fixed_settings
+from tidegate.producer.commands.spanner_source import open_spanner
+from tidegate.producer.commands.stream_settings import (
+    backfill_tables,
+    filter_of,
+    fixed_settings,
+    require_backfill,
+    require_mode,
+    require_names,
+)
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
 from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.spanner import channel
 from tidegate.program import from_beginning
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.schemas.progress import (
-    ChildPartition,
-    DataTopic,
-    ProgressRecord,
-    StreamStarted,
-    TableAdded,
-)
-from tidegate.schemas.topics import ROOT_TOKEN
+from tidegate.schemas.progress import ChildPartition, DataTopic, ProgressRecord, TableAdded
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
-NOWHERE = "127.0.0.1:1"
 LONG_AGO = "2001-01-01T00:00:00Z"
 PATIENCE_S = 20.0
 EMPTY_PARTS = Parts(**dict.fromkeys(field.name for field in fields(Parts)))
+DASHED = "producer.topic_template={prefix}-{table}"
 
 
 @pytest.fixture
-def exits():
+def find(place):
+    """Find the environment of changed settings; it is closed after the test."""
     with ExitStack() as stack:
-        yield stack
+        yield lambda **changes: stack.enter_context(
+            closing(find_environment(place.config(**changes)))
+        )
+
+
+@pytest.fixture
+def record(place):
+    """The record that opened the stream's epoch, in the topic."""
+    record = started(place.config().stream_path)
+    place.record(record)
+    return record
 
 
 def reading_threads():
     return [thread for thread in threading.enumerate() if thread.name == "readers"]
 
 
-def test_nothing_runs_on_after_it_was_closed_or_could_not_be_found(place):
+def test_what_answers_is_found_and_nothing_is_changed_or_runs_on(place, find):
     before = len(reading_threads())
-    found = find_environment(place.config())
+    found = find()
+    assert [table.name for table in found.source.description.tables] == ["Users"]
+    assert found.topics.progress == "bank-progress"
+    assert found.recorded is None
+    assert found.source.catalogue.table("Users", stream=place.config().change_stream) is not None
+    place.require_untouched()
+
     assert len(reading_threads()) == before + 1
     found.close()
-    assert len(reading_threads()) == before
-
     with pytest.raises(ConfigError):
         find_environment(place.config(start=LONG_AGO))
     assert len(reading_threads()) == before
 
 
-def started(stream, *filters):
-    body = StreamStarted(
-        stream, "GOOGLE_STANDARD_SQL", 0, None, "bank-fleet", 4, "pid", (),
-        (ChildPartition("p", (ROOT_TOKEN,), 0),), filters,
-    )  # fmt: skip
-    return ProgressRecord("epoch-1", "worker-1", body)
-
-
-def test_what_answers_is_found_and_nothing_is_changed(place, exits):
-    found = exits.enter_context(closing(find_environment(place.config())))
-
-    assert [table.name for table in found.source.description.tables] == ["Users"]
-    assert found.topics.progress == "bank-progress"
-    assert found.recorded is None
-    assert found.source.catalogue.table("Users", stream=place.config().change_stream) is not None
-    assert place.topics() == set()
-    assert {method for method, _ in place.registry.asked} == {"GET"}
-
-
-def test_version_1_is_refused_where_keys_may_be_parked(place, exits):
-    first = exits.enter_context(closing(find_environment(place.config(progress_version=1))))
-    assert not first.has_dead_letter
+def test_version_1_is_refused_where_keys_may_be_parked(place, find):
+    assert not find(progress_version=1).has_dead_letter
     place.create_topic("bank-dead-letter")
-
-    second = exits.enter_context(closing(find_environment(place.config())))
-    assert second.has_dead_letter
+    assert find().has_dead_letter
     with pytest.raises(ConfigError, match=r"progress_version 1.*bank-dead-letter"):
-        find_environment(place.config(progress_version=1))
+        find(progress_version=1)
 
 
-def test_the_record_that_opened_the_epoch_is_found(place, exits):
+def test_the_record_that_opened_the_epoch_is_found(place, find):
+    place.create_topic("bank-progress")
+    assert find().recorded is None
     record = started(place.config().stream_path)
     place.record(record)
-
-    found = exits.enter_context(closing(find_environment(place.config())))
-    assert found.recorded == record
+    assert find().recorded == record
 
 
-def test_a_progress_topic_that_nothing_was_written_to_has_no_epoch(place, exits):
-    place.create_topic("bank-progress")
-
-    found = exits.enter_context(closing(find_environment(place.config())))
-    assert found.recorded is None
-
-
-def test_a_topic_with_the_progress_of_another_stream_is_refused(place):
+def test_a_topic_with_the_progress_of_another_stream_is_refused(place, find):
     other = place.config(database="other").stream_path
     place.record(started(other))
-
     with pytest.raises(StreamChangedError, match=f"recorded '{other}', now .*Feed"):
-        find_environment(place.config())
+        find()
 
 
-def test_another_form_of_timestamps_is_refused_before_anything_is_written(place):
-    place.record(started(place.config().stream_path))
-
-    with pytest.raises(StreamChangedError, match="timestamps: recorded 'micros', now 'string'"):
-        find_environment(place.config(timestamps="string"))
-    assert {method for method, _ in place.registry.asked} <= {"GET"}
-    assert place.topics() == {"bank-progress"}
-
-
-@pytest.mark.parametrize(
-    ("setting", "now"),
-    [
+def test_another_form_of_the_output_is_refused_before_anything_is_written(place, find, record):
+    json = {"value_format": "json"}
+    for setting, now in (
+        ({"timestamps": "string"}, "timestamps: recorded 'micros', now 'string'"),
         ({"tombstones": True}, "tombstones: recorded 'false', now 'true'"),
         ({"envelope": "flat"}, "envelope: recorded 'tidegate', now 'flat'"),
-        ({"envelope": "debezium"}, "envelope: recorded 'tidegate', now 'debezium'"),
         (
-            {"envelope": "datastream", "value_format": "json"},
+            {"envelope": "datastream", **json},
             "envelope: recorded 'tidegate', now 'datastream'; value_format: recorded 'avro'",
         ),
         (
-            {"envelope": "debezium", "value_format": "json", "key_format": "json"},
+            {"envelope": "debezium", **json, "key_format": "json"},
             "value_format: recorded 'avro', now 'json'; key_format: recorded 'avro', now 'json'",
         ),
-    ],
-)
-def test_another_form_of_the_output_is_refused_before_anything_is_written(place, setting, now):
-    place.record(started(place.config().stream_path))
-
-    with pytest.raises(StreamChangedError, match=now):
-        find_environment(place.config(**setting))
-    assert place.topics() == {"bank-progress"}
+        ({"topic_template": "{prefix}-{table}"}, "topic_template: recorded '.*', now '.*'"),
+    ):
+        with pytest.raises(StreamChangedError, match=now):
+            find(**setting)
+    place.require_untouched("bank-progress")
 
 
-def test_a_progress_topic_that_takes_too_little_is_refused(place, monkeypatch):
-    monkeypatch.setattr(KafkaMessageLimits, "bytes_max", lambda _limits, _topic: 500_000)
-    place.create_topic("bank-progress")
+def test_the_recorded_template_counts_with_the_database_in_it(place, find):
+    template = "{prefix}.{database}.{table}"
+    config = place.config(topic_template=template)
+    recorded = f"producer.topic_template={{prefix}}.{config.database}.{{table}}"
+    assert fixed_settings(config) == (recorded,)
+    place.record(started(config.stream_path, recorded))
+    assert find(topic_template=template).topics.data("Users") == f"bank.{config.database}.Users"
+    with pytest.raises(StreamChangedError, match=r"topic_template: recorded '.*', now '.*'"):
+        find(topic_template="{prefix}.{table}")
 
-    with pytest.raises(ConfigError, match="takes messages of 500000 bytes at most"):
-        find_environment(place.config())
 
-
-def test_another_number_of_slots_than_the_topics_is_refused(place):
-    place.record(started(place.config().stream_path))
-
+def test_a_progress_topic_that_does_not_fit_the_settings_is_refused(
+    place, find, record, monkeypatch
+):
     with pytest.raises(ConfigError, match="topic bank-progress has 4, the setting says 16") as info:
-        find_environment(place.config(slots=16))
+        find(slots=16)
     assert "it can never change" in info.value.hint
+    monkeypatch.setattr(KafkaMessageLimits, "bytes_max", lambda _limits, _topic: 500_000)
+    with pytest.raises(ConfigError, match="takes messages of 500000 bytes at most"):
+        find()
 
 
-def test_a_prefix_that_another_one_continues_is_refused_before_the_registry_is_asked(place):
-    place.create_topic("bank.eu-progress")
-
-    with pytest.raises(ConfigError, match="'bank'"):
-        find_environment(place.config())
-    assert place.registry.asked == []
-
-
-def test_a_template_that_takes_another_streams_topics_is_refused(place):
+def test_a_prefix_or_template_that_takes_another_streams_topics_is_refused(place, find):
     place.create_topic("bank-eu-progress")
-
     with pytest.raises(ConfigError, match="'bank' and the prefix of another stream"):
-        find_environment(place.config(topic_template="{prefix}-{table}"))
+        find(topic_template="{prefix}-{table}")
     assert place.registry.asked == []
-    find_environment(place.config()).close()
+    find()
+    place.registry.asked.clear()
+    place.create_topic("bank.eu-progress")
+    with pytest.raises(ConfigError, match="'bank'"):
+        find()
+    assert place.registry.asked == []
 
 
-DASHED = "producer.topic_template={prefix}-{table}"
-
-
-def test_a_new_stream_whose_topics_another_ones_template_takes_is_refused(place, exits):
+def test_a_new_stream_whose_topics_another_ones_template_takes_is_refused(place, find):
     """Its prefix continues the other one's: only what the other stream has recorded says so."""
     place.record(started("s", DASHED), prefix="bank")
     config = place.config(prefix="bank-eu")
-
     with pytest.raises(ConfigError, match=r"'bank' and the prefix of another.*bank-eu-progress"):
-        find_environment(config)
-    assert place.topics() == {"bank-progress"}
-    assert {method for method, _ in place.registry.asked} == {"GET"}
-
+        find(prefix="bank-eu")
+    place.require_untouched("bank-progress")
     # It was there before the other one, which has checked it.
     place.record(started(config.stream_path), prefix="bank-eu")
-    found = exits.enter_context(closing(find_environment(config)))
-    assert found.recorded is not None
+    assert find(prefix="bank-eu").recorded is not None
 
 
-@pytest.mark.parametrize("prefix", ["bank-eu", "bank_eu"])
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_a_new_stream_beside_one_with_the_default_names_is_taken(place, exits, prefix, has_begun):
+def test_a_new_stream_beside_one_with_the_default_names_is_taken(place, find, has_begun):
     if has_begun:
         place.record(started("s"))
     else:
         place.create_topic("bank-progress")
-    found = exits.enter_context(closing(find_environment(place.config(prefix=prefix))))
-    assert found.recorded is None
+    for prefix in ("bank-eu", "bank_eu"):
+        assert find(prefix=prefix).recorded is None
 
 
-def test_a_new_stream_is_refused_where_the_other_ones_names_cannot_be_known(place):
+def test_a_new_stream_is_refused_where_the_other_ones_names_cannot_be_known(place, find):
     place.put("bank-progress", b"of another program")
     with pytest.raises(ConfigError, match="bank-progress, which cannot be read") as caught:
-        find_environment(place.config(prefix="bank-eu"))
+        find(prefix="bank-eu")
     assert "Use another prefix, or let this principal read" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("recorded", "setting"),
-    [(DASHED, "{prefix}.{table}"), ("producer.tables=Users", "{prefix}-{table}")],
-)
-def test_another_template_is_refused_before_anything_is_written(place, recorded, setting):
-    config = place.config(topic_template=setting)
-    place.record(started(config.stream_path, recorded))
-
-    with pytest.raises(StreamChangedError, match=r"topic_template: recorded '.*', now '.*'"):
-        find_environment(config)
-    assert {method for method, _ in place.registry.asked} <= {"GET"}
-    assert place.topics() == {"bank-progress"}
-
-
-def test_the_recorded_template_has_the_database_in_it(place, exits):
-    config = place.config(topic_template="{prefix}.{database}.{table}")
-    recorded = f"producer.topic_template={{prefix}}.{config.database}.{{table}}"
-    assert fixed_settings(config) == (recorded,)
-    place.record(started(config.stream_path, recorded))
-    found = exits.enter_context(closing(find_environment(config)))
-    assert found.topics.data("Users") == f"bank.{config.database}.Users"
-
-
 @pytest.mark.rule("spanner-start-in-retention")
-def test_a_start_that_cannot_be_read_is_refused_but_not_of_a_stream_that_runs(place, exits):
+def test_a_start_that_cannot_be_read_is_refused_but_not_of_a_stream_that_runs(place, find):
     """The setting counts only until the stream has begun."""
-    config = place.config(start=LONG_AGO)
     before_creation = (datetime.now(UTC) - timedelta(minutes=30)).isoformat()
     for start, message in (
         (LONG_AGO, "changes before the stream's retention"),
@@ -249,12 +199,10 @@ def test_a_start_that_cannot_be_read_is_refused_but_not_of_a_stream_that_runs(pl
         ("2099-01-01T00:00:00Z", "later than now"),
     ):
         with pytest.raises(ConfigError, match=message):
-            find_environment(place.config(start=start))
+            find(start=start)
     assert place.topics() == set()
-
-    place.record(started(config.stream_path))
-    found = exits.enter_context(closing(find_environment(config)))
-    assert found.recorded is not None
+    place.record(started(place.config().stream_path))
+    assert find(start=LONG_AGO).source.channels is not None
 
 
 @pytest.mark.parametrize(
@@ -265,35 +213,24 @@ def test_a_start_that_cannot_be_read_is_refused_but_not_of_a_stream_that_runs(pl
         ("spanner_emulator_host", NOWHERE, "Spanner does not answer"),
     ],
 )
-def test_a_system_that_does_not_answer_is_named(place, setting, address, named, monkeypatch):
+def test_a_system_that_does_not_answer_is_named(find, setting, address, named, monkeypatch):
     monkeypatch.setattr(channel, "_SESSION_TIMEOUT_S", 1.0)
     monkeypatch.setattr(environment, "list_topics", partial(list_topics, timeout_s=0.5))
-
     with pytest.raises(UnreachableError, match=named):
-        find_environment(place.config(**{setting: address}))
+        find(**{setting: address})
 
 
-def test_a_progress_topic_that_cannot_be_read_to_its_end_is_reported(place, monkeypatch):
-    class Endless:
-        is_closed = False
-
-        def poll(self, _timeout_s):
-            return None, False
-
-        def close(self):
-            self.is_closed = True
-
-    reader = Endless()
-    monkeypatch.setattr(environment, "open_root_slot", lambda *_: reader)
+def test_a_progress_topic_that_cannot_be_read_to_its_end_is_reported(find, record, monkeypatch):
+    closed = []
+    endless = SimpleNamespace(poll=lambda _s: (None, False), close=lambda: closed.append(1))
+    monkeypatch.setattr(environment, "open_root_slot", lambda *_: endless)
     monkeypatch.setattr(environment, "_SEARCH_PATIENCE_S", 0.1)
-    place.record(started(place.config().stream_path))
-
     with pytest.raises(UnreachableError, match="cannot be read to its end"):
-        find_environment(place.config())
-    assert reader.is_closed
+        find()
+    assert closed
 
 
-def test_a_worker_reads_the_roots_slot_once(place, exits, monkeypatch):
+def test_a_worker_reads_the_roots_slot_once(place, find, record, monkeypatch):
     """For the record that opened the epoch, at its start and as a member, and for later tables."""
     made = []
 
@@ -302,11 +239,10 @@ def test_a_worker_reads_the_roots_slot_once(place, exits, monkeypatch):
         return Consumer(config)
 
     monkeypatch.setattr(from_beginning, "Consumer", make)
-    record = started(place.config().stream_path)
     added = ProgressRecord("epoch-1", "worker-1", TableAdded(DataTopic("bank.T", "id", 3, 7)))
-    place.record(record, added)
+    place.record(added)
 
-    found = exits.enter_context(closing(find_environment(place.config())))
+    found = find()
     parts = replace(EMPTY_PARTS, found=found, config=place.config())
     assert parts.open_stream_start().poll() == (record, False)
     tables = found.root_slot.poll_records()
@@ -318,14 +254,125 @@ def test_a_worker_reads_the_roots_slot_once(place, exits, monkeypatch):
     assert made == ["bank-fleet-root"]
 
 
-def test_a_stream_that_has_not_begun_is_searched_for_its_record(place, exits):
-    found = exits.enter_context(closing(find_environment(place.config())))
+def test_a_stream_that_has_not_begun_is_searched_for_its_record(place, find):
+    parts = replace(EMPTY_PARTS, found=find(), config=place.config())
     record = started(place.config().stream_path)
     place.record(record)
-
-    finder = replace(EMPTY_PARTS, found=found, config=place.config()).open_stream_start()
-    with closing(finder):
+    with closing(parts.open_stream_start()) as finder:
         give_up_at = time.monotonic() + PATIENCE_S
         while (read := finder.poll(0.1)[0]) is None:
             assert time.monotonic() < give_up_at
     assert read == record
+
+
+# ---------------------------------------------------------------- sources
+
+
+def test_queries_say_of_themselves_what_the_settings_say(place):
+    config = place.config(rpc_priority="low", request_tag="tide")
+    with closing(open_spanner(config, has_begun=False, has_dead_letter=False)) as source:
+        assert (source.query_options.priority, source.query_options.tag) == ("LOW", "tide")
+
+
+def test_a_table_that_cannot_have_a_topic_is_refused_by_name(place, find):
+    with pytest.raises(ConfigError, match="table Users: its topic's name has 251 characters"):
+        find(topic_template="{prefix}-U" + "x" * 240 + "{table}")
+    place.require_untouched()
+
+
+def test_the_connections_are_closed_before_what_reads_by_them():
+    closed = []
+    channels, tasks = (
+        SimpleNamespace(close=lambda name=name: closed.append(name)) for name in ("a", "b")
+    )
+    OpenedSource(None, None, None, tasks, channels).close()
+    OpenedSource(None, None, None, tasks).close()  # of files, without connections
+    assert closed == ["a", "b", "b"]
+
+
+def opened(location, **more):
+    names = {"bootstrap_servers": "k:1", "registry_url": "http://r:1", "prefix": "bank"}
+    source = {"kind": "datastream", "location": str(location), **more}
+    config = ProducerConfig.load(None, **names, source=source, poison="park")
+    return open_files(config, config.files)
+
+
+def test_a_source_of_files_has_the_settings_and_those_of_its_tables(tmp_path):
+    with closing(
+        opened(f"{tmp_path}/", poll_seconds=3, open_minutes=4, lateness_seconds=5)
+    ) as found:
+        stream, limits = found.stream, found.stream.limits
+        assert (stream.location, stream.poll_ms, stream.parks) == (str(tmp_path), 3_000, True)
+        assert (limits.open_minutes, limits.lateness_us, limits.late_hours) == (4, 5_000_000, 24)
+        assert stream.tables == TableSettings()
+        assert found.description.watches_all
+        assert found.channels is None
+    later = {"since": "1970-01-01T00:00:01Z", "log": "mysql-bin.000124"}
+    tables = {"keys": {"HR.JOBS": ["ID"]}, "backfills": {"shop.orders": later}}
+    with closing(opened(tmp_path, **tables)) as found:
+        assert found.stream.tables == TableSettings(
+            keys={"HR.JOBS": ("ID",)},
+            backfills={"shop.orders": LaterBackfill(1_000_000, "mysql-bin.000124")},
+        )
+
+
+@pytest.mark.parametrize("location", ["ftp://x/y", "gs://", "nothing/here"])
+def test_a_location_that_cannot_be_read_is_named_with_its_setting(tmp_path, location):
+    where = tmp_path / location if location.startswith("nothing") else location
+    with pytest.raises(ConfigError, match=r"^source\.location: ") as raised:
+        opened(where)
+    assert raised.value.hint
+
+
+# ---------------------------------------------------------------- settings of a stream
+
+
+def test_the_filter_has_what_the_settings_leave_out(place):
+    assert filter_of(place.config()).is_empty
+    chosen = filter_of(place.config(mod_types="insert,delete", tags_left_out="a;b c"))
+    assert (chosen.mod_types, chosen.tags_left_out) == (("INSERT", "DELETE"), ("a", "b c"))
+
+
+def test_keys_that_move_are_never_parked(place):
+    moves = SimpleNamespace(has_key_moves=True, partition_mode="MUTABLE_KEY_RANGE")
+    park, stop = place.config(poison="park"), place.config()
+    require_mode(park, SimpleNamespace(has_key_moves=False), has_dead_letter=True)
+    require_mode(stop, moves, has_dead_letter=False)
+    with pytest.raises(ConfigError, match="poison: park is not possible"):
+        require_mode(park, moves, has_dead_letter=False)
+    with pytest.raises(ConfigError, match="has a dead-letter topic"):
+        require_mode(stop, moves, has_dead_letter=True)
+
+
+def test_a_column_that_flat_values_have_no_place_for_is_named(place):
+    column = Column("__op", ColumnType("STRING"), 2)
+    table = TableSchema("shop.T", (Column("id", ColumnType("INT64"), 1, key_position=1), column))
+    described = SimpleNamespace(tables=(table,))
+    require_names(place.config(), described)
+    with pytest.raises(ConfigError, match=r"cannot have the column shop\.T\.__op") as caught:
+        require_names(place.config(envelope="flat"), described)
+    assert "columns_left_out" in caught.value.hint
+    assert "a stream that has begun needs another prefix" in caught.value.hint
+
+
+def test_a_backfill_is_of_tables_that_are_published(place):
+    listed = place.config(backfill=" Users ,Sales.Orders")
+    published = ["Users", "Sales.Orders", "Other"]
+    assert backfill_tables(listed, published) == ("Users", "Sales.Orders")
+    assert backfill_tables(place.config(backfill="*"), published) == tuple(sorted(published))
+    assert backfill_tables(place.config(), published) == ()
+    with pytest.raises(ConfigError, match=r"backfill: .* does not publish the table Users.*Other"):
+        backfill_tables(listed, ["Other"])
+
+
+def test_a_stream_that_began_without_a_backfill_gets_none(place):
+    token = read_token(ReadPartition("Users", 0, 1, 5, None, None))
+    without, with_one = (
+        ProgressRecord("e", "w", replace(started("s").body, children=(ChildPartition(one, (), 1),)))
+        for one in ("token", token)
+    )
+    config = place.config(backfill="Users")
+    with pytest.raises(ConfigError, match="begun without a backfill"):
+        require_backfill(config, without)
+    require_backfill(config, with_one)
+    require_backfill(place.config(), without)
