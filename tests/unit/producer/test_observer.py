@@ -1,9 +1,8 @@
 """Metrics follow the core; a test reads them as Prometheus would."""
 
-from __future__ import annotations
-
 import math
 import time
+import typing
 from collections import deque
 from types import SimpleNamespace
 
@@ -22,7 +21,7 @@ from tidegate.producer.core.events import (
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.datastream_source.file_figures import FileFigures, Progress
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, TokenRefused
-from tidegate.producer.metrics import producer_metrics
+from tidegate.producer.metrics import METRICS, CounterName, GaugeName, producer_metrics
 from tidegate.producer.observer import Observer
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.retried_faults import RetriedFaults
@@ -30,7 +29,7 @@ from tidegate.program.health import Health
 from tidegate.schemas.progress import TopicTotals
 
 DAY_US = 86_400_000_000
-COUNTED = tuple(Counters().counts)
+NOTHING_COUNTED = dict.fromkeys(Counters().counts, 0)
 
 
 def slot(*parked_keys):
@@ -43,251 +42,208 @@ def slot(*parked_keys):
     )
 
 
-def core(
-    *, counts=None, published=None, watermark_us=None, stopped=None, states=None, parked=None,
-    slots=None, is_paused=False, is_draining=False, noticed=(),
-):  # fmt: skip
+def core(*, counts=(), published=(), parked=(), noticed=(), **changes):
     """Return what the observer looks at."""
-    counted = counts or dict.fromkeys(COUNTED, 0)
     counters = SimpleNamespace(
-        counts=counted, published=published or {}, parked=parked or {}, noticed=deque(noticed)
-    )
-    return SimpleNamespace(
-        counters=counters,
-        slots=slots or {},
-        states=states or {},
-        watermark_us=watermark_us,
-        stopped=stopped or {},
-        is_paused=is_paused,
-        is_draining=is_draining,
-    )
+        counts={**NOTHING_COUNTED, **dict(counts)}, published=dict(published), parked=dict(parked),
+        noticed=deque(noticed),
+    )  # fmt: skip
+    others = {
+        "slots": {}, "states": {}, "watermark_us": None, "stopped": {}, "is_paused": False,
+        "is_draining": False,
+    }  # fmt: skip
+    return SimpleNamespace(counters=counters, **{**others, **changes})
 
 
-def test_counts_and_gauges():
-    metrics = producer_metrics()
-    observer = Observer(metrics, bytes_in_flight=lambda: 42, health=Health(), retention_us=DAY_US)
-    totals = TopicTotals("bank.accounts", 2, 3, 400, 0)
+class Observed:
+    """An observer with its metrics and health; `look` lets it see the core between events."""
+
+    def __init__(self, *, retention_us=DAY_US, health=None, **options):
+        self.metrics, self.health = producer_metrics(), health or Health()
+        self.notify = Observer(
+            self.metrics, bytes_in_flight=lambda: 42, health=self.health,
+            retention_us=retention_us, **options,
+        )  # fmt: skip
+
+    def look(self, **changes):
+        self.notify._set_gauges(core(**changes))
+
+    def value(self, name, **labels):
+        return self.metrics.registry.get_sample_value(f"tidegate_producer_{name}", labels)
+
+
+@pytest.fixture
+def observed():
+    return Observed()
+
+
+def test_metrics_are_a_closed_set_with_bounded_labels():
+    """There are as many values as topics, gRPC codes and classes of errors."""
+    for kind, literal in {"counter": CounterName, "gauge": GaugeName}.items():
+        names = [metric.name for metric in METRICS if metric.kind == kind]
+        assert sorted(names) == sorted(typing.get_args(literal))
+    labels = {label for metric in METRICS for label in metric.labels}
+    assert labels <= {"topic", "code", "error", "reason"}
+
+
+def test_counts_and_gauges(observed):
     worker = core(
-        counts={
-            **dict.fromkeys(COUNTED, 0),
-            "committed": 5,
-            "unproven_finish": 3,
-            "turn_ended": 6,
-            "paused": 8,
-        },
-        published={"bank.accounts": totals},
-        watermark_us=0,
-        is_paused=True,
+        counts={"committed": 5, "unproven_finish": 3, "turn_ended": 6, "paused": 8},
+        published={"bank.accounts": TopicTotals("bank.accounts", 2, 3, 400, 0)},
+        watermark_us=0, is_paused=True,
         states={
-            PartitionState.CREATED: 1,
-            PartitionState.RUNNING: 2,
-            PartitionState.QUEUED: 4,
-            PartitionState.PAUSED: 5,
-            PartitionState.HELD: 3,
+            PartitionState.CREATED: 1, PartitionState.RUNNING: 2, PartitionState.QUEUED: 4,
+            PartitionState.PAUSED: 5, PartitionState.HELD: 3,
         },
-    )
-    observer(RecordsRead("t", 1, [HeartbeatRecord(1), HeartbeatRecord(2)], 9), worker)
-    observer(QueryFailed("t", 1, QueryInterrupted("x", code="UNAVAILABLE")), worker)
-    observer(Ticked(), worker)
-
-    def value(name, **labels):
-        return metrics.registry.get_sample_value(name, labels)
-
-    assert value("tidegate_producer_heartbeats_total") == 2
-    assert value("tidegate_producer_query_retries_total", code="UNAVAILABLE") == 1
-    assert value("tidegate_producer_transactions_committed_total") == 5
-    assert value("tidegate_producer_unproven_finishes_total") == 3
-    assert value("tidegate_producer_query_turns_total") == 6
-    assert value("tidegate_producer_mods_total", topic="bank.accounts") == 3
-    assert value("tidegate_producer_value_bytes_total", topic="bank.accounts") == 400
-    assert value("tidegate_producer_bytes_in_flight") == 42
-    assert value("tidegate_producer_tokens") == 15
-    assert value("tidegate_producer_stream_partitions_paused") == 5
-    assert value("tidegate_producer_stream_partitions_held") == 3
-    assert value("tidegate_producer_stream_partition_pauses_total") == 8
-    assert value("tidegate_producer_stream_partitions_queued") == 4
-    assert value("tidegate_producer_queries_running") == 2
-    assert value("tidegate_producer_stream_paused") == 1
-    assert value("tidegate_producer_watermark_lag_seconds") > 1_000_000
+    )  # fmt: skip
+    observed.notify(RecordsRead("t", 1, [HeartbeatRecord(1), HeartbeatRecord(2)], 9), worker)
+    for error in (
+        QueryInterrupted("x", code="UNAVAILABLE"), TokenRefused("x", code="INVALID_ARGUMENT"),
+    ):  # fmt: skip
+        observed.notify(QueryFailed("t", 1, error), worker)
+    for _ in range(2):  # only increases are counted
+        observed.notify(Ticked(), worker)
+    for name, expected in {
+        "heartbeats_total": 2, "transactions_committed_total": 5, "unproven_finishes_total": 3,
+        "query_turns_total": 6, "bytes_in_flight": 42, "tokens": 15,
+        "stream_partitions_paused": 5, "stream_partitions_held": 3,
+        "stream_partition_pauses_total": 8, "stream_partitions_queued": 4, "queries_running": 2,
+        "stream_paused": 1,
+    }.items():  # fmt: skip
+        assert observed.value(name) == expected, name
+    assert observed.value("query_retries_total", code="UNAVAILABLE") == 1
+    assert observed.value("query_retries_total", code="INVALID_ARGUMENT") is None
+    assert observed.value("mods_total", topic="bank.accounts") == 3
+    assert observed.value("value_bytes_total", topic="bank.accounts") == 400
+    assert observed.value("watermark_lag_seconds") > 1_000_000
 
 
-def test_the_headroom_is_what_retention_leaves_of_the_lag():
-    metrics = producer_metrics()
-    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=Health(), retention_us=DAY_US)
-
-    def value(name):
-        return metrics.registry.get_sample_value(f"tidegate_producer_{name}_seconds")
-
-    observer._set_gauges(core())
-    assert value("retention_headroom") == 86_400
-    observer._set_gauges(core(watermark_us=0))
-    assert value("retention_headroom") == pytest.approx(86_400 - value("watermark_lag"))
+def test_the_headroom_is_what_retention_leaves_of_the_lag(observed):
+    observed.look()
+    assert observed.value("retention_headroom_seconds") == 86_400
+    observed.look(watermark_us=0)
+    left = 86_400 - observed.value("watermark_lag_seconds")
+    assert observed.value("retention_headroom_seconds") == pytest.approx(left)
 
 
-def test_only_increases_are_counted():
-    metrics = producer_metrics()
-    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=Health(), retention_us=DAY_US)
-    worker = core(counts={**dict.fromkeys(COUNTED, 0), "committed": 5})
-    observer._set_gauges(worker)
-    observer._set_gauges(worker)
-
-    name = "tidegate_producer_transactions_committed_total"
-    assert metrics.registry.get_sample_value(name) == 5
-
-
-def test_a_worker_is_ready_while_it_is_in_the_group():
-    health = Health()
-    observer = Observer(
-        producer_metrics(), bytes_in_flight=lambda: 0, health=health, retention_us=DAY_US
-    )
-    observer(Ticked(), core())
-    assert health.not_ready == "starting"
-    observer(SlotsAssigned(()), core())
-    assert health.not_ready == ""
-    observer(SlotsLost((1,)), core())
-    assert "rejoining" in health.not_ready
-    observer(SlotsAssigned((1,)), core())
-    observer(RootSlotRead((), is_at_end=True), core())
-    assert health.not_ready == ""
+def test_a_worker_is_ready_while_it_is_in_the_group(observed):
+    for event, not_ready in (
+        (Ticked(), "starting"),
+        (SlotsAssigned(()), ""),
+        (SlotsLost((1,)), "rejoining"),
+        (SlotsAssigned((1,)), ""),
+        (RootSlotRead((), is_at_end=True), ""),
+    ):
+        observed.notify(event, core())
+        found = observed.health.not_ready
+        assert (not_ready in found, not_ready == "") == (True, found == "")
     for event in (DrainRequested(), RootSlotRead((), is_at_end=True)):
-        observer(event, core(is_draining=True))
-        assert health.not_ready == "draining"
-        health.set_ready()
+        observed.notify(event, core(is_draining=True))
+        assert observed.health.not_ready == "draining"
+        observed.health.set_ready()
 
 
 def test_every_event_is_a_step():
     now = [0.0]
-    health = Health(stalled_after_s=5, clock=lambda: now[0])
-    observer = Observer(
-        producer_metrics(), bytes_in_flight=lambda: 0, health=health, retention_us=DAY_US
-    )
+    observed = Observed(health=Health(stalled_after_s=5, clock=lambda: now[0]))
     now[0] = 6.0
-    observer(Ticked(), core())
-    assert health.fault == ""
+    observed.notify(Ticked(), core())
+    assert observed.health.fault == ""
 
 
-def test_a_stopped_stream_partition_is_counted_and_shown_with_what_is_lost():
-    metrics, health = producer_metrics(), Health()
-    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=health, retention_us=DAY_US)
+def test_a_stopped_stream_partition_is_counted_and_shown_with_what_is_lost(observed):
     lost = PositionExpired("too old", lost_from="2026-01-01", lost_until="2026-01-02")
-    shown = Health()
-    with_details = Observer(
-        producer_metrics(), bytes_in_flight=lambda: 0, health=shown, retention_us=DAY_US,
-        shows_details=True,
-    )  # fmt: skip
+    with_details = Observed(shows_details=True)
     for stopped in ({"t": lost}, {"t": lost}, {"t": lost, "u": TokenRefused("no")}):
-        for one in (observer, with_details):
-            one._set_gauges(core(stopped=stopped))
-
-    def value(name, **labels):
-        return metrics.registry.get_sample_value(name, labels)
-
-    name = "tidegate_producer_stream_partition_stops_total"
-    assert value(name, error="PositionExpired") == 1
-    assert value(name, error="TokenRefused") == 1
-    assert value("tidegate_producer_stream_partitions_stopped") == 2
-    assert "t: too old (lost_from='2026-01-01'" in shown.warning
-    # The port has no login, so it shows no keys and values of rows.
-    assert health.warning == "2 stream partitions stopped: t: PositionExpired; u: TokenRefused"
-    observer._set_gauges(core(is_paused=True))
-    assert health.warning == "the stream is paused: see tidegate-producer resume"
-    observer._set_gauges(core())
-    assert health.warning == ""
-    assert value("tidegate_producer_stream_partitions_stopped") == 0
+        for one in (observed, with_details):
+            one.look(stopped=stopped)
+    for error in ("PositionExpired", "TokenRefused"):
+        assert observed.value("stream_partition_stops_total", error=error) == 1
+    assert observed.value("stream_partitions_stopped") == 2
+    assert "t: too old (lost_from='2026-01-01'" in with_details.health.warning
+    observed.look()
+    assert observed.value("stream_partitions_stopped") == 0
 
 
-def test_a_failure_that_is_not_retried_is_no_retry():
-    metrics = producer_metrics()
-    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=Health(), retention_us=DAY_US)
-    observer(QueryFailed("t", 1, TokenRefused("x", code="INVALID_ARGUMENT")), core())
-
-    name, labels = "tidegate_producer_query_retries_total", {"code": "INVALID_ARGUMENT"}
-    assert metrics.registry.get_sample_value(name, labels) is None
+QUEUED = {PartitionState.QUEUED: 12}
 
 
-def test_the_status_says_what_waits_beside_what_stopped():
-    health = Health()
-    observer = Observer(
-        producer_metrics(), bytes_in_flight=lambda: 0, health=health, retention_us=DAY_US
-    )
-    queued = {PartitionState.QUEUED: 12}
-    observer._set_gauges(core(states=queued))
-    assert health.warning == "12 stream partitions wait for a query"
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        # The port has no login, so it shows no keys and values of rows.
+        (
+            {"stopped": {"t": PositionExpired("too old"), "u": TokenRefused("no")}},
+            "2 stream partitions stopped: t: PositionExpired; u: TokenRefused",
+        ),
+        ({"is_paused": True}, "the stream is paused: see tidegate-producer resume"),
+        ({"states": QUEUED}, "12 stream partitions wait for a query"),
+        (
+            {"states": {PartitionState.PAUSED: 2}},
+            "2 stream partitions are paused until the slowest one comes closer",
+        ),
+        (
+            {"states": {PartitionState.HELD: 1}},
+            "1 stream partitions wait for others from which keys moved to them",
+        ),
+        (
+            {"states": QUEUED, "stopped": {"t": TokenRefused("no")}},
+            "1 stream partitions stopped: t: TokenRefused; 12 stream partitions wait for a query",
+        ),
+        (
+            {"slots": {0: slot((), (1, 2)), 1: slot((2, 3), ())}},
+            "3 keys are parked: see docs/how-to/parked-changes.md",
+        ),
+    ],
+)
+def test_the_status_says_what_waits_and_what_stopped(observed, changes, warning):
+    observed.look(**changes)
+    assert observed.health.warning == warning
+    observed.look()
+    assert observed.health.warning == ""
 
-    observer._set_gauges(core(states={PartitionState.PAUSED: 2}))
-    assert health.warning == "2 stream partitions are paused until the slowest one comes closer"
-    observer._set_gauges(core(states={PartitionState.HELD: 1}))
-    assert health.warning == "1 stream partitions wait for others from which keys moved to them"
-    observer._set_gauges(core(states=queued, stopped={"t": TokenRefused("no")}))
-    assert health.warning == (
-        "1 stream partitions stopped: t: TokenRefused; 12 stream partitions wait for a query"
-    )
-    observer._set_gauges(core())
-    assert health.warning == ""
 
-
-def test_parked_changes_are_counted_and_their_keys_shown():
-    metrics, health = producer_metrics(), Health()
-    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=health, retention_us=DAY_US)
+def test_parked_changes_and_their_keys_are_counted(observed):
     cause = ("bank.accounts", "MessageTooLarge")
     slots = {0: slot((), (1, 2)), 1: slot((2, 3), ())}
     for parked in ({cause: 2}, {cause: 5, ("bank.accounts", "KeyParked"): 7}):
-        observer._set_gauges(core(parked=parked, slots=slots))
-
-    def value(name, **labels):
-        return metrics.registry.get_sample_value(f"tidegate_producer_{name}", labels)
-
-    labels = {"topic": "bank.accounts"}
-    assert value("parked_total", **labels, reason="MessageTooLarge") == 5
-    assert value("parked_total", **labels, reason="KeyParked") == 7
-    assert value("parked_keys") == 3
-    assert health.warning == "3 keys are parked: see docs/how-to/parked-changes.md"
-
-    observer._set_gauges(core(slots={0: slot((), ())}))
-    assert value("parked_keys") == 0
-    assert health.warning == ""
+        observed.look(parked=parked, slots=slots)
+    for reason, count in (("MessageTooLarge", 5), ("KeyParked", 7)):
+        assert observed.value("parked_total", topic="bank.accounts", reason=reason) == count
+    assert observed.value("parked_keys") == 3
+    observed.look(slots={0: slot((), ())})
+    assert observed.value("parked_keys") == 0
 
 
 def test_figures_of_files_are_counted_and_shown():
-    metrics, figures = producer_metrics(), FileFigures()
-    observe = Observer(
-        metrics, bytes_in_flight=lambda: 0, health=Health(), retention_us=math.inf, files=figures
-    )
-
-    def value(name):
-        return metrics.registry.get_sample_value(f"tidegate_producer_{name}")
-
+    figures = FileFigures()
+    observed = Observed(retention_us=math.inf, files=figures)
     figures.add({"files": 2, "copies": 3, "late_events": 4, "events": 9})
     figures.report("q", Progress(5, time.time_ns() // 1_000 - 60_000_000))
-    observe._set_gauges(core())
+    observed.look()
     figures.add({"files": 1, "late_files": 1, "refused": 2, "forgotten_uuids": 6})
-    observe._set_gauges(core())
-    assert value("files_read_total") == 3
-    assert value("files_late_total") == 1
-    assert value("file_events_copied_total") == 3
-    assert value("file_events_late_total") == 4
-    assert value("file_events_refused_total") == 2
-    assert value("file_uuids_forgotten_total") == 6
-    assert value("files_unread") == 5
-    assert value("files_open_seconds") >= 60
+    observed.look()
+    for name, expected in {
+        "files_read_total": 3, "files_late_total": 1, "file_events_copied_total": 3,
+        "file_events_late_total": 4, "file_events_refused_total": 2,
+        "file_uuids_forgotten_total": 6, "files_unread": 5,
+        "retention_headroom_seconds": math.inf,
+    }.items():  # fmt: skip
+        assert observed.value(name) == expected, name
+    assert observed.value("files_open_seconds") >= 60
     figures.forget("q")
-    observe._set_gauges(core())
-    assert (value("files_unread"), value("files_open_seconds")) == (0, 0)
-    assert value("retention_headroom_seconds") == math.inf
+    observed.look()
+    assert (observed.value("files_unread"), observed.value("files_open_seconds")) == (0, 0)
 
 
 def test_what_is_retried_is_listed_with_what_the_core_noticed():
     faults = RetriedFaults()
-    observer = Observer(
-        producer_metrics(), bytes_in_flight=lambda: 0, health=Health(), retention_us=DAY_US,
-        faults=faults,
-    )  # fmt: skip
+    observed = Observed(faults=faults)
     worker = core(noticed=[("stalled", "t"), ("stalled", "t")])
     error = QueryInterrupted("row 4711", code="UNAVAILABLE")
-    observer(QueryFailed("t", 1, error), worker)
+    observed.notify(QueryFailed("t", 1, error), worker)
     assert "4711" not in faults.as_json()
-    observer._set_gauges(worker)
-    observer._set_gauges(worker)
-
+    for _ in range(2):
+        observed.notify._set_gauges(worker)
     found = {(one.error, one.subject): one.count for one in faults.listed()}
     assert found == {("QueryInterrupted UNAVAILABLE", "t"): 1, ("silent query", "t"): 2}
