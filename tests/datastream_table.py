@@ -15,13 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.datastream_files import (
-    ADDED_COLUMN,
-    START_MS,
-    TABLES,
-    in_another_order,
-    plain_row,
-)
+from tests.datastream_files import ADDED_COLUMN, START_MS, TABLES, in_another_order, plain_row
 from tidegate.local_stack.demo.files.event_forms import backfill_event, change_event
 
 __all__ = ["Clauses", "SourceTable", "drawn_clauses", "drawn_table"]

@@ -47,10 +47,7 @@ def test_only_interruptions_are_retriable():
         ),
         (TooManyParkedKeys("p1", keys=1_000), "p1"),
         (RedriveFailed("the transaction was aborted"), "aborted"),
-        (
-            MessageTooLarge.of("t", key="k" * 5_000, size_bytes=9, limit_bytes=None),
-            "k" * 100 + "…",
-        ),
+        (MessageTooLarge.of("t", key="k" * 5_000, size_bytes=9, limit_bytes=None), "k" * 100 + "…"),
         (TableChanged("m", table="t"), "m"),
     ],
     ids=lambda one: type(one).__name__ if isinstance(one, Exception) else "",

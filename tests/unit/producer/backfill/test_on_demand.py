@@ -1,4 +1,4 @@
-"""A table is read in chunks beside the stream: where a run begins, what follows what, and when."""
+"""A table is read in chunks next to the stream: where a run begins, what follows what, and when."""
 
 import asyncio
 import itertools
@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reading import received
-from tests.unit.producer.backfill.test_stream import Answer, Query
+from tests.unit.producer.backfill.conftest import Answer, Query, change
+from tidegate.producer.backfill.long_read import SILENT_MAX_S, LongRead
 from tidegate.producer.backfill.on_demand import OnDemandStream
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
 from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
 from tidegate.producer.errors import ConditionRefused, QueryInterrupted, QueryRefused
 from tidegate.producer.records import (
     ChildPartitionsRecord,
-    DataChangeRecord,
     HeartbeatRecord,
     PartitionEndRecord,
     PartitionStartRecord,
@@ -28,12 +28,8 @@ T_NS = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
 REQUEST = TableRequest("t", 7, "p", (T_NS + 5_000) // 1_000, chunk_rows=3, share=20)
 CHUNK = RunPlace(7, "t", 2, ("k",)).chunk(T_NS, rows=3)
-
-
-def change(at_ns):
-    return DataChangeRecord(
-        at_ns, "00000000", "tx", True, "t", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
-    )
+WITH = RunPlace(7, "t", 2, ("k",), where="a > 7").chunk(T_NS, rows=3)
+BEGIN = wait_token(RunPlace(7, "t"))
 
 
 class Changes:
@@ -57,8 +53,20 @@ class Rows(Query):
         return self._rest, self._after
 
 
+class Silent(Rows):
+    """A chunk that finds nothing before `found` is set."""
+
+    def __init__(self, *answers):
+        super().__init__(*answers)
+        self.found = asyncio.Event()
+
+    async def next_size(self):
+        await self.found.wait()
+        return await super().next_size()
+
+
 class World:
-    """Time that passes where somebody sleeps; chunks as they are put in."""
+    """Time that passes during sleeps; chunks as they are put in."""
 
     def __init__(self, tasks):
         self.tasks = tasks
@@ -77,21 +85,26 @@ class World:
         if self.on_sleep:
             self.on_sleep.pop(0)()
 
+    def after_sleeps(self, count, action):
+        self.on_sleep = [lambda: None] * count + [action]
+
     async def chunk(self, place):
         self.now_ns += SECOND
         return self.chunks.pop(0)
 
-    def stream(self):
-        return OnDemandStream(
+    def query(self, token, start_ns=T_NS):
+        stream = OnDemandStream(
             self.changes, self, self.requests, now_ns=lambda: self.now_ns, sleep=self.sleep
         )
-
-    def query(self, token, start_ns=T_NS):
-        return self.stream().query(token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=1_000)
+        return stream.query(token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=1_000)
 
     def read(self, token, start_ns=T_NS):
         found = received(self.query(token, start_ns), self.tasks)
         return [record for one in found for record in one.decode()[0]]
+
+    def read_chunk(self, *chunks, place=CHUNK):
+        self.chunks = list(chunks)
+        return self.read(chunk_token(place))
 
 
 @pytest.fixture
@@ -99,9 +112,15 @@ def world(tasks):
     return World(tasks)
 
 
+def place_after(record):
+    """Return the place to which a chunk or a wait leads."""
+    (child,) = record.children
+    return place_of(child.token)
+
+
 # ---------------------------------------------------------------- the beginning
 
-START = PartitionStartRecord(T_NS + 5_000, "00000007", (wait_token(RunPlace(7, "t")),))
+START = PartitionStartRecord(T_NS + 5_000, "00000007", (BEGIN,))
 
 
 def test_a_run_is_announced_before_the_first_record_of_a_later_time(world):
@@ -110,11 +129,12 @@ def test_a_run_is_announced_before_the_first_record_of_a_later_time(world):
         [change(T_NS + 5_000), HeartbeatRecord(T_NS + 5_000), change(T_NS + 6_000)],
         [HeartbeatRecord(T_NS + 9_000)],
     )
-
     assert world.read("p") == [
         change(T_NS), HeartbeatRecord(T_NS + 4_000), change(T_NS + 5_000),
         HeartbeatRecord(T_NS + 5_000), START, change(T_NS + 6_000), HeartbeatRecord(T_NS + 9_000),
     ]  # fmt: skip
+    for other in ("q", "", "tidegate-backfill/rest"):
+        assert START not in world.read(other)
 
 
 def test_runs_of_two_tables_with_one_number_are_both_announced(world):
@@ -123,7 +143,6 @@ def test_runs_of_two_tables_with_one_number_are_both_announced(world):
     world.requests.add(other)
     times = [HeartbeatRecord(T_NS + at * 1_000) for at in (6, 9)]
     world.changes.responses = ([times[0]], [times[1]])
-
     assert world.read("p") == [START, times[0], other.start, times[1]]
 
 
@@ -131,9 +150,9 @@ TIMES = st.lists(st.integers(0, 12), min_size=1, max_size=12).map(sorted)
 
 
 @given(times=TIMES, cuts=st.sets(st.integers(0, 12)), begin=st.integers(0, 12))
-def test_however_often_it_is_read_a_run_begins_at_one_place(tasks_of_module, times, cuts, begin):
+def test_however_often_it_is_read_a_run_begins_at_one_place(tasks, times, cuts, begin):
     """A query that begins later returns what one from the beginning returns from there on."""
-    world = World(tasks_of_module)
+    world = World(tasks)
     records = [HeartbeatRecord(T_NS + at * 1_000) for at in times]
 
     def read(from_us):
@@ -144,7 +163,6 @@ def test_however_often_it_is_read_a_run_begins_at_one_place(tasks_of_module, tim
         return world.read("p", start_ns)
 
     whole, later = read(0), read(begin)
-
     assert [one for one in later if one != START] == [
         one for one in whole if one != START and one.timestamp_ns >= T_NS + begin * 1_000
     ]
@@ -156,56 +174,39 @@ def test_however_often_it_is_read_a_run_begins_at_one_place(tasks_of_module, tim
         assert all(one.timestamp_ns > START.start_ns for one in later[place + 1 :])
 
 
-@pytest.fixture(scope="module")
-def tasks_of_module():
-    from tidegate.producer.driver.tasks import TaskThread
-
-    thread = TaskThread()
-    yield thread
-    thread.close()
-
-
-@pytest.mark.parametrize("token", ["q", "", "tidegate-backfill/rest"])
-def test_other_stream_partitions_announce_nothing(world, token):
-    world.changes.responses = ([HeartbeatRecord(T_NS + 9_000)],)
-
-    assert world.read(token) == [HeartbeatRecord(T_NS + 9_000)]
-
-
 # ---------------------------------------------------------------- waiting
 
 
 def test_a_chunk_is_read_at_the_present_time_once_it_is_due(world):
-    place = RunPlace(7, "t", 2, ("k",), due_ns=T_NS + 4 * SECOND)
+    place = RunPlace(7, "t", 2, ("k",), due_ns=T_NS + 4 * SECOND, where="a > 7")
     *alive, last = world.read(wait_token(place))
     (child,) = last.children
-    read_ns = child.start_ns
-
     assert [type(one) for one in alive] == [HeartbeatRecord] * 3  # once a second
-    assert read_ns >= place.due_ns
-    assert all(one.timestamp_ns <= read_ns for one in alive)
-    assert place_of(child.token) == place.chunk(read_ns, rows=3)
-    assert (child.parents, last.start_ns) == ((wait_token(place),), read_ns)
+    assert child.start_ns >= place.due_ns
+    assert all(one.timestamp_ns <= child.start_ns for one in alive)
+    assert place_of(child.token) == place.chunk(child.start_ns, rows=3)
+    assert (child.parents, last.start_ns) == ((wait_token(place),), child.start_ns)
 
 
 def test_no_time_is_reported_that_a_chunk_is_read_at_or_after(world):
     """Another worker's clock was ahead: the stream partition has published that already."""
-    (last,) = world.read(wait_token(RunPlace(7, "t")), start_ns=T_NS + 60 * SECOND)
-
+    (last,) = world.read(BEGIN, start_ns=T_NS + 60 * SECOND)
     assert last.start_ns == T_NS + 60 * SECOND
 
 
-def test_a_run_that_is_stopped_reads_nothing_until_it_is_resumed(world):
-    def put(state):
-        request = TableRequest("t", 7, "p", 1, state, chunk_rows=5)
-        return lambda: world.requests.add(request)
-
-    put(RunState.STOPPED)()
-    world.on_sleep = [lambda: None] * 30 + [put(RunState.RUNNING)]
-    *alive, last = world.read(wait_token(RunPlace(7, "t")))
-
+def test_a_run_that_is_stopped_or_not_known_yet_reads_nothing_until_it_goes_on(world):
+    world.requests.add(replace(REQUEST, state=RunState.STOPPED))
+    resumed = TableRequest("t", 7, "p", 1, chunk_rows=5)
+    world.after_sleeps(30, lambda: world.requests.add(resumed))
+    *alive, last = world.read(BEGIN)
     assert len(alive) > 5
-    assert place_of(last.children[0].token).rows == 5
+    assert place_after(last).rows == 5
+
+    world.requests = TableRequests()
+    world.after_sleeps(10, lambda: world.requests.add(REQUEST))
+    *alive, last = world.read(BEGIN)
+    assert alive
+    assert isinstance(last, ChildPartitionsRecord)
 
 
 @pytest.mark.parametrize(
@@ -215,47 +216,20 @@ def test_a_run_that_is_stopped_reads_nothing_until_it_is_resumed(world):
 )
 def test_a_run_that_is_over_ends(world, request_):
     world.requests.add(request_)
-
-    assert world.read(wait_token(RunPlace(7, "t"))) == [PartitionEndRecord(world.now_ns, "0")]
-    assert world.read(chunk_token(CHUNK)) == [PartitionEndRecord(T_NS + 1_000, "0")]
-
-
-def test_a_worker_that_does_not_know_the_request_yet_waits(world):
-    world.requests = TableRequests()
-    world.on_sleep = [lambda: None] * 10 + [lambda: world.requests.add(REQUEST)]
-
-    *alive, last = world.read(wait_token(RunPlace(7, "t")))
-    assert alive
-    assert isinstance(last, ChildPartitionsRecord)
+    assert world.read(BEGIN) == [PartitionEndRecord(world.now_ns, "0")]
+    assert world.read_chunk() == [PartitionEndRecord(T_NS + 1_000, "0")]
 
 
 def test_a_cancelled_query_ends(world):
     world.requests = TableRequests()
-    query = world.query(wait_token(RunPlace(7, "t")))
+    query = world.query(BEGIN)
     world.on_sleep = [query.cancel]
-
     assert len(list(received(query, world.tasks))) == 1
-
-
-# ---------------------------------------------------------------- reading
-
-
-def test_the_rows_of_a_chunk_then_a_wait_behind_its_last_key(world):
-    world.chunks = [Rows(Answer(change(T_NS)), rest=[change(T_NS + 1)])]
-    *rows, last = world.read(chunk_token(CHUNK))
-    (child,) = last.children
-
-    assert rows == [change(T_NS), change(T_NS + 1)]
-    assert place_of(child.token) == RunPlace(7, "t", 3, ("z",), since_ns=T_NS)
-    # All that is to come has later times, so the watermark goes on with the chunk's marker.
-    assert child == ChildPartition(child.token, (chunk_token(CHUNK),), world.now_ns)
-
-
-def test_what_a_worker_without_a_right_clock_has_read_is_behind_its_time(world):
-    world.now_ns = T_NS - 9 * SECOND
-    world.chunks = [Rows(Answer(change(T_NS)))]
-
-    assert world.read(chunk_token(CHUNK))[-1].start_ns == T_NS + 1_000
+    # That of a chunk names nothing.
+    world.requests, world.chunks = TableRequests([REQUEST]), [Rows()]
+    query = world.query(chunk_token(CHUNK))
+    query.cancel()
+    assert list(received(query, world.tasks)) == []
 
 
 MEASURING = RunPlace(7, "t", 3, ("z",), since_ns=T_NS)
@@ -266,28 +240,34 @@ def test_a_wait_behind_a_chunk_measures_and_ends(world):
     world.now_ns = T_NS + 5 * SECOND
     (last,) = world.read(wait_token(MEASURING), T_NS + 2 * SECOND)
     (child,) = last.children
-
     assert place_of(child.token) == MEASURING.measured(world.now_ns)
     assert child == ChildPartition(child.token, (wait_token(MEASURING),), world.now_ns)
 
 
 def test_the_pause_goes_by_the_share_that_is_asked_for_now(world):
     """Without a request it cannot be over; its place holds through any number of workers."""
-    world.now_ns = T_NS + SECOND
     paused = MEASURING.measured(world.now_ns)
     world.requests = TableRequests()
-    world.on_sleep = [lambda: None] * 40 + [lambda: world.requests.add(replace(REQUEST, share=10))]
+    world.after_sleeps(40, lambda: world.requests.add(replace(REQUEST, share=10)))
     (*_, last) = world.read(wait_token(paused), world.now_ns)
-
     assert last.start_ns == T_NS + 10 * SECOND
-    assert place_of(last.children[0].token) == paused.chunk(last.start_ns, rows=3)
+    assert place_after(last) == paused.chunk(last.start_ns, rows=3)
+
+
+def test_a_pause_that_has_begun_goes_by_the_share_of_the_newest_request(world):
+    """An outage in the middle of a chunk counts, and nobody wants to wait four times as long."""
+    begun_ns = world.now_ns
+    world.sleep_s = 60.0
+    world.after_sleeps(9, lambda: world.requests.add(replace(REQUEST, share=99)))
+    place = RunPlace(7, "t", 2, ("k",), due_ns=begun_ns, held_ns=8 * 3_600 * SECOND)
+    *_, last = world.read(wait_token(place))
+    assert place_after(last).read_ns == begun_ns + 10 * 60 * SECOND
 
 
 def test_a_run_that_is_cancelled_in_a_pause_ends_there(world):
     paused = replace(MEASURING, since_ns=0, due_ns=T_NS, held_ns=3_600 * SECOND)
     cancelled = replace(REQUEST, state=RunState.CANCELLED)
-    world.on_sleep = [lambda: None] * 10 + [lambda: world.requests.add(cancelled)]
-
+    world.after_sleeps(10, lambda: world.requests.add(cancelled))
     assert world.read(wait_token(paused))[-1] == PartitionEndRecord(world.now_ns, "0")
     assert world.read(wait_token(MEASURING)) == [PartitionEndRecord(world.now_ns, "0")]
 
@@ -302,8 +282,8 @@ class Fleet:
         self.held_ns, self.chunks = 0, []
 
     def follow(self, *, chunks):
-        """Read a run until so many chunks have begun."""
-        token, start_ns = wait_token(RunPlace(7, "t")), T_NS
+        """Read a run until that many chunks have begun."""
+        token, start_ns = BEGIN, T_NS
         while len(self.chunks) < chunks:
             token, start_ns = self._next(token, start_ns)
             if (place := place_of(token)).is_chunk:
@@ -350,71 +330,50 @@ def test_chunks_hold_the_watermark_for_their_share_at_most(tasks, share, seed):
     fleet.world.sleep_s = 7.0
     fleet.follow(chunks=6)
     took_ns = fleet.chunks[-1].read_ns - fleet.chunks[0].read_ns
-
     assert fleet.held_ns > 0
     assert fleet.held_ns * 100 <= took_ns * share
 
 
-def test_a_pause_that_has_begun_goes_by_the_share_of_the_newest_request(world):
-    """An outage in the middle of a chunk counts, and nobody wants to wait four times as long."""
-    begun_ns, held_ns = world.now_ns, 8 * 3_600 * SECOND
-    shorter = TableRequest("t", 7, "p", REQUEST.start_us, chunk_rows=3, share=99)
-    world.sleep_s = 60.0
-    world.on_sleep = [lambda: None] * 9 + [lambda: world.requests.add(shorter)]
-    place = RunPlace(7, "t", 2, ("k",), due_ns=begun_ns, held_ns=held_ns)
-    *_, last = world.read(wait_token(place))
-
-    assert place_of(last.children[0].token).read_ns == begun_ns + 10 * 60 * SECOND
+# ---------------------------------------------------------------- reading
 
 
-def test_the_last_chunk_ends_the_run(world):
-    world.chunks = [Rows(Answer(change(T_NS)), after=None)]
+def test_the_rows_of_a_chunk_then_a_wait_behind_its_last_key(world):
+    rows = Rows(Answer(change(T_NS)), rest=[change(T_NS + 1)])
+    *rows, last = world.read_chunk(rows, place=WITH)
+    (child,) = last.children
+    assert rows == [change(T_NS), change(T_NS + 1)]
+    assert place_of(child.token) == RunPlace(7, "t", 3, ("z",), since_ns=T_NS, where="a > 7")
+    # All that is to come has later times, so the watermark goes on with the chunk's marker.
+    assert child == ChildPartition(child.token, (chunk_token(WITH),), world.now_ns)
+    # A worker whose clock is wrong reads at a time that is later than the chunk's.
+    world.now_ns = T_NS - 9 * SECOND
+    assert world.read_chunk(Rows(Answer(change(T_NS))))[-1].start_ns == T_NS + 1_000
 
-    assert world.read(chunk_token(CHUNK)) == [change(T_NS), PartitionEndRecord(T_NS + 1_000, "0")]
 
-
-def test_a_table_that_is_gone_ends_the_run(world):
-    world.chunks = [None]
-
-    assert world.read(chunk_token(CHUNK)) == [PartitionEndRecord(T_NS + 1_000, "0")]
+def test_the_last_chunk_and_a_table_that_is_gone_end_the_run(world):
+    end = PartitionEndRecord(T_NS + 1_000, "0")
+    assert world.read_chunk(Rows(Answer(change(T_NS)), after=None)) == [change(T_NS), end]
+    assert world.read_chunk(None) == [end]
 
 
 def test_a_read_that_breaks_off_names_nothing_and_is_repeated(world):
     failure = QueryInterrupted("gone", code="UNAVAILABLE")
-    world.chunks = [Rows(Answer(change(T_NS)), failure), Rows(Answer(change(T_NS)))]
     with pytest.raises(QueryInterrupted):
-        world.read(chunk_token(CHUNK))
-
-    assert world.read(chunk_token(CHUNK))[0] == change(T_NS)
+        world.read_chunk(Rows(Answer(change(T_NS)), failure))
+    assert world.read_chunk(Rows(Answer(change(T_NS))))[0] == change(T_NS)
 
 
 @pytest.mark.parametrize(("refusals", "pause_s"), [(0, 30), (1, 60), (50, 600)])
 def test_a_chunk_that_is_refused_is_read_later_at_another_time(world, refusals, pause_s):
     """Its time may have become too old; nothing may hold the watermark for good."""
     place = RunPlace(7, "t", 2, ("k",), refusals=refusals).chunk(T_NS, rows=3)
-    world.chunks = [Rows(Answer(change(T_NS)), QueryRefused("too old", code="FAILED_PRECONDITION"))]
-    first, last = world.read(chunk_token(place))
-
+    refused = QueryRefused("too old", code="FAILED_PRECONDITION")
+    first, last = world.read_chunk(Rows(Answer(change(T_NS)), refused), place=place)
     assert first == change(T_NS)
-    assert place_of(last.children[0].token) == RunPlace(
+    assert place_after(last) == RunPlace(
         7, "t", 3, ("k",), due_ns=world.now_ns + pause_s * SECOND, refusals=refusals + 1,
         since_ns=T_NS,
     )  # fmt: skip
-
-
-# ---------------------------------------------------------------- a condition
-
-WITH = RunPlace(7, "t", 2, ("k",), where="a > 7").chunk(T_NS, rows=3)
-
-
-def test_the_condition_goes_with_the_run(world):
-    wait = RunPlace(7, "t", 2, ("k",), where="a > 7")
-    (last,) = world.read(wait_token(wait))
-    assert place_of(last.children[0].token).where == "a > 7"
-
-    world.chunks = [Rows(Answer(change(T_NS)))]
-    *_, last = world.read(chunk_token(WITH))
-    assert place_of(last.children[0].token).where == "a > 7"
 
 
 @pytest.mark.parametrize(
@@ -423,80 +382,113 @@ def test_the_condition_goes_with_the_run(world):
 )  # fmt: skip
 def test_a_condition_that_cannot_be_evaluated_ends_its_run_with_the_cause(world, details, cause):
     """At another time it would fail again; what was read before stays."""
-    world.chunks = [Rows(Answer(change(T_NS)), ConditionRefused("cannot", **details))]
-    first, last = world.read(chunk_token(WITH))
+    rows = Rows(Answer(change(T_NS)), ConditionRefused("cannot", **details))
+    first, last = world.read_chunk(rows, place=WITH)
     (child,) = last.children
-
     assert first == change(T_NS)
     assert place_of(child.token) == RunPlace(7, "t", 3, ("k",), where="a > 7", failure=cause)
     assert world.read(child.token) == [PartitionEndRecord(world.now_ns, "0")]
 
 
+# ---------------------------------------------------------------- silence
+
+
 @pytest.mark.parametrize("where", ["", "a > 7"])
 def test_a_search_that_is_silent_reports_the_time_of_its_rows(world, where):
     """It may take longer than a query may be silent; at T its rows are still to come."""
-
-    found = asyncio.Event()
-
-    class Search(Rows):
-        async def next_size(self):
-            await found.wait()
-            return await super().next_size()
-
-    world.chunks = [Search(Answer(change(T_NS)))]
-    world.on_sleep = [lambda: None] * 4 + [found.set]
-    *alive, row, _ = world.read(chunk_token(replace(WITH, where=where)))
-
+    search = Silent(Answer(change(T_NS)))
+    world.after_sleeps(4, search.found.set)
+    *alive, row, _ = world.read_chunk(search, place=replace(WITH, where=where))
     assert row == change(T_NS)
     assert alive[:4] == [HeartbeatRecord(T_NS)] * 4
 
 
 def test_a_plain_chunk_that_is_silent_for_too_long_is_read_later_at_another_time(world):
     """The watermark waits for a chunk; behind many rows that were deleted it may find none."""
-    never = asyncio.Event()
-
-    class Search(Rows):
-        async def next_size(self):
-            return await never.wait()
-
-    plain, search = replace(WITH, where=""), Search()
-    world.chunks = [search]
-    *alive, last = world.read(chunk_token(plain))
-
+    search = Silent()
+    *alive, last = world.read_chunk(search)
     assert alive == [HeartbeatRecord(T_NS)] * 599
-    assert place_of(last.children[0].token).refusals == 1
+    assert place_after(last).refusals == 1
     assert search.is_cancelled
 
 
 @pytest.mark.parametrize("finds", [False, True])
 def test_a_run_that_is_cancelled_ends_in_the_middle_of_a_search(world, finds):
     """Rows that are found one at a time may take days; the watermark waits for all of them."""
-    never = asyncio.Event()
 
-    class Search(Rows):
-        async def next_size(self):
-            return await (super().next_size() if finds else never.wait())
-
+    class Endless(Silent):
         async def receive(self):
             return Answer(change(T_NS))
 
-    search = Search(Answer(change(T_NS)))
+    search = Endless(Answer(change(T_NS)))
+    if finds:
+        search.found.set()
     world.chunks = [search]
     query, found = world.query(chunk_token(WITH)), []
     for records in itertools.islice(received(query, world.tasks), 9):
         found += records.decode()[0]
         if len(found) == 3:
             world.requests.add(replace(REQUEST, state=RunState.CANCELLED))
-
     assert found[3:] == [PartitionEndRecord(T_NS + 1_000, "0")]
     assert set(found[:3]) == {change(T_NS) if finds else HeartbeatRecord(T_NS)}
     assert search.is_cancelled
 
 
-def test_a_chunk_that_is_cancelled_names_nothing(world):
-    rows = Rows()
-    world.chunks = [rows]
-    query = world.query(chunk_token(CHUNK))
-    query.cancel()
+class Search(Silent):
+    """A read whose first answer takes that many sleeps of its reader; `each`: every answer."""
 
-    assert list(received(query, world.tasks)) == []
+    def __init__(self, *answers, sleeps=0, each=False):
+        super().__init__(*answers)
+        self.sleeps, self._each = sleeps, sleeps if each else None
+
+    async def sleep(self, _seconds):
+        self.sleeps -= 1
+        if self.sleeps < 0:
+            self.found.set()
+            await asyncio.sleep(60)
+
+    async def next_size(self):
+        size = await super().next_size()
+        if self._each is not None:
+            self.found.clear()
+            self.sleeps = self._each
+        return size
+
+
+def read_long(search, tasks, every_s=1.0, **known):
+    long = LongRead(search, Answer("alive"), every_s=every_s, sleep=search.sleep, **known)
+    return [one.decode()[0] for one in received(long, tasks)], long
+
+
+@pytest.mark.parametrize("sleeps", [0, 3])
+def test_what_is_read_comes_behind_a_sign_of_life_for_each_silent_while(tasks, sleeps):
+    found, long = read_long(Search(Answer("a"), Answer("b"), sleeps=sleeps), tasks)
+    assert found == [["alive"]] * sleeps + [["a"], ["b"]]
+    assert long.rest() == ([], ("z",))
+    # Only the silence before one answer counts.
+    found, _ = read_long(Search(Answer("a"), sleeps=3, each=True), tasks, SILENT_MAX_S / 4)
+    assert found == [["alive"]] * 3 + [["a"]] + [["alive"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("with_condition", "kind", "text"),
+    [
+        (True, ConditionRefused, "found no row that meets the condition for 600 s"),
+        (False, QueryRefused, "found no row of the table for 600 s"),
+    ],
+)
+def test_a_read_that_is_silent_for_too_long_is_ended(tasks, with_condition, kind, text):
+    search = Search(Answer("a"), sleeps=10_000)
+    with pytest.raises(kind, match=text) as raised:
+        read_long(search, tasks, SILENT_MAX_S / 4, with_condition=with_condition)
+    assert isinstance(raised.value, ConditionRefused) is with_condition
+    assert search.sleeps == 10_000 - 4
+    assert search.is_cancelled
+
+
+def test_an_error_and_the_end_of_a_long_read_come_through(tasks):
+    with pytest.raises(QueryInterrupted):
+        read_long(Search(QueryInterrupted("gone", code="UNAVAILABLE"), sleeps=2), tasks)
+    search = Search(sleeps=1_000_000)
+    LongRead(search, Answer("alive"), every_s=1.0, sleep=search.sleep).cancel()
+    assert search.is_cancelled

@@ -1,9 +1,22 @@
-"""The lineage of a backfill: all rows, then the change stream."""
+"""A backfill before the stream: its key ranges, its tokens, all rows, then the change stream."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.reading import received
-from tidegate.producer.backfill.read_partition import REST, reading_of
+from tests.unit.producer.backfill.conftest import T_NS, Answer, Query, change, key_ranges
+from tidegate.producer.backfill.read_partition import (
+    REST,
+    ReadPartition,
+    done_token,
+    done_tokens,
+    is_of_backfill,
+    parents_of_rest,
+    read_token,
+    reading_of,
+)
+from tidegate.producer.backfill.read_plan import read_partitions
 from tidegate.producer.backfill.stream import BackfillStream
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.records import (
@@ -12,66 +25,83 @@ from tidegate.producer.records import (
     HeartbeatRecord,
     PartitionStartRecord,
 )
+from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import ChildPartition
 
-T_NS = 1_700_000_000_000_001_500
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.text(max_size=20), st.floats(allow_nan=False, allow_infinity=False)
+)
+KEYS = st.none() | st.lists(VALUES, min_size=1, max_size=4).map(tuple)
+SIZES = {"ranges_max": st.integers(1, 9), "rows_min": st.integers(1, 9)}
+
+
+# ---------------------------------------------------------------- ranges and tokens
+
+
+@given(rows=st.integers(0, 500), **SIZES)
+def test_each_row_is_in_one_range(rows, ranges_max, rows_min):
+    ranges = key_ranges(rows, ranges_max=ranges_max, rows_min=rows_min)
+    ends = [0]
+    for after, through, count in ranges.bounds:
+        assert after == ((ends[-1],) if ends[-1] else None)
+        ends.append(ends[-1] + count)
+        assert through == (None if ends[-1] == rows else (ends[-1],))
+    assert ends[-1] == ranges.rows == rows
+    assert len(ranges.bounds) <= ranges_max + 1
+    # They are as small as may be.
+    counts = [count for *_, count in ranges.bounds] or [rows_min]
+    assert len(set(counts[:-1])) <= 1
+    assert counts[-1] <= counts[0]
+    assert len(counts) == 1 or len(counts) > ranges_max // 2 or counts[0] == rows_min
+
+
+def test_read_partitions_are_numbered_over_all_tables():
+    sizes = {"rows_min": 2}
+    found = read_partitions(
+        [("a", key_ranges(5, **sizes)), ("empty", key_ranges(0)), ("b", key_ranges(2, **sizes))]
+    )
+    assert [(one.table, one.number, one.of, one.rows) for one in found] == [
+        ("a", 0, 4, 2), ("a", 1, 4, 2), ("a", 2, 4, 1), ("b", 3, 4, 2),
+    ]  # fmt: skip
+    assert read_partitions([("empty", key_ranges(0))]) == []
+
+
+@given(
+    st.builds(
+        ReadPartition,
+        table=st.text(min_size=1), number=st.integers(0, 299), of=st.just(300),
+        rows=st.integers(1, 10**12), after=KEYS, through=KEYS,
+    )
+)  # fmt: skip
+def test_a_token_says_what_is_read(one):
+    token = read_token(one)
+    assert reading_of(token) == one
+    assert token.isascii()
+    assert is_of_backfill(token)
+    assert parents_of_rest(token) is None
+
+
+def test_each_read_partition_leads_to_the_rest():
+    tokens = [done_token(ReadPartition("t", number, 3, 10, None, None)) for number in range(3)]
+    assert tokens == list(done_tokens(3))
+    assert [parents_of_rest(token) for token in tokens] == [tuple(tokens)] * 3
+    assert [reading_of(token) for token in (*tokens, REST, "", "AbC-_=")] == [None] * 6
+    assert parents_of_rest(REST) is None
+    assert (is_of_backfill(REST), is_of_backfill("AbC-_=")) == (True, False)
+
+
+@pytest.mark.parametrize("text", ["A", "W10", "bm90IGpzb24", "_w"])
+def test_a_damaged_token_is_refused_by_name(text):
+    with pytest.raises(SchemaError, match="the token of a read partition cannot be read"):
+        reading_of(f"tidegate-backfill/read/0/1/{text}")
+
+
+# ---------------------------------------------------------------- the lineage
+
 NEXT_NS = 1_700_000_000_000_002_000
 INITIAL = ChildPartitionsRecord(
     NEXT_NS, "1", (ChildPartition("p0", (), NEXT_NS), ChildPartition("p1", (), NEXT_NS))
 )
-
-
-class Answer:
-    """A response with given records."""
-
-    size_bytes = 10
-
-    def __init__(self, *records):
-        self._records = list(records)
-
-    def decode(self):
-        return self._records, 0
-
-
-class Query:
-    """A query with given responses; one that is an error is raised."""
-
-    def __init__(self, *answers):
-        self._answers = list(answers)
-        self.is_cancelled = False
-
-    async def next_size(self):
-        if self._answers and isinstance(self._answers[0], Exception):
-            raise self._answers[0]
-        return 10 if self._answers else None
-
-    async def receive(self):
-        return self._answers.pop(0)
-
-    def cancel(self):
-        self.is_cancelled = True
-
-
-class Tables:
-    """Tables with so many rows each."""
-
-    def __init__(self, **rows):
-        self._rows = rows
-        self.read = []
-        self.fails = False
-
-    def keys(self, table, ranges, *, read_ns):
-        assert read_ns == T_NS
-        answers = []
-        for key in range(self._rows[table]):
-            ranges_of_one = Keys(ranges, key)
-            answers.append(ranges_of_one)
-        return Query(*answers)
-
-    def rows(self, one, *, read_ns):
-        self.read.append(one)
-        failure = [QueryInterrupted("gone", code="UNAVAILABLE")] if self.fails else []
-        return Query(Answer(row(one, read_ns)), *failure)
 
 
 class Keys(Answer):
@@ -89,11 +119,22 @@ class Keys(Answer):
         return [], 0
 
 
-def row(one, read_ns):
-    return DataChangeRecord(
-        read_ns, "00000000", f"spanner-backfill-{one.number}", True, one.table, (), (), "INSERT",
-        "NEW_ROW", 1, 1, "spanner-backfill", False,
-    )  # fmt: skip
+class Tables:
+    """Tables, each with a number of rows."""
+
+    def __init__(self, **rows):
+        self._rows = rows
+        self.read = []
+        self.fails = False
+
+    def keys(self, table, ranges, *, read_ns):
+        assert read_ns == T_NS
+        return Query(*(Keys(ranges, key) for key in range(self._rows[table])))
+
+    def rows(self, one, *, read_ns):
+        self.read.append(one)
+        failure = [QueryInterrupted("gone", code="UNAVAILABLE")] if self.fails else []
+        return Query(Answer(change(read_ns, table=one.table, number=one.number)), *failure)
 
 
 class Changes:
@@ -153,42 +194,33 @@ def test_the_change_stream_begins_when_all_rows_are_read(read):
 
 
 def test_a_read_that_breaks_off_names_no_child(read):
-    tables = Tables(a=1)
+    tables = Tables(a=3)
     stream = BackfillStream(Changes(), tables, tables=["a"])
     (child,) = lineage(read(stream, "")).children
+    assert reading_of(child.token).rows == 3
     tables.fails = True
     with pytest.raises(QueryInterrupted):
         read(stream, child.token)
+    # A worker that knows no tables reads on: only the one that opens the stream needs them.
+    tables.fails = False
+    found = read(BackfillStream(Changes(), tables), child.token)
+    assert found[0].server_transaction_id == "spanner-backfill-0"
 
 
 def test_start_records_become_children_of_the_rest(read):
-    start = PartitionStartRecord(NEXT_NS, "3", ("p0",))
-    stream = BackfillStream(Changes(start), Tables())
+    stream = BackfillStream(Changes(PartitionStartRecord(NEXT_NS, "3", ("p0",))), Tables())
     assert read(stream, REST, NEXT_NS) == [
         ChildPartitionsRecord(NEXT_NS, "3", (ChildPartition("p0", (REST,), NEXT_NS),))
     ]
 
 
-def test_tables_without_a_row_lead_to_the_change_stream_at_once(read):
+def test_without_a_row_or_a_backfill_the_change_stream_begins_at_once(read):
     stream = BackfillStream(Changes(), Tables(empty=0), tables=["empty"])
-    assert read(stream, "") == [
-        ChildPartitionsRecord(NEXT_NS, "0", (ChildPartition(REST, (), NEXT_NS),))
-    ]
-
-
-def test_without_a_backfill_the_change_stream_answers(read):
+    rest = ChildPartition(REST, (), NEXT_NS)
+    assert read(stream, "") == [ChildPartitionsRecord(NEXT_NS, "0", (rest,))]
     changes = Changes()
     assert read(BackfillStream(changes, Tables()), "") == [INITIAL]
     assert changes.asked == [("", T_NS, None, 100)]
-
-
-def test_a_worker_that_knows_no_tables_reads_on(read):
-    """The setting matters to the worker that opens the stream alone."""
-    tables = Tables(a=3)
-    (child,) = lineage(read(BackfillStream(Changes(), tables, tables=["a"]), "")).children
-    found = read(BackfillStream(Changes(), tables), child.token)
-    assert found[0].server_transaction_id == "spanner-backfill-0"
-    assert reading_of(child.token).rows == 3
 
 
 @pytest.mark.parametrize("token", ["", "tidegate-backfill/done/0/1", REST])

@@ -1,14 +1,18 @@
-"""Tokens of a backfill on demand: everything that a worker needs is in them."""
+"""A backfill on demand: requests, of which the newest of each table holds, and a run's tokens."""
+
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.producer.backfill.test_read_partition import KEYS
+from tests.unit.producer.backfill.test_stream import KEYS
 from tidegate.producer.backfill.read_partition import REST, is_of_backfill, reading_of
+from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
 from tidegate.producer.backfill.table_run import RunPlace, chunk_token, place_of, wait_token
 from tidegate.schemas.errors import SchemaError
 
+REQUEST = TableRequest("Sales.Items", 3, "token", 1_700_000_000_000_000, by="ada", at_us=5)
 PLACES = st.builds(
     RunPlace,
     run=st.integers(1, 10**6), table=st.text(min_size=1), number=st.integers(0, 10**6),
@@ -18,10 +22,64 @@ PLACES = st.builds(
 )  # fmt: skip
 
 
+def test_a_record_holds_a_request():
+    stopped = TableRequest("t", 4, "p", 9, RunState.STOPPED, 100, 50, where="Id > 7 -- 'ä'")
+    assert [TableRequest.decode(one.encode()) for one in (REQUEST, stopped)] == [REQUEST, stopped]
+    content = json.loads(REQUEST.encode())
+    assert TableRequest.decode(json.dumps({**content, "columns": "Id"}).encode()) == REQUEST
+    del content["where"]  # a record of before conditions
+    assert TableRequest.decode(json.dumps(content).encode()) == REQUEST
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"", b"[]", b"7", b"{}", b'{"table": "t"}',
+        b'{"table": 7, "run": 1, "parent": "p", "start_us": 1}',
+        b'{"table": "t", "run": 0, "parent": "p", "start_us": 1}',
+        b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "share": 0}',
+        b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "state": "x"}',
+        b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "where": 7}',
+    ],
+)  # fmt: skip
+def test_another_record_is_refused(value):
+    with pytest.raises(SchemaError, match="no request for a backfill"):
+        TableRequest.decode(value)
+
+
+def test_a_run_begins_with_a_wait_at_the_time_that_the_request_names():
+    assert REQUEST.start.start_ns == 1_700_000_000_000_000_000
+    for request, place in (
+        (REQUEST, RunPlace(3, "Sales.Items")),
+        (TableRequest("t", 4, "p", 9, where="Id > 7"), RunPlace(4, "t", where="Id > 7")),
+    ):
+        assert [place_of(token) for token in request.start.tokens] == [place]
+
+
+@pytest.mark.parametrize(("share", "pause"), [(20, 400), (50, 100), (99, 1), (1, 9_900)])
+def test_a_chunk_is_followed_by_its_share_of_time(share, pause):
+    assert TableRequest("t", 1, "p", 1, share=share).pause_ns(100) == pause
+
+
+def test_the_newest_run_of_a_table_holds():
+    requests = TableRequests([REQUEST])
+    stopped = TableRequest("Sales.Items", 3, "token", 1, RunState.STOPPED)
+    other = TableRequest("t", 4, "token", 2)
+    for one in (stopped, other, TableRequest("Sales.Items", 2, "older", 1)):
+        requests.add(one)
+    assert requests.newest("Sales.Items") is stopped
+    assert requests.newest("x") is None
+    assert requests.announced_by("token") == (stopped, other)
+    assert requests.announced_by("older") == ()
+    assert requests.all == [stopped, other]
+
+
+# ---------------------------------------------------------------- tokens
+
+
 @given(PLACES, st.integers(1, 1 << 62), st.integers(1, 20_000))
 def test_a_token_says_where_its_run_is(place, read_ns, rows):
     wait, chunk = wait_token(place), chunk_token(place.chunk(read_ns, rows=rows))
-
     assert place_of(wait) == place
     assert place_of(chunk) == place.chunk(read_ns, rows=rows)
     assert [place_of(one).is_chunk for one in (wait, chunk)] == [False, True]
@@ -33,7 +91,6 @@ def test_a_token_says_where_its_run_is(place, read_ns, rows):
 
 def test_what_follows_a_chunk():
     chunk = RunPlace(3, "t", 7, ("a",), refusals=2).chunk(50, rows=10)
-
     assert chunk.next(("b",)) == RunPlace(3, "t", 8, ("b",), since_ns=50)
     assert chunk.again(due_ns=60) == RunPlace(3, "t", 8, ("a",), due_ns=60, refusals=3, since_ns=50)
 
@@ -47,10 +104,8 @@ def test_a_wait_that_has_measured_says_for_how_long_the_watermark_was_held(
     due_ns, now_ns, pause_from_ns, held_ns
 ):
     place = RunPlace(3, "t", 8, ("a",), due_ns=due_ns, since_ns=50)
-
-    assert place.measured(now_ns) == RunPlace(
-        3, "t", 8, ("a",), due_ns=pause_from_ns, held_ns=held_ns
-    )
+    measured = RunPlace(3, "t", 8, ("a",), due_ns=pause_from_ns, held_ns=held_ns)
+    assert place.measured(now_ns) == measured
 
 
 @pytest.mark.parametrize(
@@ -60,7 +115,6 @@ def test_the_condition_holds_for_the_whole_run(wait):
     """Each stream partition of a run has only its own token to read it from."""
     chunk = place_of(chunk_token(wait.chunk(50, rows=10)))
     followers = [chunk.next(("b",)), chunk.again(due_ns=60), chunk.failed("why")]
-
     assert chunk.where == "w"
     assert [place_of(wait_token(one)).where for one in followers] == ["w"] * 3
     assert followers[2] == RunPlace(3, "t", wait.number + 1, wait.after, where="w", failure="why")
@@ -68,16 +122,12 @@ def test_the_condition_holds_for_the_whole_run(wait):
 
 def test_a_token_of_a_run_without_a_condition_is_as_short_as_ever():
     token = wait_token(RunPlace(3, "t", 7, ("a",), due_ns=60))
-
     assert token == "tidegate-backfill/table/3/7/wait/WyJ0IixbImEiXSwwLDYwXQ"
 
 
-@pytest.mark.parametrize("token", ["", "AbC-_=", REST, "tidegate-backfill/done/0/1"])
-def test_other_tokens_are_of_no_run(token):
-    assert place_of(token) is None
-
-
-@pytest.mark.parametrize("text", ["A", "W10", "bm90IGpzb24", "_w"])
-def test_a_damaged_token_is_refused_by_name(text):
-    with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
-        place_of(f"tidegate-backfill/table/1/0/wait/{text}")
+def test_tokens_of_other_stream_partitions_are_of_no_run_and_damaged_ones_refused():
+    for token in ("", "AbC-_=", REST, "tidegate-backfill/done/0/1"):
+        assert place_of(token) is None
+    for text in ("A", "W10", "bm90IGpzb24", "_w"):
+        with pytest.raises(SchemaError, match="the token of a backfill cannot be read"):
+            place_of(f"tidegate-backfill/table/1/0/wait/{text}")

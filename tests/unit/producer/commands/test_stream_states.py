@@ -35,11 +35,7 @@ from tidegate.producer.commands.command_rules import (
 from tidegate.producer.commands.redrive import redrive
 from tidegate.producer.commands.state_since import state_since
 from tidegate.producer.commands.stream_state import StreamState, stream_state
-from tidegate.producer.commands.stream_transitions import (
-    STREAM_TRANSITIONS,
-    StreamChange,
-    drawing,
-)
+from tidegate.producer.commands.stream_transitions import STREAM_TRANSITIONS, StreamChange, drawing
 from tidegate.producer.errors import CommandRefused
 from tidegate.schemas.progress import (
     ChildPartition,

@@ -1,5 +1,6 @@
-"""An event of a record: generic fields, change types, keys, timestamps; and what is refused."""
+"""An event of a record: its fields, its read method, its metadata, its types; what is refused."""
 
+import dataclasses
 import json
 import random
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.datastream_files import SOURCES, history, json_bytes
 from tests.page_examples import ORACLE, example
+from tidegate.producer.datastream import errors
 from tidegate.producer.datastream.errors import (
     InvalidEvent,
     MissingKeyColumn,
@@ -14,7 +16,29 @@ from tidegate.producer.datastream.errors import (
     WrongSchema,
 )
 from tidegate.producer.datastream.event import NEEDED_FIELDS, ChangeType, parse_event
-from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream.metadata import (
+    MySqlMetadata,
+    OracleMetadata,
+    PostgreSqlMetadata,
+    SalesforceMetadata,
+    SpannerMetadata,
+    SqlServerMetadata,
+    metadata_of,
+)
+from tidegate.producer.datastream.position import Position, printable
+from tidegate.producer.datastream.read_methods import (
+    KNOWN_METHODS,
+    ReadKind,
+    SourceKind,
+    read_method_of,
+)
+from tidegate.producer.datastream.record_fields import RecordFields
+from tidegate.producer.datastream.unified_types import (
+    PayloadField,
+    named_types,
+    payload_fields,
+    without_logical_types,
+)
 
 HERE = Position("a.avro", 3)
 
@@ -87,12 +111,6 @@ def test_a_backfilled_row_of_an_old_file_says_neither():
         parsed("oracle", metadata={"change_type": None})
 
 
-@pytest.mark.rule("datastream-change-types")
-def test_an_unknown_change_type_is_refused():
-    with pytest.raises(InvalidEvent, match="change_type is not one of INSERT, UPDATE"):
-        parsed(metadata={"change_type": "TRUNCATE"})
-
-
 @pytest.mark.rule("datastream-primary-keys")
 def test_keys_and_rows_without_one():
     assert parsed(metadata={"primary_keys": ["note", "id"]}).key == (
@@ -114,23 +132,6 @@ def test_a_key_that_the_row_does_not_have_is_refused():
         parse_event(record(), HERE, columns=frozenset({"note"}))
 
 
-@pytest.mark.rule("datastream-other-methods")
-@pytest.mark.parametrize("method", ["mongodb-cdc", "", "x" * 10_000])
-def test_an_unknown_read_method_is_refused(method):
-    with pytest.raises(UnknownReadMethod, match="mysql-cdc-binlog") as caught:
-        parsed(read_method=method)
-    assert len(str(caught.value)) < 1_000
-
-
-@pytest.mark.rule("datastream-needed-fields")
-@pytest.mark.parametrize("name", NEEDED_FIELDS)
-def test_a_field_that_every_event_has_is_needed(name):
-    given = record()
-    del given[name]
-    with pytest.raises(WrongSchema, match=name):
-        parse_event(given, HERE)
-
-
 @pytest.mark.rule("datastream-timestamps")
 @pytest.mark.parametrize(
     ("text", "us"),
@@ -146,28 +147,9 @@ def test_timestamps(text, us):
     assert (found.source_timestamp_us, found.read_timestamp_us) == (us, us)
 
 
-@pytest.mark.parametrize("value", ["", "yesterday", "1970-01-01", 2**63, -(2**63)])
-def test_other_timestamps_are_refused(value):
-    with pytest.raises(InvalidEvent, match="source_timestamp"):
-        parsed(source_timestamp=value)
-
-
-@pytest.mark.parametrize("value", [1.5, True, None, []])
-def test_timestamps_of_another_type_are_refused(value):
-    with pytest.raises(WrongSchema, match="source_timestamp"):
-        parsed(source_timestamp=value)
-
-
-@pytest.mark.parametrize("value", ["x", [1.5], [None], {}])
-def test_sort_keys_of_another_type_are_refused(value):
-    with pytest.raises(WrongSchema, match="sort_keys"):
-        parsed(sort_keys=value)
-
-
 @pytest.mark.rule("datastream-page-example")
 def test_the_documentations_flow_of_events_is_read_and_sorts_by_record_set():
     """They are one row's INSERT, UPDATE and DELETE, and their places in the log are not so.
-
     By `rs_id` and `ssn`, which the page gives as Oracle's order, the INSERT is the last of them;
     their SCNs and times grow as the flow does.  The order is the page's rule, not its example.
     """
@@ -189,3 +171,442 @@ def test_the_documentations_flow_of_events_is_read_and_sorts_by_record_set():
     assert [event.read_timestamp_us for event in events] == [
         1_573_112_236_808_000, 1_573_112_238_808_000, 1_573_112_240_808_000,
     ]  # fmt: skip
+
+
+@pytest.mark.rule("datastream-change-types", "datastream-other-methods")
+@pytest.mark.parametrize(
+    ("changes", "kind", "text"),
+    [
+        ({"metadata": {"change_type": "TRUNCATE"}}, InvalidEvent, "not one of INSERT, UPDATE"),
+        *(
+            ({"read_method": one}, UnknownReadMethod, "mysql-cdc-binlog")
+            for one in ("mongodb-cdc", "", "x" * 10_000)
+        ),
+        *(
+            ({"source_timestamp": one}, InvalidEvent, "source_timestamp")
+            for one in ("", "yesterday", "1970-01-01", 2**63, -(2**63))
+        ),
+        *(
+            ({"source_timestamp": one}, WrongSchema, "source_timestamp")
+            for one in (1.5, True, None, [])
+        ),
+        *(({"sort_keys": one}, WrongSchema, "sort_keys") for one in ("x", [1.5], [None], {})),
+    ],
+    ids=lambda one: str(one)[:30] if isinstance(one, dict) else "",
+)
+def test_an_event_with_another_value_is_refused(changes, kind, text):
+    with pytest.raises(kind, match=text) as caught:
+        parsed(**changes)
+    assert len(str(caught.value)) < 1_000
+
+
+@pytest.mark.rule("datastream-needed-fields")
+def test_a_field_that_every_event_has_is_needed():
+    for name in NEEDED_FIELDS:
+        given = record()
+        del given[name]
+        with pytest.raises(WrongSchema, match=name):
+            parse_event(given, HERE)
+
+
+# ---------------------------------------------------------------- errors and positions
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type)
+    and issubclass(kind, errors.DatastreamError)
+    and kind is not errors.DatastreamError
+]
+
+
+def test_an_error_names_file_and_record_and_the_fix():
+    assert len(KINDS) == 13
+    for kind in KINDS:
+        error = kind.at(HERE, "something is wrong", found=7)
+        assert str(error) == f"something is wrong (file='a.avro', record=3, found=7). {kind.fix}"
+        assert kind.fix
+        assert error.exit_code == 2
+        branch = "├" if kind.__name__ != "MissingKeyColumn" else "└"
+        assert f"    {branch}── {kind.__name__} " in errors.__doc__
+
+
+@pytest.mark.rule("datastream-equal-positions")
+def test_positions_sort_by_file_then_by_number():
+    first = Position("o/2024/02/28/23/59/0_a.avro", 10)
+    assert sorted([Position("o/2024/02/29/00/00/0_a.avro", 1), first, Position(first.file, 9)]) == [
+        Position(first.file, 9),
+        first,
+        Position("o/2024/02/29/00/00/0_a.avro", 1),
+    ]
+
+
+def test_a_path_of_any_bytes_can_be_printed_and_encoded():
+    assert printable("a b/naïve-日本") == "a b/naïve-日本"
+    assert printable("caf\udce9.avro").encode() == rb"caf\udce9.avro"
+
+
+# ---------------------------------------------------------------- read methods
+
+KNOWN = {
+    "oracle-cdc-logminer": ("oracle", "cdc"),
+    "oracle-backfill": ("oracle", "backfill"),
+    "oracle-supplementation": ("oracle", "supplementation"),
+    "mysql-cdc-binlog": ("mysql", "cdc"),
+    "mysql-backfill-incremental": ("mysql", "backfill"),
+    "mysql-backfill-fulldump": ("mysql", "backfill"),
+    "postgres-cdc-wal": ("postgresql", "cdc"),
+    "postgresql-backfill": ("postgresql", "backfill"),
+    "salesforce-cdc": ("salesforce", "cdc"),
+    "salesforce-backfill": ("salesforce", "backfill"),
+    "sqlserver-cdc": ("sqlserver", "cdc"),
+    "sqlserver-backfill": ("sqlserver", "backfill"),
+    # Of Tidegate's own files.
+    "spanner-cdc": ("spanner", "cdc"),
+    "spanner-backfill": ("spanner", "backfill"),
+    # Not documented, and in real files.
+    "postgresql-cdc": ("postgresql", "cdc"),
+    "oracle_dump": ("oracle", "backfill"),
+}
+
+
+@pytest.mark.rule("datastream-read-methods", "datastream-tidegate-methods")
+@pytest.mark.rule("datastream-backfill-methods")
+def test_known_methods():
+    for text, expected in KNOWN.items():
+        found = read_method_of(text)
+        assert (found.text, found.source.value, found.kind.value) == (text, *expected)
+    for source in SourceKind:
+        found = read_method_of(f"{source.value}-backfill-of-another-kind")
+        assert (found.source, found.kind) == (source, ReadKind.BACKFILL)
+    for text in ("", "mysql", "mysql-cdc", "mongodb-cdc", "MYSQL-CDC-BINLOG"):
+        assert read_method_of(text) is None
+    for text in ("mysql-cdc-binlog", "sqlserver-backfill…"):
+        assert text in KNOWN_METHODS
+
+
+@pytest.mark.rule("datastream-methods-without-source")
+@pytest.mark.parametrize(
+    ("metadata", "is_mysql"),
+    [
+        ({"gtid"}, True), ({"binlog_file", "table"}, True), ({"log_file", "log_position"}, True),
+        ({"database", "table", "primary_keys"}, True), ((), False),
+        ({"collection", "database"}, False), ({"schema", "table", "lsn"}, False),
+    ],
+)  # fmt: skip
+def test_a_method_that_names_no_source_is_mysqls_by_its_metadata(metadata, is_mysql):
+    for text, kind in (("cdc", ReadKind.CDC), ("backfill", ReadKind.BACKFILL)):
+        found = read_method_of(text, metadata)
+        assert (found and (found.source, found.kind)) == (
+            (SourceKind.MYSQL, kind) if is_mysql else None
+        )
+
+
+# ---------------------------------------------------------------- fields
+
+
+def of(**values):
+    return RecordFields(values, HERE, within="m")
+
+
+def test_what_is_absent_or_null_has_no_value():
+    for fields in (of(), of(x=None)):
+        assert fields.text("x") is fields.number("x") is fields.flag("x") is fields.joined("x")
+        assert fields.text("x") is None
+        assert fields.texts("x") == fields.numbers("x") == ()
+
+
+@pytest.mark.parametrize(
+    ("method", "value"),
+    [
+        ("text", 1.5), ("text", True), ("text", []), ("number", "x"), ("number", 1.5),
+        ("number", True), ("number", "\u0661"), ("flag", 1), ("flag", "true"), ("texts", "a"),
+        ("texts", [1]), ("numbers", ["1"]), ("numbers", [True]), ("joined", [1]),
+        ("record", "x"), ("needed_text", {}),
+    ],
+)  # fmt: skip
+def test_another_type_is_named(method, value):
+    with pytest.raises(WrongSchema, match=r"m\.x is .* and not ") as caught:
+        getattr(of(x=value), method)("x")
+    assert caught.value.fields == {"file": "a.avro", "record": 3}
+    with pytest.raises(WrongSchema) as caught:
+        of(x="y" * 10_000).flag("x")
+    assert len(str(caught.value)) < 400  # a long value is shown in part
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "expected"),
+    [
+        ("text", 363_552, "363552"), ("number", "363552", 363_552), ("number", -5, -5),
+        ("instant_us", 5, 5), ("instant_us", "1970-01-01T00:00:00.000005Z", 5),
+        ("instant_us", "1970-01-01T01:00:00+01:00", 0), ("instant_us", None, None),
+        ("texts", ["a", "b"], ("a", "b")), ("numbers", [1, 2], (1, 2)),
+        ("joined", ["a", "b"], "a.b"), ("joined", "dbo", "dbo"), ("joined", [], None),
+        ("record", {"a": 1}, {"a": 1}), ("needed_text", "a", "a"),
+    ],
+)  # fmt: skip
+def test_fields_have_the_types_of_files(method, value, expected):
+    assert getattr(of(x=value), method)("x") == expected
+
+
+def test_what_is_needed_and_missing_or_not_a_time_is_named():
+    for look in (of().needed_text, of().record):
+        with pytest.raises(WrongSchema, match=r"no m\.x.*record=3"):
+            look("x")
+    with pytest.raises(InvalidEvent, match=r"m\.x is not a time.*record=3"):
+        of(x="noon").instant_us("x")
+    assert of(a=1, b=2).rest(frozenset("a")) == {"b": 2}
+
+
+# ---------------------------------------------------------------- metadata
+
+DOCUMENTED = {
+    SourceKind.MYSQL: (
+        MySqlMetadata, ("shop", "orders"),
+        {"log_file": "mysql-bin.000014", "log_position": 48351, "primary_keys": ["id"],
+         "is_deleted": True, "database": "shop", "table": "orders", "change_type": "DELETE"},
+    ),
+    SourceKind.ORACLE: (
+        OracleMetadata, ("DB1", "ROOT", "SAMPLE"),
+        {"log_file": "", "scn": 15869116216871, "row_id": "AAAPwRAALAAMzMBABD",
+         "is_deleted": False, "database": "DB1", "schema": "ROOT", "table": "SAMPLE",
+         "change_type": "INSERT", "tx_id": "1.2.3", "rs_id": "0x0073c9.000a4e4c.01d0", "ssn": 67},
+    ),
+    SourceKind.POSTGRESQL: (
+        PostgreSqlMetadata, ("public", "orders"),
+        {"schema": "public", "table": "orders", "is_deleted": False, "change_type": "UPDATE",
+         "tx_id": "363552", "lsn": "16/CB002DB0", "primary_keys": ["a", "b"]},
+    ),
+    SourceKind.SQL_SERVER: (
+        SqlServerMetadata, ("7", "dbo", "orders"),
+        {"table": "orders", "database": 7, "schema": ["dbo"], "is_deleted": False,
+         "lsn": "00000025:00000728:0003", "tx_id": "0000:00000777",
+         "physical_location": [1, 2, 3], "replication_index": ["id"], "change_type": "INSERT"},
+    ),
+    SourceKind.SALESFORCE: (
+        SalesforceMetadata, ("shop.example", "Account"),
+        {"object_name": "Account", "domain": "shop.example", "is_deleted": False,
+         "change_type": "INSERT", "primary_keys": ["Id"]},
+    ),
+    SourceKind.SPANNER: (
+        SpannerMetadata, ("shop", "Items"),
+        {"database": "d", "schema": "shop", "table": "Items", "primary_keys": ["Shop", "Sku"],
+         "is_deleted": False, "change_type": "UPDATE", "tx_id": "MTIz",
+         "record_sequence": "00000002", "mod_number": 1, "commit_timestamp": 1700000000123456,
+         "is_last_record_in_transaction_in_partition": True,
+         "number_of_records_in_transaction": 3, "number_of_partitions_in_transaction": 2,
+         "transaction_tag": "reprice", "is_system_transaction": False,
+         "value_capture_type": "NEW_ROW", "captured_columns": ["Shop", "Sku"]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.rule("datastream-source-fields", "datastream-field-types")
+@pytest.mark.parametrize("source", SourceKind)
+def test_every_documented_field_is_read(source):
+    kind, path, values = DOCUMENTED[source]
+    found = metadata_of(source, values, HERE)
+    assert type(found) is kind
+    assert found.path == path
+    assert found.further == {}
+    for name, value in values.items():
+        read = getattr(found, name)
+        if isinstance(value, list) and name != "schema":
+            assert read == tuple(value)
+        elif name in ("schema", "database"):
+            assert read == (value[0] if isinstance(value, list) else str(value))
+        else:
+            assert read == value
+    assert {one.name for one in dataclasses.fields(kind)} - set(values) <= {
+        "further", "primary_keys", "gtid",
+    }  # fmt: skip
+
+
+@pytest.mark.rule("datastream-source-fields")
+@pytest.mark.parametrize("source", SourceKind)
+def test_old_files_have_few_of_them_and_new_ones_may_have_more(source):
+    name = "object_name" if source is SourceKind.SALESFORCE else "table"
+    found = metadata_of(source, {name: "t", "new_field": 3}, HERE)
+    assert found.path == ("t",)
+    assert found.change_type is found.is_deleted is None
+    assert found.key_columns == ()
+    assert found.further == {"new_field": 3}
+    with pytest.raises(WrongSchema, match=r"no source_metadata\."):
+        metadata_of(source, {}, HERE)
+
+
+@pytest.mark.rule("datastream-field-types")
+def test_types_of_real_files_where_the_documentation_has_others():
+    sql_server = metadata_of(
+        SourceKind.SQL_SERVER, {"table": "t", "database": "shop", "schema": "dbo"}, HERE
+    )
+    assert sql_server.path == ("shop", "dbo", "t")
+    postgresql = metadata_of(SourceKind.POSTGRESQL, {"table": "t", "tx_id": 363552}, HERE)
+    assert postgresql.tx_id == "363552"
+
+
+@pytest.mark.rule("datastream-replication-index")
+def test_an_index_identifies_rows_where_there_is_no_primary_key():
+    def key(**values):
+        return metadata_of(SourceKind.SQL_SERVER, {"table": "t", **values}, HERE).key_columns
+
+    assert key(replication_index=["a", "b"]) == ("a", "b")
+    assert key(replication_index=["a"], primary_keys=["id"]) == ("id",)
+    assert key(replication_index=["a"], primary_keys=[]) == ("a",)
+    assert key() == ()
+
+
+@pytest.mark.rule("datastream-tidegate-commit-time")
+def test_a_table_of_spanner_may_have_no_schema_and_its_time_is_a_number_or_text():
+    def found(**values):
+        return metadata_of(SourceKind.SPANNER, {"table": "t", "schema": "", **values}, HERE)
+
+    assert found().path == ("t",)
+    at = found(commit_timestamp="2023-11-14T22:13:20.123456Z").commit_timestamp
+    assert at == found(commit_timestamp=1_700_000_000_123_456).commit_timestamp
+    with pytest.raises(InvalidEvent, match=r"source_metadata\.commit_timestamp is not a time"):
+        found(commit_timestamp="yesterday")
+
+
+@pytest.mark.parametrize(
+    ("change_type", "capture", "is_whole"),
+    [("INSERT", "NEW_VALUES", True), ("UPDATE", "NEW_ROW", True), ("UPDATE", "NEW_VALUES", False),
+     ("UPDATE", "NEW_ROW_AND_OLD_VALUES", True), ("UPDATE", "OLD_AND_NEW_VALUES", False),
+     ("UPDATE", None, False)],
+)  # fmt: skip
+def test_an_update_of_spanner_is_a_whole_row_where_the_stream_captures_it(
+    change_type, capture, is_whole
+):
+    values = {"table": "t", "change_type": change_type, "value_capture_type": capture}
+    assert metadata_of(SourceKind.SPANNER, values, HERE).is_whole_row is is_whole
+
+
+def test_mysql_with_global_identifiers_has_other_names_for_its_place():
+    values = {
+        "table": "orders", "database": "shop", "gtid": f"{SERVER}:23",
+        "binlog_file": "mysql-bin.000014", "binlog_position": 0,
+    }  # fmt: skip
+    found = metadata_of(SourceKind.MYSQL, values, HERE)
+    assert (found.gtid, found.log_file, found.log_position) == (
+        f"{SERVER}:23", "mysql-bin.000014", 0,
+    )  # fmt: skip
+    assert found.further == {}
+
+
+SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+# ---------------------------------------------------------------- types
+
+ARRAY = {
+    "type": "record",
+    "name": "multidimensionalArray_tags",
+    "fields": [
+        {"name": "nestedArray", "default": None,
+         "type": ["null", {"type": "array", "items": "multidimensionalArray_tags"}]},
+        {"name": "elementValue", "default": None,
+         "type": ["null", {"type": "string", "logicalType": "json"}]},
+    ],
+}  # fmt: skip
+VARCHAR = {"type": "record", "name": "varchar", "fields": [{"name": "value", "type": "string"}]}
+
+
+def logical(base, name, **more):
+    return {"type": base, "logicalType": name, **more}
+
+
+def empty_record(name):
+    return {"type": "record", "name": name, "fields": []}
+
+
+@pytest.mark.rule("datastream-unified-types", "datastream-custom-types")
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ("boolean", "BOOLEAN"), ("bytes", "BYTES"), ("double", "DOUBLE"), ("float", "FLOAT"),
+        ("int", "INTEGER"), ("long", "LONG"), ("string", "STRING"),
+        (logical("int", "date"), "DATE"), (logical("string", "json"), "JSON"),
+        (logical("string", "number"), "NUMBER"), (logical("long", "time-micros"), "TIME"),
+        (logical("long", "time-interval-micros"), "TIME INTERVAL"),
+        (logical("long", "timestamp-micros"), "TIMESTAMP"),
+        (logical("bytes", "decimal", precision=10, scale=2), "DECIMAL(10,2)"),
+        (logical("bytes", "decimal", precision=5), "DECIMAL(5,0)"),
+        (logical("long", "a-new-one"), "LONG"), ({"type": "string"}, "STRING"),
+        (empty_record("datetime"), "DATETIME"), (empty_record("interval"), "INTERVAL"),
+        (empty_record("timestampTz"), "TIMESTAMP WITH TIMEZONE"), (VARCHAR, "VARCHAR"),
+        (empty_record("point"), "RECORD point"), (ARRAY, "ARRAY<JSON>"),
+        ({"type": "array", "items": "int"}, "ARRAY<INTEGER>"),
+        ({"type": "map", "values": "int"}, "MAP<INTEGER>"),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, "STRING"),
+        ({"type": "fixed", "name": "f", "size": 2}, "BYTES"),
+        (["int", "string"], "UNION(INTEGER, STRING)"),
+    ],
+)  # fmt: skip
+def test_types(schema, expected):
+    branches = schema if isinstance(schema, list) else [schema]
+    payload = {
+        "fields": [{"name": "a", "type": schema}, {"name": "b", "type": ["null", *branches]}]
+    }
+    assert payload_fields(payload, named_types(payload)) == [
+        PayloadField("a", expected, nullable=False),
+        PayloadField("b", expected, nullable=True),
+    ]
+
+
+def test_a_type_that_is_named_again_is_found():
+    payload = {
+        "type": "record", "name": "payload",
+        "fields": [{"name": "a", "type": ["null", VARCHAR]}, {"name": "b", "type": "varchar"}],
+    }  # fmt: skip
+    kinds = [one.type for one in payload_fields(payload, named_types(payload))]
+    assert kinds == ["VARCHAR", "VARCHAR"]
+
+
+def test_a_logical_type_may_stand_on_the_field_in_old_files():
+    payload = {"fields": [{"name": "a", "type": "long", "logicalType": "timestamp-micros"}]}
+    assert payload_fields(payload, {}) == [PayloadField("a", "TIMESTAMP", nullable=False)]
+
+
+def test_a_type_that_contains_itself_has_an_end():
+    loop = {"type": "array", "items": "r"}
+    named = {"r": loop}
+    (field,) = payload_fields({"fields": [{"name": "a", "type": loop}]}, named)
+    assert field.type.startswith("ARRAY<ARRAY<")
+
+
+@pytest.mark.rule("datastream-custom-types")
+def test_decoding_knows_no_logical_types_and_all_else():
+    schema = {
+        "type": "record", "name": "logicalType",
+        "fields": [
+            {"name": "type", "type": ["null", logical("long", "timestamp-micros")],
+             "default": None},
+            {"name": "b", "type": {"type": "array", "items": logical("bytes", "decimal")}},
+        ],
+    }  # fmt: skip
+    assert without_logical_types(schema) == {
+        "type": "record", "name": "logicalType",
+        "fields": [
+            {"name": "type", "type": ["null", {"type": "long"}], "default": None},
+            {"name": "b", "type": {"type": "array", "items": {"type": "bytes"}}},
+        ],
+    }  # fmt: skip
+
+
+def test_names_within_names_do_not_grow_without_end():
+    """Each of these names the next one twice: written out, the first has 2^60 parts."""
+    schemas = {
+        f"multidimensionalArray_{n}": {
+            "type": "record", "name": f"multidimensionalArray_{n}",
+            "fields": [{
+                "name": "elementValue",
+                "type": [
+                    f"multidimensionalArray_{n + 1}",
+                    {"type": "array", "items": f"multidimensionalArray_{n + 1}"},
+                ],
+            }],
+        }
+        for n in range(60)
+    }  # fmt: skip
+    payload = {"fields": [{"name": "a", "type": "multidimensionalArray_0"}]}
+    (found,) = payload_fields(payload, schemas)
+    assert len(found.type) < 3_000

@@ -1,24 +1,32 @@
-"""One file of any format; real ones where they are at hand."""
+"""One file of any format, and what a stream delivers; real files where they are at hand."""
 
 import functools
 import gzip
 import os
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 
 import fastavro
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.datastream_files import (
+    ADDED_COLUMN,
     SOURCES,
     avro_bytes,
+    backfill,
+    delivered,
     history,
     in_another_order,
     json_bytes,
     schema_of,
+    write_stream,
 )
+from tests.datastream_table import drawn_table
 from tidegate.producer.datastream.errors import (
     DatastreamError,
     FileCutShort,
@@ -29,6 +37,9 @@ from tidegate.producer.datastream.errors import (
 )
 from tidegate.producer.datastream.event import ChangeType
 from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.file_store import LocalStore
+from tidegate.producer.datastream.file_tree import all_files, object_folders
+from tidegate.producer.datastream.order_key import BACKFILL_KEY
 from tidegate.producer.datastream.read_methods import ReadKind
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -72,7 +83,8 @@ def test_fields_are_read_by_name_whatever_their_order(source):
         assert read(write(events)) == read(write(shuffled))
 
 
-def test_the_events_behind_one_that_is_refused_can_be_read():
+@pytest.mark.rule("datastream-entire-row")
+def test_an_event_that_is_refused_is_named_and_those_behind_it_can_be_read():
     events = history("mysql", random.Random(4), 5)
     events[1]["read_method"] = "db2-cdc"
     for data in (avro_bytes("mysql", events), json_bytes(events)):
@@ -81,8 +93,14 @@ def test_the_events_behind_one_that_is_refused_can_be_read():
         assert [one.uuid for n, one in enumerate(found) if n != 1] == [
             one["uuid"] for n, one in enumerate(events) if n != 1
         ]
+        with pytest.raises(UnknownReadMethod, match=r"record=2.*db2-cdc"):
+            read(data)
     with pytest.raises(FileCutShort):
         list(EventFile("a", BytesIO(avro_bytes("mysql", events)[:-3])).each())
+    events[0]["source_metadata"]["primary_keys"] = ["nope"]
+    for data in (avro_bytes("mysql", events[:1]), json_bytes(events[:1])):
+        with pytest.raises(MissingKeyColumn, match="record=1"):
+            read(data)
 
 
 @pytest.mark.rule("datastream-unified-types")
@@ -93,12 +111,6 @@ def test_the_schema_gives_the_fields_and_json_has_none():
         ("price", "DECIMAL(10,2)", True),
     ]  # fmt: skip
     assert EventFile("a.jsonl", BytesIO(b"{}\n")).fields is None
-
-
-@pytest.mark.parametrize("data", [b"", gzip.compress(b"", mtime=0)], ids=["nothing", "of nothing"])
-def test_an_empty_file_is_cut_short(data):
-    with pytest.raises(FileCutShort, match="empty"):
-        read(data)
 
 
 @pytest.mark.rule("datastream-cut-files")
@@ -119,11 +131,14 @@ def test_a_compressed_file_with_another_byte_is_noticed():
             read(bytes(changed))
 
 
-@pytest.mark.parametrize("first", [b"O", b"Ob", b"Obj", b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x08"])
-def test_a_file_of_which_only_the_first_bytes_are_there_is_cut_short(first):
+def test_a_file_of_which_only_the_first_bytes_are_there_is_cut_short():
     """It is one that is being written, and is read once it is whole."""
-    with pytest.raises(FileCutShort):
-        read(first)
+    for first in (b"O", b"Ob", b"Obj", b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x08"):
+        with pytest.raises(FileCutShort):
+            read(first)
+    for data in (b"", gzip.compress(b"", mtime=0)):
+        with pytest.raises(FileCutShort, match="empty"):
+            read(data)
 
 
 @pytest.mark.parametrize("data", [b"PAR1....", b"id,name\n1,x\n", b"<xml/>"])
@@ -155,23 +170,6 @@ def test_a_schema_of_another_writer_is_refused_before_any_record():
     with pytest.raises(WrongSchema, match="not a record"):
         read(out.getvalue())
     read(avro_without("sort_keys", "schema_key"))
-
-
-@pytest.mark.rule("datastream-entire-row")
-def test_an_event_that_names_a_key_its_schema_lacks():
-    (event,) = history("mysql", random.Random(6), 1)
-    event["source_metadata"]["primary_keys"] = ["nope"]
-    for data in (avro_bytes("mysql", [event]), json_bytes([event])):
-        with pytest.raises(MissingKeyColumn, match="record=1"):
-            read(data)
-
-
-def test_the_record_of_an_error_is_its_own():
-    events = history("mysql", random.Random(6), 3)
-    events[2]["read_method"] = "db2-cdc"
-    for data in (avro_bytes("mysql", events), json_bytes(events)):
-        with pytest.raises(UnknownReadMethod, match=r"record=3.*db2-cdc"):
-            read(data)
 
 
 @pytest.fixture(scope="module")
@@ -243,3 +241,103 @@ class TestRealFiles:
         assert real["bytearray"][1][0].metadata.path == ("public", "source_table")
         assert real["avro_file_ut"][1][0].metadata.path == ("XE", "HR", "LOCATIONS")
         assert real["alltypes-test-3-inserts"][1][0].metadata.path == ("ea-main", "alltypes")
+
+
+# ---------------------------------------------------------------- what a stream delivers
+
+
+def read_all(location):
+    store = LocalStore()
+    for folder in object_folders(store, str(location)):
+        for one in all_files(store, folder):
+            with store.open(one.path) as stream:
+                yield from EventFile(one.path, stream)
+
+
+@pytest.mark.rule("datastream-rows-without-key", "datastream-row-history")
+@pytest.mark.rule("datastream-arrival", "datastream-copies")
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("form", ["avro", "jsonl", "jsonl.gz"])
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=8, deadline=None)
+def test_sorted_by_key_and_without_copies_it_is_the_sources_history(
+    tmp_path_factory, source, form, seed
+):
+    rng = random.Random(seed)
+    table = drawn_table(source, rng, changes=40, rows=6)
+    folder = tmp_path_factory.mktemp("stream")
+    write_stream(folder, source, delivered(table.changes, table.backfill, rng), form=form)
+    events = {one.uuid: one for one in read_all(folder)}
+    in_order = sorted(events.values(), key=lambda one: (one.order_key, one.position))
+    later = [one for one in in_order if one.order_key != BACKFILL_KEY]
+    read = {one.uuid for one in in_order[: len(table.backfill)]}
+    assert read == {one["uuid"] for one in table.backfill}
+    places = [table.places[one.uuid] for one in later]
+    assert places == sorted(places)
+    assert len(places) == len(table.changes)
+    assert of_keys((one.payload["id"], one.uuid) for one in later) == of_keys(
+        (one["payload"]["id"], one["uuid"]) for one in table.changes
+    )
+    rows = {}
+    for one in in_order:
+        rows.pop(one.payload["id"], None)
+        if not one.is_deleted:
+            rows[one.payload["id"]] = content(one.payload)
+    assert rows == {key: content(row) for key, row in table.rows.items()}
+    assert {one.key is not None for one in in_order} == {table.clauses.has_key}
+
+
+def of_keys(pairs):
+    found = defaultdict(list)
+    for key, uuid in pairs:
+        found[key].append(uuid)
+    return found
+
+
+def content(row):
+    return row["note"], row.get(ADDED_COLUMN)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_tables_of_the_generator_meet_the_clauses_of_the_documentation(source):
+    met, changes, key_fields = Counter(), [], set()
+    for seed in range(40):
+        table = drawn_table(source, random.Random(seed), changes=40, rows=6)
+        met += table.met
+        changes += table.changes
+        key_fields |= {field for field, key in table.clauses.key_fields.items() if key}
+    expected = {"column added", "without a key", "fields in another order"}
+    if source != "salesforce":
+        expected |= {"key updated", "reverse operations"}
+    expected |= {
+        "mysql": {"rows that follow each other"},
+        "oracle": {"supplementation", "oracle-supplementation"},
+        "postgresql": {"postgres-cdc-wal", "postgresql-cdc"},
+    }.get(source, set())
+    assert set(met) - {"no other method"} == expected
+    assert key_fields == {"primary_keys", *(["replication_index"] if source == "sqlserver" else [])}
+    # Both halves of an update of a key are at one place of the log.
+    halves = [
+        pair
+        for pair in pairwise(changes)
+        if pair[0]["source_metadata"]["change_type"] == "UPDATE-DELETE"
+    ]
+    assert (len(halves) > 10) == (source in ("mysql", "oracle"))
+    for one, other in halves:
+        assert other["source_metadata"]["change_type"] == "UPDATE-INSERT"
+        assert one["sort_keys"][1:] == other["sort_keys"][1:]
+        assert one["payload"]["id"] != other["payload"]["id"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_the_generator_delivers_is_out_of_order_and_partly_twice(source):
+    rng = random.Random(11)
+    changes, rows = history(source, rng, 60), backfill(source, rng, 6)
+    found = delivered(changes, rows, rng)
+    uuids = [one["uuid"] for one in found]
+    assert len(uuids) > len(set(uuids)) == 66
+    assert [one for one in uuids if not one.startswith("aaaa")][:60] != [
+        one["uuid"] for one in changes
+    ]
+    kinds = ["backfill" in one["read_method"] for one in found]
+    assert kinds.index(False) < len(kinds) - kinds[::-1].index(True)

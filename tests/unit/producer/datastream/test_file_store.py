@@ -1,8 +1,10 @@
 """Local folders and buckets of S3 and GCS: what they hold, and what is said of what is not read."""
 
 import io
+import json
 import logging
 import os
+import random
 import shutil
 import sys
 import time
@@ -12,15 +14,23 @@ from types import SimpleNamespace
 import pytest
 
 from tests.buckets import SECRET, s3_server
+from tests.datastream_files import SOURCES, backfill, history, json_bytes
 from tests.file_places import BucketPlace
 from tidegate.producer.datastream import file_store
-from tidegate.producer.datastream.file_store import (
-    Entry,
-    FsspecStore,
-    LocalStore,
-    open_location,
+from tidegate.producer.datastream.errors import MixedSources
+from tidegate.producer.datastream.event import parse_event
+from tidegate.producer.datastream.file_store import Entry, FsspecStore, LocalStore, open_location
+from tidegate.producer.datastream.file_tree import (
+    all_files,
+    is_event_file,
+    newest_files,
+    object_folders,
 )
-from tidegate.producer.datastream.store_errors import LocationGone, PathMissing
+from tidegate.producer.datastream.inventory import Inventory
+from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream.store_errors import LocationGone, PathMissing, refuse
+from tidegate.producer.datastream.unified_types import PayloadField
+from tidegate.producer.source_objects import SourceField
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 
@@ -40,6 +50,11 @@ def test_a_folder_lists_what_it_holds_by_name(place):
     ]  # fmt: skip
     (below,) = place.store.entries(found[0].path)
     assert below.name == "2"
+    path = found[2].path  # a file holds itself
+    assert place.store.entries(path) == [Entry("c.avro", path, is_folder=False)]
+    for look in (place.store.entries, place.store.open):
+        with pytest.raises(ConfigError, match=r"nope.* does not exist"):
+            look(f"{place.root}/nope")
 
 
 def test_files_of_all_folders_below_with_the_time_of_writing(place):
@@ -91,9 +106,6 @@ def test_times_of_writing_in_the_forms_of_libraries(entry, modified_us):
     files = SimpleNamespace(find=lambda _, detail: {"b/f": {"name": "b/f", **entry}})
     (one,) = FsspecStore(files, scheme="s3").files_below("b")
     assert one.modified_us == modified_us
-
-
-def test_a_store_without_times_of_writing_is_refused():
     files = SimpleNamespace(find=lambda _, detail: {"b/f": {}})
     with pytest.raises(ConfigError, match="does not say when it was written"):
         FsspecStore(files, scheme="s3").files_below("b")
@@ -114,18 +126,6 @@ def test_errors_of_a_name_that_is_not_utf_8_are_text(tmp_path, monkeypatch):
     assert str(caught.value).encode()
 
 
-def test_errors_name_the_setting(tmp_path):
-    store, folder = open_location(f"{tmp_path}/nothing", setting="source.location")
-    with pytest.raises(PathMissing, match=r"^source\.location: .*/nothing does not exist"):
-        store.entries(folder)
-
-
-def test_a_file_holds_itself(place):
-    place.put("c.avro", b"x")
-    (listed,) = place.store.entries(place.root)
-    assert place.store.entries(listed.path) == [Entry("c.avro", listed.path, is_folder=False)]
-
-
 @pytest.mark.rule("datastream-storages")
 def test_a_file_is_read_and_can_seek(place):
     data = bytes(range(256)) * 10_000
@@ -137,12 +137,6 @@ def test_a_file_is_read_and_can_seek(place):
         assert stream.read() == data
         stream.seek(0)
         assert stream.readline(50) == data[:11]
-
-
-def test_what_does_not_exist_is_named(place):
-    for look in (place.store.entries, place.store.open):
-        with pytest.raises(ConfigError, match=r"nope.* does not exist"):
-            look(f"{place.root}/nope")
 
 
 def test_objects_that_stand_for_folders_are_not_files():
@@ -185,12 +179,6 @@ def test_a_text_that_is_not_a_path_is_refused_and_can_be_printed(location):
         with pytest.raises(ConfigError, match="is not a path") as caught:
             look(root)
         assert str(caught.value).encode()
-
-
-def test_a_home_that_does_not_exist_is_a_path_that_does_not_exist():
-    store, root = open_location("~no-such-user-here/x")
-    with pytest.raises(ConfigError, match="no-such-user-here/x does not exist"):
-        store.entries(root)
 
 
 @pytest.mark.rule("datastream-storages")
@@ -259,6 +247,19 @@ def test_a_location_that_is_gone_is_not_an_empty_one(place):
         assert raised.value.retriable
 
 
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [
+        ("{}/nothing", r"^source\.location: .*/nothing does not exist"),
+        ("~no-such-user-here/x", "no-such-user-here/x does not exist"),
+    ],
+)
+def test_a_location_that_does_not_exist_is_named_with_its_setting(tmp_path, location, text):
+    store, folder = open_location(location.format(tmp_path), setting="source.location")
+    with pytest.raises(PathMissing, match=text):
+        store.entries(folder)
+
+
 def walked(monkeypatch, act):
     """Have something done before the second folder of a walk is opened."""
     real, opened = os.scandir, []
@@ -272,10 +273,14 @@ def walked(monkeypatch, act):
     monkeypatch.setattr(os, "scandir", scandir)
 
 
+def fill(folder, names):
+    for name in names:
+        (folder / "hour" / name).mkdir(parents=True)
+        (folder / "hour" / name / "1.avro").write_bytes(b"x")
+
+
 def test_a_folder_that_is_removed_while_it_is_listed_hides_no_other_one(tmp_path, monkeypatch):
-    for name in "abc":
-        (tmp_path / "hour" / name).mkdir(parents=True)
-        (tmp_path / "hour" / name / "1.avro").write_bytes(b"x")
+    fill(tmp_path, "abc")
     walked(monkeypatch, shutil.rmtree)
     store = LocalStore(location=str(tmp_path), setting="source.location")
     assert len(store.files_below(f"{tmp_path}/hour")) == 2
@@ -283,9 +288,7 @@ def test_a_folder_that_is_removed_while_it_is_listed_hides_no_other_one(tmp_path
 
 def test_a_location_that_goes_while_it_is_listed_is_gone(tmp_path, monkeypatch):
     location = tmp_path / "disk"
-    for name in "ab":
-        (location / "hour" / name).mkdir(parents=True)
-        (location / "hour" / name / "1.avro").write_bytes(b"x")
+    fill(location, "ab")
     walked(monkeypatch, lambda _: location.rename(tmp_path / "unmounted"))
     store = LocalStore(location=str(location), setting="source.location")
     with pytest.raises(LocationGone, match=r"^source\.location: .* is gone"):
@@ -349,3 +352,207 @@ def test_little_of_an_open_file_is_held(place):
         held = getattr(stream.raw._raw, "cache", None)
         assert held is None or len(held.cache) <= 6 << 20
         assert stream.read() == data[10:]
+
+
+# ---------------------------------------------------------------- errors
+
+NoCredentialsError = type("NoCredentialsError", (Exception,), {})
+RefreshError = type("RefreshError", (Exception,), {})
+HttpError = type("HttpError", (Exception,), {"code": 401})
+
+
+@pytest.mark.parametrize(
+    ("error", "scheme", "kind", "text"),
+    [
+        (FileNotFoundError("x"), "s3", PathMissing, "set: s3://b/p does not exist. Check"),
+        (NotADirectoryError("x"), "", PathMissing, "does not exist"),
+        (PermissionError("no\nright."), "s3", ConfigError, "may not be read: no right. Grant.*s3:"),
+        (OSError("Forbidden: b/o\nno right"), "gs", ConfigError, "Grant.*objectViewer"),
+        (PermissionError("no"), "", ConfigError, "Grant this principal read access"),
+        (OSError("Forbidding"), "gs", UnreachableError, "OSError: Forbidding. Run it again"),
+        (NoCredentialsError("x"), "s3", ConfigError, "no credentials.*AWS_ACCESS_KEY_ID"),
+        (HttpError("anonymous"), "gs", ConfigError, "no credentials.*GOOGLE_APPLICATION"),
+        (RefreshError("invalid_grant: revoked"), "gs", ConfigError, "no credentials"),
+        (RefreshError("Reauthentication is needed"), "gs", ConfigError, "no credentials"),
+        (RefreshError("Unable to acquire: 503", "<html>"), "gs", UnreachableError, "RefreshError"),
+        (RefreshError("429: slow down"), "gs", UnreachableError, "429: slow down. Run it again"),
+        (ValueError("it is requester pays"), "gs", ConfigError, "requesters pay"),
+        (ValueError("\0"), "", ConfigError, "is not a path"),
+        (ValueError("x"), "gs", UnreachableError, "ValueError: x"),
+        (TimeoutError("y" * 10_000), "s3", UnreachableError, "TimeoutError: y{300}. Run"),
+    ],
+)
+def test_it_says_what_and_what_to_do(error, scheme, kind, text):
+    with pytest.raises(kind, match=text) as raised:
+        refuse(error, "s3://b/p", scheme=scheme, setting="set")
+    assert type(raised.value) is kind
+    assert raised.value.__cause__ is error
+    assert raised.value.retriable is (kind is UnreachableError)
+
+
+# ---------------------------------------------------------------- the tree of files
+
+NAMES = (
+    "shop_orders/2023/12/31/23/59/a.avro",
+    "shop_orders/2024/01/01/00/00/a.avro",
+    "shop_orders/2024/01/01/00/00/b.avro",
+    "shop_orders/2024/01/01/00/01/a.jsonl.gz",
+    "shop_users/2024/01/01/00/00/a.avro",
+)
+
+
+class Counting(LocalStore):
+    """Counts the folders that were listed."""
+
+    def __init__(self):
+        self.listed = 0
+
+    def entries(self, folder):
+        self.listed += 1
+        return super().entries(folder)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in (*NAMES, "shop_users/2024/01/01/00/00/_SUCCESS", ".hidden/2024/x.avro"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def below(tree, found):
+    return [one.path.removeprefix(f"{tree}/") for one in found]
+
+
+def test_the_folder_of_one_object_and_one_with_files_are_themselves(tree):
+    for name in ("shop_orders", "shop_orders/2024", "shop_users/2024/01/01/00/00"):
+        folder = str(tree / name)
+        if name != "shop_orders/2024":
+            assert object_folders(LocalStore(), folder) == [folder]
+    one = str(tree / NAMES[0])
+    assert object_folders(LocalStore(), one) == [one]
+    assert below(tree, newest_files(LocalStore(), one, 5)) == [NAMES[0]]
+
+
+@pytest.mark.rule("datastream-folders", "datastream-objects")
+def test_all_files_come_the_oldest_first(tree):
+    """Objects are the folders of a stream."""
+    store = LocalStore()
+    found = [
+        name
+        for folder in object_folders(store, str(tree))
+        for name in below(tree, all_files(store, folder))
+    ]
+    assert found == list(NAMES)
+
+
+@pytest.mark.rule("datastream-folders")
+def test_the_newest_files_come_first_and_older_folders_are_not_listed(tree):
+    store = Counting()
+    found = newest_files(store, str(tree / "shop_orders"), 1)
+    assert below(tree, found) == [NAMES[3]]
+    assert store.listed == 6  # the object, and one folder for each part of the time
+    assert below(tree, newest_files(store, str(tree / "shop_orders"), 9)) == list(NAMES[3::-1])
+
+
+def test_names_of_event_files():
+    for name in ("a.avro", "A.AVRO", "a.avro.gz", "a.jsonl", "a.json.gz"):
+        assert is_event_file(name)
+    for name in ("a", "a.txt", "_a.avro", ".a.avro", "a.avro.tmp", "a.schema"):
+        assert not is_event_file(name)
+
+
+# ---------------------------------------------------------------- objects of a stream
+
+FIELDS = [PayloadField("id", "LONG", nullable=True), PayloadField("note", "STRING", nullable=True)]
+
+
+def events(records, file="a.avro"):
+    return [parse_event(one, Position(file, n)) for n, one in enumerate(records, 1)]
+
+
+@pytest.fixture
+def inventory():
+    return Inventory()
+
+
+@pytest.mark.rule("datastream-discover")
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_object_has_fields_key_and_counts(inventory, source):
+    rng = random.Random(7)
+    inventory.add(FIELDS, events(history(source, rng, 5)))
+    inventory.add(FIELDS, events(backfill(source, rng, 3)))
+    (found,) = inventory.objects()
+    assert inventory.source.value == source
+    assert inventory.streams == {"projects/1/locations/us-central1/streams/orders"}
+    assert found.fields == (
+        SourceField("id", "LONG", nullable=True, key_position=1),
+        SourceField("note", "STRING", nullable=True),
+    )
+    assert found.key == ("id",)
+    assert found.files_read == 2
+    assert sum(found.events.values()) == 8
+    assert not inventory.types_are_inferred
+
+
+@pytest.mark.rule("datastream-object-names")
+def test_names_are_those_of_the_source_where_datastreams_are_ambiguous(inventory):
+    records = history("mysql", random.Random(7), 2)
+    records[0]["source_metadata"].update(database="a", table="b_c")
+    records[1]["source_metadata"].update(database="a_b", table="c")
+    for one in records:
+        one["object"] = "a_b_c"
+    inventory.add(FIELDS, events(records))
+    assert [one.name for one in inventory.objects()] == ["a.b_c", "a_b.c"]
+
+
+@pytest.mark.rule("datastream-discover")
+@pytest.mark.parametrize("is_newest_first", [True, False])
+def test_the_newest_event_decides_fields_and_key(inventory, is_newest_first):
+    old, new = history("mysql", random.Random(7), 2)
+    new["source_metadata"]["primary_keys"] = ["note", "id"]
+    files = [(FIELDS[:1], events([old])), (FIELDS, events([new]))]
+    for fields, found in reversed(files) if is_newest_first else files:
+        inventory.add(fields, found)
+    assert inventory.objects()[0].key == ("note", "id")
+    assert len(inventory.objects()[0].fields) == 2
+
+
+@pytest.mark.rule("datastream-json-values")
+def test_types_of_json_are_inferred_and_it_is_said(inventory):
+    records = [json.loads(line) for line in json_bytes(history("mysql", random.Random(7), 2))
+               .splitlines()]  # fmt: skip
+    records[0]["payload"] = {"id": 1, "note": None, "flag": True, "doc": {"a": 1}, "mixed": 1}
+    records[1]["payload"] = {"id": 2, "note": "x", "mixed": "1"}
+    inventory.add(None, events(records))
+    assert inventory.types_are_inferred
+    assert inventory.objects()[0].fields == (
+        SourceField("id", "LONG", nullable=None, key_position=1),
+        SourceField("note", "STRING", nullable=True),
+        SourceField("flag", "BOOLEAN", nullable=None),
+        SourceField("doc", "JSON", nullable=None),
+        SourceField("mixed", "LONG or STRING", nullable=None),
+    )
+
+
+@pytest.mark.rule("datastream-one-source")
+def test_two_kinds_of_sources_are_refused(inventory):
+    inventory.add(FIELDS, events(history("mysql", random.Random(7), 1)))
+    with pytest.raises(MixedSources, match=r"mysql and of oracle.*b\.avro.*record=1"):
+        inventory.add(FIELDS, events(history("oracle", random.Random(7), 1), "b.avro"))
+
+
+@pytest.mark.rule("datastream-one-source")
+def test_two_logs_of_mysql_are_refused(inventory):
+    records = history("mysql", random.Random(7), 2)
+    records[1]["source_metadata"]["log_file"] = "replica-bin.000001"
+    del records[1]["sort_keys"]
+    with pytest.raises(MixedSources, match=r"two binary logs.*mysql-bin.*replica-bin"):
+        inventory.add(FIELDS, events(records))
+
+
+def test_files_without_events_are_no_objects(inventory):
+    inventory.add(FIELDS, [])
+    inventory.add(None, [])
+    assert inventory.objects() == ()
+    assert not inventory.types_are_inferred
