@@ -29,24 +29,6 @@ from tidegate.local_stack.demo.files.event_forms import (
     event_schema,
 )
 
-__all__ = [
-    "ADDED_COLUMN",
-    "CDC",
-    "SOURCES",
-    "START_MS",
-    "TABLES",
-    "avro_bytes",
-    "backfill",
-    "delivered",
-    "history",
-    "in_another_order",
-    "json_bytes",
-    "of_one_schema",
-    "plain_row",
-    "schema_of",
-    "write_stream",
-]
-
 _NAMES = {
     "mysql": {"table": "orders", "database": "shop"},
     "oracle": {"schema": "SHOP", "table": "ORDERS", "database": "XE"},

@@ -8,8 +8,6 @@ from io import BytesIO
 from tidegate.producer.datastream.file_store import Entry, StoredFile
 from tidegate.producer.datastream.store_errors import PathMissing
 
-__all__ = ["MemoryFiles", "minute_folder"]
-
 
 def minute_folder(minute: int) -> str:
     """Return the folder `yyyy/mm/dd/hh/mm` of a minute since 1970."""

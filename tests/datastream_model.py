@@ -21,8 +21,6 @@ from tidegate.producer.records import DataChangeRecord
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import ChildPartition
 
-__all__ = ["ModelClock", "ObjectModel"]
-
 
 class ModelClock:
     """A clock that a test sets, and whose wall time it may set back."""

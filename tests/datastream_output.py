@@ -11,8 +11,6 @@ from tidegate.spark_consumer.sinks.datastream.open_files import FileLimits
 from tidegate.spark_consumer.sinks.datastream.sink import DatastreamFilesSink, FileSettings
 from tidegate.spark_consumer.sinks.port import Release, SourceRecord
 
-__all__ = ["STREAM", "Killed", "MemoryOutput", "event_files", "release_of", "sink_of"]
-
 STREAM = "projects/p/instances/i/databases/d/changeStreams/everything"
 _NAMES = [column.split()[0] for column in ROWS_SCHEMA.split(", ")]
 

@@ -18,8 +18,6 @@ from typing import Any
 from tests.datastream_files import ADDED_COLUMN, START_MS, TABLES, in_another_order, plain_row
 from tidegate.local_stack.demo.files.event_forms import backfill_event, change_event
 
-__all__ = ["Clauses", "SourceTable", "drawn_clauses", "drawn_table"]
-
 _KEYS = 12
 _LOG_ORDERED = ("mysql", "oracle")
 """Sources whose order has no time in it, and whose changes of keys have two halves."""

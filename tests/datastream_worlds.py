@@ -28,8 +28,6 @@ from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimi
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.source_order import CHANGES_BEGIN_WITH
 
-__all__ = ["World", "judge", "newest_rows", "run_world", "source_rows"]
-
 _FIRST_MINUTE = 1_700_000_000_000_000 // US_PER_MINUTE
 _SHAKEN_MS = 60_000
 

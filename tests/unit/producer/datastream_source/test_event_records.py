@@ -1,10 +1,11 @@
-"""Events as data change records: names, types, values, and what is added."""
+"""Events as data change records: names, types, values; what is added, translated and set aside."""
 
 import json
 import os
 import random
 import tracemalloc
 from decimal import Decimal
+from functools import reduce
 from io import BytesIO
 from pathlib import Path
 
@@ -22,10 +23,23 @@ from tests.datastream_files import (
 from tests.datastream_folder import minute_folder
 from tests.datastream_model import ObjectModel
 from tests.datastream_table import drawn_table
-from tidegate.producer.datastream.errors import FileDamaged, IncompleteRow, InvalidEvent
+from tidegate.producer.core.parked_keys import ParkedKeys
+from tidegate.producer.datastream.errors import (
+    FileCutShort,
+    FileDamaged,
+    IncompleteRow,
+    InvalidEvent,
+)
 from tidegate.producer.datastream.event import parse_event
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream_source.aside import (
+    copied_event,
+    dead_letter,
+    refused_event,
+    refused_file,
+    set_aside,
+)
 from tidegate.producer.datastream_source.event_records import (
     EventRecords,
     file_and_record,
@@ -33,6 +47,16 @@ from tidegate.producer.datastream_source.event_records import (
     table_name,
     time_and_turn,
 )
+from tidegate.producer.datastream_source.found_file import found_file
+from tidegate.producer.datastream_source.translator import EventTranslator
+from tidegate.producer.errors import (
+    IncompatibleChange,
+    MessageTooLarge,
+    QueryInterrupted,
+    TopicRefused,
+)
+from tidegate.producer.messages import FORM_EVENT, ChangeMessage, PublishableRecord
+from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation.values import converter
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
@@ -79,7 +103,10 @@ def values_of(record):
 @pytest.mark.parametrize("source", SOURCES)
 def test_an_insert_replaces_the_row_and_a_deletion_names_it(source):
     events = history(source, random.Random(3), 40)
-    for event, record in zip(events, records_of(avro_bytes(source, events)), strict=True):
+    found = records_of(avro_bytes(source, events))
+    orders = [one.server_transaction_id for one in found]
+    assert orders == sorted(set(orders))
+    for event, record in zip(events, found, strict=True):
         is_deleted = event["source_metadata"]["is_deleted"]
         assert record.mod_type == ("DELETE" if is_deleted else "INSERT")
         (mod,) = record.mods
@@ -117,14 +144,6 @@ def test_a_record_has_every_column_of_the_row(source, seed):
                 # In JSON a null has no type, so that no column shows it.
                 named = {one.name for one in record.columns}
                 assert named == set(row) if write is avro_bytes else set(row) - named <= nulls
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_orders_sort_as_the_source_does(source):
-    events = history(source, random.Random(3), 40)
-    orders = [one.server_transaction_id for one in records_of(avro_bytes(source, events))]
-    assert orders == sorted(orders)
-    assert len(set(orders)) == 40
 
 
 def test_tables_have_the_names_of_the_source():
@@ -227,22 +246,6 @@ def test_numbers_of_json_are_text_with_all_their_digits():
     assert Decimal(found["price"]) == 1
 
 
-def test_what_no_timestamp_can_hold_is_refused_with_its_column():
-    columns = [
-        {"name": "id", "type": "long"},
-        {"name": "until", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-    ]
-    with pytest.raises(InvalidEvent, match="until") as raised:
-        one_of(columns, {"id": 1, "until": 9_223_372_036_825_200_000})
-    assert raised.value.fields["record"] == 1
-
-
-def test_a_column_with_one_of_the_added_names_is_refused():
-    columns = [{"name": "id", "type": "long"}, {"name": "_datastream_order", "type": "string"}]
-    with pytest.raises(InvalidEvent, match="_datastream_order"):
-        one_of(columns, {"id": 1, "_datastream_order": "x"})
-
-
 @pytest.mark.skipif(not REAL.is_dir(), reason="no files of Datastream (TIDEGATE_DATASTREAM_FILES)")
 def test_real_files_become_records():
     carried, refused = 0, []
@@ -255,13 +258,6 @@ def test_real_files_become_records():
     # One that the template's authors made by hand: microseconds that no calendar has.
     assert len(refused) <= 1
     assert all("timestamp" in one for one in refused)
-
-
-def test_a_source_timestamp_that_no_calendar_has_is_refused():
-    events = history("salesforce", random.Random(1), 1)
-    events[0]["source_timestamp"] = events[0]["sort_keys"][0] = 10**15
-    with pytest.raises(InvalidEvent, match="_datastream_source_timestamp"):
-        records_of(avro_bytes("salesforce", events))
 
 
 def test_the_place_can_be_read_from_a_record():
@@ -389,16 +385,6 @@ def test_columns_whose_names_avro_does_not_have_get_others():
     assert [one.name for one in keyed.columns if one.is_primary_key] == [name]
 
 
-def test_two_columns_under_one_name_are_refused():
-    with pytest.raises(InvalidEvent, match="the row has columns _1st and 1st"):
-        of_json({"id": 7, "_1st": 1, "1st": 2})
-
-
-def test_a_key_that_is_null_in_json_is_refused():
-    with pytest.raises(InvalidEvent, match="id of the key is null"):
-        of_json({"id": None, "note": "a"})
-
-
 def deep(levels):
     found = 1
     for _ in range(levels):
@@ -447,21 +433,158 @@ def test_numbers_of_databases_are_read_with_all_digits(text):
     assert list(refusals(line.encode())) == [None]
 
 
-def test_a_decimal_of_many_bytes_is_refused_before_it_is_converted():
-    kind = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
-    columns = [{"name": "id", "type": "long"}, {"name": "price", "type": kind}]
-    with pytest.raises(InvalidEvent, match="a decimal has 200000 bytes"):
-        one_of(columns, {"id": 1, "price": b"\x7f" * 200_000})
+NESTED = {
+    "type": "record", "name": "nested", "fields": [{"name": "in", "type": ["null", "nested"]}],
+}  # fmt: skip
 
 
-def test_documents_of_avro_that_are_nested_too_deep_are_refused():
-    kind = {
-        "type": "record", "name": "nested",
-        "fields": [{"name": "in", "type": ["null", "nested"]}],
-    }  # fmt: skip
-    value = None
-    for _ in range(150):
-        value = {"in": value}
-    columns = [{"name": "id", "type": "long"}, {"name": "a", "type": kind}]
-    with pytest.raises(InvalidEvent, match="nested deeper than 128"):
-        one_of(columns, {"id": 1, "a": value})
+@pytest.mark.parametrize(
+    ("name", "kind", "value", "text"),
+    [
+        (
+            "until", {"type": "long", "logicalType": "timestamp-micros"},
+            9_223_372_036_825_200_000, "until",
+        ),
+        ("_datastream_order", "string", "x", "_datastream_order"),
+        ("price", decimal(10, 2), b"\x7f" * 200_000, "a decimal has 200000 bytes"),
+        (
+            "a", NESTED, reduce(lambda value, _: {"in": value}, range(150), None),
+            "nested deeper than 128",
+        ),
+    ],
+    ids=["no timestamp", "an added name", "a long decimal", "a deep document"],
+)  # fmt: skip
+def test_a_value_that_no_column_can_hold_is_refused(name, kind, value, text):
+    columns = [{"name": "id", "type": "long"}, {"name": name, "type": kind}]
+    with pytest.raises(InvalidEvent, match=text) as raised:
+        one_of(columns, {"id": 1, name: value})
+    assert raised.value.fields["record"] == 1
+
+
+def test_rows_that_cannot_be_published_are_refused():
+    (event,) = history("salesforce", random.Random(1), 1)
+    event["source_timestamp"] = event["sort_keys"][0] = 10**15  # that no calendar has
+    with pytest.raises(InvalidEvent, match="_datastream_source_timestamp"):
+        records_of(avro_bytes("salesforce", [event]))
+    with pytest.raises(InvalidEvent, match="the row has columns _1st and 1st"):
+        of_json({"id": 7, "_1st": 1, "1st": 2})
+    with pytest.raises(InvalidEvent, match="id of the key is null"):
+        of_json({"id": None, "note": "a"})
+
+
+# ---------------------------------------------------------------- what is set aside
+
+FOUND = found_file("o/2024/02/29/23/59/a.avro", within="o", modified_us=0)
+
+
+def test_a_copy_is_counted_as_left_out():
+    record = copied_event(FOUND, 5, earliest_us=70, turn=2)
+    found = set_aside(record, file=FOUND.name, number=5, token="t")
+    assert (found.commit_timestamp_us, found.server_transaction_id) == (70, FOUND.name)
+    assert found.record_sequence == "5/2"
+    assert (found.filtered, found.messages, found.parked) == (1, (), ())
+
+
+def test_a_refused_event_is_a_dead_letter_with_file_record_and_error():
+    error = InvalidEvent.at(Position(FOUND.path, 5), "the value is wrong")
+    record = refused_event(error, FOUND, 5, earliest_us=70, turn=2)
+    (letter,) = set_aside(record, file=FOUND.name, number=5, token="t").parked
+    assert (letter.form, letter.reason, letter.token) == (FORM_EVENT, "InvalidEvent", "t")
+    content = json.loads(letter.content)
+    assert (content["file"], content["record"]) == (FOUND.path, 5)
+    assert "the value is wrong" in content["error"]
+    assert letter.error == content["error"]
+
+
+def test_it_parks_no_key():
+    error = InvalidEvent.at(Position(FOUND.path, 5), "the value is wrong")
+    record = refused_event(error, FOUND, 5, earliest_us=70, turn=2)
+    found = set_aside(record, file=FOUND.name, number=5, token="t")
+    diverted, parked = ParkedKeys().divert(found, token="t")
+    assert diverted == found
+    assert (parked.keys, parked.changes) == (frozenset(), 1)
+
+
+def test_a_refused_file_has_a_place_beside_its_records():
+    error = FileCutShort.at(Position(FOUND.path, 4), "the file ends in the middle of a line")
+    record = refused_file(error, FOUND, 5, earliest_us=70, turn=2)
+    assert file_and_record(record.server_transaction_id) == (FOUND.name, 5)
+    found = set_aside(record, file=FOUND.name, number=5, token="t")
+    assert (found.server_transaction_id, found.record_sequence) == (f"{FOUND.name}!", "5/2")
+    (letter,) = found.parked
+    assert letter.key == f"{FOUND.name}-00000005".encode()
+
+
+def test_a_long_error_and_a_long_path_are_cut():
+    letter = dead_letter(
+        SchemaError("x" * 5_000),
+        copied_event(FOUND, 1, earliest_us=0, turn=1)._replace(transaction_tag="p" * 9_000),
+        file=FOUND.name, number=1, token="t",
+    )  # fmt: skip
+    assert len(letter.content) < 3_500
+    assert len(letter.error) == 1_000
+
+
+# ---------------------------------------------------------------- what is translated
+
+MESSAGE = ChangeMessage("t", b"k", b"v", b"o", b"I", b"origin")
+RECORD = DataChangeRecord(
+    9_000, place_of(7, 2), f"01ff-{FILE}-00000005", True, "shop.orders", (),
+    (Mod({"id": 1}, {}, {}),), "INSERT", "NEW_ROW", 1, 1, "o/a.avro", False,
+)  # fmt: skip
+
+
+class Inner:
+    """Returns a message, None, or raises."""
+
+    def __init__(self, outcome=None, *, now=True):
+        self.outcome = outcome
+        self.now = now
+
+    def translate_now(self, record, *, token):
+        return self.translate(record, token=token) if self.now else None
+
+    def translate(self, record, *, token):
+        if self.outcome is not None:
+            raise self.outcome
+        return PublishableRecord(1, record.server_transaction_id, "0", (MESSAGE,))
+
+
+def translator(inner, *, parks):
+    return EventTranslator(inner, parks=parks, columns_of=lambda _table: None)
+
+
+def test_the_place_is_the_file_and_its_record():
+    for translate in (translator(Inner(), parks=False).translate,
+                      translator(Inner(), parks=False).translate_now):  # fmt: skip
+        found = translate(RECORD, token="t")
+        assert found == PublishableRecord(7, FILE, "5/2", (MESSAGE,))
+    assert translator(Inner(now=False), parks=True).translate_now(RECORD, token="t") is None
+    # One that is late by its place has its release time.
+    record = RECORD._replace(record_sequence=place_of(5_000, 2))
+    found = translator(Inner(), parks=False).translate(record, token="t")
+    assert found == PublishableRecord(9, FILE, "5/2", (MESSAGE,))
+    # A copy is never translated.
+    copy = copied_event(FOUND, 5, earliest_us=7, turn=2)
+    found = translator(Inner(SchemaError("x")), parks=False).translate_now(copy, token="t")
+    assert (found.server_transaction_id, found.filtered) == (FOUND.name, 1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SchemaError("x"), IncompatibleChange("x"), MessageTooLarge("x", reason="y"),
+     TopicRefused("x")],
+)  # fmt: skip
+def test_a_refused_event_stops_or_is_a_dead_letter(error):
+    with pytest.raises(type(error)):
+        translator(Inner(error), parks=False).translate(RECORD, token="t")
+    parking = translator(Inner(error), parks=True)
+    assert parking.translate_now(RECORD, token="t") is None
+    found = parking.translate(RECORD, token="t")
+    (letter,) = found.parked
+    assert found.server_transaction_id == FILE
+    assert letter.reason == type(error).__name__
+    assert b'"file": "o/a.avro", "record": 5, "table": "shop.orders"' in letter.content
+    later = QueryInterrupted("later", code="UNAVAILABLE")  # what may pass is raised
+    with pytest.raises(QueryInterrupted):
+        translator(Inner(later), parks=True).translate(RECORD, token="t")

@@ -1,14 +1,43 @@
-"""Which files are read next, which leave the position, and the watermark."""
+"""What the reading of an object keeps: files, turns, times, copies, the source, its tokens."""
 
+import dataclasses
+import itertools
+import random
+import struct
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tidegate.producer.datastream.errors import FileNamesCollide
+from tests.datastream_files import backfill, history
+from tidegate.producer.datastream.errors import FileNamesCollide, MisplacedFile, MixedSources
+from tidegate.producer.datastream.event import parse_event
+from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source import file_ledger
+from tidegate.producer.datastream_source.description import FILES_DIALECT, FilesCatalogue
+from tidegate.producer.datastream_source.event_times import EventTimes
+from tidegate.producer.datastream_source.file_figures import FileFigures, Progress
 from tidegate.producer.datastream_source.file_ledger import FileLedger
-from tidegate.producer.datastream_source.found_file import FoundFile
+from tidegate.producer.datastream_source.found_file import (
+    FoundFile,
+    found_file,
+    minute_of,
+    minute_of_name,
+)
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+from tidegate.producer.datastream_source.object_source import ObjectSource
+from tidegate.producer.datastream_source.published_parts import PublishedParts
+from tidegate.producer.datastream_source.seen_uuids import SeenUuids
+from tidegate.producer.datastream_source.server_order import ServerOrder
+from tidegate.producer.datastream_source.tokens import (
+    object_of,
+    object_token,
+    objects_minute,
+    objects_token,
+)
+from tidegate.producer.translation.beside_tables import BesideCatalogue
+from tidegate.schemas.errors import SchemaError
 
 FIRST = 1_000
 LIMITS = SourceLimits(open_minutes=10, lateness_us=2 * US_PER_MINUTE, late_hours=1)
@@ -106,6 +135,8 @@ def test_a_minute_is_closed_after_its_time_and_a_tolerance_for_clocks():
     assert (closed.first_open_minute, closed.files) == (FIRST + 1, (found.name,))
     assert one.add([found]) == []
     assert one.next_file() is None
+    with pytest.raises(FileNamesCollide):
+        one.add([file(FIRST + 20), dataclasses.replace(file(FIRST + 20), path="b")])
 
 
 def test_what_is_not_read_keeps_the_minutes_before_it_open():
@@ -176,13 +207,6 @@ def test_a_file_that_is_gone_leaves_the_position_with_its_minute():
     assert one.close((FIRST + 30) * US_PER_MINUTE).files == (gone.name,)
 
 
-def test_two_files_with_one_name_are_refused():
-    one = ledger()
-    one.add([FoundFile("a", FIRST, "1", 0)])
-    with pytest.raises(FileNamesCollide):
-        one.add([FoundFile("b", FIRST, "1", 0)])
-
-
 def test_it_knows_how_much_is_left_and_what_was_new():
     known, new = file(FIRST + 2), file(FIRST + 4)
     one = ledger({known.name: "3/1"})
@@ -225,3 +249,332 @@ def lines_of_a_backlog(count):
 
 def test_the_work_for_each_file_does_not_grow_with_the_backlog():
     assert lines_of_a_backlog(800) < 5 * lines_of_a_backlog(200)
+
+
+# ---------------------------------------------------------------- parts that were published
+
+
+def read_again(parts):
+    found = []
+    while (name := parts.first()) is not None:
+        found.append((name, parts.through(name)))
+        parts.seen(name)
+    return found
+
+
+def test_parts_come_by_their_turns():
+    parts = PublishedParts({"b": "3/1,8/4", "a": "2/2,5/5", "c": "1/3"})
+    for name in "abc":
+        parts.found(name)
+    assert read_again(parts) == [("b", 3), ("a", 2), ("c", 1), ("b", 8), ("a", 5)]
+    assert "a" not in parts
+    assert parts.through("a") is None
+
+
+def test_what_no_listing_shows_is_not_read():
+    parts = PublishedParts({"a": "2/1", "b": "3/2"})
+    assert parts.first() is None
+    parts.found("b")
+    parts.found("x")
+    assert read_again(parts) == [("b", 3)]
+    assert "a" in parts
+    parts.found("a")
+    assert read_again(parts) == [("a", 2)]
+    parts = PublishedParts({"a": "2/1,5/3", "b": "3/2"})
+    for name in "ab":
+        parts.found(name)
+    assert parts.first() == "a"
+    parts.drop("a")  # with all its parts
+    assert read_again(parts) == [("b", 3)]
+    parts.drop("a")
+
+
+# ---------------------------------------------------------------- names of files, and tokens
+
+PATH = "2024/02/29/23/59/a.avro"
+MINUTE = 28_487_519
+
+
+def test_the_folder_is_the_minute():
+    assert minute_of(PATH) == minute_of(f"x/{PATH}") == MINUTE
+    for path in ("a.avro", "2024/02/30/00/00/a", "2024/02/29/24/00/a", "1969/12/31/23/59/a"):
+        assert minute_of(path) is None
+
+
+def test_names_sort_as_minutes_and_do_not_depend_on_where_the_files_are():
+    one = found_file(f"bucket/o/{PATH}", within="bucket/o", modified_us=5)
+    moved = found_file(f"/tmp/copy/o/{PATH}", within="/tmp/copy/o", modified_us=9)
+    later = found_file("o/2024/03/01/00/00/a.avro", within="o", modified_us=0)
+    assert one.name == moved.name < later.name
+    assert minute_of_name(one.name) == one.minute == MINUTE
+    assert one.end_us == (MINUTE + 1) * 60_000_000
+    names = {
+        found_file(f"o/2024/02/29/23/59/{n}.avro", within="o", modified_us=0).name
+        for n in range(1_000)
+    }
+    assert len(names) == 1_000
+
+
+def test_a_file_without_a_minute_is_refused():
+    with pytest.raises(MisplacedFile, match="yyyy/mm/dd/hh/mm") as raised:
+        found_file("o/a.avro", within="o", modified_us=0)
+    assert raised.value.fields["file"] == "o/a.avro"
+
+
+def test_a_token_says_what_it_reads_and_from_which_minute_on():
+    for folder in ("shop_orders", "", "a/b", "line\nbreak"):
+        assert object_of(object_token(28_333_333, folder)) == (28_333_333, folder)
+    assert objects_minute(objects_token(7)) == 7
+    for token in ("", "P", "tidegate-datastream/object/x/y", "tidegate-backfill/rest"):
+        assert object_of(token) is None
+        assert objects_minute(token) is None
+    assert object_of(objects_token(7)) is None
+    assert objects_minute(object_token(7, "a")) is None
+
+
+# ---------------------------------------------------------------- release times
+
+
+def key_of(number):
+    return b"\1" + number.to_bytes(8, "big")
+
+
+@pytest.mark.rule("datastream-in-order")
+def test_in_any_order_of_arrival_times_grow_with_keys():
+    for seed in range(50):
+        rng = random.Random(seed)
+        numbers = list(range(60))
+        own = {n: 1_000 + 5 * n + rng.randrange(-40, 40) for n in numbers}
+        arrival = sorted(numbers, key=lambda n: n + rng.uniform(0, 15))
+        times = EventTimes()
+        found = {
+            n: times.time_of(key_of(n), own[n], earliest_us=0, latest_us=5_000)[0] for n in arrival
+        }
+        ordered = [found[n] for n in numbers]
+        assert ordered == sorted(ordered)
+
+
+def arrivals(rng):
+    """Return key_of, own time and earliest open time of events that all come in time."""
+    found, newest_us = [], 0
+    own = {n: 1_000 + 5 * n + rng.randrange(-40, 40) for n in range(300)}
+    for n in sorted(own, key=lambda n: n + rng.uniform(0, 15)):
+        newest_us = max(newest_us, own[n])
+        found.append((n, own[n], newest_us - 200))
+    return found
+
+
+def test_above_the_limit_those_that_are_not_late_are_in_order_and_the_others_named():
+    named = 0
+    for seed in range(100):
+        events = arrivals(random.Random(seed))
+        times, all_times, found = EventTimes(kept_max=8), EventTimes(), {}
+        for n, own_us, earliest_us in events:
+            more = {"earliest_us": earliest_us, "latest_us": 9_999}
+            assert not all_times.time_of(key_of(n), own_us, **more)[1]
+            time_us, is_late = times.time_of(key_of(n), own_us, **more)
+            assert time_us >= earliest_us
+            assert len(times._given) <= 8
+            named += is_late
+            if not is_late:
+                found[n] = time_us
+        in_order = [found[n] for n in sorted(found)]
+        assert in_order == sorted(in_order)
+        assert len(found) > 200
+    assert named > 100
+
+
+def test_what_is_above_the_forgotten_ones_is_never_late_and_what_was_among_them_is():
+    times = EventTimes(kept_max=4)
+    more = {"earliest_us": 100, "latest_us": 9_999}
+    for n, own_us in ((10, 1_000), (20, 1_010), (30, 1_020), (40, 1_030), (50, 1_040)):
+        assert times.time_of(key_of(n), own_us, **more) == (own_us, False)
+    assert times.time_of(key_of(31), 500, **more) == (1_020, False)
+    assert times.time_of(key_of(30), 500, **more) == (1_020, False)
+    assert times.time_of(key_of(15), 500, **more) == (100, True)
+    more["earliest_us"] = 1_021
+    assert times.time_of(key_of(15), 1_022, **more) == (1_022, False)  # the forgotten are closed
+
+
+def test_what_is_closed_is_forgotten():
+    times = EventTimes()
+    for number in range(100):
+        times.time_of(key_of(number), number, earliest_us=0, latest_us=999)
+    times.time_of(key_of(200), 200, earliest_us=90, latest_us=999)
+    assert len(times._given) == 11
+
+
+@pytest.mark.rule("datastream-late-events")
+@pytest.mark.parametrize(
+    ("arrivals", "earliest_us", "expected"),
+    [
+        ([(n, 10 * n) for n in range(1, 5)], 0, [10, 20, 30, 40]),
+        # A clock that goes backwards does not reorder.
+        ([(1, 50), (3, 70), (2, 10), (2, 90), (0, 60)], 0, [50, 70, 50, 50, 50]),
+        ([(1, 20), (1, 21), (1, 5)], 0, [20, 20, 20]),  # equal keys have equal times
+        ([(1, 20), (2, 2_000)], 30, [(30, True), 99]),  # late, and of the future
+    ],
+)
+def test_an_event_has_its_own_time_if_the_order_permits_it(arrivals, earliest_us, expected):
+    times = EventTimes()
+    found = [
+        times.time_of(key_of(number), own_us, earliest_us=earliest_us, latest_us=99)
+        for number, own_us in arrivals
+    ]
+    assert found == [one if isinstance(one, tuple) else (one, False) for one in expected]
+
+
+# ---------------------------------------------------------------- copies, counts and sources
+
+
+@pytest.mark.rule("datastream-copies-left-out")
+def test_the_first_of_a_uuid_is_new_in_whatever_file():
+    seen = SeenUuids(10)
+    assert seen.add("a", "u1")
+    assert not seen.add("a", "u1")
+    assert not seen.add("b", "u1")
+    assert seen.add("b", "u2")
+    seen.close(("a", "nothing"))  # closed files are forgotten, and no other
+    assert seen.add("c", "u1")
+    assert not seen.add("c", "u2")
+    assert seen.forgotten == 0
+
+
+def test_beyond_the_limit_the_oldest_files_are_forgotten():
+    seen = SeenUuids(3)
+    for number in range(3):
+        seen.add("1", f"u{number}")
+    seen.add("2", "u3")
+    assert seen.forgotten == 3
+    assert not seen.add("2", "u3")
+    assert seen.add("3", "u0")
+
+
+def test_counts_add_up_over_queries():
+    figures = FileFigures()
+    figures.add({"files": 2, "copies": 1})
+    figures.add({"files": 3})
+    assert figures.counts() == {"files": 5, "copies": 1}
+
+
+def test_progress_is_that_of_the_queries_that_run():
+    figures = FileFigures()
+    assert figures.progress() is None
+    figures.report("a", Progress(2, 70))
+    figures.report("b", Progress(3, 50))
+    figures.report("a", Progress(1, 80))
+    assert figures.progress() == Progress(4, 50)
+    figures.forget("b")
+    figures.forget("b")
+    assert figures.progress() == Progress(1, 80)
+
+
+AT = Position("file", 1)
+
+
+def change(source, log_file=None):
+    (event,) = history(source, random.Random(1), 1)
+    if log_file is not None:
+        event["source_metadata"]["log_file"] = event["sort_keys"][1] = log_file
+    return parse_event(event, AT)
+
+
+def row(source):
+    return parse_event(backfill(source, random.Random(1), 1)[0], AT)
+
+
+def test_the_first_event_says_the_kind_and_the_first_change_the_log():
+    source = ObjectSource("")
+    assert source.stored == ""
+    assert (source.require(row("mysql")), source.stored) == (True, "mysql/")
+    assert not source.require(row("mysql"))
+    assert (source.require(change("mysql", "a/b.000001")), source.stored) == (True, "mysql/a/b")
+    assert not source.require(change("mysql", "a/b.000002"))
+    assert not source.require(row("mysql"))
+    for other in (change("mysql", "c.000003"), change("oracle")):
+        with pytest.raises(MixedSources):
+            source.require(other)
+    assert source.stored == "mysql/a/b"
+
+
+def test_what_a_position_says_holds():
+    for stored in ("mysql/", "mysql/bin", "oracle/"):
+        source = ObjectSource(stored)
+        assert source.stored == stored
+        with pytest.raises(MixedSources, match=f"of {stored.partition('/')[0]} and of postgresql"):
+            source.require(change("postgresql"))
+    with pytest.raises(MixedSources, match="two binary logs"):
+        ObjectSource("mysql/bin").require(change("mysql", "other.000001"))
+    # One that a version has published which had forgotten the source is noted as nothing.
+    source = ObjectSource("mysql/bin")
+    assert not source.note(change("oracle"))
+    assert not source.note(change("mysql", "other.000001"))
+    assert source.stored == "mysql/bin"
+
+
+A, B, C = (f"{letter * 8}-71ca-11e1-9e33-c80aa9429562" for letter in "abc")
+
+
+def key(number, place=4):
+    return b"\1" + struct.pack(">QQB", number, place, 1)
+
+
+def ranked(servers, server, number, place=4):
+    return servers.ranked(key(number, place), f"{server}:{number}")
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 99), st.integers(0, 9)), unique=True))
+def test_transactions_sort_by_server_and_then_by_number(places):
+    """A, then B, then A again from its hundredth on, then C."""
+    servers = ServerOrder.of([A, B, f"{A.upper()}:100", C])
+    names, offsets = (A, B, A, C), (0, 0, 100, 0)
+    found = sorted(
+        (ranked(servers, names[turn], offsets[turn] + number, place), turn, number, place)
+        for turn, number, place in places
+    )
+    assert [one[1:] for one in found] == sorted(places)
+
+
+def test_the_first_servers_keys_and_its_log_are_those_without_a_list():
+    largest = 10**18 - 1
+    for servers in (ServerOrder(), ServerOrder.of([A, B])):
+        assert ranked(servers, A, largest) == key(largest)
+        assert servers.log_of(None, f"{A}:7") == f"gtid {A}"
+        assert servers.log_of("mysql-bin.000007", None) == "mysql-bin"
+        assert servers.log_of(None, "0-1-270") == "gtid domain 0"
+    assert servers.log_of(None, f"{B.upper()}:7") == f"gtid {A}"
+    assert ranked(servers, B, 1) > key(largest)
+    assert servers.log_of(None, f"{C}:7") == f"gtid {C}"
+
+
+def test_a_server_counts_from_its_entrys_transaction_on():
+    servers = ServerOrder.of([B, f"{A}:100"])
+    assert servers.log_of(None, f"{A}:99") == f"gtid {A}"  # another one, which is refused
+    assert servers.log_of(None, f"{A}:100") == f"gtid {B}"
+    assert ranked(servers, A, 99) == key(99)
+    assert ranked(servers, A, 100) > ranked(servers, B, 10**18 - 1)
+
+
+@pytest.mark.parametrize("count", [2, 16])
+def test_so_many_servers_have_an_order(count):
+    names = [f"{number:08x}-71ca-11e1-9e33-c80aa9429562" for number in range(count)]
+    servers = ServerOrder.of(names)
+    found = [ranked(servers, name, number) for name in names for number in (0, 10**18 - 1)]
+    assert all(one < other for one, other in itertools.pairwise(found))
+    assert all(len(one) == len(key(1)) for one in found)
+
+
+def test_it_takes_every_table_and_knows_none():
+    found = FilesCatalogue().describe("files")
+    assert (found.name, found.dialect, found.exists) == ("files", FILES_DIALECT, True)
+    assert found.watches_all
+    assert found.tables == found.filters == ()
+    assert not found.has_key_moves
+    assert FilesCatalogue().table("shop.orders", stream="files") is None
+
+
+def test_a_table_that_is_named_as_rows_on_demand_are_is_refused():
+    catalogue = BesideCatalogue(FilesCatalogue())
+    with pytest.raises(SchemaError, match="orders__backfill") as raised:
+        catalogue.table("shop.orders__backfill", stream="files")
+    assert "tables_left_out" in raised.value.hint

@@ -1,19 +1,21 @@
-"""Files whose columns change: what is published on, under which schema, and what is refused.
+"""Files whose columns change, and nulls of JSON: what is published, under which schema.
 
 Through the translator that workers use, with a registry that refuses what is not backward
 compatible.
 """
 
 import io
+import json
 import random
 
 import fastavro
 import pytest
 
-from tests.datastream_files import history, schema_of
+from tests.datastream_files import history, json_bytes, schema_of
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream_source.description import FilesCatalogue
 from tidegate.producer.datastream_source.event_records import EventRecords, place_of
+from tidegate.producer.datastream_source.json_nulls import with_known_nulls
 from tidegate.producer.datastream_source.translator import EventTranslator
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.translation.refreshing import RefreshingTranslator
@@ -112,20 +114,22 @@ def notes(records, *, restarts=False):
 def test_an_added_column_and_files_of_before(restarts):
     registry = Registry()
     worker = Worker(registry)
-    assert worker.publish(record("string", "a")) == {"id": 7, "note": "a"}
-    if restarts:
-        worker = Worker(registry)
-    found = worker.publish(record("string", "x", name="extra"))
-    assert found == {"id": 7, "note": None, "extra": "x"}
-    if restarts:
-        worker = Worker(registry)
-    assert worker.publish(record("string", "b")) == {"id": 7, "note": "b", "extra": None}
+    for one, row in (
+        (record("string", "a"), {"note": "a"}),
+        (record("string", "x", name="extra"), {"note": None, "extra": "x"}),
+        (record("string", "b"), {"note": "b", "extra": None}),
+    ):
+        assert worker.publish(one) == {"id": 7, **row}
+        if restarts:
+            worker = Worker(registry)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_an_integer_that_got_wider_and_back(restarts):
+def test_an_integer_that_got_wider_and_text_that_became_a_decimal(restarts):
     some = [record("int", 5), record("long", 1 << 40), record("int", 6)]
     assert notes(some, restarts=restarts) == ["5", str(1 << 40), "6"]
+    some = [record("string", "a"), record(NARROW, unscaled(150)), record("string", "b")]
+    assert notes(some, restarts=restarts) == ["a", "1.50", "b"]
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -148,12 +152,6 @@ def test_a_decimal_that_got_narrower_and_back_stays_text(restarts):
     ]
     found = notes(some, restarts=restarts)
     assert found == [f"0.25{'0' * 28}", "3.50", f"0.{'0' * 29}1"]
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-def test_text_that_became_a_decimal_stays_text(restarts):
-    some = [record("string", "a"), record(NARROW, unscaled(150)), record("string", "b")]
-    assert notes(some, restarts=restarts) == ["a", "1.50", "b"]
 
 
 def test_a_wide_decimal_that_its_columns_first_type_does_not_have_is_refused_by_itself():
@@ -241,3 +239,57 @@ def test_the_columns_of_metadata_are_added_to_the_topics_of_earlier_versions():
 
 
 _LATER = ("_datastream_schema_key", "_datastream_tx_id")
+
+# ---------------------------------------------------------------- nulls of JSON
+
+
+def json_record(payload, *, deleted=False):
+    (event,) = history("mysql", random.Random(1), 1)
+    kind = {"change_type": "DELETE", "is_deleted": True} if deleted else {}
+    event["source_metadata"].update(kind)
+    line = json.loads(json_bytes([event]))
+    data = json.dumps({**line, "payload": {"id": 7, **payload}}).encode() + b"\n"
+    (one,) = EventFile("o/a.jsonl", io.BytesIO(data))
+    return EventRecords().record_of(one, None, file="0" * 16, release_us=9, place=place_of(7, 2))
+
+
+def published(worker, one):
+    """Return the value of a json_record's change, and the columns of the row that it names."""
+    found = worker.translator.translate_now(one, token="t")
+    if found is None:
+        found = worker.translator.translate(one, token="t")
+    schema_id, body = unframe(found.messages[0].value)
+    schema = fastavro.parse_schema(dict(worker.registry.schema(schema_id)))
+    value = fastavro.schemaless_reader(io.BytesIO(bytes(body)), schema, None)
+    names = value["new_columns"] or value["old_columns"]
+    return value, {name for name in names if not name.startswith("_")}
+
+
+@pytest.mark.rule("datastream-json-nulls")
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_null_is_named_once_its_column_has_had_a_value(restarts, deleted):
+    registry = Registry()
+    worker = Worker(registry)
+    _, names = published(worker, json_record({"a": None, "b": 1}))
+    assert names == {"id", "b"}  # of which type would a be
+    _, names = published(worker, json_record({"a": "x", "b": None}))
+    assert names == {"id", "a", "b"}
+    if restarts:
+        worker = Worker(registry)  # it knows of a, b what the registry has
+    for _ in range(2):
+        value, names = published(worker, json_record({"a": None, "b": None}, deleted=deleted))
+        assert names == {"id", "a", "b"}
+        row = value["old_values" if deleted else "new_values"]
+        assert (row["a"], row["b"]) == (None, None)
+    value, names = published(worker, json_record({"a": "y", "c": None}))
+    assert names == {"id", "a"}
+    assert value["new_values"]["a"] == "y"
+
+
+def test_what_needs_no_change_is_the_same_record():
+    plain = json_record({"a": 1})
+    assert with_known_nulls(plain, ()) is plain
+    null = json_record({"a": None})
+    assert with_known_nulls(null, ("a",)) is null
+    assert "a" not in with_known_nulls(null, ()).mods[0].new_values

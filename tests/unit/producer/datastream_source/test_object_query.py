@@ -1,6 +1,7 @@
-"""One object's query over a folder, S3 and GCS."""
+"""Queries of files: of one object over a folder, S3 and GCS, of all objects; and listings."""
 
 import random
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -11,29 +12,25 @@ from structlog.testing import capture_logs
 
 from tests.datastream_files import avro_bytes, history, write_stream
 from tests.datastream_folder import MemoryFiles, minute_folder
-from tests.datastream_model import ObjectModel
+from tests.datastream_model import ModelClock, ObjectModel
 from tests.file_places import FolderPlace
 from tidegate.producer.core.query_failure import Consequence, consequence_of
-from tidegate.producer.datastream.errors import FileDenied, UnknownReadMethod
+from tidegate.producer.datastream.errors import FileDenied, MisplacedFile, UnknownReadMethod
 from tidegate.producer.datastream.file_limits import LARGE_BYTES
-from tidegate.producer.datastream.file_store import LocalStore
+from tidegate.producer.datastream.file_store import Entry, LocalStore
 from tidegate.producer.datastream.store_errors import LocationGone
+from tidegate.producer.datastream_source import listing
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
+from tidegate.producer.datastream_source.objects_query import ObjectsQuery
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.tokens import object_token
+from tidegate.producer.datastream_source.waiting_query import RecordsResponse, WaitingQuery
 from tidegate.producer.driver.clock import SystemClock
-from tidegate.producer.driver.tasks import TaskThread
-from tidegate.producer.records import DataChangeRecord, HeartbeatRecord
+from tidegate.producer.records import DataChangeRecord, HeartbeatRecord, PartitionStartRecord
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
+MINUTE = 28_487_519
 FIRST = datetime.now(UTC) - timedelta(minutes=5)
-
-
-@pytest.fixture
-def tasks():
-    found = TaskThread()
-    yield found
-    found.close()
 
 
 def query_of(tmp_path, tasks, *, parks=True, resumption=None):
@@ -141,6 +138,12 @@ def test_a_portion_ends_where_its_records_are_many_bytes(tmp_path, tasks):
     query.cancel()
 
 
+def uuids_of(one):
+    """Return the uuids of the events that were published."""
+    mods = [message.value.mods[0] for message, _ in one.published]
+    return [{**mod.new_values, **mod.old_values}["_datastream_uuid"] for mod in mods]
+
+
 class Reader:
     """One object at a place, read by the production core with a clock that a test sets."""
 
@@ -172,8 +175,7 @@ class Reader:
         """Let time pass and read; return the uuids that were published so far."""
         self.model.clock.now_us += minutes * US_PER_MINUTE
         self.model.run()
-        rows = [message.value.mods[0] for message, _ in self.model.published]
-        return [{**mod.new_values, **mod.old_values}["_datastream_uuid"] for mod in rows]
+        return uuids_of(self.model)
 
 
 def test_files_are_read_once_though_workers_die_and_files_come_late(place):
@@ -279,8 +281,7 @@ def test_a_long_listing_is_never_silent_for_long():
     assert one.clock.now_us - began_us > 120_000_000
     assert longest_us <= 1_500_000
     one.run()
-    found = [message.value.mods[0] for message, _ in one.published]
-    assert [{**mod.new_values, **mod.old_values}["_datastream_uuid"] for mod in found] == uuids
+    assert uuids_of(one) == uuids
 
 
 def test_a_listing_that_fails_halfway_is_not_taken_for_a_whole_one():
@@ -341,9 +342,7 @@ def test_a_file_that_may_not_be_read_stops_its_stream_partition_and_is_read_late
     one.die()
     one.files.denies = ""
     one.run()
-    found = [message.value.mods[0] for message, _ in one.published]
-    rows = [{**mod.new_values, **mod.old_values}["_datastream_uuid"] for mod in found]
-    assert (sorted(rows), one.dead_letters) == (sorted(uuids), [])
+    assert (sorted(uuids_of(one)), one.dead_letters) == (sorted(uuids), [])
 
 
 def test_a_published_file_that_may_not_be_read_any_more_is_not_passed_over():
@@ -395,3 +394,273 @@ def test_a_location_that_comes_back_is_read_on(tmp_path):
     kept.rename(tmp_path / "files")
     reader.put("b", reader.data(), minute=1)
     assert sorted(reader.run(minutes=2)) == sorted(reader.sent)
+
+
+# ---------------------------------------------------------------- listings
+
+
+def files_from(*place, **minutes):
+    return [file for found in listing.files_from(*place, **minutes) for file in found]
+
+
+def listed_store(minutes):
+    store = MemoryFiles()
+    for number, minute in enumerate(minutes):
+        store.put(f"r/o/{minute_folder(minute)}/{number}.avro", b"", modified_us=number)
+    return store
+
+
+@pytest.mark.parametrize("span", [1, 100, 2_000, 2_000_000])
+def test_every_file_from_the_minute_on_is_found_and_none_before(span):
+    rng = random.Random(span)
+    minutes = [MINUTE + rng.randrange(-span, span) for _ in range(60)] + [MINUTE, MINUTE - 1]
+    store = listed_store(minutes)
+    for other in (".hidden.avro", "notes.txt"):
+        store.put(f"r/o/{minute_folder(MINUTE)}/{other}", b"")
+    found = files_from(store, "r/o", from_minute=MINUTE, now_minute=MINUTE + span)
+    assert files_from(LocalStore(), "/gone", from_minute=MINUTE, now_minute=MINUTE) == []
+    assert sorted(one.minute for one in found) == sorted(m for m in minutes if m >= MINUTE)
+
+
+def test_a_short_span_costs_a_listing_for_each_hour():
+    store = listed_store(range(MINUTE - 3_000, MINUTE + 5))
+    files_from(store, "r/o", from_minute=MINUTE - 10, now_minute=MINUTE)
+    assert len(store.listed) <= 3
+
+
+def test_a_listing_comes_in_parts_of_one_folder():
+    store = listed_store(range(MINUTE - 60 * 24 * 40, MINUTE, 60))
+    looked, entries = [], store.entries
+    store.entries = lambda folder: looked.append(folder) or entries(folder)
+    first = MINUTE - 60 * 24 * 40
+    parts = listing.files_from(store, "r/o", from_minute=first, now_minute=MINUTE)
+    for number, _ in enumerate(parts, 1):
+        assert len(looked) + len(store.listed) == number
+    assert len(store.listed) == 24 * 40
+
+
+def test_a_file_outside_of_the_folders_of_minutes_is_refused():
+    store = listed_store([MINUTE])
+    store.put("r/o/a.avro", b"")
+    with pytest.raises(MisplacedFile):
+        files_from(store, "r/o", from_minute=0, now_minute=MINUTE)
+    hour = minute_folder(MINUTE).rpartition("/")[0]
+    deep = listed_store([MINUTE])
+    deep.put(f"r/o/{hour}/a.avro", b"")
+    with pytest.raises(MisplacedFile):
+        files_from(deep, "r/o", from_minute=MINUTE, now_minute=MINUTE)
+
+
+# ---------------------------------------------------------------- all objects
+
+NOW_US = (MINUTE + 100) * 60_000_000
+
+
+def objects_query(store, named=(), start_us=0):
+    return ObjectsQuery(
+        store, "r", named=named, start_us=start_us, first_minute=7, lateness_us=60_000_000,
+        poll_us=1_000_000, tasks=SimpleNamespace(signal=lambda: None), clock=ModelClock(NOW_US),
+        heartbeat_ms=1_000,
+    )  # fmt: skip
+
+
+def store_of(*folders):
+    store = MemoryFiles()
+    for folder in folders:
+        store.put(f"r/{folder}/{minute_folder(MINUTE)}/a.avro".replace("//", "/"), b"")
+    return store
+
+
+def test_each_folder_is_named_once_and_a_new_one_later():
+    store = store_of("a", "b")
+    query = objects_query(store)
+    found, _ = query.step()
+    assert [one.tokens for one in found[:-1]] == [(object_token(7, "a"),), (object_token(7, "b"),)]
+    assert isinstance(found[-1], HeartbeatRecord)
+    assert query.step() == ([], NOW_US + 1_000_000)
+    store.put(f"r/c/{minute_folder(MINUTE)}/a.avro", b"")
+    query.clock.now_us += 1_000_000
+    found, _ = query.step()
+    assert [one.tokens for one in found[:-1]] == [(object_token(7, "c"),)]
+
+
+def test_folders_are_listed_though_the_wall_clock_is_set_back():
+    store = store_of("a")
+    query = objects_query(store)
+    query.step()
+    store.put(f"r/b/{minute_folder(MINUTE)}/a.avro", b"")
+    query.clock.now_us += 1_000_000
+    query.clock.back_us = 3_600_000_000
+    found, _ = query.step()
+    assert [one.tokens for one in found[:-1]] == [(object_token(7, "b"),)]
+
+
+def test_a_folder_may_have_any_name_of_which_a_token_can_be_made():
+    names = ["a b", "naïve-日本", "day=1&x=%2F#?"]
+    found, _ = objects_query(store_of(*names)).step()
+    assert [one.tokens for one in found[:-1]] == [(object_token(7, one),) for one in sorted(names)]
+    with pytest.raises(MisplacedFile, match=r"not UTF-8.*caf\\\\udce9"):
+        objects_query(store_of("caf\udce9")).step()
+
+
+def test_an_object_begins_at_the_first_time_that_is_open():
+    query = objects_query(store_of("a"), start_us=500)
+    found, _ = query.step()
+    assert found[0].start_ns == 501_000
+    assert found[-1].timestamp_ns == (NOW_US - 60_000_000 + 1) * 1_000
+    query.clock.now_us += 60_000_000
+    query._store.put(f"r/c/{minute_folder(MINUTE)}/a.avro", b"")
+    later, _ = query.step()
+    assert later[0].start_ns == found[-1].timestamp_ns
+
+
+def test_a_location_with_one_object_is_that_object_and_an_empty_one_has_none():
+    found, _ = objects_query(store_of("")).step()
+    assert [one.tokens for one in found if isinstance(one, PartitionStartRecord)] == [
+        (object_token(7, ""),)
+    ]
+    found, _ = objects_query(MemoryFiles()).step()
+    assert [type(one) for one in found] == [HeartbeatRecord]
+    # One that the position has is not named again.
+    found, _ = objects_query(store_of("a", "b"), named=[object_token(7, "a")]).step()
+    assert [one.tokens for one in found[:-1]] == [(object_token(7, "b"),)]
+
+
+@pytest.mark.parametrize("there", [[], [Entry(".staging", "r/.staging", is_folder=True)]])
+def test_a_location_is_no_object_because_its_first_folder_comes_while_it_is_listed(there):
+    store = store_of("a")
+    listings = [there]
+    store.entries = lambda folder: (
+        listings.pop() if listings else MemoryFiles.entries(store, folder)
+    )
+    query = objects_query(store)
+    found, _ = query.step()
+    assert [type(one) for one in found] == [HeartbeatRecord]
+    query.clock.now_us += 1_000_000
+    found, _ = query.step()
+    assert [one.tokens for one in found[:-1]] == [(object_token(7, "a"),)]
+
+
+# ---------------------------------------------------------------- waiting
+
+
+class Steps(WaitingQuery):
+    """Returns what it was given, then nothing for an hour."""
+
+    earliest_us = 77
+
+    def __init__(self, tasks, *steps, heartbeat_ms=50):
+        super().__init__(tasks=tasks, clock=SystemClock(), heartbeat_ms=heartbeat_ms)
+        self.steps = list(steps)
+        self.stopped = 0
+        self.calls = 0
+        self.entered = threading.Event()
+        self.may_go = threading.Event()
+
+    def step(self):
+        self.calls += 1
+        if not self.steps:
+            return [], self.clock.monotonic_us() + 3_600_000_000
+        found = self.steps.pop(0)
+        if found == "block":
+            self.entered.set()
+            self.may_go.wait(30)
+            return [], 0
+        if isinstance(found, Exception):
+            raise found
+        return found, 0
+
+    def stop(self):
+        self.stopped += 1
+
+
+def following(tasks, query):
+    async def run():
+        if await query.next_size() is None:
+            return None
+        return (await query.receive()).decode()[0]
+
+    return tasks.run(run)
+
+
+def test_records_come_as_they_are_found(tasks):
+    first, second = [HeartbeatRecord(1)], [HeartbeatRecord(2), HeartbeatRecord(3)]
+    query = Steps(tasks, first, [], second, heartbeat_ms=3_600_000)
+    assert following(tasks, query) == first
+    assert following(tasks, query) == second
+
+
+def test_a_quiet_query_says_that_it_lives(tasks):
+    """It takes no thread before there is something to do."""
+    query = Steps(tasks, heartbeat_ms=1)
+    for _ in range(3):
+        (found,) = following(tasks, query)
+        assert found == HeartbeatRecord(77_000)
+    assert query.calls == 1
+    assert RecordsResponse([found] * 3).size_bytes == 3 * 64
+    hungry = Hungry(tasks, *[[]] * 3, heartbeat_ms=0)
+    assert following(tasks, hungry) == [HeartbeatRecord(77_000)]
+
+
+def test_an_error_comes_after_the_records_before_it(tasks):
+    query = Steps(tasks, [HeartbeatRecord(1)])
+    query.fail_with(UnreachableError("gone"))
+    with pytest.raises(UnreachableError, match="gone"):
+        following(tasks, query)
+    direct = Steps(tasks, [HeartbeatRecord(1)], UnreachableError("away"), heartbeat_ms=3_600_000)
+    assert following(tasks, direct) == [HeartbeatRecord(1)]
+    with pytest.raises(UnreachableError, match="away"):
+        following(tasks, direct)
+
+
+def test_a_cancelled_query_ends_and_releases_what_is_open(tasks):
+    query = Steps(tasks, heartbeat_ms=3_600_000)
+    canceller = threading.Timer(0.05, query.cancel)
+    canceller.start()
+    assert following(tasks, query) is None
+    canceller.join(30)  # the query ends before `cancel` has released what is open
+    assert query.stopped >= 1
+
+
+def test_a_step_that_runs_releases_what_is_open_itself(tasks):
+    query = Steps(tasks, "block")
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(following(tasks, query)))
+    waiting.start()
+    assert query.entered.wait(30)
+    query.cancel()
+    assert query.stopped == 0
+    query.may_go.set()
+    waiting.join(30)
+    assert found == [None]
+    assert query.stopped == 1
+
+
+class Hungry(Steps):
+    """Needs bytes for its first steps."""
+
+    held_bytes = 30
+
+    @property
+    def needed_bytes(self):
+        return 100 if len(self.steps) > 1 else 0
+
+
+def test_a_step_that_needs_bytes_waits_until_they_are_held(tasks):
+    query = Hungry(tasks, [], [HeartbeatRecord(1)], [HeartbeatRecord(2)], heartbeat_ms=3_600_000)
+    sizes = []
+
+    async def run():
+        found = []
+        for _ in range(3):
+            sizes.append(await query.next_size())
+            calls = query.calls
+            response = await query.receive()
+            assert query.calls == calls + (sizes[-1] == 70)  # beyond what is held already
+            found.append(response.decode())
+        return found
+
+    assert tasks.run(run) == [
+        ([], 30), ([HeartbeatRecord(1)], 30), ([HeartbeatRecord(2)], 30),
+    ]  # fmt: skip
+    assert sizes == [70, 70, 64]
