@@ -184,63 +184,56 @@ def real():
     return found
 
 
-class TestRealFiles:
-    def test_all_of_them_are_read(self, real):
-        counted = {name: len(events) for name, (_, events) in real.items()}
-        assert counted == {
-            "mysql-backfill-AllDatatypeColumns": 2, "mysql-cdc1-AllDatatypeColumns": 1,
-            "mysql-cdc-Users": 4, "Books": 3, "DateData": 2, "avro_file_ut": 23, "bytearray": 1,
-            "mysql_people_test": 1, "alltypes-test-3-inserts": 3, "alltypes-test-pk-update": 2,
-            "alltypes-test-update-delete": 2,
-        }  # fmt: skip
+@pytest.mark.rule("datastream-equal-positions")
+def test_real_files_are_read_in_order(real):
+    events = {name: found for name, (_, found) in real.items()}
+    assert {name: len(found) for name, found in events.items()} == {
+        "mysql-backfill-AllDatatypeColumns": 2, "mysql-cdc1-AllDatatypeColumns": 1,
+        "mysql-cdc-Users": 4, "Books": 3, "DateData": 2, "avro_file_ut": 23, "bytearray": 1,
+        "mysql_people_test": 1, "alltypes-test-3-inserts": 3, "alltypes-test-pk-update": 2,
+        "alltypes-test-update-delete": 2,
+    }  # fmt: skip
+    kinds = Counter(one.read_method.kind for found in events.values() for one in found)
+    assert kinds == {ReadKind.CDC: 16, ReadKind.BACKFILL: 28}
+    moved = events["alltypes-test-pk-update"]
+    in_order = [
+        *events["alltypes-test-3-inserts"], *events["alltypes-test-update-delete"], *moved,
+    ]  # fmt: skip
+    assert sorted(in_order, key=lambda one: (one.order_key, one.position)) == in_order
+    assert min(one.order_key for one in in_order) > events["DateData"][0].order_key
+    # An update of a key is two events at one position.
+    removed, added = moved
+    types = [ChangeType.UPDATE_DELETE, ChangeType.UPDATE_INSERT]
+    assert [removed.change_type, added.change_type] == types
+    assert (removed.is_deleted, added.is_deleted) == (True, False)
+    assert removed.source_timestamp_us < added.source_timestamp_us
+    assert removed.metadata.log_position == added.metadata.log_position
+    assert removed.order_key < added.order_key
+    assert removed.key != added.key
+    # Rows without a primary key.
+    assert {one.key for one in events["Books"]} == {None}
+    assert len({one.order_key for one in events["Books"]}) == 1
 
-    def test_changes_have_keys_in_order_and_rows_of_backfills_are_first(self, real):
-        events = [one for _, found in real.values() for one in found]
-        kinds = Counter(one.read_method.kind for one in events)
-        assert kinds == {ReadKind.CDC: 16, ReadKind.BACKFILL: 28}
-        inserts, deletes = (
-            real["alltypes-test-3-inserts"][1],
-            real["alltypes-test-update-delete"][1],
-        )
-        moved = real["alltypes-test-pk-update"][1]
-        in_order = [*inserts, *deletes, *moved]
-        assert sorted(in_order, key=lambda one: (one.order_key, one.position)) == in_order
-        assert min(one.order_key for one in in_order) > real["DateData"][1][0].order_key
 
-    @pytest.mark.rule("datastream-equal-positions")
-    def test_an_update_of_a_key_is_two_events_at_one_position(self, real):
-        removed, added = real["alltypes-test-pk-update"][1]
-        assert [removed.change_type, added.change_type] == [
-            ChangeType.UPDATE_DELETE, ChangeType.UPDATE_INSERT,
-        ]  # fmt: skip
-        assert (removed.is_deleted, added.is_deleted) == (True, False)
-        assert removed.source_timestamp_us < added.source_timestamp_us
-        assert removed.metadata.log_position == added.metadata.log_position
-        assert removed.order_key < added.order_key
-        assert removed.key != added.key
-        assert removed.position < added.position
-
-    def test_rows_without_a_primary_key(self, real):
-        assert {one.key for one in real["Books"][1]} == {None}
-        assert len({one.order_key for one in real["Books"][1]}) == 1
-
-    def test_types(self, real):
-        types = {one.name: one.type for one in real["mysql-cdc1-AllDatatypeColumns"][0]}
-        assert types["decimal_column"] == "DECIMAL(10,2)"
-        assert types["time_column"] == "TIME INTERVAL"
-        assert types["bigint_column"] == "LONG"
-        types = {one.name: one.type for one in real["bytearray"][0]}
-        assert types["integer_array_field"] == "ARRAY<INTEGER>"
-        assert types["jsonb_column"] == "ARRAY<JSON>"
-        types = {one.name: one.type for one in real["avro_file_ut"][0]}
-        assert types["POSTAL_CODE"] == types["CITY"] == "VARCHAR"
-        assert types["timestamp_with_tz"] == "TIMESTAMP WITH TIMEZONE"
-        assert types["update_timestamp_micros"] == "TIMESTAMP"
-
-    def test_names_are_those_of_the_source(self, real):
-        assert real["bytearray"][1][0].metadata.path == ("public", "source_table")
-        assert real["avro_file_ut"][1][0].metadata.path == ("XE", "HR", "LOCATIONS")
-        assert real["alltypes-test-3-inserts"][1][0].metadata.path == ("ea-main", "alltypes")
+def test_types_and_names_of_real_files(real):
+    for file, column, expected in (
+        ("mysql-cdc1-AllDatatypeColumns", "decimal_column", "DECIMAL(10,2)"),
+        ("mysql-cdc1-AllDatatypeColumns", "time_column", "TIME INTERVAL"),
+        ("mysql-cdc1-AllDatatypeColumns", "bigint_column", "LONG"),
+        ("bytearray", "integer_array_field", "ARRAY<INTEGER>"),
+        ("bytearray", "jsonb_column", "ARRAY<JSON>"),
+        ("avro_file_ut", "POSTAL_CODE", "VARCHAR"),
+        ("avro_file_ut", "CITY", "VARCHAR"),
+        ("avro_file_ut", "timestamp_with_tz", "TIMESTAMP WITH TIMEZONE"),
+        ("avro_file_ut", "update_timestamp_micros", "TIMESTAMP"),
+    ):
+        assert {one.name: one.type for one in real[file][0]}[column] == expected
+    for file, path in (
+        ("bytearray", ("public", "source_table")),
+        ("avro_file_ut", ("XE", "HR", "LOCATIONS")),
+        ("alltypes-test-3-inserts", ("ea-main", "alltypes")),
+    ):
+        assert real[file][1][0].metadata.path == path
 
 
 # ---------------------------------------------------------------- what a stream delivers

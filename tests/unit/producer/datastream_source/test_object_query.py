@@ -14,6 +14,7 @@ from tests.datastream_files import avro_bytes, history, write_stream
 from tests.datastream_folder import MemoryFiles, minute_folder
 from tests.datastream_model import ModelClock, ObjectModel
 from tests.file_places import FolderPlace
+from tests.reading import received
 from tidegate.producer.core.query_failure import Consequence, consequence_of
 from tidegate.producer.datastream.errors import FileDenied, MisplacedFile, UnknownReadMethod
 from tidegate.producer.datastream.file_limits import LARGE_BYTES
@@ -23,9 +24,10 @@ from tidegate.producer.datastream_source import listing
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
 from tidegate.producer.datastream_source.objects_query import ObjectsQuery
 from tidegate.producer.datastream_source.stream import DatastreamFiles
-from tidegate.producer.datastream_source.tokens import object_token
+from tidegate.producer.datastream_source.tokens import object_token, objects_minute
 from tidegate.producer.datastream_source.waiting_query import RecordsResponse, WaitingQuery
 from tidegate.producer.driver.clock import SystemClock
+from tidegate.producer.errors import TokenRefused
 from tidegate.producer.records import DataChangeRecord, HeartbeatRecord, PartitionStartRecord
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
@@ -33,16 +35,15 @@ MINUTE = 28_487_519
 FIRST = datetime.now(UTC) - timedelta(minutes=5)
 
 
-def query_of(tmp_path, tasks, *, parks=True, resumption=None):
+def query_of(tmp_path, tasks, *, parks=True, token=None):
     start_us = int((FIRST - timedelta(hours=1)).timestamp()) * 1_000_000
     files = DatastreamFiles(
         LocalStore(), str(tmp_path), tasks, SystemClock(), limits=SourceLimits(), poll_ms=50,
         parks=parks,
     )  # fmt: skip
-    return files.resumed(resumption or {}).query(
-        token=object_token(start_us // 60_000_000, "shop_orders"), start_ns=start_us * 1_000,
-        end_ns=None, heartbeat_ms=20,
-    )  # fmt: skip
+    if token is None:
+        token = object_token(start_us // 60_000_000, "shop_orders")
+    return files.query(token=token, start_ns=start_us * 1_000, end_ns=None, heartbeat_ms=20)
 
 
 def read(tasks, query, count):
@@ -74,6 +75,26 @@ def test_files_that_appear_are_read_and_heartbeats_do_not_fall(tmp_path, tasks):
     assert rows == [event["uuid"] for event in events]
     beats = [one.timestamp_ns for one in found if isinstance(one, HeartbeatRecord)]
     assert beats == sorted(beats)
+
+
+def test_the_initial_query_leads_to_the_objects_and_each_to_its_files(tmp_path, tasks):
+    write_stream(tmp_path, "mysql", history("mysql", random.Random(1), 7), first=FIRST)
+    ((first,),) = [one.decode()[0] for one in received(query_of(tmp_path, tasks, token=""), tasks)]
+    (child,) = first.children
+    assert (child.parents, child.start_ns) == ((), first.start_ns)
+    objects = query_of(tmp_path, tasks, token=child.token)
+    start, _ = next(received(objects, tasks)).decode()[0]
+    objects.cancel()
+    (token,) = start.tokens
+    assert token == object_token(objects_minute(child.token), "shop_orders")
+    query = query_of(tmp_path, tasks, token=token)
+    read(tasks, query, 7)
+    query.cancel()
+    with pytest.raises(TokenRefused, match="another source"):
+        query_of(tmp_path, tasks, token="P1")
+    cancelled = query_of(tmp_path, tasks, token="")
+    cancelled.cancel()
+    assert list(received(cancelled, tasks)) == []
 
 
 def test_an_open_file_is_closed_when_the_query_is_cancelled(tmp_path, tasks):
