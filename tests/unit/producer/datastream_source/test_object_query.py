@@ -216,17 +216,6 @@ def test_files_are_read_once_though_workers_die_and_files_come_late(place):
     assert reader.run(minutes=11) == reader.sent
 
 
-def test_a_file_that_is_there_in_part_is_read_on_when_it_is_whole(place):
-    reader = Reader(place)
-    whole = reader.data(12)
-    reader.put("a", whole[: len(whole) * 2 // 3])
-    found = reader.run()
-    assert 0 < len(found) < 12
-    reader.put("a", whole)
-    reader.model.clock.now_us += 20_000_000
-    assert reader.run() == reader.sent
-
-
 def test_a_file_that_is_gone_holds_up_nothing(place):
     reader = Reader(place)
     reader.put("a", reader.data())

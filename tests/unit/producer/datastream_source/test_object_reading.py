@@ -86,12 +86,6 @@ def test_worlds(source, seed):
     assert judge(run_world(seed, source=source)) == []
 
 
-def test_rows_that_one_update_moves_to_keys_of_others_are_there_whatever_the_files():
-    world = run_world(13, source="mysql", late_files=False)
-    assert world.table.met["rows that follow each other"]
-    assert judge(world) == []
-
-
 def test_a_death_in_the_middle_of_a_file_goes_on_behind_its_last_record():
     """A copy of what was published before is one, in whichever file it comes."""
     one, some = model(), events(500)
@@ -206,15 +200,6 @@ def test_files_before_the_start_are_not_read():
     put(one, 2, some[2:])
     one.run()
     assert uuids(one) == names(some[2:])
-
-
-def test_the_watermark_is_behind_what_was_not_read_and_then_behind_the_listing():
-    one, some = model(limits=SourceLimits(lateness_us=60_000_000)), events(500)
-    put(one, 1, some, minute=FIRST + 2)
-    begin(one)
-    assert one.committed.watermark_us == (FIRST + 1) * US_PER_MINUTE
-    one.run()
-    assert one.committed.watermark_us == (FIRST + 4) * US_PER_MINUTE
 
 
 def test_a_late_event_gets_the_earliest_time_that_is_open():
@@ -357,22 +342,6 @@ def test_a_file_that_is_written_again_with_the_same_events_is_published_once():
     one.run()
     assert uuids(one) == names(some)
     assert one.counts["files"] == 1
-
-
-def test_a_file_that_was_truncated_and_written_again_is_published_once():
-    one, some = model(), events(8)
-    one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
-    put(one, 1, some, data=json_bytes(some[:6]))
-    one.run()
-    for number, count in enumerate((2, 0, 4, 8), 1):
-        put(one, 1, some, data=json_bytes(some[:count]), after_us=number)
-        if number % 2:
-            one.die()
-        one.run()
-        one.clock.now_us += 20_000_000
-    one.run()
-    assert uuids(one) == names(some)
-    assert one.dead_letters == []
 
 
 def test_an_empty_file_waits_for_what_is_written_into_it_and_goes_aside():
@@ -655,20 +624,6 @@ def rows_in_order(one):
 
 
 @pytest.mark.rule("datastream-gtid-order")
-def test_transactions_of_mysql_are_in_order_whatever_the_logs_of_the_server_are():
-    one, some = model(), with_gtids(events(12))
-    put(one, 1, [], data=json_bytes(some[6:]))
-    put(one, 2, [], data=json_bytes(some[:6]), minute=FIRST + 1)
-    one.run()
-    assert one.dead_letters == []
-    rows = rows_in_order(one)
-    assert [row["_datastream_uuid"] for row in rows] == names(some)
-    assert [row["_datastream_tx_id"] for row in rows] == [
-        event["source_metadata"]["gtid"] for event in some
-    ]
-
-
-@pytest.mark.rule("datastream-gtid-order")
 def test_transactions_of_another_server_cannot_be_compared_and_are_refused_by_name():
     one, some = model(), events(12)
     with_gtids(some[:6])
@@ -695,3 +650,6 @@ def test_servers_of_mysql_that_follow_one_another_have_one_order():
     assert one.dead_letters == []
     rows = rows_in_order(one)
     assert [row["_datastream_uuid"] for row in rows] == names(some)
+    assert [row["_datastream_tx_id"] for row in rows] == [
+        event["source_metadata"]["gtid"] for event in some
+    ]
