@@ -1,4 +1,6 @@
-"""The error tree: every class in it survives pickling and keeps what it says."""
+"""The tree of errors, and the registry in memory."""
+
+from __future__ import annotations
 
 import importlib
 import os
@@ -17,6 +19,7 @@ from tidegate.schemas.errors import (
     UnreachableError,
     invariant,
 )
+from tidegate.schemas.registry import InMemorySchemaRegistry, RegisteredSchema, SchemaRegistry
 
 # Packages with errors of the tree that need no extra to be imported.
 for package in ("schemas", "producer", "spark_consumer"):
@@ -55,34 +58,21 @@ def test_every_error_survives_pickling(kind):
 
 
 @pytest.mark.parametrize("kind", TREE)
-def test_every_error_has_an_exit_code_of_the_few(kind):
+def test_every_exit_code_says_whether_starting_again_helps(kind):
+    """A supervisor that stops at 2 must neither give up a retriable error nor repeat a setting."""
     assert kind.exit_code in set(ExitCode) - {ExitCode.DONE}
     assert isinstance(kind.retriable, bool)
     assert kind.__doc__
-
-
-def test_exit_codes():
-    assert ConfigError.exit_code == 2
-    assert SchemaError.exit_code == 1
-    assert InvariantViolation.exit_code == os.EX_SOFTWARE
-    assert UnreachableError.exit_code == os.EX_TEMPFAIL
-    assert UnreachableError.retriable
-
-
-@pytest.mark.parametrize("kind", TREE)
-def test_starting_again_is_advised_for_what_may_pass_only(kind):
-    """A supervisor that stops at 2 must neither give up a retriable error nor repeat a setting."""
     if kind.exit_code == ExitCode.TEMPORARY:
         assert kind.retriable
     assert not (kind.retriable and kind.exit_code == ExitCode.USAGE)
 
 
-def test_a_message_alone_is_the_sentence():
+def test_exit_codes():
+    assert [ConfigError.exit_code, SchemaError.exit_code] == [2, 1]
+    assert InvariantViolation.exit_code == os.EX_SOFTWARE
+    assert UnreachableError.exit_code == os.EX_TEMPFAIL
     assert str(SchemaError("what")) == "what"
-
-
-def test_an_invariant_that_holds_says_nothing():
-    invariant(condition=[1], message="never seen")
 
 
 def test_a_story_survives_pickling_and_its_last_lines_are_shown():
@@ -98,5 +88,88 @@ def test_a_story_survives_pickling_and_its_last_lines_are_shown():
 
 
 def test_a_broken_invariant_names_its_fields():
+    invariant(condition=[1], message="never seen")
     with pytest.raises(InvariantViolation, match=r"broken \(slot=3\)"):
         invariant(0, "broken", slot=3)
+
+
+@pytest.fixture
+def registry() -> SchemaRegistry:
+    return InMemorySchemaRegistry()
+
+
+def test_equal_schemas_share_an_id(registry):
+    first = registry.register("a-value", {"type": "string"})
+    assert registry.register("a-value", {"type": "string"}) == first
+    assert registry.register("b-value", {"type": "string"}) == first
+    assert registry.register("a-value", {"type": "long"}) != first
+    assert registry.subjects == {"a-value": [1, 2], "b-value": [1]}
+
+
+def test_a_schema_by_its_id_is_the_callers_own(registry):
+    schema_id = registry.register("a-value", {"type": "string"})
+    registry.schema(schema_id)["type"] = "long"
+    assert registry.schema(schema_id) == {"type": "string"}
+    with pytest.raises(SchemaError):
+        registry.schema(5)
+
+
+def test_versions_are_those_of_the_subject_the_oldest_first(registry):
+    first = registry.register("a-value", {"type": "string"})
+    registry.register("b-value", {"type": "bytes"})
+    second = registry.register("a-value", {"type": "long"})
+
+    assert registry.versions("a-value") == (
+        RegisteredSchema(first, {"type": "string"}),
+        RegisteredSchema(second, {"type": "long"}),
+    )
+    assert registry.versions("c-value") == ()
+
+
+def record(**fields):
+    fields = [{"name": name, **rest} for name, rest in fields.items()]
+    return {"type": "record", "name": "R", "fields": fields}
+
+
+def field(kind):
+    """A record with one field; a text as `AB` is an enum of its letters."""
+    if isinstance(kind, str) and kind.isupper():
+        kind = {"type": "enum", "name": "E", "symbols": list(kind)}
+    return record(a={"type": kind})
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "is_accepted"),
+    [
+        (field("long"), record(a={"type": "long"}, b={"type": "long", "default": 0}), True),
+        (field("long"), record(), True),
+        (field("long"), record(a={"type": "long"}, b={"type": "long"}), False),
+        (field("long"), field("string"), False),
+        (field(["null", "long"]), field(["null", "long", "string"]), True),
+        (field(["null", "long"]), field(["null"]), False),
+        (field(["null", record()]), field(["null", field("long")]), False),
+        (
+            field({"type": "array", "items": record()}),
+            field({"type": "array", "items": record(b={"type": "long", "default": 0})}),
+            True,
+        ),
+        (
+            field({"type": "array", "items": "long"}),
+            field({"type": "array", "items": "string"}),
+            False,
+        ),
+        (field("AB"), field("ABC"), True),
+        (field("AB"), field("A"), False),
+    ],
+)
+def test_a_level_is_enforced(registry, earlier, later, is_accepted):
+    registry.register("a-value", earlier)
+    assert registry.compatibility("a-value") is None
+    registry.set_compatibility("a-value", "BACKWARD")
+    assert registry.levels == {"a-value": registry.compatibility("a-value")}
+    if is_accepted:
+        registry.register("a-value", later)
+    else:
+        with pytest.raises(SchemaError, match=r"incompatible.*a-value"):
+            registry.register("a-value", later)
+    assert len(registry.versions("a-value")) == 1 + is_accepted

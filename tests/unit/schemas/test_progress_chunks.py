@@ -1,11 +1,15 @@
-"""Records to chunks that fit a message, and together again."""
+"""Records of the progress topic in chunks and chains: only what was written comes out."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import (
     ChildPartition,
     DataTopic,
@@ -15,17 +19,22 @@ from tidegate.schemas.progress import (
     SlotChanges,
     SlotProgress,
     StreamStarted,
+    TokenMove,
     TokenSnapshot,
     TopicOffset,
     TopicTotals,
 )
+from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.progress_chunks import (
     CHUNK_BYTES_MAX,
     CHUNK_ITEMS_MAX,
     ProgressAssembler,
     split,
 )
-from tidegate.schemas.progress_codec import encode_record
+from tidegate.schemas.progress_codec import (
+    encode_key,
+    encode_record,
+)
 
 
 def child(name):
@@ -36,31 +45,38 @@ def token(name, **changes):
     return replace(TokenSnapshot(name, 1, (), (), 0), **changes)
 
 
-def slot_progress(tokens, *, revision=1):
+def slot_progress(names="", *, revision=1, **changes):
     vector = (TopicOffset("bank.accounts", 0, 5),)
-    return SlotProgress(3, revision, 77, 4, vector, tuple(token(name) for name in tokens))
+    body = SlotProgress(3, revision, 77, 4, vector, tuple(token(name) for name in names))
+    return replace(body, **changes)
 
 
 def assembled(bodies, assembler=None):
     """What comes out, with the offset of each record's first chunk."""
-    assembler = assembler or ProgressAssembler()
-    results = [assembler.add(body, offset=offset) for offset, body in enumerate(bodies)]
-    return [result for result in results if result is not None]
+    return read(enumerate(bodies), assembler)
+
+
+def encoded_sizes(chunks):
+    return [len(encode_record(ProgressRecord("e", "w", chunk))) for chunk in chunks]
+
+
+def fitting_chunks(body):
+    """Return the chunks of a body, which fit a message each and are the body together."""
+    chunks = split(body)
+    assert max(encoded_sizes(chunks)) < 512 * 1024
+    assert assembled(chunks) == [(body, 0)]
+    return chunks
 
 
 def test_the_first_chunk_alone_carries_vector_and_totals():
+    assert split(slot_progress()) == [slot_progress()]
     first, second = split(slot_progress("ab"), items_max=1)
     assert first.vector
     assert second.vector == ()
     totals = (TopicTotals("t", 1, 1, 1, 1),)
     finished = PartitionFinished("t", (), 1, 2, (child("a"), child("b")), totals)
     first, second = split(finished, items_max=1)
-    assert first.totals == totals
-    assert second.totals == ()
-
-
-def test_a_record_without_items_is_one_chunk():
-    assert split(slot_progress("")) == [slot_progress("")]
+    assert (first.totals, second.totals) == (totals, ())
 
 
 def test_chunks_are_bounded_in_number_of_items():
@@ -68,59 +84,46 @@ def test_chunks_are_bounded_in_number_of_items():
     assert [len(chunk.tokens) for chunk in chunks] == [CHUNK_ITEMS_MAX, CHUNK_ITEMS_MAX, 1]
 
 
-def test_chunks_are_bounded_in_bytes():
-    """Tokens with many parents and totals: 400 of them would not fit a Kafka message."""
+HUGE_KEYS = tuple(range(-(1 << 63), -(1 << 63) + 100_000))
+"""Each takes all ten bytes of its varint."""
+CHILDREN = tuple(ChildPartition("c" * 900, ("p" * 100,), n) for n in range(399))
+
+
+def heavy_bodies():
     name = "t" * 218
-    totals = tuple(TopicTotals(f"bank.a_rather_long_table_name_{n}", 1, 1, 1, 1) for n in range(50))
-    heavy = tuple(token(f"{name}{n}", parents=(name,) * 5, totals=totals) for n in range(450))
-    body = replace(slot_progress(""), tokens=heavy)
-    chunks = split(body)
-    sizes = [len(encode_record(ProgressRecord("e", "w", chunk))) for chunk in chunks]
-    assert max(sizes) < 512 * 1024
-    assert len(chunks) > 2
-    assert assembled(chunks) == [(body, 0)]
-
-
-def encoded_sizes(chunks):
-    return [len(encode_record(ProgressRecord("e", "w", chunk))) for chunk in chunks]
-
-
-def test_what_stands_beside_the_items_counts_too():
-    """A vector over thousands of topic partitions, a start over hundreds of tables."""
-    tokens = tuple(token(f"{n:05d}" + "t" * 900) for n in range(399))
+    many = tuple(TopicTotals(f"bank.a_rather_long_table_name_{n}", 1, 1, 1, 1) for n in range(50))
+    tokens = tuple(token(f"{name}{n}", parents=(name,) * 5, totals=many) for n in range(450))
+    yield "400 tokens with many parents and totals", slot_progress(tokens=tokens)
     vector = tuple(TopicOffset(f"bank.table_{n % 90}", n, n) for n in range(12_000))
-    heavy = SlotProgress(3, 1, 77, 4, vector, tokens)
+    tokens = tuple(token(f"{n:05d}" + "t" * 900) for n in range(399))
+    yield "a vector beside tokens", SlotProgress(3, 1, 77, 4, vector, tokens)
     topics = tuple(DataTopic(f"bank.table_{n}", "i" * 22, 6, n) for n in range(4_500))
-    children = tuple(ChildPartition("c" * 900, ("p" * 100,), n) for n in range(399))
-    start = StreamStarted("s", "d", 1, None, "g", 16, "id", topics, children)
+    yield "topics", StreamStarted("s", "d", 1, None, "g", 16, "id", topics, CHILDREN)
     totals = tuple(TopicTotals("t" * 100, n, n, n, n) for n in range(2_000))
-    finish = PartitionFinished("t", ("p" * 100,) * 500, 1, 2, children, totals)
-    for body in (heavy, start, finish):
-        chunks = split(body)
-        assert max(encoded_sizes(chunks)) < 512 * 1024
-        assert assembled(chunks) == [(body, 0)]
+    yield "totals", PartitionFinished("t", ("p" * 100,) * 500, 1, 2, CHILDREN, totals)
+    # Parked keys that many parents have announced.
+    wide = (token("a", parked_keys=HUGE_KEYS, boundary=(("tx", "1"),)),)
+    yield "parked keys", slot_progress(tokens=wide)
+    yield "parked keys that changed", SlotChanges(3, 2, 1, 77, 4, (), None, 1, wide)
+    moved = tuple(TokenMove(n, n, (("tx", "1"),), many) for n in range(450))
+    numbers = tuple(range(450, 950))
+    yield "changes", SlotChanges(3, 2, 1, 77, 4, vector, None, 1, tokens, moved, numbers)
+    # 100 tables with 600 topic partitions each: no message would take them.
+    vector = tuple(TopicOffset(f"bank.table_{n % 100}", n // 100, 2**40) for n in range(60_000))
+    yield "a vector", slot_progress("abc", vector=vector)
+
+
+@pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in heavy_bodies()])
+def test_a_body_of_any_size_is_cut_into_chunks_that_fit_a_message(body):
+    assert len(fitting_chunks(body)) > 1
 
 
 def test_a_token_with_as_many_parked_keys_as_it_may_have_is_one_item():
-    """Each key takes all ten bytes of its varint."""
-    keys = tuple(range(-(1 << 63), -(1 << 63) + 1_000))
-    tokens = tuple(token(f"{n}", parked_keys=keys) for n in range(100))
-    body = replace(slot_progress(""), tokens=tokens)
-    chunks = split(body)
+    keys = HUGE_KEYS[:1_000]
+    body = slot_progress(tokens=tuple(token(f"{n}", parked_keys=keys) for n in range(100)))
+    chunks = fitting_chunks(body)
     assert len(chunks) > 1
     assert all(len(one.parked_keys) == len(keys) for chunk in chunks for one in chunk.tokens)
-    assert max(encoded_sizes(chunks)) < 512 * 1024
-    assert assembled(chunks) == [(body, 0)]
-
-
-def test_parked_keys_that_many_parents_have_announced_are_cut():
-    keys = tuple(range(-(1 << 63), -(1 << 63) + 100_000))
-    boundary = (("tx", "1"),)
-    body = replace(slot_progress(""), tokens=(token("a", parked_keys=keys, boundary=boundary),))
-    for whole in (body, SlotChanges(3, 2, 1, 77, 4, (), None, 1, body.tokens)):
-        chunks = split(whole)
-        assert max(encoded_sizes(chunks)) < 512 * 1024
-        assert assembled(chunks) == [(whole, 0)]
 
 
 SIZED = st.integers(0, 60).map(lambda size: "t" * size * 1024)
@@ -132,31 +135,17 @@ WIDE = st.builds(lambda text, parents: token(text, parents=parents), SIZED, PARE
 
 @settings(max_examples=25)
 @given(st.lists(WIDE, max_size=40, unique_by=lambda one: one.token))
-def test_tokens_of_any_size_make_chunks_that_fit_a_message(tokens):
-    body = replace(slot_progress(""), tokens=tuple(tokens))
-    chunks = split(body)
-    assert max(encoded_sizes(chunks)) < 512 * 1024
-    assert assembled(chunks) == [(body, 0)]
-    # No more chunks than needed: two neighbours would not fit one.
-    assert all(
-        sum(pair) > CHUNK_BYTES_MAX - 64 * 1024 - 3 * 61 * 1024
-        for pair in pairwise(encoded_sizes(chunks))
-    )
+def test_tokens_of_any_size_make_no_more_chunks_than_needed(tokens):
+    """Two neighbours would not fit one message."""
+    chunks = fitting_chunks(slot_progress(tokens=tuple(tokens)))
+    least = CHUNK_BYTES_MAX - 64 * 1024 - 3 * 61 * 1024
+    assert all(sum(pair) > least for pair in pairwise(encoded_sizes(chunks)))
 
 
 def test_one_item_larger_than_a_chunk_stands_alone():
     huge = token("h", parents=("p" * CHUNK_BYTES_MAX,))
-    chunks = split(replace(slot_progress(""), tokens=(token("a"), huge, token("b"))))
+    chunks = split(slot_progress(tokens=(token("a"), huge, token("b"))))
     assert [[item.token for item in chunk.tokens] for chunk in chunks] == [["a"], ["h"], ["b"]]
-
-
-def test_a_vector_of_any_size_is_cut():
-    """60,000 entries: 100 tables with 600 topic partitions each.  No message would take them."""
-    vector = tuple(TopicOffset(f"bank.table_{n % 100}", n // 100, 2**40) for n in range(60_000))
-    body = replace(slot_progress("abc"), vector=vector)
-    chunks = split(body)
-    assert max(encoded_sizes(chunks)) < 512 * 1024
-    assert assembled(chunks) == [(body, 0)]
 
 
 def test_a_vector_that_fills_a_chunk_leaves_the_tokens_to_the_next():
@@ -170,16 +159,12 @@ def test_a_token_of_any_size_is_cut():
     """30,000 transactions of one instant, and totals over thousands of tables."""
     boundary = tuple((f"{n:024d}", "00000000") for n in range(30_000))
     totals = tuple(TopicTotals(f"bank.{n:0100d}", n, n, n, n) for n in range(5_000))
-    wide = token("w", parents=("p", "q"), boundary=boundary, totals=totals)
-    body = replace(slot_progress(""), tokens=(token("a"), wide, token("z")))
-    chunks = split(body)
-    assert max(encoded_sizes(chunks)) < 512 * 1024
-    assert assembled(chunks) == [(body, 0)]
+    short = token("w", parents=("p", "q"))
+    wide = replace(short, boundary=boundary, totals=totals)
+    chunks = fitting_chunks(slot_progress(tokens=(token("a"), wide, token("z"))))
     parts = [item for chunk in chunks for item in chunk.tokens if item.token == "w"]
     assert len(parts) > 2
-    assert {replace(part, boundary=(), totals=()) for part in parts} == {
-        token("w", parents=("p", "q"))
-    }
+    assert {replace(part, boundary=(), totals=()) for part in parts} == {short}
 
 
 @given(
@@ -197,32 +182,198 @@ def test_any_limits_give_chunks_that_are_put_together_again(names, places, ids, 
     assert assembled(split(body, items_max=items, bytes_max=size)) == [(body, 0)]
 
 
-def test_an_incomplete_set_does_not_exist():
-    chunks = split(slot_progress("abc"), items_max=1)
-    assert assembled(chunks[:2]) == []
-    assert assembled(chunks[1:]) == []
-    assert assembled([chunks[0], chunks[2]]) == []
-    assert assembled([chunks[1], chunks[0], chunks[2]]) == []
-
-
-def test_a_set_that_begins_again_replaces_what_was_begun():
-    chunks = split(slot_progress("abc"), items_max=1)
-    (result,) = assembled([chunks[0], chunks[1], *chunks])
-    assert result == (slot_progress("abc"), 2)
-
-
-def test_sets_of_two_revisions_are_not_mixed():
-    older = split(slot_progress("ab", revision=1), items_max=1)
-    newer = split(slot_progress("cd", revision=2), items_max=1)
+def test_a_set_exists_once_it_is_complete_in_order_and_of_one_revision():
+    a, b, c = chunks = split(slot_progress("abc"), items_max=1)
+    for incomplete in ([a, b], [b, c], [a, c], [b, a, c]):
+        assert assembled(incomplete) == []
+    # A set that begins again replaces what was begun.
+    assert assembled([a, b, *chunks]) == [(slot_progress("abc"), 2)]
+    older, newer = (split(slot_progress("ab", revision=n), items_max=1) for n in (1, 2))
     assert assembled([older[0], newer[1]]) == []
-    results = assembled([older[0], newer[0], newer[1], older[1]])
+    results = assembled([older[0], *newer, older[1]])
     assert [body.revision for body, _ in results] == [2, 1]
-
-
-def test_other_records_pass_between_chunks():
-    chunks = split(slot_progress("ab"), items_max=1)
+    # Other records pass between chunks.
     announced = PartitionAnnounced(child("c"), "p")
-    assert assembled([chunks[0], announced, chunks[1]]) == [
-        (announced, 1),
-        (slot_progress("ab"), 0),
-    ]
+    found = assembled([older[0], announced, older[1]])
+    assert found == [(announced, 1), (slot_progress("ab"), 0)]
+
+
+# Few different values, so that the sets of one example meet.
+FEW = st.integers(0, 1)
+NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
+ITEMS = st.lists(NAMES, min_size=1, max_size=5).map(tuple)
+
+
+def children(names):
+    return tuple(ChildPartition(name, (), number) for number, name in enumerate(names))
+
+
+def snapshot(slot, revision, minute, includes, names):
+    vector = (TopicOffset("t", 0, len(names)),)
+    tokens = tuple(TokenSnapshot(name, number, (), (), 0) for number, name in enumerate(names))
+    return SlotProgress(slot, revision, minute, includes, vector, tokens)
+
+
+def finish(token, start_ns, end_ns, names):
+    totals = (TopicTotals("t", len(names), 0, 0, 0),)
+    return PartitionFinished(token, (), start_ns, end_ns, children(names), totals)
+
+
+def start(stream, start_ns, slots, names):
+    return StreamStarted(stream, "d", start_ns, None, "g", slots, "id", (), children(names))
+
+
+FEW_BODIES = st.one_of(
+    st.builds(snapshot, FEW, FEW, FEW, FEW, ITEMS),
+    st.builds(finish, NAMES, FEW, FEW, ITEMS),
+    st.builds(start, NAMES, FEW, FEW, ITEMS),
+    st.builds(PartitionAnnounced, st.builds(ChildPartition, NAMES, st.just(()), FEW), NAMES),
+)
+
+
+def head(body):
+    """What is the writer's to keep unique: everything but the items."""
+    match body:
+        case SlotProgress():
+            return replace(body, tokens=(), vector=())
+        case PartitionFinished():
+            return replace(body, children=(), totals=())
+        case StreamStarted():
+            return replace(body, children=())
+        case _:
+            return body
+
+
+RECORDS = st.lists(FEW_BODIES, min_size=1, max_size=5, unique_by=head)
+
+
+def written(bodies, items_max):
+    return [chunk for body in bodies for chunk in split(body, items_max=items_max)]
+
+
+def read(chunks, assembler=None):
+    assembler = assembler or ProgressAssembler()
+    results = [assembler.add(chunk, offset=offset) for offset, chunk in chunks]
+    return [result for result in results if result is not None]
+
+
+@given(RECORDS, st.integers(1, 3), st.data())
+def test_any_choice_of_chunks_in_any_order_gives_only_what_was_written(bodies, items_max, data):
+    chunks = written(bodies, items_max)
+    chosen = data.draw(st.lists(st.sampled_from(chunks), max_size=2 * len(chunks)))
+    shuffled = data.draw(st.permutations(chunks))
+    assert all(body in bodies for body, _ in read(enumerate([*shuffled, *chosen])))
+
+
+@given(RECORDS, st.integers(1, 3), st.sets(st.integers(0, 24)))
+@example([snapshot(0, 1, 0, 0, "aaa"), snapshot(0, 1, 1, 0, "bb")], 1, {1, 2, 3})
+@example([finish("a", 0, 1, "aa"), finish("a", 1, 1, "bbb")], 1, {1, 2})
+@example([start("a", 0, 1, "ab"), start("a", 0, 0, "abc")], 1, {1, 2})
+def test_without_any_chunks_a_set_is_whole_or_not_there(bodies, items_max, removed):
+    chunks = written(bodies, items_max)
+    left = [(offset, chunk) for offset, chunk in enumerate(chunks) if offset not in removed]
+    whole, offset = [], 0
+    for body in bodies:
+        size = len(split(body, items_max=items_max))
+        if removed.isdisjoint(range(offset, offset + size)):
+            whole.append((body, offset))
+        offset += size
+    assert read(left) == whole
+
+
+@given(RECORDS, st.integers(1, 3))
+def test_after_compaction_what_is_left_was_written(bodies, items_max):
+    """Compaction keeps the last record of each key; keys know no revision."""
+    chunks = written(bodies, items_max)
+    last = {encode_key(chunk): (offset, chunk) for offset, chunk in enumerate(chunks)}
+    results = read(sorted(last.values(), key=lambda entry: entry[0]))
+    assert all(body in bodies for body, _ in results)
+    # The last set of its keys loses nothing to others.
+    assert bodies[-1] in [body for body, _ in results]
+
+
+@given(RECORDS, st.integers(1, 3), st.data())
+def test_sets_that_are_interleaved_in_their_own_order_are_all_there(bodies, items_max, data):
+    queues = [split(body, items_max=items_max) for body in bodies]
+    mixed = []
+    while queues:
+        queue = data.draw(st.sampled_from(queues))
+        mixed.append(queue.pop(0))
+        queues = [queue for queue in queues if queue]
+    results = read(enumerate(mixed))
+    assert len(results) == len(bodies)
+    assert all(body in bodies for body, _ in results)
+
+
+@given(RECORDS, st.integers(1, 3))
+def test_reading_twice_gives_twice(bodies, items_max):
+    chunks = written(bodies, items_max)
+    assembler = ProgressAssembler()
+    for _ in range(2):
+        assert [body for body, _ in read(enumerate(chunks), assembler)] == bodies
+
+
+def test_sets_that_are_begun_and_never_completed_do_not_pile_up():
+    assembler = ProgressAssembler()
+    for revision in range(10_000):
+        chunks = split(snapshot(0, revision, 0, 0, "ab"), items_max=1)
+        assert assembler.add(chunks[0], offset=revision) is None
+    assert len(assembler._open) <= 64
+    assert assembler.add(chunks[1], offset=10_000) == (snapshot(0, 9_999, 0, 0, "ab"), 9_999)
+
+
+TOTALS_OF_A = TopicTotals("t", 1, 1, 9, 7)
+A = TokenSnapshot("a", 1_000, (), ("",), 5, (("tx", "00"),), (TOTALS_OF_A,), number=0)
+B = TokenSnapshot("b", 1_000, ("a",), (), 0, number=1)
+START = SlotProgress(3, 7, 20, 4, (TopicOffset("t", 0, 8), TopicOffset("t", 1, 3)), (A, B))
+NEXT = SlotChanges(3, 8, 1, 21, 6, (), None, 2)
+
+
+def chain(*changes):
+    found = SlotChain(START, offset=40)
+    for one in changes:
+        found.add(one)
+    return found
+
+
+def test_changes_are_applied_to_what_they_name():
+    assert chain().snapshot(3) == START
+    assert (chain().offset, chain().position) == (40, 0)
+    other = TopicTotals("u", 2, 2, 2, 2)
+    heard = replace(B, parents_heard=("a",))
+    new = TokenSnapshot("c", 2_000, (), ("",), 1, number=2)
+    vector = (TopicOffset("t", 0, 9), TopicOffset("u", 0, 0))
+    moves = (TokenMove(0, 50, (), (other,)),)
+    found = chain(replace(NEXT, vector=vector, open=3, moved=moves, added=(heard, new)))
+
+    snapshot = found.snapshot(3)
+    assert snapshot.vector == (vector[0], TopicOffset("t", 1, 3), vector[1])
+    assert (snapshot.revision, snapshot.minute, snapshot.includes) == (8, 21, 6)
+    moved = replace(A, watermark_us=50, boundary=(), totals=(TOTALS_OF_A, other))
+    assert snapshot.tokens == (moved, heard, new)
+    assert found.watermarks() == {"a": 50, "b": 0, "c": 1}
+    assert (found.position, found.entries) == (1, 3)
+
+
+def test_a_number_is_free_again_once_its_token_has_finished():
+    new = TokenSnapshot("c", 2_000, (), ("",), 1, number=0)
+    changes = replace(NEXT, removed=(0,), added=(new,), moved=(TokenMove(1, 50),))
+    found = chain()
+    assert found.add(changes) == ["a", "c", "b"]
+    assert [one.token for one in found.snapshot(3).tokens] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        replace(NEXT, revision=7),
+        replace(NEXT, revision=9),
+        replace(NEXT, position=2),
+        replace(NEXT, open=3),
+        replace(NEXT, removed=(5,)),
+        replace(NEXT, moved=(TokenMove(5, 9),)),
+    ],
+)
+def test_what_does_not_continue_the_chain_is_refused(changes):
+    with pytest.raises(SchemaError, match="slot=3"):
+        chain(changes)

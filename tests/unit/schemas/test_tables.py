@@ -1,9 +1,23 @@
-"""Tables, and both notations of a column's type."""
+"""Tables, both notations of a column's type, and the Avro schemas of their rows."""
 
+from __future__ import annotations
+
+import copy
+import io
+
+import fastavro
 import pytest
 
-from tidegate.schemas.avro_types import avro_type, is_carried
+from tidegate.schemas.avro_types import AVRO_NAME, avro_type, is_carried, namespace_of
+from tidegate.schemas.change_schema import (
+    differ_in_timestamps,
+    key_schema,
+    lost_parts,
+    row_fields,
+    value_schema,
+)
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 INT64 = ColumnType("INT64")
@@ -91,15 +105,6 @@ def test_a_record_type_that_cannot_be_read_is_refused(value):
     assert len(str(caught.value)) < 300
 
 
-def test_keys_stand_in_primary_key_order():
-    table = TableSchema(
-        "t", (Column("a", INT64, 1, key_position=2), Column("b", INT64, 2, key_position=1),
-              Column("c", INT64, 3)),
-    )  # fmt: skip
-    assert [column.name for column in table.key_columns] == ["b", "a"]
-    assert table.column_names == {"a", "b", "c"}
-
-
 PG_NUMERIC = ColumnType("NUMERIC", annotation="PG_NUMERIC")
 
 
@@ -145,3 +150,155 @@ def test_postgresqls_notation(text, expected):
 )
 def test_another_notation_of_postgresql_is_a_type_that_nothing_carries(text):
     of_another_notation(ColumnType.from_postgresql_type(text), text)
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace"),
+    [("bank.Items", "bank.Items"), ("eu-orders.2024", "eu_orders._2024"), ("a.ü", "a._")],
+)
+def test_a_namespace_has_names_that_avro_accepts(name, namespace):
+    assert namespace_of(name) == namespace
+    assert all(AVRO_NAME.fullmatch(part) for part in namespace.split("."))
+
+
+CODES = ("INT64", "FLOAT32", "FLOAT64", "BOOL", "STRING", "BYTES", "PROTO", "ENUM", "NUMERIC",
+         "DATE", "TIMESTAMP", "JSON", "UUID", "INTERVAL")  # fmt: skip
+TABLE = TableSchema(
+    "everything",
+    (
+        Column("b", INT64, 1, key_position=2),
+        Column("a", ColumnType("STRING"), 2, key_position=1),
+        *(Column(f"c_{code}", ColumnType(code), 3 + n) for n, code in enumerate(CODES)),
+        *(Column(f"a_{code}", ColumnType("ARRAY", ColumnType(code)), 40 + n)
+          for n, code in enumerate(CODES)),
+        Column("pg", ColumnType("NUMERIC", annotation="PG_NUMERIC"), 90),
+    ),
+)  # fmt: skip
+
+
+def parsed(schema):
+    return fastavro.parse_schema(copy.deepcopy(schema))
+
+
+@pytest.mark.parametrize("topic", ["bank.t", "a-b.c.t", "9lives.1table", "_x.t"])
+def test_a_key_has_the_primary_keys_columns_in_its_order(topic):
+    assert [column.name for column in TABLE.key_columns] == ["a", "b"]
+    assert TABLE.column_names == {column.name for column in TABLE.columns}
+    schema = key_schema(topic, TABLE)
+    assert [field["name"] for field in schema["fields"]] == ["a", "b"]
+    assert [field["type"] for field in schema["fields"]] == [["null", "string"], ["null", "long"]]
+    assert parsed(schema)["name"].endswith(".Key")
+
+
+def test_a_value_has_every_column_nullable_in_ordinal_order():
+    schema = value_schema("bank.t", TABLE)
+    parsed(schema)
+    assert [field["name"] for field in schema["fields"]] == [
+        "mod_type", "new_values", "old_values", "new_columns", "old_columns", "source"
+    ]  # fmt: skip
+    row = schema["fields"][1]["type"][1]
+    assert [field["name"] for field in row["fields"]] == [column.name for column in TABLE.columns]
+    for field in row["fields"]:
+        assert field["type"][0] == "null"
+        assert field["default"] is None
+
+
+@pytest.mark.parametrize(
+    ("column_type", "avro"),
+    [
+        (INT64, "long"),
+        (ColumnType("ENUM"), "long"),
+        (ColumnType("JSON"), "string"),
+        (ColumnType("NUMERIC", annotation="PG_NUMERIC"), "string"),
+        (
+            ColumnType("NUMERIC"),
+            {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
+        ),
+        (ColumnType("DATE"), {"type": "int", "logicalType": "date"}),
+        (ColumnType("TIMESTAMP"), {"type": "long", "logicalType": "timestamp-micros"}),
+        (ColumnType("ARRAY", INT64), {"type": "array", "items": ["null", "long"]}),
+    ],
+)
+def test_types(column_type, avro):
+    assert avro_type(column_type) == avro
+
+
+def test_timestamps_as_text_are_named_for_what_they_are():
+    at, text = ColumnType("TIMESTAMP"), {"type": "string", "logicalType": "timestamp-rfc3339"}
+    assert avro_type(at, TimestampForm.STRING) == text
+    assert avro_type(ColumnType("ARRAY", at), TimestampForm.STRING) == {
+        "type": "array", "items": ["null", text],
+    }  # fmt: skip
+    table = TableSchema("t", (Column("at", at, 1, 1), Column("id", INT64, 2)))
+    key, value = (make("p.t", table, TimestampForm.STRING) for make in (key_schema, value_schema))
+    assert [field["type"] for field in key["fields"]] == [["null", text]]
+    assert [field["type"][1] for field in row_fields(value).values()] == [text, "long"]
+    # The coordinates of a change keep their form, so that every reader can order by them.
+    assert value["fields"][-1] == value_schema("p.t", table)["fields"][-1]
+
+
+def test_schemas_that_differ_in_the_form_of_timestamps_alone_are_recognised():
+    at, micros, text = ColumnType("TIMESTAMP"), TimestampForm.MICROS, TimestampForm.STRING
+    for of in (at, ColumnType("ARRAY", at)):
+        fields = [key_schema("p.t", TableSchema("t", (Column("a", of, 1, 1),)), form)["fields"]
+                  for form in (micros, text)]  # fmt: skip
+        assert differ_in_timestamps(*fields)
+        assert differ_in_timestamps(*reversed(fields))
+        assert not differ_in_timestamps(fields[1], fields[1])
+        assert not differ_in_timestamps(avro_type(of, text), avro_type(INT64))
+    assert not differ_in_timestamps(avro_type(at, text), "string")
+
+
+@pytest.mark.parametrize(
+    "column_type",
+    [
+        ColumnType("STRUCT"),
+        ColumnType("ARRAY"),
+        ColumnType("ARRAY", ColumnType("GRAPH")),
+        ColumnType("ARRAY", ColumnType("STRUCT")),
+    ],
+)
+def test_a_type_without_a_place_is_refused(column_type):
+    with pytest.raises(SchemaError, match="unsupported column type"):
+        avro_type(column_type)
+
+
+def test_a_table_without_a_key_or_with_a_name_that_is_not_avros_is_refused():
+    with pytest.raises(SchemaError, match="primary key"):
+        key_schema("bank.t", TableSchema("t", (Column("a", INT64, 1),)))
+    table = TableSchema("t", (Column("ä", INT64, 1, key_position=1),))
+    for make in (key_schema, value_schema):
+        with pytest.raises(SchemaError, match="Avro name"):
+            make("bank.t", table)
+
+
+def test_an_added_column_can_be_read_from_older_records():
+    older = TableSchema("t", TABLE.columns[:2])
+    old, new = (parsed(value_schema("bank.t", table)) for table in (older, TABLE))
+    source = {"commit_timestamp": 1, "server_transaction_id": "t", "record_sequence": "0",
+              "mod_number": 0, "is_last_record_in_transaction_in_partition": True,
+              "number_of_records_in_transaction": 1, "number_of_partitions_in_transaction": 1,
+              "transaction_tag": "", "is_system_transaction": False, "value_capture_type": "V",
+              "change_stream": "s", "partition_token": "k"}  # fmt: skip
+    datum = {"mod_type": "INSERT", "new_values": {"a": "x", "b": 1}, "source": source}
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, old, datum)
+    row = fastavro.schemaless_reader(io.BytesIO(buffer.getvalue()), old, new)["new_values"]
+    assert (row["a"], row["c_INT64"]) == ("x", None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "lost"),
+    [
+        ({"type": "record", "excludes": ["a"]}, {"type": "record"}, ("excludes",)),
+        ({"type": "record"}, {"type": "record", "doc": "more"}, ()),
+        ({"fields": [{"name": "a", "watched": False}]}, {"fields": [{"name": "a"}]}, ("watched",)),
+        ({"fields": [{"name": "a", "watched": False}]}, {"fields": []}, ()),
+        ({"type": "long", "logicalType": "date"}, "long", ("logicalType",)),
+        ({"type": "long"}, "long", ()),
+        (["null", {"type": "string", "a": 1, "b": 2}], ["null", {"type": "string"}], ("a", "b")),
+        ("long", {"type": "long"}, ()),
+    ],
+)
+def test_what_a_registry_dropped_of_a_schema(wanted, found, lost):
+    assert lost_parts(wanted, found) == lost

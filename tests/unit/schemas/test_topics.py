@@ -1,14 +1,17 @@
-"""Topic names and slots."""
+"""Names of topics, their template, and the slot of a stream partition."""
+
+from __future__ import annotations
 
 import re
 import zlib
-from collections import Counter
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.topic_collisions import topic_collisions, topics_of_one_name
+from tidegate.schemas.topic_template import SEPARATORS, TEMPLATE_DEFAULT, TopicTemplate
 from tidegate.schemas.topics import (
     HEADER_MOD,
     HEADER_ORDER,
@@ -21,14 +24,20 @@ from tidegate.schemas.topics import (
     table_of,
 )
 
+DASHED, UNDERSCORED = "{prefix}-{table}", "{prefix}_{table}"
+VERSIONED = "{prefix}.{table}.v1"
 
-def test_every_name_follows_from_the_prefix():
+
+def test_every_name_follows_from_prefix_and_template():
     names = TopicNames("bank")
-    assert names.progress == "bank-progress"
-    assert names.dead_letter == "bank-dead-letter"
-    assert names.group == "bank-fleet"
-    assert names.data("accounts") == "bank.accounts"
-    assert names.data("sales.orders") == "bank.sales.orders"
+    dashed = TopicNames("bank", DASHED)
+    for one in (names, dashed):
+        assert one.progress == "bank-progress"
+        assert one.dead_letter == "bank-dead-letter"
+        assert one.group == "bank-fleet"
+    assert [names.data(table) for table in ("accounts", "s.t")] == ["bank.accounts", "bank.s.t"]
+    assert [dashed.data(table) for table in ("accounts", "s.t")] == ["bank-accounts", "bank-s.t"]
+    assert TopicNames("bank", "{prefix}.public.{table}.v1").data("t") == "bank.public.t.v1"
     assert names.key_subject("bank.accounts") == "bank.accounts-key"
     assert names.value_subject("bank.accounts") == "bank.accounts-value"
     assert (HEADER_ORDER, HEADER_MOD, HEADER_ORIGIN) == ("order", "mod", "origin")
@@ -36,22 +45,11 @@ def test_every_name_follows_from_the_prefix():
 
 
 def test_a_table_follows_from_its_topic():
-    names = TopicNames("bank")
-    assert names.table("bank.sales.orders") == "sales.orders"
-    assert names.table("bank-progress") is None
-    assert names.table("other.accounts") is None
-
-
-def test_a_template_names_the_data_topics_and_nothing_else():
-    names = TopicNames("bank", "{prefix}-{table}")
-    assert (names.progress, names.dead_letter) == ("bank-progress", "bank-dead-letter")
-    assert names.group == "bank-fleet"
-    assert names.data("accounts") == "bank-accounts"
-    assert names.data("sales.orders") == "bank-sales.orders"
-    assert TopicNames("bank", "{prefix}.public.{table}.v1").data("t") == "bank.public.t.v1"
-    assert names.table("bank-sales.orders") == "sales.orders"
-    assert names.table("bank.accounts") is None
-    assert TopicNames("bank", "{prefix}.{table}.v1").table("bank.t") is None
+    names, dashed = TopicNames("bank"), TopicNames("bank", DASHED)
+    assert (names.table("bank.s.t"), dashed.table("bank-s.t")) == ("s.t", "s.t")
+    for others in (names, "bank-progress"), (names, "other.accounts"), (dashed, "bank.accounts"):
+        assert others[0].table(others[1]) is None
+    assert TopicNames("bank", VERSIONED).table("bank.t") is None
 
 
 @pytest.mark.parametrize(
@@ -99,25 +97,22 @@ def test_a_topics_name_that_is_too_long_is_refused_with_its_length():
         TopicNames(prefix, "{prefix}." + "x" * 148 + "{table}")
 
 
-def test_a_template_is_recorded_unless_it_is_the_default():
-    names = TopicNames("bank", "{prefix}-{table}")
-    assert TopicNames("bank").recorded == ()
+def test_a_stream_keeps_the_template_that_it_was_begun_with():
+    names, default = TopicNames("bank", DASHED), TopicNames("bank")
+    assert default.recorded == ()
     assert names.recorded == ("producer.topic_template={prefix}-{table}",)
     filters = ("exclude_insert=true", "producer.tables=a", *names.recorded)
-    assert TopicNames.recorded_template(filters) == "{prefix}-{table}"
+    assert TopicNames.recorded_template(filters) == DASHED
     assert TopicNames.recorded_template(filters[:2]) == "{prefix}.{table}"
-
-
-def test_another_template_than_the_recorded_one_is_refused_with_the_one_to_set():
-    names = TopicNames("bank", "{prefix}-{table}")
     names.require_recorded(names.recorded)
-    TopicNames("bank").require_recorded(["exclude_insert=true"])
-    with pytest.raises(ConfigError, match="begun with") as caught:
-        TopicNames("bank").require_recorded(names.recorded)
-    assert caught.value.hint == 'Set topic_template = "{prefix}-{table}"'
-    with pytest.raises(ConfigError) as caught:
-        names.require_recorded([])
-    assert caught.value.hint == 'Set topic_template = "{prefix}.{table}"'
+    default.require_recorded(["exclude_insert=true"])
+    for other, recorded, wanted in (
+        (default, names.recorded, DASHED),
+        (names, [], "{prefix}.{table}"),
+    ):
+        with pytest.raises(ConfigError, match="begun with") as caught:
+            other.require_recorded(recorded)
+        assert caught.value.hint == f'Set topic_template = "{wanted}"'
 
 
 @pytest.mark.parametrize("prefix", ["a", "a.b-c_D9", "_x", "x" * 100])
@@ -131,44 +126,32 @@ def test_other_prefixes_are_refused(prefix):
         TopicNames(prefix)
 
 
-def test_the_roots_slot():
-    assert ROOT_TOKEN == ""
-    assert slot_of(ROOT_TOKEN, 16) == 0
-    assert slot_of("token", 16) == zlib.crc32(b"token") % 16 == 11
+@given(st.text(max_size=120))
+def test_any_prefix_is_taken_as_it_is_or_refused(prefix):
+    try:
+        assert TopicNames(prefix).prefix == prefix
+    except ConfigError:
+        return
+    assert prefix.isascii()
+    assert prefix[0] not in ".-"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 1000))
+@example("token", 16)
 def test_every_token_has_one_slot(token, slots):
     assert 0 <= slot_of(token, slots) < slots
     assert slot_of(token, slots) == zlib.crc32(token.encode()) % slots
-
-
-def test_tokens_spread_over_the_slots():
-    owned = Counter(slot_of(f"token-{number}", 16) for number in range(1600))
-    assert set(owned) == set(range(16))
-    assert max(owned.values()) < 200
+    assert slot_of(ROOT_TOKEN, slots) == 0 == len(ROOT_TOKEN)
 
 
 PREFIX = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", fullmatch=True)
 NAME = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,20}(\.[A-Za-z][A-Za-z0-9_]{0,20})?", fullmatch=True)
 
 
-@given(PREFIX, NAME, NAME)
-def test_a_prefixs_names_are_legal_for_kafka_and_never_meet(prefix, table, other):
-    names = TopicNames(prefix)
-    topic = names.data(table)
-    assert names.table(topic) == table
-    assert (names.data(other) == topic) == (other == table)
-    own = {topic, names.progress, names.dead_letter}
-    assert len(own) == 3
-    assert names.table(names.progress) is None
-    assert names.table(names.dead_letter) is None
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,249}", one) for one in own)
-    assert names.key_subject(topic) != names.value_subject(topic)
-
-
 LITERAL = st.sampled_from(["", "", ".v1", "-x", "progress"]) | st.text("abgs-._7", max_size=5)
-TEMPLATE = st.builds("{{prefix}}{}{}{{table}}{}".format, st.sampled_from("._-"), LITERAL, LITERAL)
+TEMPLATE = st.just("{prefix}.{table}") | st.builds(
+    "{{prefix}}{}{}{{table}}{}".format, st.sampled_from("._-"), LITERAL, LITERAL
+)
 
 
 def names_of(prefix, template):
@@ -196,10 +179,12 @@ def test_under_every_template_a_topic_is_one_tables_and_no_other_topic(
     assert names.table(topic) == table
     assert (topic_of(names, other) == topic) == (other == table)
     assert not topic.endswith(("-progress", "-dead-letter"))
-    assert topic not in (names.progress, names.dead_letter)
+    assert len({topic, names.progress, names.dead_letter}) == 3
     assert names.table(names.progress) is names.table(names.dead_letter) is None
-    assert re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic)
+    for one in (topic, names.progress, names.dead_letter):
+        assert re.fullmatch(r"[A-Za-z0-9._-]{1,249}", one)
     assert not names.is_unclear(topic)
+    assert names.key_subject(topic) != names.value_subject(topic)
 
 
 TOPIC_TEXT = st.text("ab-._7", max_size=8)
@@ -236,16 +221,6 @@ def test_a_topic_that_two_streams_could_have_makes_them_overlap(
     assert topic not in (names.progress, names.dead_letter)
 
 
-@given(st.text(max_size=120))
-def test_any_prefix_is_taken_as_it_is_or_refused(prefix):
-    try:
-        assert TopicNames(prefix).prefix == prefix
-    except ConfigError:
-        return
-    assert prefix.isascii()
-    assert prefix[0] not in ".-"
-
-
 @pytest.mark.parametrize(
     ("prefix", "other", "overlaps"),
     [
@@ -262,10 +237,6 @@ def test_any_prefix_is_taken_as_it_is_or_refused(prefix):
 def test_prefixes_that_continue_each_other_overlap(prefix, other, overlaps):
     topics = [f"{other}-progress", f"{other}.items", "unrelated-progress", f"{prefix}.eu.items"]
     assert TopicNames(prefix).overlapping(topics) == ([f"{other}-progress"] if overlaps else [])
-
-
-DASHED, UNDERSCORED = "{prefix}-{table}", "{prefix}_{table}"
-VERSIONED = "{prefix}.{table}.v1"
 
 
 @pytest.mark.parametrize(
@@ -316,29 +287,25 @@ def test_streams_that_do_not_overlap_share_no_data_topic(first, second, table, o
 
 
 @pytest.mark.parametrize(
-    ("subject", "is_one"),
+    ("template", "subject", "is_one"),
     [
-        ("bank.accounts-key", True),
-        ("bank.accounts-value", True),
-        ("bank.shop.Items-value", True),
-        ("bank-progress-key", True),
-        ("bank.accounts", False),
-        ("bank-progress", False),
-        ("bank2.accounts-key", False),
-        ("bank.a.b.c-value", False),
-        ("bank-value", False),
+        ("{prefix}.{table}", "bank.accounts-key", True),
+        ("{prefix}.{table}", "bank.accounts-value", True),
+        ("{prefix}.{table}", "bank.shop.Items-value", True),
+        ("{prefix}.{table}", "bank-progress-key", True),
+        ("{prefix}.{table}", "bank.accounts", False),
+        ("{prefix}.{table}", "bank-progress", False),
+        ("{prefix}.{table}", "bank2.accounts-key", False),
+        ("{prefix}.{table}", "bank.a.b.c-value", False),
+        ("{prefix}.{table}", "bank-value", False),
+        (DASHED, "bank-accounts-key", True),
+        (DASHED, "bank-progress-value", True),
+        (DASHED, "bank.accounts-key", False),
+        (DASHED, "bank-dead-letter-key", False),
     ],
 )
-def test_a_subject_is_the_streams_if_its_topic_is(subject, is_one):
-    assert TopicNames("bank").is_subject(subject) is is_one
-
-
-def test_subjects_follow_the_template():
-    names = TopicNames("bank", "{prefix}-{table}")
-    assert names.is_subject("bank-accounts-key")
-    assert names.is_subject("bank-progress-value")
-    assert not names.is_subject("bank.accounts-key")
-    assert not names.is_subject("bank-dead-letter-key")
+def test_a_subject_is_the_streams_if_its_topic_is(template, subject, is_one):
+    assert TopicNames("bank", template).is_subject(subject) is is_one
 
 
 def test_a_name_beside_a_table_leads_back_to_it():
@@ -348,3 +315,98 @@ def test_a_name_beside_a_table_leads_back_to_it():
     assert names.backfills == "p-backfill-requests"
     assert not names.is_data(names.backfills)
     assert not names.is_unclear(names.backfills)
+
+
+@pytest.mark.parametrize(
+    ("text", "middle", "tail"),
+    [
+        (TEMPLATE_DEFAULT, ".", ""),
+        ("{prefix}-{table}", "-", ""),
+        ("{prefix}_{table}", "_", ""),
+        ("{prefix}.public.{table}", ".public.", ""),
+        ("{prefix}.{table}.v1", ".", ".v1"),
+        ("{prefix}.{database}.{table}", ".my-db.", ""),
+        ("{prefix}.{table}-{database}", ".", "-my-db"),
+    ],
+)
+def test_the_text_around_the_table(text, middle, tail):
+    template = TopicTemplate.parse(text, database="my-db")
+    assert template == TopicTemplate(middle, tail)
+    assert template.text == text.replace("{database}", "my-db")
+    assert TopicTemplate.parse(template.text) == template
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "'' must begin with {prefix}"),
+        ("{table}", "must begin with {prefix}"),
+        ("x.{prefix}.{table}", "must begin with {prefix}"),
+        ("{prefix}.{prefix}.{table}", "must begin with {prefix}, and have it once"),
+        ("{prefix}.x", "must have {table} once"),
+        ("{prefix}.{table}.{table}", "must have {table} once"),
+        ("{prefix}.{database}.{database}.{table}", "{database} more than once"),
+        ("{prefix}{table}", "has no separator after {prefix}"),
+        ("{prefix}x-{table}", "has no separator after {prefix}"),
+        ("{prefix}{database}.{table}", "has no separator after {prefix}"),
+        ("{prefix}.{schema}.{table}", "'{schema}' is not one of {prefix}, {database}, {table}"),
+        ("{prefix}.{Table}", "'{Table}' is not one of"),
+        ("{prefix}.{table", "'{' is not one of"),
+        ("{prefix}.table}", "'}' cannot be part of a topic's name"),
+        ("{prefix}./{table}", "'./' cannot be part of a topic's name"),
+        ("{prefix}.{table} ", "' ' cannot be part of a topic's name"),
+        ("{prefix}.ä{table}", "cannot be part of a topic's name"),
+        ("{prefix}.{table}\n", "cannot be part of a topic's name"),
+        # Only a producer knows the database.
+        ("{prefix}.{database}.{table}", "known to the producer only"),
+    ],
+)
+def test_other_texts_are_refused(text, said):
+    with pytest.raises(ConfigError) as caught:
+        TopicTemplate.parse(text, database="" if "producer only" in said else "db")
+    assert caught.value.message.startswith("topic_template: ")
+    assert said in caught.value.message
+    assert caught.value.hint
+
+
+@given(st.text(max_size=40) | st.lists(
+    st.sampled_from(["{prefix}", "{table}", "{database}", ".", "-", "_", "a", "{", "}", " "]),
+    max_size=8,
+).map("".join))  # fmt: skip
+def test_any_text_is_taken_as_it_is_or_refused(text):
+    try:
+        template = TopicTemplate.parse(text, database="db")
+    except ConfigError:
+        return
+    assert template.text == text.replace("{database}", "db")
+    assert template.middle[0] in SEPARATORS
+
+
+@pytest.mark.parametrize(
+    ("wanted", "existing", "expected"),
+    [
+        (["p.a", "p.b"], ["p_c"], {}),
+        (["p.s.t", "p.s_t"], [], {"p.s_t": "p.s.t"}),
+        (["p.s_t", "p.s.t"], [], {"p.s.t": "p.s_t"}),
+        (["p.s_t"], ["p_s.t"], {"p.s_t": "p_s.t"}),
+        (["p.s_t"], ["p_s.t", "p.s_t"], {}),
+        (["p.s_t", "p.s.t", "p_s_t"], ["p.s_t"], {"p.s.t": "p.s_t", "p_s_t": "p.s_t"}),
+        (["p.s-t"], ["p.s_t", "P.s-t"], {}),
+    ],
+)
+def test_dots_and_underscores_are_one(wanted, existing, expected):
+    assert topic_collisions(wanted, existing) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "existing", "expected"),
+    [
+        (["p.Orders", "p.Items"], ["p.s_t"], {}),
+        (["p.Orders", "p.orders"], [], {"p.orders": "p.Orders"}),
+        (["p.orders"], ["p.Orders"], {"p.orders": "p.Orders"}),
+        (["p.orders"], ["p.Orders", "p.orders"], {}),
+        (["p.s.T"], ["p.S.t", "p.S_t"], {"p.s.T": "p.S.t"}),
+    ],
+)
+def test_upper_and_lower_case_are_one(wanted, existing, expected):
+    assert topics_of_one_name(wanted, existing) == expected

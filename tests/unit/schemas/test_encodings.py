@@ -1,0 +1,284 @@
+"""Framing, places of keys, instants, and values as JSON text."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import struct
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+
+import fastavro
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
+from tidegate.schemas.json_values import date_text, decimal_text, double_text, float_text, quoted
+from tidegate.schemas.partitioner import murmur2, topic_partition_of
+from tidegate.schemas.wire_format import HEADER_BYTES, frame, frame_prefix, unframe
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        # From the tests of Kafka's own clients (UtilsTest.testMurmur2).
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_the_hash_is_that_of_javas_client(data, expected):
+    assert murmur2(data) == expected & 0xFFFFFFFF
+
+
+@given(st.binary(max_size=40), st.integers(1, 10_000))
+def test_a_key_has_one_place_among_the_topic_partitions(key, count):
+    assert 0 <= topic_partition_of(key, count) < count
+
+
+KEY_FIELDS = [
+    {"name": "Id", "type": ["null", "long"]},
+    {"name": "S", "type": ["null", "string"]},
+]
+KEY_SCHEMA = fastavro.parse_schema({"type": "record", "name": "Key", "fields": KEY_FIELDS})
+
+
+def java_murmur2(data):
+    """Kafka's `Utils.murmur2`, line by line, with Java's 32-bit arithmetic."""
+
+    def as_int(number):
+        return (number + 2**31) % 2**32 - 2**31
+
+    length, m, r = len(data), 0x5BD1E995, 24
+    h = as_int(0x9747B28C ^ length)
+    for i in range(length // 4):
+        i4 = i * 4
+        k = as_int(
+            (data[i4] & 0xFF) + ((data[i4 + 1] & 0xFF) << 8)
+            + ((data[i4 + 2] & 0xFF) << 16) + ((data[i4 + 3] & 0xFF) << 24)
+        )  # fmt: skip
+        k = as_int(k * m)
+        k ^= (k % 2**32) >> r
+        k = as_int(k * m)
+        h = as_int(h * m)
+        h ^= k
+    rest = length % 4
+    if rest == 3:
+        h ^= as_int((data[(length & ~3) + 2] & 0xFF) << 16)
+    if rest >= 2:
+        h ^= as_int((data[(length & ~3) + 1] & 0xFF) << 8)
+    if rest >= 1:
+        h ^= data[length & ~3] & 0xFF
+        h = as_int(h * m)
+    h ^= (h % 2**32) >> 13
+    h = as_int(h * m)
+    h ^= (h % 2**32) >> 15
+    return h
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.none() | st.integers(-(2**63), 2**63 - 1),
+    st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+    st.integers(1, 1_000),
+)
+def test_framed_avro_keys_stand_where_javas_client_puts_them(schema_id, number, text, count):
+    """Real keys begin with zeros and hold bytes beyond 127, of any length modulo four."""
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, KEY_SCHEMA, {"Id": number, "S": text})
+    key = frame(schema_id, body.getvalue())
+
+    assert murmur2(key) == java_murmur2(key) % 2**32
+    assert topic_partition_of(key, count) == (java_murmur2(key) & 0x7FFFFFFF) % count
+
+
+def test_the_header_is_a_zero_and_the_schema_id():
+    assert frame(258, b"body") == b"\x00\x00\x00\x01\x02body"
+    assert frame_prefix(258) == b"\x00\x00\x00\x01\x02"
+    assert HEADER_BYTES == 5
+
+
+@given(st.integers(0, 2**32 - 1), st.binary())
+def test_what_is_framed_comes_back(schema_id, body):
+    assert unframe(frame(schema_id, body)) == (schema_id, body)
+
+
+@given(st.binary(max_size=12))
+@example(b"")
+@example(b"\x00\x00\x00\x01")
+@example(b"\x01\x00\x00\x00\x01x")
+def test_any_bytes_are_refused_or_come_back_as_they_are(data):
+    if len(data) < HEADER_BYTES or data[0] != 0:
+        with pytest.raises(SchemaError):
+            unframe(data)
+    else:
+        assert frame(*unframe(data)) == data
+
+
+YEAR_1_NS, YEAR_10000_NS = -62_135_596_800 * 10**9, 253_402_300_800 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("text", "instant_ns"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01T00:00:00.000000001Z", 1),
+        ("1970-01-01t00:00:00.5z", 500_000_000),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1969-12-31T19:00:00-05:00", 0),
+        ("1969-12-31T23:59:59.999999999Z", -1),
+        ("9999-12-31T23:59:59.999999999Z", YEAR_10000_NS - 1),
+        ("0001-01-01T00:00:00Z", YEAR_1_NS),
+    ],
+)
+def test_parsing(text, instant_ns):
+    assert parse_rfc3339_ns(text) == instant_ns
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "now", "1970-01-01", "1970-01-01T00:00:00", "1970-01-01 00:00:00Z",
+     "1970-02-30T00:00:00Z", "1970-01-01T00:00:00.0000000001Z", "1970-01-01T00:00:60Z",
+     "1970-01-01T00:00:00.Z", "٢٠٢٤-01-01T00:00:00Z", "1970-01-01T00:00:00Z\n",
+     "1970-01-01T00:00:00+99:99", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59",
+     "9999-12-31T23:59:59-00:01", "x" * 100_000],
+)  # fmt: skip
+def test_what_is_no_timestamp_is_refused(text):
+    with pytest.raises(SchemaError) as caught:
+        parse_rfc3339_ns(text)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("instant_ns", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1_000, "1970-01-01T00:00:00.000001Z"),
+        (1, "1970-01-01T00:00:00.000000001Z"),
+        (YEAR_1_NS, "0001-01-01T00:00:00Z"),
+    ],
+)
+def test_formatting(instant_ns, text):
+    assert format_rfc3339(instant_ns) == text
+
+
+@given(st.lists(st.integers(YEAR_1_NS, YEAR_10000_NS - 1), min_size=2, max_size=2).map(sorted))
+def test_instants_are_formatted_in_their_order_and_come_back(instants):
+    texts = [format_rfc3339(instant) for instant in instants]
+    first, second = (text.removesuffix("Z") for text in texts)
+    assert first <= second
+    assert [parse_rfc3339_ns(text) for text in texts] == instants
+
+
+OFFSETS = st.integers(-24 * 60 + 1, 24 * 60 - 1)
+
+
+@given(
+    st.datetimes(timezones=OFFSETS.map(lambda minutes: timezone(timedelta(minutes=minutes)))),
+    st.text("0123456789", max_size=9),
+)
+def test_an_offset_is_taken_off_and_leads_no_further_than_the_calendar(local, fraction):
+    text = local.replace(microsecond=0).isoformat()
+    whole, zone = text[:19], text[19:]
+    written = f"{whole}.{fraction}{zone}" if fraction else text
+    year_1 = datetime(1, 1, 1, tzinfo=UTC)
+    elapsed_s = (local.replace(microsecond=0) - year_1) // timedelta(seconds=1)
+    if not 0 <= elapsed_s < (YEAR_10000_NS - YEAR_1_NS) // 10**9:
+        with pytest.raises(SchemaError):
+            parse_rfc3339_ns(written)
+        return
+    instant_ns = YEAR_1_NS + elapsed_s * 10**9 + int((fraction or "0").ljust(9, "0"))
+    assert parse_rfc3339_ns(written) == instant_ns
+    assert parse_rfc3339_ns(format_rfc3339(instant_ns)) == instant_ns
+
+
+NEARLY = st.from_regex(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}([.,][0-9٣]{0,10})?"
+    r"(Z|z|[+-][0-9]{2}:[0-9]{2})?",
+    fullmatch=True,
+)
+
+
+def plainly_parsed(text):
+    """The oracle: one pattern for the whole text, and nothing remembered."""
+    match = re.fullmatch(
+        r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)",
+        text,
+        re.ASCII | re.IGNORECASE,
+    )
+    if match is None:
+        return None
+    seconds, fraction, zone = match.groups()
+    try:
+        local = datetime.fromisoformat(seconds + ("+00:00" if zone in "Zz" else zone))
+        elapsed = local.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+    return elapsed // timedelta(seconds=1) * 10**9 + int((fraction or "").ljust(9, "0"))
+
+
+@given(st.text() | NEARLY)
+@example("2024-01-02T03:04:05.Z")
+@example("2024-01-02T03:04:05.1234567890Z")
+@example("2024-01-02T03:04:05.٣Z")
+@example("2024-01-02T03:04:05.-1Z")
+@example("2024-01-02T03:04:05.1_0Z")
+@example("2024-01-02T03:04:05,5Z")
+@example("2024-01-02T03:04:0Z")
+@example("Z")
+def test_any_text_is_parsed_as_by_one_pattern(text):
+    # Twice: the second time its seconds are known.
+    for _ in range(2):
+        expected = plainly_parsed(text)
+        if expected is not None:
+            assert parse_rfc3339_ns(text) == expected
+            continue
+        with pytest.raises(SchemaError) as caught:
+            parse_rfc3339_ns(text)
+        assert caught.value.fields["text"] == text[:80]
+
+
+def as_float32(number):
+    return struct.unpack(">f", struct.pack(">f", number))[0]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_is_read_again_as_itself(number):
+    assert json.loads(double_text(number)) == number
+    with suppress(OverflowError):
+        narrow = as_float32(number)
+        assert as_float32(json.loads(float_text(narrow))) == narrow
+
+
+@pytest.mark.parametrize("number", [0.1, 1.5, 3.4e38, 1e-45, 123456.79, -2.0])
+def test_a_float_of_32_bits_has_the_digits_that_it_needs(number):
+    assert float_text(as_float32(number)) == repr(number)
+
+
+@pytest.mark.parametrize("text", [float_text, double_text])
+def test_what_json_has_no_number_for_is_spanners_text(text):
+    assert [text(one) for one in (math.nan, math.inf, -math.inf)] == [
+        '"NaN"', '"Infinity"', '"-Infinity"',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [("0E-9", "0"), ("1.500000000", "1.5"), ("100", "100"), ("-0.000000001", "-0.000000001"),
+     ("99999999999999999999999999999.999999999", "99999999999999999999999999999.999999999")],
+)  # fmt: skip
+def test_decimals_have_all_digits_and_no_exponent(number, text):
+    assert decimal_text(Decimal(number)) == text
+
+
+def test_dates_and_texts():
+    assert (date_text(0), date_text(-1)) == ('"1970-01-01"', '"1969-12-31"')
+    assert quoted('ä"\n') == '"ä\\"\\n"'
