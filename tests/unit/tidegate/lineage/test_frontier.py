@@ -99,12 +99,9 @@ class Fleet:
         self.vectors[slot][topic, topic_partition] = offset
 
     def _announce(self, slot, child, parent, touched):
-        child_slot = self._slot_of(child.token)
+        child_slot = len(child.token) % SLOTS
         offset = self._append(PROGRESS, child_slot, PartitionAnnounced(child, parent), touched)
         self._wrote(slot, PROGRESS, child_slot, offset)
-
-    def _slot_of(self, token):
-        return len(token) % SLOTS
 
     def _snapshot(self, slot, touched):
         self.revisions[slot] += 1
@@ -275,29 +272,7 @@ actions = st.one_of(
 )
 
 
-@pytest.mark.rule("spanner-order-across-partitions", "spanner-watermark", "P4")
-@settings(max_examples=300, deadline=None)
-@given(script=st.lists(actions, min_size=15, max_size=60), rng=st.randoms(use_true_random=False))
-def test_the_watermark_is_never_early_never_falls_and_arrives(script, rng):
-    fleet = Fleet()
-    for slot in range(SLOTS):
-        fleet.consume(slot)
-    reader = Reader(fleet)
-    for action, *arguments in script:
-        if action == "read":
-            reader.step(arguments[0], rng.shuffle)
-        else:
-            getattr(fleet, action)(*arguments)
-            reader.check()
-    for slot in range(SLOTS):
-        fleet.consume(slot)
-        fleet.beat(slot)
-    watermark = reader.step(None, rng.shuffle)
-    slowest = min(fleet.tokens.values(), key=lambda t: (t.watermark_us, t.name))
-    assert watermark == Watermark(slowest.watermark_us, slowest.name)
-
-
-def played(script, fleet, on_read):
+def played(script, fleet, on_read, after_each=lambda: None):
     """Let the fleet act, its slots consumed once before and once at the end."""
     for slot in range(SLOTS):
         fleet.consume(slot)
@@ -306,9 +281,22 @@ def played(script, fleet, on_read):
             on_read(arguments[0])
         else:
             getattr(fleet, action)(*arguments)
+            after_each()
     for slot in range(SLOTS):
         fleet.consume(slot)
         fleet.beat(slot)
+
+
+@pytest.mark.rule("spanner-order-across-partitions", "spanner-watermark", "P4")
+@settings(max_examples=300, deadline=None)
+@given(script=st.lists(actions, min_size=15, max_size=60), rng=st.randoms(use_true_random=False))
+def test_the_watermark_is_never_early_never_falls_and_arrives(script, rng):
+    fleet = Fleet()
+    reader = Reader(fleet)
+    played(script, fleet, lambda advances: reader.step(advances, rng.shuffle), reader.check)
+    watermark = reader.step(None, rng.shuffle)
+    slowest = min(fleet.tokens.values(), key=lambda t: (t.watermark_us, t.name))
+    assert watermark == Watermark(slowest.watermark_us, slowest.name)
 
 
 def compacted(fleet, removed, history, rng):
@@ -451,33 +439,29 @@ def fleet():
     return fleet
 
 
+def folded(rows, reached, subscription=SUBSCRIPTION):
+    frontier = Frontier(subscription)
+    frontier.fold(rows, reached=reached)
+    return frontier
+
+
 @pytest.mark.rule("spanner-watermark")
 def test_there_is_no_watermark_before_every_slot_has_a_snapshot(fleet):
-    frontier = Frontier(SUBSCRIPTION)
     rows = [row for row in rows_of(fleet) if row.slot == 0]
-    frontier.fold(rows, reached=end_of(fleet))
+    frontier = folded(rows, end_of(fleet))
     assert frontier.watermark() is None
     frontier.fold(rows_of(fleet), reached=end_of(fleet))
     assert frontier.watermark() == Watermark(999, "root-child")
 
 
-def test_a_topic_that_is_not_discovered_yet_is_not_reached(fleet):
+def test_a_topic_that_is_not_discovered_yet_is_not_reached_and_a_foreign_one_is(fleet):
+    fleet.vectors[0]["bank-dead-letter", 0] = fleet.vectors[1]["bank-dead-letter", 0] = 99
     fleet.write(0, 5, 0)
-    frontier = Frontier(SUBSCRIPTION)
     ends = end_of(fleet)
     without = {topic: offsets for topic, offsets in ends.items() if topic != DATA}
-    frontier.fold(rows_of(fleet), reached=without)
+    frontier = folded(rows_of(fleet), without)
     assert frontier.watermark() == Watermark(999, "root-child")
     frontier.fold([], reached=ends)
-    assert frontier.watermark() == Watermark(1004, "root-child")
-
-
-def test_a_topic_that_is_not_subscribed_holds_nothing_back(fleet):
-    fleet.vectors[0]["bank-dead-letter", 0] = 99
-    fleet.vectors[1]["bank-dead-letter", 0] = 99
-    fleet.write(0, 5, 0)
-    frontier = Frontier(SUBSCRIPTION)
-    frontier.fold(rows_of(fleet), reached=end_of(fleet))
     assert frontier.watermark() == Watermark(1004, "root-child")
 
 
@@ -490,50 +474,32 @@ def test_a_stream_whose_data_topics_have_other_names_is_refused_as_soon_as_it_is
     assert other.watermark() is None
 
 
-def test_two_epochs_are_refused(fleet):
-    frontier = Frontier(SUBSCRIPTION)
+def test_two_epochs_two_streams_and_another_number_of_slots_are_refused(fleet):
     rows = rows_of(fleet)
-    other = ProgressRow(1, 999, ProgressRecord("f", "w", rows[-1].record.body))
+    other = replace(rows[-1], offset=999, record=replace(rows[-1].record, epoch="f"))
     with pytest.raises(MixedEpochs):
-        frontier.fold([*rows, other], reached=end_of(fleet))
-
-
-def test_another_number_of_slots_is_refused(fleet):
+        folded([*rows, other], end_of(fleet))
+    started = rows[0].record
+    stream = replace(started, body=replace(started.body, stream="another"))
+    with pytest.raises(ProtocolError, match="two streams"):
+        folded([*rows, replace(rows[0], offset=999, record=stream)], end_of(fleet))
     ends = end_of(fleet)
     ends[PROGRESS][SLOTS] = 0
     with pytest.raises(ProtocolError, match="slots"):
-        Frontier(SUBSCRIPTION).fold(rows_of(fleet), reached=ends)
+        folded(rows, ends)
 
 
-def test_a_bounded_stream_ends_at_its_end():
-    fleet = Fleet(end_us=5000)
-    for slot in range(SLOTS):
-        fleet.consume(slot)
-    fleet.finish([0], 0)
-    for slot in range(SLOTS):
-        fleet.beat(slot)
-    frontier = Frontier(SUBSCRIPTION)
-    frontier.fold(rows_of(fleet), reached=end_of(fleet))
-    assert frontier.watermark() == Watermark(5000, None)
+@pytest.mark.parametrize("end_us", [5000, None])
+def test_a_stream_without_stream_partitions_ends_at_its_end_or_is_an_error(end_us):
+    fleet = Fleet(end_us)
+    played([("finish", [0], 0)], fleet, None)
+    frontier = folded(rows_of(fleet), end_of(fleet))
     assert frontier.finished_tokens == 1
-
-
-def test_an_unbounded_stream_without_stream_partitions_is_an_error(fleet):
-    fleet.finish([0], 0)
-    for slot in range(SLOTS):
-        fleet.beat(slot)
-    frontier = Frontier(SUBSCRIPTION)
-    frontier.fold(rows_of(fleet), reached=end_of(fleet))
-    with pytest.raises(ProtocolError, match="unbounded"):
-        frontier.watermark()
-
-
-def test_the_epoch_fixes_the_key_schemas(fleet):
-    frontier = Frontier(SUBSCRIPTION)
-    assert frontier.key_schema_id(DATA) is None
-    frontier.fold(rows_of(fleet), reached=end_of(fleet))
-    assert frontier.key_schema_id(DATA) == 7
-    assert frontier.key_schema_id("bank.other") is None
+    if end_us is None:
+        with pytest.raises(ProtocolError, match="unbounded"):
+            frontier.watermark()
+    else:
+        assert frontier.watermark() == Watermark(5000, None)
 
 
 def test_the_topics_of_every_chunk_of_the_streams_start_count(fleet):
@@ -541,59 +507,50 @@ def test_the_topics_of_every_chunk_of_the_streams_start_count(fleet):
     more = replace(first.record.body, topics=(DataTopic("bank.b", "b", 1, 9),), chunk=1, chunks=2)
     other = replace(more, topics=(DataTopic(DATA, "other", 1, 8),))
     end = fleet.next_offset[PROGRESS, 0]
-    rows = [
-        first,
-        *rest,
-        replace(first, offset=end, record=replace(first.record, body=more)),
-        replace(first, offset=end + 1, record=replace(first.record, body=other)),
+    rows = [first, *rest] + [
+        replace(first, offset=end + number, record=replace(first.record, body=body))
+        for number, body in enumerate((more, other))
     ]
     frontier = Frontier(SUBSCRIPTION)
+    assert frontier.key_schema_id(DATA) is None
     frontier.fold(rows[:-2], reached=end_of(fleet))
-    mark = frontier.mark()
+    mark, before = frontier.mark(), folded(rows[:-2], end_of(fleet))
     frontier.fold(rows, reached=end_of(fleet))
-    before = Frontier(SUBSCRIPTION)
-    before.fold(rows[:-2], reached=end_of(fleet))
     before.apply(items(frontier, mark))
     for one in (frontier, restored(items(frontier)), before):
-        assert [one.key_schema_id(topic) for topic in (DATA, "bank.b")] == [7, 9]
+        assert [one.key_schema_id(topic) for topic in (DATA, "bank.b", "bank.x")] == [7, 9, None]
         assert one.topic_ids == {DATA: "id", "bank.b": "b"}
 
 
 def test_a_later_table_fixes_its_key_schema_by_its_first_record(fleet):
-    frontier = Frontier(SUBSCRIPTION)
-    topics = [
-        DataTopic("bank.later", "id", 3, 8),
-        DataTopic("bank.later", "id", 3, 9),
-        DataTopic("bank.loose", "id", 3, 0),
-        DataTopic(DATA, "id", 3, 9),
-    ]
+    topics = [("bank.later", 8), ("bank.later", 9), ("bank.loose", 0), (DATA, 9)]
     rows = [row for row in rows_of(fleet) if row.slot == 0]
     offset = rows[-1].offset
-    rows += [
-        ProgressRow(0, offset + number, replace(rows[0].record, body=TableAdded(topic)))
-        for number, topic in enumerate(topics, 1)
-    ]
-    frontier.fold(rows, reached=end_of(fleet))
-    frontier = restored(items(frontier))
-
+    for number, (topic, schema_id) in enumerate(topics, 1):
+        body = TableAdded(DataTopic(topic, "id", 3, schema_id))
+        rows.append(ProgressRow(0, offset + number, replace(rows[0].record, body=body)))
+    frontier = restored(items(folded(rows, end_of(fleet))))
     names = ("bank.later", "bank.loose", DATA)
     assert [frontier.key_schema_id(name) for name in names] == [8, None, 7]
 
 
+def beat(slot, revision, *tokens, includes=-1, vector=()):
+    """A heartbeat with (token, watermark) pairs."""
+    snapshots = tuple(TokenSnapshot(name, 0, (), (), us) for name, us in tokens)
+    return SlotProgress(slot, revision, 0, includes, vector, snapshots)
+
+
 def test_accepted_gaps_are_known_before_the_watermark_passes_them_and_are_stored():
-    started = StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), ())
     gaps = [PartitionGap("t", 5, 9, "ops", 1), PartitionGap("a", 3, 4, "ops", 2)]
-
-    def beat(revision, watermark_us, offset):
-        vector = (TopicOffset(PROGRESS, 0, offset),)
-        return SlotProgress(
-            0, revision, 0, -1, vector, (TokenSnapshot("t", 0, (), (), watermark_us),)
-        )
-
-    bodies = [started, beat(1, 4, 0), gaps[0], beat(2, 8, 2), gaps[1], gaps[1]]
+    assert [gaps[0].covers(us) for us in (4, 5, 8, 9)] == [False, True, True, False]
+    started = StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), ())
+    first, second = (
+        beat(0, revision, ("t", us), vector=(TopicOffset(PROGRESS, 0, offset),))
+        for revision, us, offset in ((1, 4, 0), (2, 8, 2))
+    )
+    bodies = [started, first, gaps[0], second, gaps[1], gaps[1]]
     rows = [ProgressRow(0, n, ProgressRecord("e", "w", body)) for n, body in enumerate(bodies)]
-    frontier = Frontier(SUBSCRIPTION)
-    frontier.fold(rows[:2], reached={PROGRESS: {0: 2}})
+    frontier = folded(rows[:2], {PROGRESS: {0: 2}})
     mark, before = frontier.mark(), items(frontier)
     assert (frontier.watermark(), frontier.gaps) == (Watermark(4, "t"), ())
     frontier.fold(rows[2:3], reached={PROGRESS: {0: 3}})
@@ -607,15 +564,11 @@ def test_accepted_gaps_are_known_before_the_watermark_passes_them_and_are_stored
 def test_slots_are_listed_with_their_slowest_stream_partition_the_one_furthest_behind_first():
     frontier = Frontier(SUBSCRIPTION)
     assert frontier.slowest_of_slots() == []
-    bodies = [
-        (0, SlotProgress(0, 1, 0, -1, (), (TokenSnapshot("a", 0, (), (), 9),))),
-        (1, SlotProgress(1, 1, 0, -1, (), ())),
-        (2, SlotProgress(2, 1, 0, -1, (), (
-            TokenSnapshot("b", 0, (), (), 7), TokenSnapshot("c", 0, (), (), 5),
-        ))),
-        (3, PartitionAnnounced(ChildPartition("d", ("",), 7_000), "a")),
-    ]  # fmt: skip
-    rows = [ProgressRow(slot, 0, ProgressRecord("e", "w", body)) for slot, body in bodies]
+    child = PartitionAnnounced(ChildPartition("d", ("",), 7_000), "a")
+    bodies = [beat(0, 1, ("a", 9)), beat(1, 1), beat(2, 1, ("b", 7), ("c", 5)), child]
+    rows = [
+        ProgressRow(slot, 0, ProgressRecord("e", "w", body)) for slot, body in enumerate(bodies)
+    ]
     frontier.fold(rows, reached={PROGRESS: dict.fromkeys(range(4), 1)})
     found = [(slot, one.token, one.watermark_us) for slot, one in frontier.slowest_of_slots()]
     assert found == [(2, "c", 5), (3, "d", 6), (0, "a", 9)]
@@ -623,21 +576,18 @@ def test_slots_are_listed_with_their_slowest_stream_partition_the_one_furthest_b
 
 def test_the_worker_of_a_slot_wrote_its_newest_heartbeat():
     child = ChildPartition("t", ("",), 0)
-    announced = PartitionAnnounced(child, "")
-    heartbeats = [SlotProgress(0, n, 0, 1, (), (TokenSnapshot("t", 0, (), (), n),)) for n in (1, 2)]
     started = StreamStarted("s", "g", 0, None, "bank-fleet", 2, "id", (), (child,))
+    announced = PartitionAnnounced(child, "")
+    heartbeats = [beat(0, n, ("t", n), includes=1) for n in (1, 2)]
     frontier = Frontier(SUBSCRIPTION)
-
-    def fold(slot, offset, worker, body):
-        rows = [ProgressRow(slot, offset, ProgressRecord("e", worker, body))]
+    for offset, worker, body, workers in (
+        (0, "a", started, {}),
+        (1, "b", announced, {}),
+        (2, "a", heartbeats[0], {0: "a"}),
+        (3, "b", announced, {0: "a"}),
+        (4, "b", heartbeats[1], {0: "b"}),
+        (2, "a", heartbeats[0], {0: "b"}),  # read before
+    ):
+        rows = [ProgressRow(0, offset, ProgressRecord("e", worker, body))]
         frontier.fold(rows, reached={PROGRESS: {0: offset + 1, 1: offset + 1}})
-
-    fold(0, 0, "a", started)
-    fold(0, 1, "b", announced)
-    assert frontier.workers == {}
-    fold(0, 2, "a", heartbeats[0])
-    fold(0, 3, "b", announced)
-    assert frontier.workers == {0: "a"}
-    fold(0, 4, "b", heartbeats[1])
-    fold(0, 2, "a", heartbeats[0])  # read before
-    assert frontier.workers == {0: "b"}
+        assert frontier.workers == workers

@@ -1,23 +1,27 @@
 """The HTTP registry, against a small server that speaks Confluent's API."""
 
+from __future__ import annotations
+
 import json
 import socket
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
-
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.rejections import Rejections
 from tidegate.program.retry_after import RetryAfter
-from tidegate.schemas.errors import (
-    ConfigError,
-    SchemaError,
-    SchemaNotFound,
-    UnreachableError,
-)
+from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotFound, UnreachableError
 from tidegate.schemas.registry import RegisteredSchema
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from tidegate.program.registry_access import RegistryAccess, is_foreign
+from datetime import UTC, datetime
+import httpx2
+from tidegate.program.retry_after import RetryAfter, is_temporary
+
+
+# registry_http
+
 
 STRING, LONG = {"type": "string"}, {"type": "long"}
 
@@ -514,3 +518,133 @@ def test_options_that_the_client_refuses_are_named_without_their_values(server, 
         HttpSchemaRegistry(server.url, options=options)
     assert next(iter(options)) in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+# registry_access
+
+
+LOGIN = SchemaRegistryError(401, 401, "who are you?")
+PAGE = SchemaRegistryError(403, -1, "<html>")
+OWN = SchemaRegistryError(403, 40301, "not you")
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_rejection_may_pass_where_such_a_call_was_accepted(writes):
+    access = RegistryAccess()
+    assert not any(access.may_pass(one, "a", writes=writes) for one in (LOGIN, PAGE, OWN))
+    access.accept("a", writes=writes)
+    assert all(access.may_pass(one, "a", writes=writes) for one in (LOGIN, PAGE, OWN))
+    assert not any(access.may_pass(one, "a", writes=not writes) for one in (LOGIN, PAGE, OWN))
+    assert [access.may_pass(one, "b", writes=writes) for one in (LOGIN, PAGE, OWN)] == [
+        True, True, False
+    ]  # fmt: skip
+
+
+def test_a_proxys_answer_has_no_code_of_the_registry():
+    assert [is_foreign(one) for one in (LOGIN, PAGE, OWN)] == [False, True, False]
+    assert is_foreign(SchemaRegistryError(403, None, "no Route matched"))
+
+
+# rejections
+
+
+@pytest.fixture
+def now():
+    return [1_000.0]
+
+
+@pytest.fixture
+def rejections(now):
+    return Rejections(lambda: now[0])
+
+
+def gives_up(rejections, now, *pauses_s):
+    found = [rejections.reject()]
+    for pause_s in pauses_s:
+        now[0] += pause_s
+        found.append(rejections.reject())
+    return found
+
+
+def test_what_was_never_accepted_is_given_up_at_once(rejections, now):
+    assert gives_up(rejections, now, 1) == [True, True]
+
+
+def test_what_was_accepted_before_is_given_up_after_five_minutes_of_attempts(rejections, now):
+    rejections.accept()
+    assert gives_up(rejections, now, *[30] * 10) == [False] * 10 + [True]
+
+
+def test_an_accepted_call_ends_an_outage(rejections, now):
+    rejections.accept()
+    gives_up(rejections, now, *[30] * 9)
+    rejections.accept()
+    assert gives_up(rejections, now, 30) == [False, False]
+
+
+def test_rejections_that_are_hours_apart_are_not_one_outage(rejections, now):
+    rejections.accept()
+    assert gives_up(rejections, now, 3_600, 3_600, 3_600) == [False] * 4
+
+
+# retry_after
+
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+REQUEST = httpx2.Request("GET", "http://127.0.0.1/")
+
+
+def waited(status, header, *, passed_s=0.0):
+    """Return the waits of two requests after a response and `passed_s` more seconds."""
+    clock_s, waits = [5.0], []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        clock_s[0] += seconds
+
+    pace = RetryAfter(clock_s=lambda: clock_s[0], now=lambda: NOW, sleep=sleep)
+    pace.before_request(REQUEST)
+    headers = {} if header is None else {"Retry-After": header}
+    pace.after_response(httpx2.Response(status, headers=headers))
+    clock_s[0] += passed_s
+    pace.before_request(REQUEST)
+    pace.before_request(REQUEST)
+    return waits
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "waits"),
+    [
+        (429, "7", [7.0]),
+        (503, "7", [7.0]),
+        (408, " 7 ", [7.0]),
+        (425, "Sun, 01 Mar 2026 12:00:09 GMT", [9.0]),
+        (429, "Sun, 01 Mar 2026 12:00:09 -0000", [9.0]),
+        (429, "Sun, 01 Mar 2026 11:59:00 GMT", []),
+        (429, "0", []),
+        (429, None, []),
+        (429, "soon", []),
+        (429, "", []),
+        (429, "-3", []),
+        (429, "9" * 400, [60.0]),
+        (503, "Wed, 01 Mar 2999 12:00:00 GMT", [60.0]),
+        (200, "7", []),
+        (404, "7", []),
+    ],
+)
+def test_the_next_request_waits_as_long_as_the_server_asks(status, header, waits):
+    assert waited(status, header) == waits
+
+
+def test_time_that_has_passed_is_not_waited_for():
+    assert waited(429, "7", passed_s=4.0) == [3.0]
+    assert waited(429, "7", passed_s=8.0) == []
+
+
+def test_what_may_pass():
+    assert [status for status in range(200, 600) if is_temporary(status)] == [
+        408,
+        425,
+        429,
+        *range(500, 600),
+    ]

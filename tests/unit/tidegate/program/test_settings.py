@@ -1,19 +1,29 @@
-"""Settings: where they come from, which wins; all faults are reported together."""
+"""Settings: where they come from, which wins, their flags; all faults are reported together."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import ClassVar, Literal
-
 import pytest
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import SettingsConfigDict
-
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.discover_config import DiscoverConfig
 from tidegate.program.settings import Settings, has_flag, variable_of
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import ConsumerConfig
+import re
+from typing import Annotated, Any, ClassVar, Literal
+import typer
+from pydantic import Field, SecretStr
+from typer.testing import CliRunner
+from tidegate.program.settings import Settings
+from tidegate.program.settings_flags import ConfigFile, with_flags
+from typing import ClassVar
+from tidegate.program.settings_stream import StreamSettings
+
+
+# settings
 
 
 class Kettle(Settings):
@@ -198,3 +208,191 @@ def test_each_list_of_the_programs_has_its_separator(settings):
     if settings is DiscoverConfig:
         assert own.pop("bootstrap_servers") == ","  # not used there
     assert own == described
+
+
+# settings_flags
+
+
+class Kettle_of_settings_flags(Settings):
+    model_config = SettingsConfigDict(env_prefix="KETTLE_")
+    help_command: ClassVar[str] = "kettle --help"
+
+    owner_name: str = Field(description="Whose it is")
+    litres: int = Field(default=3, description="How much it holds")
+    heat: float = Field(default=0.5, description="How warm")
+    shelf: Path = Field(default=Path("here"), description="Where it stands")
+    code: SecretStr = Field(default=SecretStr(""), description="Opens it")
+    options: dict[str, str] = Field(default={}, description="More")
+    colour: Literal["", "red", "blue"] = Field(default="", description="Its colour")
+
+
+@pytest.fixture
+def invoke():
+    app = typer.Typer()
+    given: list[dict[str, Any]] = []
+
+    @app.command()
+    @with_flags(Kettle_of_settings_flags)
+    def boil(
+        loud: Annotated[bool, typer.Option("--loud")] = False,
+        config: ConfigFile = None,
+        **flags: Any,
+    ) -> None:
+        given.append({"loud": loud, "config": config, **flags})
+
+    @app.command()
+    @with_flags(Kettle_of_settings_flags, only=("shelf",))
+    def show(**flags: Any) -> None:
+        given.append(flags)
+
+    def run(*arguments):
+        result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+        return result, given
+
+    return run
+
+
+def test_what_is_given_arrives_in_its_type_and_the_rest_as_none(invoke):
+    result, given = invoke("boil", "--owner-name", "me", "--litres", "2", "--loud", "--shelf", "a")
+    assert result.exit_code == 0, result.output
+    assert given == [
+        {
+            "loud": True,
+            "config": None,
+            "owner_name": "me",
+            "litres": 2,
+            "heat": None,
+            "shelf": Path("a"),
+            "colour": None,
+        }
+    ]
+
+
+def test_help_describes_every_setting_but_no_secret_and_no_table(invoke):
+    text = invoke("boil", "--help")[0].output
+    assert "--owner-name" in text
+    assert "How much it holds. Default: 3." in text
+    assert "Where it stands. Default: here." in text
+    assert "Whose it is." in text
+    assert re.search(r"--colour +red\|blue", text)
+    assert "--code" not in text
+    assert "--options" not in text
+
+
+def test_only_some(invoke):
+    assert invoke("show", "--shelf", "b")[1] == [{"shelf": Path("b")}]
+    assert invoke("show", "--litres", "1")[0].exit_code == 2
+
+
+# settings_stream
+
+
+class Reader(StreamSettings):
+    model_config = SettingsConfigDict(env_prefix="TEST_READER_")
+    help_command: ClassVar[str] = "reader --help"
+    owned_kafka_options: ClassVar[frozenset[str]] = frozenset({"acks", "group.*"})
+
+
+NEEDED_OF_SETTINGS_STREAM = {
+    "bootstrap_servers": "127.0.0.1:9092",
+    "registry_url": "http://127.0.0.1:8081/apis/ccompat/v7",
+    "prefix": "bank",
+}
+
+
+def load(file=None, **changes):
+    return Reader.load(file, **{**NEEDED_OF_SETTINGS_STREAM, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error_text"),
+    [
+        ({"bootstrap_servers": ""}, "bootstrap_servers: "),
+        ({"prefix": "-x"}, "prefix: "),
+        ({"topic_template": "{table}"}, "topic_template: '{table}' must begin with {prefix}"),
+        ({"topic_template": ""}, "topic_template: '' must begin with {prefix}"),
+        ({"topic_template": "{prefix}.{tabel}"}, "topic_template: '{tabel}' is not one of"),
+        ({"topic_template": "{prefix}.all"}, "must have {table} once"),
+        ({"topic_template": "{prefix}.{database}.{table}"}, "known to the producer only"),
+        ({"topic_template": "{prefix}." + "x" * 249 + "{table}"}, "leaves no room for a table"),
+        ({"topic_template": "{prefix}.{table}-progress"}, "ends like the name of another topic"),
+        ({"registry_url": "localhost:8081"}, "registry_url: must be a URL"),
+        ({"registry_url": "http://"}, "registry_url: must be a URL"),
+        ({"registry_url": "http://[oops"}, "registry_url: must be a URL"),
+        ({"registry_url": "http://host:70000"}, "registry_url: must be a URL"),
+        ({"registry_url": "http://host:hush"}, "registry_url: must be a URL"),
+        ({"registry_url": "https://me:hush@host"}, "registry_url: must not hold a user"),
+        ({"log_level": "loud"}, "log_level: must be one of 'debug', "),
+        ({"metrics_port": 70_000}, "metrics_port: "),
+        ({"kafka_options": {"group.id": "hush", "a": "hush"}}, "kafka_options: group.id: "),
+        (
+            {"kafka_options": {"group.protocol": "hush", "acks": "hush", "ack": "hush"}},
+            "kafka_options: acks, group.protocol: ",
+        ),
+    ],
+)
+def test_a_fault_names_its_setting_and_no_secret(changes, error_text):
+    with pytest.raises(ConfigError) as caught:
+        load(**changes)
+    assert error_text in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_the_names_of_topics_follow_from_prefix_and_template():
+    assert load().topic_names.data("t") == "bank.t"
+    assert load(topic_template="{prefix}-{table}").topic_names.data("s.t") == "bank-s.t"
+
+
+def test_options_may_be_written_as_toml_likes_them(tmp_path):
+    file = tmp_path / "reader.toml"
+    file.write_text(
+        '[kafka_options]\nsasl.password = "hush"\n"sasl.username" = "me"\n'
+        "socket.timeout.ms = 5000\nenable.ssl.certificate.verification = true\n"
+    )
+    assert load(file).kafka_client_options() == {
+        "sasl.password": "hush",
+        "sasl.username": "me",
+        "socket.timeout.ms": "5000",
+        "enable.ssl.certificate.verification": "true",
+    }
+
+
+def test_an_owned_option_is_refused_however_it_is_written(tmp_path):
+    file = tmp_path / "reader.toml"
+    file.write_text('[kafka_options]\ngroup.id = "x"\n')
+    with pytest.raises(ConfigError, match=r"group\.id"):
+        load(file)
+
+
+def test_secrets_are_never_printed():
+    settings = load(registry_user_info="me:hush", kafka_options={"sasl.password": "hush"})
+    for shown in (repr(settings), str(settings), settings.model_dump_json()):
+        assert "hush" not in shown
+    assert settings.registry_client_options() == {"basic.auth.user.info": "me:hush"}
+
+
+def test_options_of_the_registrys_client_are_passed_on_and_never_printed(tmp_path):
+    file = tmp_path / "reader.toml"
+    file.write_text('[registry_options]\nbearer.auth.token = "hush"\ntimeout = 5\n')
+    settings = load(file)
+    assert settings.registry_client_options() == {"bearer.auth.token": "hush", "timeout": "5"}
+    for shown in (repr(settings), str(settings), settings.model_dump_json()):
+        assert "hush" not in shown
+
+
+def test_an_option_with_a_setting_of_its_own_names_the_setting():
+    with pytest.raises(ConfigError, match="url: set registry_url") as caught:
+        load(registry_options={"url": "x", "basic.auth.user.info": "me:hush"})
+    assert "basic.auth.user.info: set registry_user_info" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_without_credentials_the_registry_gets_none():
+    assert load().registry_client_options() == {}
+
+
+def test_tables_nested_without_end_are_reported(tmp_path):
+    file = tmp_path / "reader.toml"
+    file.write_text("kafka_options" + ".a" * 5_000 + " = 1")
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        load(file)
