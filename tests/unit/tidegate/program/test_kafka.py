@@ -1,43 +1,44 @@
-"""Kafka's clients: rejected options, errors with their fix, log lines, and reading from the start."""
+"""Kafka's clients: rejected options, errors with their fix, log lines, reading a topic."""
 
 from __future__ import annotations
 
-import pytest
-from confluent_kafka import KafkaError
-from tidegate.program.kafka_errors import is_decisive, is_denied, is_unsupported, kafka_failure
-from tidegate.schemas.errors import ConfigError, UnreachableError
+import logging
 import socket
 import threading
-from contextlib import suppress
-from confluent_kafka import Consumer, Producer
-from tidegate.program.kafka_clients import admin_config, list_topics, make_client, require_own_prefix
-from tidegate.schemas.topics import TopicNames
-import logging
 import time
-import structlog
-from confluent_kafka import Consumer
-from tidegate.program.kafka_log import KafkaClientLog
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
-from tidegate.program.kafka_offsets import listed_offset
-from confluent_kafka import KafkaError, KafkaException
-from tidegate.program import from_beginning
-from tidegate.program.from_beginning import consume_from_beginning
 from typing import ClassVar
-from confluent_kafka import KafkaError, Producer
+
+import pytest
+import structlog
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer
 from pydantic_settings import SettingsConfigDict
-from tidegate.program import stream_start
+
+from tidegate.program import from_beginning, stream_start
+from tidegate.program.from_beginning import consume_from_beginning
+from tidegate.program.kafka_clients import (
+    admin_config,
+    list_topics,
+    make_client,
+    require_own_prefix,
+)
+from tidegate.program.kafka_errors import is_decisive, is_denied, is_unsupported, kafka_failure
+from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.kafka_offsets import listed_offset
 from tidegate.program.settings_stream import StreamSettings
 from tidegate.program.stream_start import recorded_filters, recorded_start, require_topic_names
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
-from tidegate.schemas.progress import ChildPartition, PartitionAnnounced, ProgressRecord, StreamStarted
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressRecord,
+    StreamStarted,
+)
 from tidegate.schemas.progress_chunks import split
 from tidegate.schemas.progress_codec import RECORD_SCHEMAS, encode_record
+from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import frame
-
-
-# kafka_errors
-
 
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
 
@@ -61,10 +62,8 @@ DECISIVE = [
     (KafkaError.TOPIC_AUTHORIZATION_FAILED, "no", "denies access to topics", "ACLs"),
     (KafkaError.GROUP_AUTHORIZATION_FAILED, "no", "denies access to consumer groups", "ACLs"),
     (
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "no",
-        "denies access to transactional ids",
-        "ACLs",
+        *(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no"),
+        *("denies access to transactional ids", "ACLs"),
     ),
     (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no", "denies access to the cluster", "ACLs"),
     (KafkaError._RESOLVE, "unknown name", "cannot be resolved: unknown name", "DNS"),
@@ -77,22 +76,15 @@ def test_a_decisive_error_names_cause_and_fix(code, text, error_text, fix):
     failure = kafka_failure(error, attempt="cannot do it", bootstrap_servers="b:1")
     assert is_decisive(error)
     # A name that cannot be resolved may be resolved later.
-    assert failure.exit_code == (75 if code == KafkaError._RESOLVE else 2)
+    kind = UnreachableError if code == KafkaError._RESOLVE else ConfigError
+    assert type(failure) is kind
     assert str(failure).startswith("cannot do it: ")
     assert error_text in str(failure)
     assert fix in failure.hint
     assert "b:1" in str(failure)
-
-
-@pytest.mark.parametrize(("code", "text", "error_text", "_fix"), DECISIVE)
-def test_what_was_reported_explains_a_call_that_timed_out(code, text, error_text, _fix):
-    reported = [KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(code, text)]
+    # It explains a call that timed out.
+    reported = [KafkaError(KafkaError._ALL_BROKERS_DOWN), error]
     assert error_text in str(kafka_failure(TIMED_OUT, reported=reported))
-
-
-def test_logins_and_acls_are_settings_and_names_are_the_network():
-    assert isinstance(kafka_failure(KafkaError(KafkaError._AUTHENTICATION)), ConfigError)
-    assert isinstance(kafka_failure(KafkaError(KafkaError._RESOLVE)), UnreachableError)
 
 
 def test_without_a_cause_no_broker_answers():
@@ -102,28 +94,33 @@ def test_without_a_cause_no_broker_answers():
     assert not is_decisive(TIMED_OUT)
 
 
-def test_what_a_service_answers_is_not_called_no_answer():
-    for code in (
-        KafkaError._UNSUPPORTED_FEATURE,
-        KafkaError._NOT_IMPLEMENTED,
-        KafkaError.UNSUPPORTED_VERSION,
-        KafkaError.INVALID_REQUEST,
-    ):
-        failure = kafka_failure(KafkaError(code, "not here"), attempt="cannot do it")
-        assert isinstance(failure, ConfigError)
-        assert "cannot do it: the Kafka service does not support this request: not" in str(failure)
-        assert is_unsupported(KafkaError(code))
-    for code in (KafkaError.NOT_CONTROLLER, KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG):
-        failure = kafka_failure(KafkaError(code, "why"), bootstrap_servers="b:1")
-        assert isinstance(failure, UnreachableError)
-        assert "Kafka answered with an error: why" in str(failure)
-        assert not is_unsupported(KafkaError(code))
+UNSUPPORTED = "cannot do it: the Kafka service does not support this request: why"
+ANSWERED = "cannot do it: Kafka answered with an error: why"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "text"),
+    [
+        (KafkaError._UNSUPPORTED_FEATURE, ConfigError, UNSUPPORTED),
+        (KafkaError._NOT_IMPLEMENTED, ConfigError, UNSUPPORTED),
+        (KafkaError.UNSUPPORTED_VERSION, ConfigError, UNSUPPORTED),
+        (KafkaError.INVALID_REQUEST, ConfigError, UNSUPPORTED),
+        (KafkaError.NOT_CONTROLLER, UnreachableError, ANSWERED),
+        (KafkaError.POLICY_VIOLATION, UnreachableError, ANSWERED),
+        (KafkaError.INVALID_CONFIG, UnreachableError, ANSWERED),
+    ],
+)
+def test_what_a_service_answers_is_not_called_no_answer(code, kind, text):
+    failure = kafka_failure(KafkaError(code, "why"), attempt="cannot do it")
+    assert isinstance(failure, kind)
+    assert text in str(failure)
+    assert is_unsupported(KafkaError(code)) == (kind is ConfigError)
 
 
 def test_only_a_missing_acl_ends_a_program_that_runs():
-    assert is_denied(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
-    for code in (KafkaError._RESOLVE, KafkaError._SSL, KafkaError._TRANSPORT):
-        assert not is_denied(KafkaError(code))
+    codes = ("GROUP_AUTHORIZATION_FAILED", "_RESOLVE", "_SSL", "_TRANSPORT")
+    denied = [is_denied(KafkaError(getattr(KafkaError, code))) for code in codes]
+    assert denied == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -136,12 +133,11 @@ def test_a_broker_that_leaves_in_the_middle_of_a_login_has_not_rejected_it(cause
     )
     error = KafkaError(KafkaError._AUTHENTICATION, text)
     assert not is_decisive(error)
-    failure = kafka_failure(TIMED_OUT, reported=[error])
-    assert isinstance(failure, UnreachableError)
-    assert isinstance(kafka_failure(error), UnreachableError)
+    for failure in (kafka_failure(TIMED_OUT, reported=[error]), kafka_failure(error)):
+        assert isinstance(failure, UnreachableError)
 
 
-# kafka_clients
+SASL = {"security.protocol": "sasl_plaintext"}
 
 
 @pytest.mark.parametrize(
@@ -156,14 +152,10 @@ def test_a_broker_that_leaves_in_the_middle_of_a_login_has_not_rejected_it(cause
             {"security.protocol": "ssl", "ssl.ca.location": "/hush", "log_level": 0},
             "ssl.ca.location failed",
         ),
+        (Consumer, {**SASL, "sasl.mechanism": "hush"}, "Unsupported SASL mechanism: ***"),
         (
             Consumer,
-            {"security.protocol": "sasl_plaintext", "sasl.mechanism": "hush"},
-            "Unsupported SASL mechanism: ***",
-        ),
-        (
-            Consumer,
-            {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"},
+            {**SASL, "sasl.mechanism": "PLAIN"},
             "sasl.username and sasl.password must be set",
         ),
         (Producer, {"transactional.id": "x", "message.timeout.ms": "hush"}, "message.timeout.ms"),
@@ -182,11 +174,8 @@ def test_a_rejected_option_is_named_without_its_value(kind, options, error_text)
 
 def test_an_admin_client_is_quiet_and_without_a_logger():
     options = {"logger": object(), "log_level": "7", "client.id": "x"}
-    assert admin_config("b:1", options) == {
-        "bootstrap.servers": "b:1",
-        "log_level": 0,
-        "client.id": "x",
-    }
+    wanted = {"bootstrap.servers": "b:1", "log_level": 0, "client.id": "x"}
+    assert admin_config("b:1", options) == wanted
 
 
 def test_a_broker_that_does_not_answer_is_named(capfd):
@@ -233,70 +222,35 @@ def test_a_prefix_that_continues_another_streams_is_refused():
     assert caught.value.exit_code == 2
 
 
-# kafka_log
-
-
-class Clock:
-    def __init__(self):
-        self.seconds = 0.0
-
-    def __call__(self):
-        return self.seconds
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def log(clock):
-    return KafkaClientLog(interval_s=60, clock=clock)
-
-
 @pytest.fixture
 def lines():
     with structlog.testing.capture_logs() as captured:
         yield captured
 
 
-def say(log, kind, text="down", level=logging.ERROR):
-    log.log(level, "%s [%s] %s", kind, "worker-1", text)
+def test_the_lines_of_a_kind_are_one_a_minute(lines):
+    now_s = [0.0]
+    log = KafkaClientLog(interval_s=60, clock=lambda: now_s[0])
 
+    def say(kind, level=logging.ERROR):
+        log.log(level, "%s [%s] %s", kind, "worker-1", "down")
 
-def test_a_line_has_its_kind_and_level(log, lines):
-    say(log, "FAIL")
-    say(log, "OFFSET", level=logging.INFO)
-    assert lines[0] == {
-        "event": "Kafka client",
-        "log_level": "warning",
-        "kind": "FAIL",
-        "client": "worker-1",
-        "text": "down",
-        "left_out": 0,
-    }
-    assert lines[1]["log_level"] == "info"
-
-
-def test_two_hundred_lines_of_a_kind_are_one_a_minute(log, lines, clock):
     for _ in range(200):
-        say(log, "FAIL")
-        clock.seconds += 0.5
-    assert [line["left_out"] for line in lines] == [0, 119]
-
-
-def test_another_kind_is_not_held_back(log, lines):
-    say(log, "FAIL")
-    say(log, "SSL")
-    assert [line["kind"] for line in lines] == ["FAIL", "SSL"]
-
-
-def test_any_other_call_is_a_line_too(log, lines):
+        say("FAIL")
+        now_s[0] += 0.5
+    line = {"event": "Kafka client", "kind": "FAIL", "client": "worker-1", "text": "down"}
+    assert lines == [
+        {**line, "log_level": "warning", "left_out": left_out} for left_out in (0, 119)
+    ]
+    # Another kind is not held back, and any other call is a line too.
+    say("OFFSET", logging.INFO)
     log.log(logging.ERROR, "plain %s", "text")
-    assert lines[0]["text"] == "plain text"
+    assert (lines[2]["kind"], lines[2]["log_level"]) == ("OFFSET", "info")
+    assert lines[3]["text"] == "plain text"
 
 
-def test_a_real_clients_lines_come_here_and_not_to_standard_error(log, lines, capfd):
+def test_a_real_clients_lines_come_here_and_not_to_standard_error(lines, capfd):
+    log = KafkaClientLog(interval_s=60)
     consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "logger": log})
     give_up_at = time.monotonic() + 10
     while not lines and time.monotonic() < give_up_at:
@@ -306,21 +260,12 @@ def test_a_real_clients_lines_come_here_and_not_to_standard_error(log, lines, ca
     assert capfd.readouterr().err == ""
 
 
-# kafka_offsets
-
-
-@pytest.mark.parametrize("offset", [0, 7, -1])
-def test_what_kafka_answers_is_returned(offset):
-    assert listed_offset(SimpleNamespace(offset=offset)) == offset
-
-
 def test_an_answer_without_an_offset_is_an_error_that_may_be_retried():
+    for offset in (0, 7, -1):
+        assert listed_offset(SimpleNamespace(offset=offset)) == offset
     with pytest.raises(KafkaException) as caught:
         listed_offset(SimpleNamespace(offset=OFFSET_INVALID))
     assert caught.value.args[0].code() == KafkaError.OFFSET_NOT_AVAILABLE
-
-
-# from_beginning
 
 
 NOT_YET_KNOWN = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -329,12 +274,12 @@ GROUP_DENIED = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
 WRONG_LOGIN = KafkaError(KafkaError._AUTHENTICATION, "wrong password")
 
 
-class Consumer:
+class FakeConsumer:
     """Begins at what `answers` say, one after the other, and then at 0."""
 
     answers: list[object]
     reports: list[KafkaError]
-    made: list["Consumer"]
+    made: list[FakeConsumer]
 
     def __init__(self, config):
         self.config = config
@@ -359,12 +304,12 @@ class Consumer:
         self.is_closed = True
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def kafka(monkeypatch):
-    Consumer.answers, Consumer.reports, Consumer.made = [], [], []
-    monkeypatch.setattr(from_beginning, "Consumer", Consumer)
+    FakeConsumer.answers, FakeConsumer.reports, FakeConsumer.made = [], [], []
+    monkeypatch.setattr(from_beginning, "Consumer", FakeConsumer)
     monkeypatch.setattr(from_beginning.time, "sleep", lambda _seconds: None)
-    return Consumer
+    return FakeConsumer
 
 
 def opened(*numbers, **more):
@@ -373,23 +318,21 @@ def opened(*numbers, **more):
 
 def test_it_reads_committed_records_from_the_beginning_and_joins_nothing(kafka):
     kafka.answers = [(0, 9), (7, 9)]
-    consumer = opened(
-        2, 3, options={"group.id": "others", "client.rack": "r"}, sizes={"fetch.max.bytes": 7}
-    )
+    options = {"group.id": "others", "client.rack": "r", "auto.offset.reset": "earliest"}
+    consumer = opened(2, 3, options=options, sizes={"fetch.max.bytes": 7})
 
     assert consumer.assigned == [("p", 2, 0), ("p", 3, 7)]
-    assert consumer.config["isolation.level"] == "read_committed"
-    assert consumer.config["enable.auto.commit"] is False
-    assert consumer.config["enable.partition.eof"] is True
-    assert consumer.config["group.id"] == "g"
-    assert consumer.config["client.rack"] == "r"
-    assert consumer.config["fetch.max.bytes"] == 7
-
-
-def test_an_offset_that_is_gone_is_an_error_and_never_a_new_beginning():
-    consumer = opened(0, options={"auto.offset.reset": "earliest"})
-
-    assert consumer.config["auto.offset.reset"] == "error"
+    expected = {
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "group.id": "g",
+        "client.rack": "r",
+        "fetch.max.bytes": 7,
+        # An offset that is gone is an error and never a new beginning.
+        "auto.offset.reset": "error",
+    }
+    assert {name: consumer.config[name] for name in expected} == expected
 
 
 def test_a_leader_that_does_not_know_a_new_topic_yet_is_asked_again(kafka):
@@ -421,15 +364,12 @@ def test_a_leader_that_never_answers_is_named(kafka, monkeypatch):
     assert kafka.made[0].is_closed
 
 
-# stream_start
-
-
 VERSION = 2
 FILTERS = ("exclude_insert=true", "producer.topic_template={prefix}-{table}")
 CHILDREN = tuple(ChildPartition(f"t{number}", ("",), 0) for number in range(3))
 
 
-class Settings(StreamSettings):
+class PrefixSettings(StreamSettings):
     model_config = SettingsConfigDict(env_prefix="TEST_SETTINGS_")
     help_command: ClassVar[str] = "settings --help"
     owned_kafka_options: ClassVar[frozenset[str]] = frozenset()
@@ -457,26 +397,19 @@ class Broker:
         self.client.produce("bank-progress", key=b"k", value=value, partition=0)
         assert self.client.flush(30) == 0
 
-    def filters(self):
-        return recorded_filters(
+    def recorded(self, read):
+        return read(
             "bank-progress",
             bootstrap_servers=self.address,
             options={},
             schema_of=RECORD_SCHEMAS.__getitem__,
         )
 
-    def start(self):
-        return recorded_start(
-            "bank-progress",
-            bootstrap_servers=self.address,
-            options={},
-            schema_of=RECORD_SCHEMAS.__getitem__,
-        )
-
-    def settings(self, **changes):
-        return Settings.load(
+    def require_names(self, **changes):
+        settings = PrefixSettings.load(
             None, bootstrap_servers=self.address, registry_url="http://r", prefix="bank", **changes
         )
+        require_topic_names(settings, RECORD_SCHEMAS.__getitem__)
 
 
 @pytest.fixture
@@ -489,35 +422,29 @@ def broker(monkeypatch):
 
 
 def test_a_topic_without_a_stream_has_no_filters(broker):
-    assert broker.filters() is broker.start() is None
+    assert broker.recorded(recorded_filters) is broker.recorded(recorded_start) is None
     broker.put(None)  # removes an earlier record, for compaction
     broker.write(PartitionAnnounced(ChildPartition("t", ("",), 0), ""))
-    assert broker.filters() is None
-    require_topic_names(broker.settings(), RECORD_SCHEMAS.__getitem__)
+    assert broker.recorded(recorded_filters) is None
+    broker.require_names()
 
 
-def test_the_filters_are_those_of_the_first_chunk(broker):
+def test_the_filters_are_those_of_the_first_chunk_and_fix_the_names(broker):
     chunks = split(started(CHILDREN), items_max=1)
     assert len(chunks) == len(CHILDREN)
     broker.write(*chunks)
-    assert broker.filters() == FILTERS
-    assert broker.start() == chunks[0]
-
-
-def test_other_names_than_those_of_the_stream_are_refused(broker):
-    broker.write(started())
-    require_topic_names(
-        broker.settings(topic_template="{prefix}-{table}"), RECORD_SCHEMAS.__getitem__
-    )
+    assert broker.recorded(recorded_filters) == FILTERS
+    assert broker.recorded(recorded_start) == chunks[0]
+    broker.require_names(topic_template="{prefix}-{table}")
     with pytest.raises(ConfigError, match="topic_template: the stream was begun with") as caught:
-        require_topic_names(broker.settings(), RECORD_SCHEMAS.__getitem__)
+        broker.require_names()
     assert caught.value.exit_code == 2
 
 
 def test_a_record_that_is_not_one_of_a_stream_is_an_error(broker):
     broker.put(b"of another program")
     with pytest.raises(SchemaError):
-        broker.filters()
+        broker.recorded(recorded_filters)
 
 
 class Client:
@@ -541,25 +468,22 @@ class Client:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("codes", "kind"),
     [
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ConfigError),
-        (KafkaError._TRANSPORT, UnreachableError),
+        ([KafkaError.TOPIC_AUTHORIZATION_FAILED], ConfigError),
+        ([KafkaError._TRANSPORT], UnreachableError),
+        # The client asks for the coordinator of the group that it is named after.
+        ([KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._PARTITION_EOF], None),
     ],
 )
-def test_a_topic_that_cannot_be_read_is_named(monkeypatch, code, kind):
-    client = Client(code)
+def test_a_topic_that_cannot_be_read_is_named_and_no_right_to_a_group_is_needed(
+    monkeypatch, codes, kind
+):
+    client = Client(*codes)
     monkeypatch.setattr(stream_start, "consume_from_beginning", lambda *_, **__: client)
     monkeypatch.setattr(stream_start, "_PATIENCE_S", 0.1)
-    with pytest.raises(kind, match="bank-progress"):
-        recorded_filters("bank-progress", bootstrap_servers="b", options={}, schema_of=dict)
-    assert client.is_closed
-
-
-def test_no_right_to_a_group_is_needed(monkeypatch):
-    """The client asks for the coordinator of the group that it is named after."""
-    client = Client(KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._PARTITION_EOF)
-    monkeypatch.setattr(stream_start, "consume_from_beginning", lambda *_, **__: client)
-    found = recorded_filters("bank-progress", bootstrap_servers="b", options={}, schema_of=dict)
-    assert found is None
+    refusal = nullcontext() if kind is None else pytest.raises(kind, match="bank-progress")
+    with refusal:
+        found = recorded_filters("bank-progress", bootstrap_servers="b", options={}, schema_of=dict)
+        assert found is None
     assert client.is_closed

@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from datetime import UTC, datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx2
 import pytest
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from tidegate.program.registry_access import RegistryAccess, is_foreign
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.rejections import Rejections
-from tidegate.program.retry_after import RetryAfter
+from tidegate.program.retry_after import RetryAfter, is_temporary
 from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotFound, UnreachableError
 from tidegate.schemas.registry import RegisteredSchema
-from confluent_kafka.schema_registry.error import SchemaRegistryError
-from tidegate.program.registry_access import RegistryAccess, is_foreign
-from datetime import UTC, datetime
-import httpx2
-from tidegate.program.retry_after import RetryAfter, is_temporary
-
-
-# registry_http
-
 
 STRING, LONG = {"type": "string"}, {"type": "long"}
 
@@ -139,33 +136,38 @@ def server():
     running.server_close()
 
 
+def open_registry(url, options=None):
+    # No second tries: the client's own would only make the tests of refusals slow.
+    return HttpSchemaRegistry(url, options={"max.retries": 0, **(options or {})})
+
+
 @pytest.fixture
 def registry(server):
-    # No second tries: the client's own would only make the tests of refusals slow.
-    return HttpSchemaRegistry(server.url, options={"max.retries": 0})
+    return open_registry(server.url)
 
 
 def test_registering_gives_the_registrys_id(registry):
-    assert registry.register("a-value", STRING) == 1
-    assert registry.register("a-value", LONG) == 2
-    assert registry.register("a-value", STRING) == 1
+    assert [registry.register("a-value", one) for one in (STRING, LONG, STRING)] == [1, 2, 1]
 
 
 def test_a_schema_whose_subject_was_deleted_is_registered_again(registry, server):
+    def schemas():
+        return [one.schema for one in registry.versions("a-value")]
+
     registry.register("a-value", STRING)
-    assert [one.schema for one in registry.versions("a-value")] == [STRING]
+    assert schemas() == [STRING]
     server.versions.clear()
     assert registry.register("a-value", STRING) == 1
-    assert len(registry.versions("a-value")) == 1
+    assert schemas() == [STRING]
     server.versions.clear()
     for schema in (LONG, STRING):
         registry.register("a-value", schema)
-    assert [one.schema for one in registry.versions("a-value")] == [LONG, STRING]
+    assert schemas() == [LONG, STRING]
 
 
 def test_a_schema_is_fetched_once(registry, server):
     schema_id = registry.register("a-value", STRING)
-    other = HttpSchemaRegistry(server.url, options={"max.retries": 0})
+    other = open_registry(server.url)
     before = len(server.asked)
     assert [other.schema(schema_id) for _ in range(3)] == [STRING] * 3
     assert len(server.asked) == before + 1
@@ -180,7 +182,7 @@ def test_the_level_is_set(registry, server):
 
 def test_versions_are_read_again_and_each_is_fetched_once(registry, server):
     assert registry.versions("a-value") == ()
-    other = HttpSchemaRegistry(server.url, options={"max.retries": 0})
+    other = open_registry(server.url)
     other.register("a-value", STRING)
     assert registry.versions("a-value") == (RegisteredSchema(1, STRING),)
     other.register("a-value", LONG)
@@ -201,21 +203,12 @@ def test_a_schema_of_another_program_is_a_version_and_not_an_outage(registry, se
         registry.schema(1)
 
 
-def test_versions_that_cannot_be_read_are_not_none(registry, server):
-    server.refuse = (500, "down")
-    with pytest.raises(UnreachableError, match="a-value"):
-        registry.versions("a-value")
-
-
-def test_it_answers(registry, server):
+def test_it_answers(registry):
     registry.require_reachable()
-    server.refuse = (500, "down")
-    with pytest.raises(UnreachableError):
-        registry.require_reachable()
 
 
 @pytest.mark.parametrize(
-    "page",
+    ("status", "data"),
     [
         (200, b"<html>welcome</html>"),
         (200, b'{"status": "UP"}'),
@@ -225,41 +218,57 @@ def test_it_answers(registry, server):
         (405, b""),
     ],
 )
-def test_a_url_without_its_path_is_a_fault_of_the_settings(registry, server, page):
-    server.page = page
+def test_a_url_without_its_path_is_a_fault_of_the_settings(registry, server, status, data):
+    server.page = status, data
     with pytest.raises(ConfigError, match="registry_url: ") as caught:
         registry.require_reachable()
     assert "/apis/ccompat/v7" in caught.value.hint
     assert server.url in str(caught.value)
 
 
-def test_a_registry_that_requires_a_login_says_so(registry, server):
-    server.refuse = (401, "who are you?")
-    with pytest.raises(ConfigError, match="requires a login"):
+BASIC = {"basic.auth.user.info": "me:hush"}
+BEARER = {
+    "bearer.auth.credentials.source": "STATIC_TOKEN",
+    "bearer.auth.token": "hush",
+    "bearer.auth.logical.cluster": "lsrc-1",
+}
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize(
+    ("options", "sent", "text"),
+    [
+        ({}, None, "registry_user_info"),
+        (BASIC, "Basic bWU6aHVzaA==", "the registry rejects these credentials"),
+        (BEARER, "Bearer hush", "registry_options: the registry rejects"),
+    ],
+)
+def test_credentials_are_sent_and_never_printed(server, status, options, sent, text):
+    registry = open_registry(server.url, options)
+    server.refuse = (status, "who are you?")
+    with pytest.raises(ConfigError, match=text) as caught:
         registry.require_reachable()
-    known = HttpSchemaRegistry(
-        server.url, options={"max.retries": 0, "basic.auth.user.info": "me:hush"}
-    )
-    with pytest.raises(ConfigError, match="rejects these credentials") as caught:
-        known.require_reachable()
+    assert server.asked[-1][2] == sent
     assert "hush" not in str(caught.value)
+    if not options and status == 401:
+        assert "requires a login" in str(caught.value)
+    server.refuse = (500, "down")
+    with pytest.raises(UnreachableError) as down:
+        registry.schema(77)
+    assert "hush" not in str(down.value)
 
 
 def test_a_registry_that_does_not_answer_is_not_waited_for_without_end(server):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        registry = HttpSchemaRegistry(url, options={"max.retries": 0, "timeout": 0.2})
         with pytest.raises(UnreachableError, match="Timeout"):
-            registry.require_reachable()
+            open_registry(url, {"timeout": 0.2}).require_reachable()
     assert HttpSchemaRegistry(server.url)._client._rest_client.timeout == 10
 
 
-def test_an_unknown_id_is_a_schema_error(registry):
+def test_an_unknown_id_and_an_incompatible_schema_are_schema_errors(registry, server):
     with pytest.raises(SchemaError, match="schema_id=9"):
         registry.schema(9)
-
-
-def test_an_incompatible_schema_is_a_schema_error(registry, server):
     server.refuse = (409, "incompatible")
     with pytest.raises(SchemaError, match=r"incompatible.*a-value"):
         registry.register("a-value", LONG)
@@ -267,27 +276,21 @@ def test_an_incompatible_schema_is_a_schema_error(registry, server):
 
 def test_a_schema_that_another_worker_registered_meanwhile_is_found(registry, server):
     server.is_raced = True
-
     assert registry.register("a-value", LONG) == 77
 
 
-def test_a_conflict_with_a_version_that_is_not_visible_yet_is_no_refusal(registry, server):
-    server.conflicts, server.is_compatible = 1, None
-
-    assert registry.register("a-value", LONG) == 1
-
-
-@pytest.mark.parametrize("is_compatible", [True, False])
+@pytest.mark.parametrize(("conflicts", "is_compatible"), [(1, None), (2, True), (2, False)])
 def test_a_schema_that_another_version_overtook_is_registered_again(
-    registry, server, is_compatible
+    registry, server, conflicts, is_compatible
 ):
-    server.conflicts, server.is_compatible = 2, is_compatible
-    if is_compatible:
-        assert registry.register("a-value", LONG) == 1
-    else:
+    """The other version may not be visible yet (None)."""
+    server.conflicts, server.is_compatible = conflicts, is_compatible
+    if is_compatible is False:
         with pytest.raises(SchemaError, match=r"incompatible.*a-value"):
             registry.register("a-value", LONG)
-    assert server.conflicts == (0 if is_compatible else 1)
+    else:
+        assert registry.register("a-value", LONG) == 1
+    assert server.conflicts == (1 if is_compatible is False else 0)
 
 
 @pytest.mark.parametrize(("other", "asked"), [("BACKWARD", 1), (None, 3)])
@@ -317,14 +320,6 @@ def test_another_refusal_says_what_the_registry_says(registry, server):
     server.refuse = (422, "no such level")
     with pytest.raises(SchemaError, match="no such level"):
         registry.set_compatibility("a-value", "SIDEWAYS")
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_refused_credentials_are_a_fault_of_the_settings(registry, server, status):
-    server.refuse = (status, "who are you?")
-
-    with pytest.raises(ConfigError, match="registry_user_info"):
-        registry.require_reachable()
 
 
 OAUTH = {
@@ -397,7 +392,7 @@ def test_a_rejection_after_accepted_calls_passes_for_some_minutes(registry, serv
 
 
 def test_what_was_never_accepted_is_a_fault_of_the_settings(registry, server):
-    """Of another kind: a registry may let everybody read; or of another subject."""
+    """Of another kind, where a registry lets everybody read; or of another subject."""
     registry.require_reachable()
     server.refuse = (401, "no")
     with pytest.raises(ConfigError, match="register a version of a-value"):
@@ -411,7 +406,7 @@ def test_what_was_never_accepted_is_a_fault_of_the_settings(registry, server):
 
 
 def test_a_token_that_is_rejected_is_fetched_again(server):
-    registry = HttpSchemaRegistry(server.url, options={**OAUTH, "max.retries": 0})
+    registry = open_registry(server.url, OAUTH)
     provider = registry._client._rest_client.bearer_field_provider
     tokens = iter("abc")
     provider.fetch_token, provider.token_expired = lambda: next(tokens), lambda: False
@@ -456,9 +451,8 @@ def test_a_request_waits_as_long_as_the_registry_asks(server, monkeypatch):
 
 
 def test_a_token_endpoint_that_does_not_answer_is_named(server):
-    url = f"{server.url}/token"
-    endpoint = {**OAUTH, "bearer.auth.issuer.endpoint.url": url, "max.retries": 0}
-    registry = HttpSchemaRegistry(server.url, options=endpoint)
+    endpoint = {**OAUTH, "bearer.auth.issuer.endpoint.url": f"{server.url}/token"}
+    registry = open_registry(server.url, endpoint)
     for status in (429, 500, 503):
         server.refuse = (status, "not now")
         with pytest.raises(UnreachableError, match="token endpoint") as caught:
@@ -469,38 +463,8 @@ def test_a_token_endpoint_that_does_not_answer_is_named(server):
 def test_nobody_listens(server):
     url = server.url
     server.server_close()
-    registry = HttpSchemaRegistry(url, options={"max.retries": 0})
     with pytest.raises(UnreachableError, match=url):
-        registry.schema(1)
-
-
-def test_credentials_are_sent_and_never_printed(server):
-    options = {"basic.auth.user.info": "me:hush", "max.retries": 0}
-    registry = HttpSchemaRegistry(server.url, options=options)
-    registry.register("a-value", STRING)
-    assert server.asked[-1][2].startswith("Basic ")
-    server.refuse = (500, "down")
-    with pytest.raises(UnreachableError) as caught:
-        registry.schema(77)
-    assert "hush" not in str(caught.value)
-
-
-BEARER = {
-    "bearer.auth.credentials.source": "STATIC_TOKEN",
-    "bearer.auth.token": "hush",
-    "bearer.auth.logical.cluster": "lsrc-1",
-    "max.retries": "0",
-}
-
-
-def test_a_bearer_token_is_sent_and_never_printed(server):
-    registry = HttpSchemaRegistry(server.url, options=BEARER)
-    registry.register("a-value", STRING)
-    assert server.asked[-1][2] == "Bearer hush"
-    server.refuse = (401, "who are you?")
-    with pytest.raises(ConfigError, match="registry_options: the registry rejects") as caught:
-        registry.require_reachable()
-    assert "hush" not in str(caught.value)
+        open_registry(url).schema(1)
 
 
 @pytest.mark.parametrize(
@@ -518,9 +482,6 @@ def test_options_that_the_client_refuses_are_named_without_their_values(server, 
         HttpSchemaRegistry(server.url, options=options)
     assert next(iter(options)) in str(caught.value)
     assert "hush" not in str(caught.value)
-
-
-# registry_access
 
 
 LOGIN = SchemaRegistryError(401, 401, "who are you?")
@@ -545,49 +506,31 @@ def test_a_proxys_answer_has_no_code_of_the_registry():
     assert is_foreign(SchemaRegistryError(403, None, "no Route matched"))
 
 
-# rejections
+ACCEPTED = None
 
 
-@pytest.fixture
-def now():
-    return [1_000.0]
-
-
-@pytest.fixture
-def rejections(now):
-    return Rejections(lambda: now[0])
-
-
-def gives_up(rejections, now, *pauses_s):
-    found = [rejections.reject()]
-    for pause_s in pauses_s:
-        now[0] += pause_s
-        found.append(rejections.reject())
-    return found
-
-
-def test_what_was_never_accepted_is_given_up_at_once(rejections, now):
-    assert gives_up(rejections, now, 1) == [True, True]
-
-
-def test_what_was_accepted_before_is_given_up_after_five_minutes_of_attempts(rejections, now):
-    rejections.accept()
-    assert gives_up(rejections, now, *[30] * 10) == [False] * 10 + [True]
-
-
-def test_an_accepted_call_ends_an_outage(rejections, now):
-    rejections.accept()
-    gives_up(rejections, now, *[30] * 9)
-    rejections.accept()
-    assert gives_up(rejections, now, 30) == [False, False]
-
-
-def test_rejections_that_are_hours_apart_are_not_one_outage(rejections, now):
-    rejections.accept()
-    assert gives_up(rejections, now, 3_600, 3_600, 3_600) == [False] * 4
-
-
-# retry_after
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([0, 1], [True, True]),
+        ([ACCEPTED, 0, *[30] * 10], [False] * 10 + [True]),
+        # An accepted call ends an outage.
+        ([ACCEPTED, 0, *[30] * 9, ACCEPTED, 0, 30], [False] * 12),
+        # Rejections that are hours apart are not one outage.
+        ([ACCEPTED, 0, 3_600, 3_600, 3_600], [False] * 4),
+    ],
+)
+def test_what_was_accepted_before_is_given_up_after_five_minutes_of_attempts(steps, expected):
+    """Each number is the pause before a rejection."""
+    now_s, found = [1_000.0], []
+    rejections = Rejections(lambda: now_s[0])
+    for pause_s in steps:
+        if pause_s is ACCEPTED:
+            rejections.accept()
+        else:
+            now_s[0] += pause_s
+            found.append(rejections.reject())
+    assert found == expected
 
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -642,9 +585,5 @@ def test_time_that_has_passed_is_not_waited_for():
 
 
 def test_what_may_pass():
-    assert [status for status in range(200, 600) if is_temporary(status)] == [
-        408,
-        425,
-        429,
-        *range(500, 600),
-    ]
+    temporary = [status for status in range(200, 600) if is_temporary(status)]
+    assert temporary == [408, 425, 429, *range(500, 600)]

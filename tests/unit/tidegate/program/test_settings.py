@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
 import pytest
-from pydantic import Field, SecretStr, ValidationError
+import typer
+from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
+from typer.testing import CliRunner
+
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.discover_config import DiscoverConfig
 from tidegate.program.settings import Settings, has_flag, variable_of
+from tidegate.program.settings_flags import ConfigFile, with_flags
+from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import ConsumerConfig
-import re
-from typing import Annotated, Any, ClassVar, Literal
-import typer
-from pydantic import Field, SecretStr
-from typer.testing import CliRunner
-from tidegate.program.settings import Settings
-from tidegate.program.settings_flags import ConfigFile, with_flags
-from typing import ClassVar
-from tidegate.program.settings_stream import StreamSettings
-
-
-# settings
 
 
 class Kettle(Settings):
@@ -31,11 +26,12 @@ class Kettle(Settings):
     help_command: ClassVar[str] = "kettle --help"
     list_separators: ClassVar[dict[str, str]] = {"cups": ",", "spices": ";", "shelves": ","}
 
-    owner: str
+    owner: str = Field(description="Whose it is")
     code: SecretStr
-    litres: int = Field(default=1, ge=1)
-    colour: Literal["red", "blue"] = "red"
-    options: dict[str, SecretStr] = Field(default={})
+    litres: int = Field(default=1, ge=1, description="How much it holds")
+    colour: Literal["red", "blue"] = Field(default="red", description="Its colour")
+    shelf: Path = Field(default=Path("here"), description="Where it is")
+    options: dict[str, SecretStr] = Field(default={}, description="More")
     cups: str = Field(default="", description="Cups, comma-separated")
     spices: str = Field(default="", description="Spices, semicolon-separated")
     shelves: dict[str, str] = Field(default={}, description="Cups, comma-separated, by shelf")
@@ -69,18 +65,11 @@ def test_flags_win_over_the_environment_and_that_over_the_file(file, monkeypatch
     monkeypatch.setenv("kettle_owner", "environment")
     kettle = Kettle.load(path, owner="flag", litres=None)
     assert (kettle.owner, kettle.litres, kettle.colour) == ("flag", 3, "blue")
-
-
-def test_a_file_is_forgotten_once_read(file):
-    Kettle.load(file("litres = 2\n"), **NEEDED)
-    assert Kettle.load(**NEEDED).litres == 1
-
-
-def test_what_is_read_is_of_the_class_itself_and_frozen():
-    kettle = Kettle.load(**NEEDED)
     assert type(kettle) is Kettle
-    with pytest.raises(ValidationError, match="frozen"):
-        kettle.litres = 4
+    # The environment is read by `load` only, and a file is forgotten once read.
+    assert Kettle(**NEEDED).litres == 1
+    monkeypatch.delenv("KETTLE_LITRES")
+    assert Kettle.load(**NEEDED).litres == 1
 
 
 def test_a_table_is_merged_name_by_name(file, monkeypatch):
@@ -111,70 +100,51 @@ def test_all_faults_are_reported_together_a_line_each_with_its_fix(file, monkeyp
     assert text.endswith("`kettle --help` lists the settings")
 
 
-def test_a_name_in_a_file_cannot_reach_the_constructors_own_arguments(file):
-    assert "_env_prefix: unknown setting" in faults(file('_env_prefix = "hush"\n'), **NEEDED)
-
-
-def test_an_environment_is_read_by_load_only(monkeypatch):
-    monkeypatch.setenv("KETTLE_LITRES", "3")
-    assert Kettle(**NEEDED).litres == 1
-
-
-def test_unknown_variables_alone_are_a_fault(monkeypatch):
-    monkeypatch.setenv("KETTLE_SPOUTS", "hush")
-    assert "KETTLE_SPOUTS: unknown setting (in the environment)" in faults(**NEEDED)
-
-
-def test_a_file_that_is_nested_without_end_is_reported(file):
-    assert "nested too deeply" in faults(file("a = " + "[" * 5_000 + "]" * 5_000), **NEEDED)
-
-
-def test_a_variable_that_is_nested_without_end_is_reported(monkeypatch):
-    monkeypatch.setenv("KETTLE_OPTIONS", "[" * 100_000)
-    assert "options: must be a table" in faults(**NEEDED)
-
-
-def test_a_variable_that_only_looks_like_a_setting_is_a_fault(monkeypatch):
-    """Its capitals are the setting's, its small letters, which are what is compared, are not."""
-    name = "KETTLE_LITRE\N{LATIN SMALL LETTER LONG S}"
-    assert name.upper() == "KETTLE_LITRES"
-    monkeypatch.setenv(name, "3")
-    assert f"{name}: unknown setting" in faults(**NEEDED)
+LONG_S = "KETTLE_LITRE\N{LATIN SMALL LETTER LONG S}"
+"""Its capitals are the setting's; its small letters, which are compared, are not."""
 
 
 @pytest.mark.parametrize(
-    "content", ["litres = ", "litres = 1\nlitres = 2", b'owner = "hush\xff"', "a = hush"]
+    ("name", "value", "text"),
+    [
+        ("KETTLE_SPOUTS", "hush", "KETTLE_SPOUTS: unknown setting (in the environment)"),
+        ("KETTLE_OPTIONS", "[" * 100_000, "options: must be a table"),
+        (LONG_S, "3", f"{LONG_S}: unknown setting"),
+    ],
+    ids=["unknown", "nested without end", "looks like a setting"],
 )
-def test_a_file_that_is_no_toml_is_named(file, content):
-    assert "kettle.toml' cannot be read" in faults(file(content), **NEEDED)
+def test_a_variable_that_is_not_a_setting_is_a_fault(monkeypatch, name, value, text):
+    monkeypatch.setenv(name, value)
+    assert text in faults(**NEEDED)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("a = " + "[" * 5_000 + "]" * 5_000, "nested too deeply"),
+        # It cannot reach the constructor's own arguments.
+        ('_env_prefix = "hush"\n', "_env_prefix: unknown setting"),
+        ("litres = ", "kettle.toml' cannot be read"),
+        ("litres = 1\nlitres = 2", "kettle.toml' cannot be read"),
+        (b'owner = "hush\xff"', "kettle.toml' cannot be read"),
+        ("a = hush", "kettle.toml' cannot be read"),
+    ],
+    ids=["nested", "argument", "half", "twice", "not UTF-8", "not TOML"],
+)
+def test_a_file_that_cannot_be_read_is_named(file, content, text):
+    assert text in faults(file(content), **NEEDED)
+
+
+def test_a_file_that_is_not_there_and_a_folder_are_named(tmp_path):
     assert "does not exist" in faults(tmp_path / "none.toml", **NEEDED)
-
-
-def test_a_folder_is_no_file(tmp_path):
     assert "cannot be read" in faults(tmp_path, **NEEDED)
 
 
 def test_secrets_and_tables_have_no_flag():
     fields = Kettle.model_fields
-    assert [name for name in fields if has_flag(fields[name])] == [
-        *("owner", "litres", "colour", "cups", "spices")
-    ]
-
-
-def test_a_variable_bears_the_programs_prefix():
+    names = [name for name in fields if has_flag(fields[name])]
+    assert names == ["owner", "litres", "colour", "shelf", "cups", "spices"]
     assert variable_of(Kettle, "litres") == "KETTLE_LITRES"
-
-
-def test_paths_are_made_of_text():
-    class Place(Settings):
-        model_config = SettingsConfigDict(env_prefix="PLACE_")
-        help_command: ClassVar[str] = "place"
-        folder: Path
-
-    assert Place.load(folder="a/b").folder == Path("a/b")
 
 
 def test_a_list_may_be_an_array_in_the_file(file):
@@ -210,29 +180,13 @@ def test_each_list_of_the_programs_has_its_separator(settings):
     assert own == described
 
 
-# settings_flags
-
-
-class Kettle_of_settings_flags(Settings):
-    model_config = SettingsConfigDict(env_prefix="KETTLE_")
-    help_command: ClassVar[str] = "kettle --help"
-
-    owner_name: str = Field(description="Whose it is")
-    litres: int = Field(default=3, description="How much it holds")
-    heat: float = Field(default=0.5, description="How warm")
-    shelf: Path = Field(default=Path("here"), description="Where it stands")
-    code: SecretStr = Field(default=SecretStr(""), description="Opens it")
-    options: dict[str, str] = Field(default={}, description="More")
-    colour: Literal["", "red", "blue"] = Field(default="", description="Its colour")
-
-
 @pytest.fixture
 def invoke():
     app = typer.Typer()
     given: list[dict[str, Any]] = []
 
     @app.command()
-    @with_flags(Kettle_of_settings_flags)
+    @with_flags(Kettle)
     def boil(
         loud: Annotated[bool, typer.Option("--loud")] = False,
         config: ConfigFile = None,
@@ -241,7 +195,7 @@ def invoke():
         given.append({"loud": loud, "config": config, **flags})
 
     @app.command()
-    @with_flags(Kettle_of_settings_flags, only=("shelf",))
+    @with_flags(Kettle, only=("shelf",))
     def show(**flags: Any) -> None:
         given.append(flags)
 
@@ -252,39 +206,22 @@ def invoke():
     return run
 
 
-def test_what_is_given_arrives_in_its_type_and_the_rest_as_none(invoke):
-    result, given = invoke("boil", "--owner-name", "me", "--litres", "2", "--loud", "--shelf", "a")
+def test_flags_arrive_in_their_type_and_those_that_are_not_given_as_none(invoke):
+    result, given = invoke("boil", "--owner", "me", "--litres", "2", "--loud", "--shelf", "a")
     assert result.exit_code == 0, result.output
-    assert given == [
-        {
-            "loud": True,
-            "config": None,
-            "owner_name": "me",
-            "litres": 2,
-            "heat": None,
-            "shelf": Path("a"),
-            "colour": None,
-        }
-    ]
+    wanted = {"loud": True, "config": None, "owner": "me", "litres": 2, "shelf": Path("a")}
+    assert given == [{**wanted, **dict.fromkeys(("colour", "cups", "spices"))}]
+    assert invoke("show", "--shelf", "b")[1][-1] == {"shelf": Path("b")}
+    assert invoke("show", "--litres", "1")[0].exit_code == 2
 
 
 def test_help_describes_every_setting_but_no_secret_and_no_table(invoke):
     text = invoke("boil", "--help")[0].output
-    assert "--owner-name" in text
-    assert "How much it holds. Default: 3." in text
-    assert "Where it stands. Default: here." in text
-    assert "Whose it is." in text
+    for line in ("How much it holds. Default: 1.", "Where it is. Default: here.", "Whose it is."):
+        assert line in text
     assert re.search(r"--colour +red\|blue", text)
     assert "--code" not in text
     assert "--options" not in text
-
-
-def test_only_some(invoke):
-    assert invoke("show", "--shelf", "b")[1] == [{"shelf": Path("b")}]
-    assert invoke("show", "--litres", "1")[0].exit_code == 2
-
-
-# settings_stream
 
 
 class Reader(StreamSettings):
@@ -293,7 +230,7 @@ class Reader(StreamSettings):
     owned_kafka_options: ClassVar[frozenset[str]] = frozenset({"acks", "group.*"})
 
 
-NEEDED_OF_SETTINGS_STREAM = {
+READER_NEEDED = {
     "bootstrap_servers": "127.0.0.1:9092",
     "registry_url": "http://127.0.0.1:8081/apis/ccompat/v7",
     "prefix": "bank",
@@ -301,7 +238,7 @@ NEEDED_OF_SETTINGS_STREAM = {
 
 
 def load(file=None, **changes):
-    return Reader.load(file, **{**NEEDED_OF_SETTINGS_STREAM, **changes})
+    return Reader.load(file, **{**READER_NEEDED, **changes})
 
 
 @pytest.mark.parametrize(
@@ -343,56 +280,43 @@ def test_the_names_of_topics_follow_from_prefix_and_template():
     assert load(topic_template="{prefix}-{table}").topic_names.data("s.t") == "bank-s.t"
 
 
-def test_options_may_be_written_as_toml_likes_them(tmp_path):
-    file = tmp_path / "reader.toml"
-    file.write_text(
-        '[kafka_options]\nsasl.password = "hush"\n"sasl.username" = "me"\n'
-        "socket.timeout.ms = 5000\nenable.ssl.certificate.verification = true\n"
+def test_options_may_be_written_as_toml_likes_them_and_are_never_printed(file):
+    settings = load(
+        file(
+            '[kafka_options]\nsasl.password = "hush"\n"sasl.username" = "me"\n'
+            "socket.timeout.ms = 5000\nenable.ssl.certificate.verification = true\n"
+            '[registry_options]\nbearer.auth.token = "hush"\ntimeout = 5\n'
+        )
     )
-    assert load(file).kafka_client_options() == {
+    assert settings.kafka_client_options() == {
         "sasl.password": "hush",
         "sasl.username": "me",
         "socket.timeout.ms": "5000",
         "enable.ssl.certificate.verification": "true",
     }
-
-
-def test_an_owned_option_is_refused_however_it_is_written(tmp_path):
-    file = tmp_path / "reader.toml"
-    file.write_text('[kafka_options]\ngroup.id = "x"\n')
-    with pytest.raises(ConfigError, match=r"group\.id"):
-        load(file)
-
-
-def test_secrets_are_never_printed():
-    settings = load(registry_user_info="me:hush", kafka_options={"sasl.password": "hush"})
-    for shown in (repr(settings), str(settings), settings.model_dump_json()):
-        assert "hush" not in shown
-    assert settings.registry_client_options() == {"basic.auth.user.info": "me:hush"}
-
-
-def test_options_of_the_registrys_client_are_passed_on_and_never_printed(tmp_path):
-    file = tmp_path / "reader.toml"
-    file.write_text('[registry_options]\nbearer.auth.token = "hush"\ntimeout = 5\n')
-    settings = load(file)
     assert settings.registry_client_options() == {"bearer.auth.token": "hush", "timeout": "5"}
-    for shown in (repr(settings), str(settings), settings.model_dump_json()):
-        assert "hush" not in shown
-
-
-def test_an_option_with_a_setting_of_its_own_names_the_setting():
-    with pytest.raises(ConfigError, match="url: set registry_url") as caught:
-        load(registry_options={"url": "x", "basic.auth.user.info": "me:hush"})
-    assert "basic.auth.user.info: set registry_user_info" in str(caught.value)
-    assert "hush" not in str(caught.value)
-
-
-def test_without_credentials_the_registry_gets_none():
+    with_login = load(registry_user_info="me:hush")
+    assert with_login.registry_client_options() == {"basic.auth.user.info": "me:hush"}
+    for one in (settings, with_login):
+        for shown in (repr(one), str(one), one.model_dump_json()):
+            assert "hush" not in shown
     assert load().registry_client_options() == {}
 
 
-def test_tables_nested_without_end_are_reported(tmp_path):
-    file = tmp_path / "reader.toml"
-    file.write_text("kafka_options" + ".a" * 5_000 + " = 1")
-    with pytest.raises(ConfigError, match="nested too deeply"):
-        load(file)
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ('[kafka_options]\ngroup.id = "hush"\n', r"group\.id"),
+        ("kafka_options" + ".a" * 5_000 + " = 1", "nested too deeply"),
+        ('[registry_options]\nurl = "hush"\n', "url: set registry_url"),
+        (
+            '[registry_options]\nbasic.auth.user.info = "me:hush"\n',
+            "basic.auth.user.info: set registry_user_info",
+        ),
+    ],
+    ids=["owned", "nested", "url", "login"],
+)
+def test_an_option_in_a_file_that_has_another_place_is_refused(file, content, text):
+    with pytest.raises(ConfigError, match=text) as caught:
+        load(file(content))
+    assert "hush" not in str(caught.value)
