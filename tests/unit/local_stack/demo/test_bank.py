@@ -1,22 +1,45 @@
-"""Money only moves, whatever is transferred; and a cut that says otherwise is a fault."""
+"""The bank: money only moves, in memory and over the official client, by paced customers."""
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spanner_simulator import Simulator, SimulatorConfig
+from tidegate.local_stack.demo import customers as customers_module
 from tidegate.local_stack.demo.bank import (
     ACCOUNT_COLUMNS,
     ACCOUNTS,
     LEDGER,
     LEDGER_COLUMNS,
+    STREAM,
     Bank,
     Transfer,
     schema_statements,
 )
+from tidegate.local_stack.demo.bank_database import (
+    create_bank_database,
+    load_history,
+    open_accounts,
+    open_database,
+    quiet_environment,
+)
+from tidegate.local_stack.demo.customers import Customers
+from tidegate.local_stack.demo.run import bank_layout
+from tidegate.local_stack.demo.workload import Pace, Progress, Tickets, run_workload
+from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.judge.log import fetch_commit_log
+from tidegate.local_stack.judge.source import SpannerSource
+from tidegate.local_stack.parts.database_name import DatabaseName
 
 BANK = Bank(accounts=3, seed=7)
 
@@ -108,3 +131,337 @@ def test_a_bank_that_has_been_open_keeps_its_rules():
         LEDGER: dict(zip(LEDGER_COLUMNS, zip(*found.ledger, strict=True), strict=True)),
     }
     assert BANK.faults(tables, opened=True) == []
+
+
+BANK_OF_BANK_DATABASE = Bank(accounts=20, seed=3)
+TRANSFERS = 40
+
+
+@pytest.fixture(scope="module")
+def simulator() -> Iterator[Simulator]:
+    with Simulator(SimulatorConfig(stream_partitions=4)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def worked(simulator: Simulator) -> tuple[DatabaseName, Any, int, Progress]:
+    """A bank after some transfers by three customers at once."""
+    name = DatabaseName(address=simulator.grpc_address)
+    create_bank_database(name)
+    database = open_database(name)
+    opened_us = open_accounts(database, BANK_OF_BANK_DATABASE)
+    tickets, progress = Tickets(Pace(transfers=TRANSFERS)), Progress()
+    for customer in run_workload(
+        database, bank=BANK_OF_BANK_DATABASE, tickets=tickets, progress=progress, threads=3
+    ):
+        customer.join(60)
+    return name, database, opened_us, progress
+
+
+def test_every_transfer_is_committed_once(worked: Any):
+    _, _, opened_us, progress = worked
+
+    assert progress.failure == ""
+    assert progress.transfers == TRANSFERS
+    assert progress.last_commit_us > opened_us
+
+
+def test_money_only_moves_at_any_time(worked: Any, simulator: Simulator):
+    name, database, opened_us, progress = worked
+    source = SpannerSource(database, bank_layout())
+    log = fetch_commit_log(simulator.control_address, database=name.path, stream=STREAM)
+    instants = [transaction.commit_timestamp_us for transaction in log]
+
+    assert instants[0] == opened_us
+    assert max(instants) == progress.last_commit_us
+    for at_us in (opened_us - 1, opened_us, instants[len(instants) // 2], None):
+        cut = {table: source.read(table, at_us=at_us) for table in source.tables()}
+        assert BANK_OF_BANK_DATABASE.faults(cut, opened=at_us is None or at_us >= opened_us) == []
+    assert len(cut[LEDGER]["TransferId"]) == TRANSFERS
+    assert sum(cut[ACCOUNTS]["Transfers"]) == 2 * TRANSFERS
+
+
+def test_the_log_names_each_transfer_and_most_span_stream_partitions(
+    worked: Any, simulator: Simulator
+):
+    name = worked[0]
+    log = fetch_commit_log(simulator.control_address, database=name.path, stream=STREAM)
+    transfers = [transaction for transaction in log if transaction.tag]
+
+    assert {transaction.tag for transaction in transfers} == {
+        f"transfer-{number}" for number in range(TRANSFERS)
+    }
+    assert all(len(transaction.changes) == 3 for transaction in transfers)
+    across = [one for one in transfers if len(one.stream_partition_tokens) > 1]
+    assert len(across) > TRANSFERS / 2
+
+
+def test_a_committed_at_column_holds_the_commit_time(worked: Any, simulator: Simulator):
+    name, database, _, _ = worked
+    log = fetch_commit_log(simulator.control_address, database=name.path, stream=STREAM)
+    ledger = SpannerSource(database, bank_layout()).read(LEDGER, at_us=None)
+    committed = {
+        change.keys["TransferId"]: transaction.commit_timestamp_us
+        for transaction in log
+        for change in transaction.changes
+        if change.table == LEDGER
+    }
+
+    assert dict(zip(ledger["TransferId"], ledger["CommittedAt"], strict=True)) == committed
+
+
+def test_a_failure_stops_all_customers(worked: Any):
+    _, database, _, _ = worked
+    tickets, progress = Tickets(Pace(transfers=10)), Progress()
+    stranger = Bank(accounts=20, seed=99)
+    for customer in run_workload(
+        database, bank=stranger, tickets=tickets, progress=progress, threads=2
+    ):
+        customer.join(60)
+
+    assert progress.failure.startswith("KeyError")
+    assert progress.transfers == 0
+
+    assert tickets.take() is None
+
+
+def test_the_environment_names_the_address_and_switches_reporting_off():
+    environment = quiet_environment("127.0.0.1:9010")
+
+    assert environment["SPANNER_EMULATOR_HOST"] == "127.0.0.1:9010"
+    assert environment["SPANNER_DISABLE_BUILTIN_METRICS"] == "true"
+
+
+def test_a_history_is_there_as_it_was_made(simulator: Simulator):
+    database = create_bank_database(
+        DatabaseName(address=simulator.grpc_address, instance="history", database="history")
+    )
+    history = BANK_OF_BANK_DATABASE.after(range(50))
+    load_history(database, history, rows_at_once=7)
+    source = SpannerSource(database, bank_layout())
+    accounts = source.read(ACCOUNTS, at_us=None)
+    ledger = source.read(LEDGER, at_us=None)
+
+    assert sorted(zip(*accounts.values(), strict=True)) == sorted(history.accounts)
+    assert {row[:5] for row in zip(*ledger.values(), strict=True)} == set(history.ledger)
+
+
+BANK_OF_CUSTOMERS = Bank(accounts=10, seed=3)
+TRANSFERS_OF_CUSTOMERS = 30
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def name() -> Iterator[DatabaseName]:
+    with Simulator() as simulator:
+        yield DatabaseName(address=simulator.grpc_address)
+
+
+def make(
+    name: DatabaseName,
+    folder: Path,
+    *,
+    reserve: int,
+    bank: Bank = BANK_OF_CUSTOMERS,
+    pauses: tuple[int, ...] = (),
+) -> Customers:
+    return Customers(
+        name,
+        bank=bank,
+        transfers=TRANSFERS_OF_CUSTOMERS,
+        rate_max=0.0,
+        reserve=reserve,
+        pauses=pauses,
+        log=folder / "customers.log",
+        threads=2,
+    )
+
+
+def test_the_reserve_waits_for_the_word_and_then_all_is_done(name: DatabaseName, tmp_path: Path):
+    opened_us = open_accounts(create_bank_database(name), BANK_OF_CUSTOMERS)
+    customers = make(name, tmp_path, reserve=2)
+    customers.start()
+    try:
+        until(lambda: customers.done >= TRANSFERS_OF_CUSTOMERS - 2)
+        assert not customers.has_finished
+        customers.finish()
+        until(lambda: customers.has_finished)
+    finally:
+        customers.stop()
+
+    assert customers.done == TRANSFERS_OF_CUSTOMERS
+    assert customers.last_commit_us > opened_us
+    assert customers.retries >= 0
+
+
+def test_a_pause_lasts_until_resume(name: DatabaseName, tmp_path: Path):
+    open_accounts(create_bank_database(name), BANK_OF_CUSTOMERS)
+    customers = make(name, tmp_path, reserve=0, pauses=(5, 20))
+    customers.start()
+    stops = []
+    try:
+        for pause in (5, 20):
+            until(lambda pause=pause: customers.done >= pause)
+            time.sleep(1.0)
+            stops.append(customers.done)
+            customers.resume()
+        until(lambda: customers.has_finished)
+    finally:
+        customers.stop()
+
+    assert (stops, customers.done) == ([5, 20], TRANSFERS_OF_CUSTOMERS)
+
+
+def test_a_failure_is_reported_with_its_cause(name: DatabaseName, tmp_path: Path):
+    open_accounts(create_bank_database(name), BANK_OF_CUSTOMERS)
+    customers = make(name, tmp_path, reserve=0, bank=Bank(accounts=10, seed=4))
+    customers.start()
+    try:
+        with pytest.raises(PartFailedError, match="KeyError"):
+            until(lambda: customers.has_finished)
+    finally:
+        customers.stop()
+
+
+def test_the_cause_is_waited_for_where_the_program_ends_before_its_line_is_read(
+    name: DatabaseName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    open_accounts(create_bank_database(name), BANK_OF_CUSTOMERS)
+    customers = make(name, tmp_path, reserve=0, bank=Bank(accounts=10, seed=4))
+    has_ended = threading.Event()
+
+    def loads(line: str) -> object:
+        assert has_ended.wait(60)
+        return json.loads(line)
+
+    monkeypatch.setattr(customers_module, "json", SimpleNamespace(loads=loads))
+    customers.start()
+    process = customers._process
+    assert process is not None
+    process.wait(60)
+    threading.Timer(0.2, has_ended.set).start()
+    with pytest.raises(PartFailedError, match="KeyError"):
+        assert customers.has_finished
+    customers.stop()
+
+
+def test_stopping_early_ends_the_program(name: DatabaseName, tmp_path: Path):
+    open_accounts(create_bank_database(name), BANK_OF_CUSTOMERS)
+    customers = make(name, tmp_path, reserve=TRANSFERS_OF_CUSTOMERS)
+    customers.start()
+    until(lambda: customers.done >= 1)
+    process = customers._process
+    customers.stop()
+
+    assert process is not None
+    assert process.poll() is not None
+    assert customers.done < TRANSFERS_OF_CUSTOMERS
+
+
+def test_stopping_what_never_ran_is_nothing(tmp_path: Path):
+    customers = make(DatabaseName(address="nowhere:1"), tmp_path, reserve=0)
+    customers.finish()
+    customers.stop()
+
+    assert not customers.has_finished
+
+
+NEVER = float("inf")
+
+
+@given(st.integers(0, 500), st.floats(0, 1_000), st.floats(1, 1_000))
+def test_a_rate_keeps_transfers_apart(number: int, last_s: float, rate: float):
+    pace = Pace(transfers=501, rate_max=rate)
+    due_s = pace.due_s(number, taken_last_s=last_s, continued=0, finishing=False)
+
+    assert due_s == last_s + 1 / rate
+
+
+def test_no_rate_is_no_wait():
+    pace = Pace(transfers=10)
+
+    assert pace.due_s(9, taken_last_s=5.0, continued=0, finishing=False) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("number", "continued", "finishing", "due_s"),
+    [
+        (2, 0, False, 0.0),
+        (3, 0, False, NEVER),
+        (3, 1, False, 0.0),
+        (5, 1, False, NEVER),
+        (5, 2, False, 0.0),
+        (5, 0, True, 0.0),
+    ],
+)
+def test_each_pause_waits_for_a_continue(
+    number: int, continued: int, finishing: bool, due_s: float
+):
+    pace = Pace(transfers=10, pauses=(3, 5))
+    due = pace.due_s(number, taken_last_s=4.0, continued=continued, finishing=finishing)
+
+    assert due == due_s
+
+
+@pytest.mark.parametrize(
+    ("number", "finishing", "due_s"),
+    [(6, False, 0.0), (7, False, 4.1), (9, False, NEVER), (9, True, 0.0)],
+)
+def test_the_reserve_is_slow_and_its_last_one_waits(number: int, finishing: bool, due_s: float):
+    pace = Pace(transfers=10, reserve=3, reserve_rate=10.0)
+
+    assert pace.due_s(number, taken_last_s=4.0, continued=0, finishing=finishing) == due_s
+
+
+def test_each_number_is_taken_once_by_many_threads():
+    tickets = Tickets(Pace(transfers=300))
+    taken: list[int] = []
+
+    def take() -> None:
+        while (number := tickets.take()) is not None:
+            taken.append(number)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert sorted(taken) == list(range(300))
+
+
+def test_finish_lets_the_last_one_go():
+    tickets = Tickets(Pace(transfers=1, reserve=1))
+    taken: list[int | None] = []
+    thread = threading.Thread(target=lambda: taken.append(tickets.take()))
+    thread.start()
+    before = list(taken)
+    tickets.finishing.set()
+    thread.join(30)
+
+    assert (before, taken, tickets.take()) == ([], [0], None)
+
+
+def test_stop_ends_a_wait_without_a_time_limit():
+    tickets = Tickets(Pace(transfers=1, reserve=1))
+    tickets.stopped.set()
+
+    assert tickets.take() is None
+
+
+def test_progress_is_one_json_line():
+    progress = Progress()
+    progress.committed(commit_us=7, retries=2)
+    progress.committed(commit_us=5, retries=0)
+    line = progress.line(began=0.0, done=True)
+
+    assert "\n" not in line
+    content = json.loads(line)
+    assert (content["transfers"], content["retries"], content["last_commit_us"]) == (2, 2, 7)
+    assert content["done"] is True

@@ -1,19 +1,35 @@
-"""Waiting ends with the condition, with a deadline, or with a program that ends by itself."""
+"""Programs of a run: started, waited for, killed and disturbed by a plan."""
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
 
-from tidegate.local_stack.demo import pipeline as module
+from tidegate.local_stack.demo import conductor as conductor_module
+from tidegate.local_stack.demo import kills as kills_module
+from tidegate.local_stack.demo import pipeline as pipeline_module
+from tidegate.local_stack.demo.churn import Disturbance, SimulatorControl, schedule
+from tidegate.local_stack.demo.conductor import Conductor
+from tidegate.local_stack.demo.kills import Killer
 from tidegate.local_stack.demo.pipeline import Pipeline, Released
-from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.demo.report import Kill
+from tidegate.local_stack.demo.view import RunView
+from tidegate.local_stack.errors import LocalStackError, PartFailedError
 from tidegate.local_stack.parts.process import ProcessSpec
 from tidegate.local_stack.parts.programs import Program
 
@@ -60,7 +76,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
             self.topics = said.pop(0) if len(said) > 1 else said[0]
             return self
 
-    monkeypatch.setattr(module, "AdminClient", Admin)
+    monkeypatch.setattr(pipeline_module, "AdminClient", Admin)
     return said
 
 
@@ -217,6 +233,446 @@ def test_the_records_of_a_topic_are_counted_and_none_before_it_has_a_leader(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(module, "Consumer", Client)
+    monkeypatch.setattr(pipeline_module, "Consumer", Client)
 
     assert [pipeline.records_in("t"), pipeline.records_in("t")] == [0, 7]
+
+
+PLAN = [
+    Disturbance(0.1, "split"),
+    Disturbance(0.2, "kill-worker"),
+    Disturbance(0.3, "merge"),
+    Disturbance(0.4, "kill-consumer"),
+    Disturbance(0.5, "split"),
+]
+
+
+class Control:
+    def __init__(self, refusals: int = 0) -> None:
+        self.story: list[str] = []
+        self.refusals = refusals
+
+    def split(self) -> None:
+        self._do("split")
+
+    def merge(self) -> None:
+        self._do("merge")
+
+    def _do(self, what: str) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise LocalStackError("too early")
+        self.story.append(what)
+
+
+class FakePipeline:
+    def __init__(self) -> None:
+        self.workers = [SimpleNamespace(name="w1"), SimpleNamespace(name="w2")]
+        self.consumer = SimpleNamespace(name="consumer")
+        self.failure: Exception | None = None
+
+    def check(self) -> None:
+        if self.failure:
+            raise self.failure
+
+    def going_down(self, _: Any) -> None:
+        pass
+
+    def is_up_again(self, _: Any) -> None:
+        pass
+
+
+class FakeKiller:
+    def __init__(self, *_: Any) -> None:
+        self.kills: list[Any] = []
+
+    def kill_and_restart(self, victim: Any, **_: Any) -> Any:
+        killed = Kill(victim.name, "fence", 1.0)
+        self.kills.append(killed)
+        return killed
+
+
+def conductor(
+    monkeypatch: pytest.MonkeyPatch, *, done: int, refusals: int = 0
+) -> tuple[Conductor, Any, Control, FakePipeline, list[str]]:
+    monkeypatch.setattr(conductor_module, "Killer", FakeKiller)
+    monkeypatch.setattr(conductor_module, "_REFUSED_AGAIN_S", 0.0)
+    customers = SimpleNamespace(done=done, transfers=100, has_finished=False)
+    control, pipeline, events = Control(refusals), FakePipeline(), []
+    view = SimpleNamespace(seconds=1.0, event=events.append)
+    made = Conductor(seed=1, customers=customers, control=control, pipeline=pipeline, view=view)
+    return made, customers, control, pipeline, events
+
+
+def test_everything_planned_is_done(monkeypatch: pytest.MonkeyPatch):
+    made, _, control, _, events = conductor(monkeypatch, done=100)
+    made.conduct(PLAN, lambda: None)
+
+    assert control.story == ["split", "merge", "split"]
+    assert (made.splits, made.merges) == (2, 1)
+    assert [one.worker for one in made.consumer_killer.kills] == ["consumer"]
+    assert made.worker_killer.kills[0].worker in {"w1", "w2"}
+    assert len(events) == 2
+
+
+def test_a_second_plan_goes_on_counting(monkeypatch: pytest.MonkeyPatch):
+    made, _, control, _, _ = conductor(monkeypatch, done=100)
+    made.conduct(PLAN[:1], lambda: None)
+    made.conduct(PLAN[1:], lambda: None)
+
+    assert control.story == ["split", "merge", "split"]
+    assert (made.splits, made.merges) == (2, 1)
+
+
+def test_nothing_is_done_before_its_time(monkeypatch: pytest.MonkeyPatch):
+    made, customers, control, _, _ = conductor(monkeypatch, done=15)
+    is_caught_up = threading.Event()
+
+    def tick() -> None:
+        if control.story == ["split"] and not is_caught_up.is_set():
+            is_caught_up.set()
+            customers.done = 100
+
+    made.conduct(PLAN, tick)
+
+    assert is_caught_up.is_set()
+    assert control.story == ["split", "merge", "split"]
+
+
+def test_a_refusal_is_tried_again(monkeypatch: pytest.MonkeyPatch):
+    made, _, control, _, _ = conductor(monkeypatch, done=100, refusals=5)
+    made.conduct(PLAN, lambda: None)
+
+    assert control.story == ["split", "merge", "split"]
+
+
+def test_lasting_refusals_end_the_run(monkeypatch: pytest.MonkeyPatch):
+    made, *_ = conductor(monkeypatch, done=100, refusals=1_000)
+
+    with pytest.raises(LocalStackError, match="too early"):
+        made.conduct(PLAN, lambda: None)
+
+
+def test_a_dead_program_ends_the_run_and_its_threads(monkeypatch: pytest.MonkeyPatch):
+    made, _, control, pipeline, _ = conductor(monkeypatch, done=0)
+    pipeline.failure = PartFailedError("w1 ended by itself")
+
+    with pytest.raises(PartFailedError):
+        made.conduct(PLAN, lambda: None)
+    assert control.story == []
+
+
+def test_customers_that_stand_still_end_the_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(conductor_module, "_IDLE_MAX_S", 0.0)
+    made, _, control, _, _ = conductor(monkeypatch, done=45)
+
+    with pytest.raises(PartFailedError, match="goes on to transfer 50"):
+        made.conduct(PLAN, lambda: None)
+    assert "split" in control.story
+
+
+def test_customers_that_failed_end_the_run(monkeypatch: pytest.MonkeyPatch):
+    made, *_ = conductor(monkeypatch, done=0)
+
+    class Failed:
+        done, transfers = 0, 100
+
+        @property
+        def has_finished(self) -> bool:
+            raise PartFailedError("the bank's customers failed")
+
+    made.customers = Failed()
+    with pytest.raises(PartFailedError, match="customers failed"):
+        made.conduct(PLAN, lambda: None)
+
+
+CYCLES = """
+import itertools, json, time
+for step in itertools.cycle(["begin", "publish", "fence"]):
+    print(json.dumps({"event": "step", "step": step}), flush=True)
+    time.sleep(0.03)
+"""
+DIES_OF_KILLS = "raise SystemExit(1)"
+
+
+def program(folder: Path, code: str) -> Program:
+    return Program(
+        ProcessSpec(name="w1", command=[sys.executable, "-c", code], log=folder / "w1.log")
+    )
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Program]:
+    made = program(tmp_path, CYCLES)
+    made.start()
+    yield made
+    made.stop()
+
+
+def killer(seed: int, steps: tuple[str, ...]) -> Killer:
+    return Killer(seed, steps, lambda: 12.34)
+
+
+def test_the_victim_is_hit_and_runs_again(victim: Program):
+    pid = victim.process.pid
+    order: list[str] = []
+    done = killer(1, ("fence",)).kill_and_restart(
+        victim,
+        before=lambda one: order.append(f"before {one.process.pid}"),
+        after=lambda one: order.append(f"after {one.process.is_running}"),
+    )
+
+    assert order == [f"before {pid}", "after True"]
+    assert victim.process.pid != pid
+    assert done.worker == "w1"
+    assert done.step in {"begin", "publish", "fence"}
+    assert done.at == 12.3
+
+
+def test_a_step_that_never_comes_is_not_waited_for_forever(
+    victim: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kills_module, "_AIM_DEADLINE_S", 0.1)
+    monkeypatch.setattr(Killer, "aim", lambda _: "no such step")
+    killing = killer(1, ("fence",))
+    killing.kill_and_restart(victim)
+
+    assert len(killing.kills) == 1
+
+
+def test_a_victim_is_not_killed_before_it_has_gone_through_a_cycle(
+    victim: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kills_module, "_CYCLE_DEADLINE_S", 0.5)
+
+    with pytest.raises(PartFailedError, match="finished no cycle"):
+        killer(1, ("begin", "a last step that never comes")).kill_and_restart(victim)
+    assert victim.process.is_running
+
+
+def test_a_victim_that_never_works_is_an_error(tmp_path: Path):
+    victim = program(tmp_path, DIES_OF_KILLS)
+    victim.start()
+
+    with pytest.raises(PartFailedError, match="finished no cycle"):
+        killer(1, ("fence",)).kill_and_restart(victim)
+
+
+def test_every_step_is_aimed_at_before_any_again():
+    steps = ("a", "b", "c", "d")
+    aiming = killer(3, steps)
+    first = [aiming.aim() for _ in steps]
+
+    assert sorted(first) == list(steps)
+    assert aiming.aim() in steps
+    assert len({tuple(killer(seed, steps).aim() for _ in (0, 1)) for seed in range(20)}) > 1
+
+
+COUNTS = st.integers(0, 8)
+
+
+@given(st.integers(0, 1_000), COUNTS, COUNTS, COUNTS, COUNTS)
+def test_everything_asked_for_is_planned_in_time(
+    seed: int, splits: int, merges: int, workers: int, consumer: int
+):
+    asked = {
+        "splits": splits,
+        "merges": merges,
+        "kill_workers": workers,
+        "kill_consumer": consumer,
+        "kills_from": 0.75,
+    }
+    plan = schedule(seed, **asked)
+    shares = [one.at_share for one in plan]
+
+    assert Counter(one.kind for one in plan) == Counter(
+        {"split": splits, "merge": merges, "kill-worker": workers, "kill-consumer": consumer}
+    )
+    assert shares == sorted(shares)
+    assert all(0.0 < share < 0.9 for share in shares)
+    assert all(one.at_share > 0.75 for one in plan if one.kind.startswith("kill"))
+    assert plan == schedule(seed, **asked)
+
+
+def test_seeds_differ():
+    plans = [
+        tuple(schedule(seed, splits=6, merges=4, kill_workers=1, kill_consumer=1, kills_from=0.7))
+        for seed in range(5)
+    ]
+
+    assert len(set(plans)) == 5
+
+
+def test_merges_never_outrun_splits():
+    for seed in range(50):
+        plan = schedule(seed, splits=6, merges=4, kill_workers=0, kill_consumer=0, kills_from=1.0)
+        kinds = [one.kind for one in plan]
+        ahead = [kinds[:n].count("split") - kinds[:n].count("merge") for n in range(len(kinds))]
+
+        assert min(ahead) >= 0
+        assert (kinds.count("split"), kinds.count("merge")) == (6, 4)
+
+
+def test_kills_of_one_kind_keep_their_distance():
+    for seed in range(50):
+        plan = schedule(seed, splits=0, merges=0, kill_workers=0, kill_consumer=2, kills_from=0.75)
+        first, second = (one.at_share for one in plan)
+
+        assert second - first > 0.05
+
+
+@contextmanager
+def answering(status: int, body: object) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    asked: list[tuple[str, str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            asked.append((self.command, self.path, self.rfile.read(length).decode()))
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_GET(self) -> None:
+            self.answer()
+
+        def do_POST(self) -> None:
+            self.answer()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}", asked
+
+
+@pytest.mark.parametrize("verb", ["split", "merge", "move"])
+def test_verbs_name_database_and_stream_and_return_the_result(verb: str):
+    came = {"start_timestamp_us": 5, "parents": ["a"], "children": [{"token": "b"}]}
+    with answering(200, came) as (address, asked):
+        found = getattr(SimulatorControl(address, database="d", stream="s"), verb)()
+
+    assert found == came
+
+    ((method, path, body),) = asked
+    assert (method, path, json.loads(body)) == (
+        "POST",
+        f"/{verb}",
+        {"database": "d", "stream": "s"},
+    )
+
+
+def test_live_stream_partitions_are_a_list():
+    with answering(200, {"stream_partitions": [{"token": "a"}]}) as (address, _):
+        found = SimulatorControl(address, database="d", stream="s").stream_partitions()
+
+    assert found == [{"token": "a"}]
+
+
+def test_a_refusal_says_what_the_simulator_said():
+    with (
+        answering(400, {"message": "nothing to merge"}) as (address, _),
+        pytest.raises(LocalStackError, match="nothing to merge"),
+    ):
+        SimulatorControl(address, database="d", stream="s").merge()
+
+
+def test_a_silent_port_is_named():
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        address = f"127.0.0.1:{server.server_port}"
+
+    with pytest.raises(LocalStackError, match=address):
+        SimulatorControl(address, database="d", stream="s").split()
+
+
+def test_reads_of_tables_are_slowed_down_and_quick_again():
+    with answering(200, {}) as (address, asked):
+        SimulatorControl(address, database="d", stream="s").slow_reads(300)
+    assert (asked[0][1], json.loads(asked[0][2])) == (
+        "/add-fault",
+        {
+            "database": "d", "method": "StreamingRead", "kind": "slow", "delay_ms": 300,
+            "count": None,
+        },
+    )  # fmt: skip
+    with answering(200, {}) as (address, asked):
+        SimulatorControl(address, database="d", stream="s").clear_faults()
+    assert asked[0][1] == "/clear-faults"
+
+
+def plain() -> tuple[RunView, io.StringIO]:
+    text = io.StringIO()
+    return RunView(Console(file=text, width=200)), text
+
+
+def test_stages_and_events_are_lines():
+    view, text = plain()
+    with view:
+        view.stage("starting")
+        view.stage("starting")
+        view.event("killed [w1]")
+
+    lines = text.getvalue().splitlines()
+    assert len(lines) == 2
+    assert lines[0].endswith("starting")
+    assert lines[1].endswith("killed [w1]")
+
+
+def test_figures_come_now_and_then():
+    view, text = plain()
+    view.began -= 100
+    with view:
+        view.figures(transfers="3/10")
+        view.figures(transfers="4/10", live_stream_partitions=4)
+
+    assert text.getvalue().count("transfers") == 1
+    view.began -= 100
+    view.figures(transfers="5/10")
+    assert "transfers 5/10, live stream partitions 4" in text.getvalue()
+
+
+def test_details_come_now_and_then():
+    view, text = plain()
+    view.began -= 100
+    view.detail("first")
+    view.detail("second")
+
+    assert "first" in text.getvalue()
+    assert "second" not in text.getvalue()
+
+
+def test_a_terminal_sees_stage_and_figures_while_it_runs():
+    text = io.StringIO()
+    view = RunView(Console(file=text, force_terminal=True, width=120))
+    with view:
+        view.stage("working hard")
+        view.figures(releases=7)
+        view.console.print("drawn")
+
+    assert "working hard" in text.getvalue()
+    assert "releases" in text.getvalue()
+
+
+def test_what_is_printed_while_it_is_hidden_begins_a_line_of_its_own():
+    text = io.StringIO()
+    view = RunView(Console(file=text, width=200, force_terminal=True))
+    with view:
+        view.stage("starting")
+        before = text.getvalue()
+        with view.hidden():
+            text.write("export A=1\n")
+            text.write("export B=2\n")
+        view.stage("up")
+
+    written = text.getvalue()[len(before) :]
+    head, _, rest = written.partition("export A=1\nexport B=2\n")
+    # The drawn line is erased, and the cursor is where it began.
+    assert head.endswith("\x1b[2K")
+    assert "up" in rest
+    plainly, text = plain()
+    with plainly, plainly.hidden():
+        text.write("export A=1\n")
+    assert text.getvalue() == "export A=1\n"

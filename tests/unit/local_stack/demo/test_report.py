@@ -1,16 +1,23 @@
-"""Which figures are wrong is decided here, so each must be able to be."""
+"""What a demo reports: which figures are wrong, what it prints, its exit and its folder."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
+from tidegate.local_stack.demo import command as command_module
+from tidegate.local_stack.demo.bank import Scenario
+from tidegate.local_stack.demo.command import prove
+from tidegate.local_stack.demo.files.report import FilesAsked, FilesReport
 from tidegate.local_stack.demo.report import (
     Asked,
     BackfillFigures,
@@ -22,7 +29,12 @@ from tidegate.local_stack.demo.report import (
     latency_table,
     proof_table,
 )
+from tidegate.local_stack.demo.run import DemoOptions
+from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.verdict import Delivery
+
+# report
+
 
 ASKED = Asked(transfers=10, undisturbed=6, splits=6, merges=4, kill_workers=1, kill_consumer=1)
 RIGHT = Report(
@@ -220,3 +232,184 @@ def test_the_report_of_a_backfill_is_readable_in_100_columns():
 
     assert max(map(len, text.splitlines())) <= 100
     assert "…" not in text
+
+
+# files_report
+
+
+FILES_ASKED = FilesAsked(transfers=2_000, rows=2_200, kill_workers=1, kill_consumer=1)
+FILES_RIGHT = FilesReport(
+    source="PostgreSQL", files=184, events=8_199, changes=6_000, backfill_rows=2_199, copies=812,
+    late=705, events_in_changelog=8_199, missing=0, duplicates=0, invented=0, unlike_source=0,
+    keys=4_200, histories_unlike_source=0, in_time_out_of_order=0, behind_newer=121,
+    out_of_order=0, ordinals_broken=0, rows_outside_release=0, releases=31, mirror_cuts=24,
+    releases_unlike_changelog=0, mirror_rows=4_120, mirror_deleted_rows=83,
+    mirror_equals_source=True, total_is_right=True, worker_kills=(Kill("w1", "publish", 61.2),),
+    consumer_kills=(Kill("consumer", "sink-changelog", 88.9),),
+    latency_in_time_ms=Latency(13_100.0, 19_000.0, 5_000, 30, "x"), lateness_seconds=10,
+    unclean_stops=0, seconds=170.0, seed=1,
+)  # fmt: skip
+
+
+def test_a_right_report_of_files():
+    assert FILES_RIGHT.wrong_figures(FILES_ASKED) == []
+    assert json.loads(FILES_RIGHT.to_json())["worker_kills"][0]["step"] == "publish"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({name: 1} for name in (
+            "missing", "duplicates", "invented", "unlike_source", "histories_unlike_source",
+            "in_time_out_of_order", "out_of_order", "ordinals_broken", "rows_outside_release",
+            "releases_unlike_changelog", "unclean_stops",
+        )),
+        {"copies": 0}, {"late": 0}, {"mirror_deleted_rows": 0}, {"releases": 1},
+        {"backfill_rows": 199, "events": 6_199, "events_in_changelog": 6_199},
+        {"changes": 5_999, "events": 8_198, "events_in_changelog": 8_198},
+        {"events": 8_200, "events_in_changelog": 8_200}, {"events_in_changelog": 8_198},
+        {"mirror_equals_source": False}, {"total_is_right": False}, {"worker_kills": ()},
+        {"consumer_kills": ()},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_each_figure_of_files_can_be_wrong(changed: dict[str, Any]):
+    (wrong,) = replace(FILES_RIGHT, **changed).wrong_figures(FILES_ASKED)
+
+    assert wrong.name in changed
+    assert wrong.found in (changed[wrong.name], 0)
+
+
+def test_a_short_run_may_have_no_disturbances():
+    quiet = replace(FILES_RIGHT, copies=0, late=0, mirror_deleted_rows=0)
+
+    assert quiet.wrong_figures(replace(FILES_ASKED, disturbances=0)) == []
+
+
+def printed(report: FilesReport) -> str:
+    text = io.StringIO()
+    Console(file=text, width=100).print(*report.tables(FILES_ASKED), sep="\n")
+    return text.getvalue()
+
+
+def test_tables_fit_a_hundred_columns_and_mark_what_is_wrong():
+    right = printed(FILES_RIGHT)
+
+    assert max(map(len, right.splitlines())) <= 100
+    assert right.count("✓") == 7
+    assert "✗" not in right
+    assert "…" not in right
+    assert "13.1 s" in right
+    assert printed(replace(FILES_RIGHT, missing=1, total_is_right=False)).count("✗") == 2
+
+
+def test_a_run_without_kills_and_figures_of_time_prints_too():
+    quiet = replace(
+        FILES_RIGHT, worker_kills=(), consumer_kills=(),
+        latency_in_time_ms=Latency(None, None, 0, 0, "x"),
+    )  # fmt: skip
+
+    assert "none" in printed(quiet)
+
+
+# command
+
+
+OPTIONS = DemoOptions(transfers=10, splits=6, merges=4)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def give(monkeypatch: pytest.MonkeyPatch, outcome: Report | BaseException) -> None:
+    def run(options: DemoOptions, *, folder: Path, view: Any, kind: Any) -> Report:
+        assert (options, kind) == (OPTIONS, None)
+        assert folder.is_dir()
+        view.stage("running")
+        if isinstance(outcome, Report):
+            return outcome
+        raise outcome
+
+    monkeypatch.setattr(command_module, "run_demo", run)
+
+
+def console() -> tuple[Console, io.StringIO]:
+    text = io.StringIO()
+    return Console(file=text, width=200), text
+
+
+def folders(temporary: Path) -> list[Path]:
+    return list(temporary.glob("tidegate-demo-*"))
+
+
+def test_a_right_run_is_proved_reported_and_cleaned_up(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path, capsys: pytest.CaptureFixture[str]
+):
+    give(monkeypatch, RIGHT)
+    report = temporary / "new" / "report.json"
+
+    assert prove(OPTIONS, console=console()[0], report=report, keep=False)
+    assert json.loads(report.read_text())["missing"] == 0
+    assert folders(temporary) == []
+    assert "proved in 12 s, seed 1" in capsys.readouterr().out
+
+
+def test_a_wrong_figure_fails_and_keeps_the_folder(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path, capsys: pytest.CaptureFixture[str]
+):
+    wrong = dataclasses.replace(RIGHT, missing=2, examples=("missing: accounts [at] 5",))
+    give(monkeypatch, wrong)
+    err, text = console()
+    report = temporary / "report.json"
+
+    assert not prove(OPTIONS, console=err, report=report, keep=False)
+    assert json.loads(report.read_text())["missing"] == 2
+    assert "missing is 2, it must be 0" in text.getvalue()
+    assert "accounts [at] 5" in text.getvalue()
+    assert [str(folder) in text.getvalue() for folder in folders(temporary)] == [True]
+    assert "NOT proved" in capsys.readouterr().out
+
+
+def test_keep_keeps_and_says_where(monkeypatch: pytest.MonkeyPatch, temporary: Path):
+    give(monkeypatch, RIGHT)
+    err, text = console()
+
+    assert prove(OPTIONS, console=err, report=None, keep=True)
+    assert [str(folder) in text.getvalue() for folder in folders(temporary)] == [True]
+
+
+def test_a_failed_run_keeps_its_logs(monkeypatch: pytest.MonkeyPatch, temporary: Path):
+    give(monkeypatch, PartFailedError("w1 ended by itself"))
+
+    with pytest.raises(PartFailedError):
+        prove(OPTIONS, console=console()[0], report=None, keep=False)
+    assert len(folders(temporary)) == 1
+
+
+def test_an_interrupted_run_leaves_nothing(monkeypatch: pytest.MonkeyPatch, temporary: Path):
+    give(monkeypatch, KeyboardInterrupt())
+
+    with pytest.raises(KeyboardInterrupt):
+        prove(OPTIONS, console=console()[0], report=None, keep=False)
+    assert folders(temporary) == []
+
+
+def test_the_scenario_datastream_has_a_report_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(command_module, "run_files_demo", lambda *_, **__: FILES_RIGHT)
+    options = DemoOptions(scenario=Scenario.DATASTREAM)
+    err, text = console()
+
+    assert prove(options, console=err, report=None, keep=False)
+    assert "proved in" in capsys.readouterr().out
+    monkeypatch.setattr(
+        command_module,
+        "run_files_demo",
+        lambda *_, **__: dataclasses.replace(FILES_RIGHT, missing=3),
+    )
+    assert not prove(options, console=err, report=None, keep=False)
+    assert "missing is 3, it must be 0" in text.getvalue()

@@ -1,16 +1,24 @@
-"""The order of a run: what starts when, what waits for what. The real thing: tests/integration."""
+"""The order of a run in each scenario; the real thing: tests/integration."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 
-from tidegate.local_stack.demo import run as module
-from tidegate.local_stack.demo.bank import Dialect, schema_statements
+from tidegate.local_stack.demo import backfill_run as backfill_module
+from tidegate.local_stack.demo import run as run_module
+from tidegate.local_stack.demo.backfill_run import BackfillRun
+from tidegate.local_stack.demo.bank import Dialect, FilesOf, Scenario, schema_statements
+from tidegate.local_stack.demo.bank_database import commit_time_us
+from tidegate.local_stack.demo.files import run as files_module
+from tidegate.local_stack.demo.files.run import files_asked, run_files_demo
+from tidegate.local_stack.demo.files.writer import FilesWriter
+from tidegate.local_stack.demo.kills import Killer
 from tidegate.local_stack.demo.pipeline import Pipeline, Released
 from tidegate.local_stack.demo.report import Kill
 from tidegate.local_stack.demo.run import DemoOptions, bank_layout, run_demo
@@ -18,6 +26,9 @@ from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.changelog import ChangelogFigures
 from tidegate.local_stack.judge.cuts import CutFigures
 from tidegate.local_stack.judge.verdict import Delivery, Verdict
+
+# run
+
 
 OPTIONS = DemoOptions(accounts=5, transfers=10, splits=1, merges=1, seed=9)
 OPENED_US, WARM_US, QUIET_US, LAST_US = 1_000, 3_000, 6_000, 9_000
@@ -153,17 +164,21 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     Customers.story = Conductor.story = done
     Conductor.failure = None
-    monkeypatch.setattr(module, "LocalStack", lambda *_, **__: Stack(done))
-    monkeypatch.setattr(module, "Customers", Customers)
-    monkeypatch.setattr(module, "Conductor", Conductor)
-    monkeypatch.setattr(module, "create_bank_database", lambda *_, **__: done.append("create"))
-    monkeypatch.setattr(module, "open_accounts", lambda *_: OPENED_US)
-    monkeypatch.setattr(module, "fetch_commit_log", lambda *_, **__: [])
+    monkeypatch.setattr(run_module, "LocalStack", lambda *_, **__: Stack(done))
+    monkeypatch.setattr(run_module, "Customers", Customers)
+    monkeypatch.setattr(run_module, "Conductor", Conductor)
+    monkeypatch.setattr(run_module, "create_bank_database", lambda *_, **__: done.append("create"))
+    monkeypatch.setattr(run_module, "open_accounts", lambda *_: OPENED_US)
+    monkeypatch.setattr(run_module, "fetch_commit_log", lambda *_, **__: [])
     monkeypatch.setattr(
-        module, "finished_stream_partitions", lambda *_, **__: {"a": 1, "b": 1, "c": 1}
+        run_module, "finished_stream_partitions", lambda *_, **__: {"a": 1, "b": 1, "c": 1}
     )
-    monkeypatch.setattr(module, "judge_output", lambda *_, **__: done.append("judge") or VERDICT)
-    monkeypatch.setattr(module.SimulatorControl, "stream_partitions", lambda _: [{"token": "a"}])
+    monkeypatch.setattr(
+        run_module, "judge_output", lambda *_, **__: done.append("judge") or VERDICT
+    )
+    monkeypatch.setattr(
+        run_module.SimulatorControl, "stream_partitions", lambda _: [{"token": "a"}]
+    )
     monkeypatch.setattr(
         Pipeline, "start_workers", lambda _, count, **__: done.append(f"{count} workers")
     )
@@ -245,3 +260,232 @@ def test_no_step_waits_for_transfers_that_nothing_starts(
 
     assert (report.splits, report.merges) == (60, 40)
     assert (len(report.worker_kills), len(report.consumer_kills)) == (1, 1)
+
+
+# backfill_run
+
+
+BACKFILL_OPTIONS = DemoOptions(
+    scenario=Scenario.BACKFILL, accounts=5, rows=20, transfers=10, splits=1, merges=1,
+    kill_workers=3, kill_consumer=0, seed=9,
+)  # fmt: skip
+READ = "tidegate-backfill/read/0/1/x"
+
+
+@pytest.fixture
+def ended_ms(story: list[str], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A run whose parts are stand-ins; the list holds when the last row was published."""
+    last_ms = [1 << 50]
+    finished = {"a": 1, "b": 1, "c": 1}
+    monkeypatch.setitem(globals(), "COMMITTED_US", {5: 1, 7: 2, 10: 3})
+    monkeypatch.setattr(
+        run_module,
+        "finished_stream_partitions",
+        lambda *_, **__: {**finished, READ: 1, "tidegate-backfill/rest": last_ms[0]},
+    )
+    monkeypatch.setattr(
+        backfill_module,
+        "create_bank_database",
+        lambda *_, **__: story.append("create") or "the database",
+    )
+    monkeypatch.setattr(
+        backfill_module, "load_history", lambda _, found: story.append(f"{len(found.ledger)} rows")
+    )
+    control = run_module.SimulatorControl
+    monkeypatch.setattr(control, "slow_reads", lambda *_: story.append("slow"))
+    monkeypatch.setattr(control, "clear_faults", lambda _: story.append("quick"))
+    monkeypatch.setattr(Pipeline, "records_in", lambda *_: 1)
+    workers = [SimpleNamespace(name="w1"), SimpleNamespace(name="w2")]
+    monkeypatch.setattr(
+        Pipeline, "start_workers",
+        lambda self, count, **_: self.workers.extend(workers) or story.append(f"{count} workers"),
+    )  # fmt: skip
+
+    def kill(conductor: Any, victim: Any) -> None:
+        story.append(f"kill {victim.name}")
+        conductor.worker_killer.kills.append(victim)
+
+    monkeypatch.setattr(Conductor, "kill_worker", kill, raising=False)
+    monkeypatch.setattr(
+        backfill_module, "fetch_commit_log",
+        lambda *_, **__: [SimpleNamespace(commit_timestamp_us=at) for at in (1, 1 << 59, 1 << 61)],
+    )  # fmt: skip
+    monkeypatch.setattr(
+        run_module, "judge_output",
+        lambda *_, **asked: story.append("judge")
+        or dataclasses.replace(VERDICT, first_rows=len(asked["first"].tokens) + 23),
+    )  # fmt: skip
+    return last_ms
+
+
+def run(tmp_path: Path) -> Any:
+    return run_demo(BACKFILL_OPTIONS, folder=tmp_path, view=view(), kind=BackfillRun)
+
+
+def test_workers_are_killed_while_tables_are_read_and_transfers_are_made(
+    story: list[str], ended_ms: list[int], tmp_path: Path
+):
+    report = run(tmp_path)
+
+    assert story[:11] == [
+        "stack up", "create", "20 rows", "slow", "customers start", "2 workers", "consumer",
+        "kill w1", "kill w2", "kill w1", "quick",
+    ]  # fmt: skip
+    assert "judge" in story
+    first = report.backfill
+    assert (first.rows, first.read_partitions, first.worker_kills) == (25, 1, 3)
+    assert first.transactions_meanwhile == 1
+    assert report.stream_partitions_finished == 3
+    assert [wrong.name for wrong in report.wrong_figures(BACKFILL_OPTIONS.asked)] == [
+        "latency_undisturbed_ms.rows"
+    ]
+
+
+def test_kills_after_the_last_row_do_not_count(
+    story: list[str], ended_ms: list[int], tmp_path: Path
+):
+    ended_ms[0] = 1
+
+    assert run(tmp_path).backfill.worker_kills == 0
+
+
+def test_the_stream_begins_where_its_rows_are_read(
+    story: list[str], ended_ms: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(
+        run_module, "judge_output",
+        lambda *_, **given: asked.update(given) or dataclasses.replace(VERDICT, first_rows=25),
+    )  # fmt: skip
+    monkeypatch.setattr(
+        Pipeline, "start_workers",
+        lambda self, _, *, start, **__: asked.update(start=start)
+        or self.workers.append(SimpleNamespace(name="w1")),
+    )  # fmt: skip
+    run(tmp_path)
+
+    assert asked["first"].tables == ("accounts", "ledger")
+    begins = backfill_module.datetime.fromisoformat(asked["start"])
+    assert asked["first"].at_us == commit_time_us(begins)
+    assert BackfillRun.settings == {"TIDEGATE_PRODUCER_BACKFILL": "accounts,ledger"}
+
+
+@pytest.mark.parametrize("transfers", [*range(10, 22), 300, 2_000])
+def test_no_step_waits_for_transfers_beyond_a_pause(
+    story: list[str],
+    ended_ms: list[int],
+    tmp_path: Path,
+    transfers: int,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    options = dataclasses.replace(BACKFILL_OPTIONS, transfers=transfers, splits=60, merges=40)
+    monkeypatch.setattr(Customers, "last_commit_us", LAST_US)
+    report = run_demo(options, folder=tmp_path, view=view(), kind=BackfillRun)
+
+    assert (report.splits, report.merges) == (60, 40)
+
+
+# files_run
+
+
+FILES_OPTIONS = DemoOptions(
+    scenario=Scenario.DATASTREAM, files_of=FilesOf.ORACLE, accounts=5, rows=20, transfers=10,
+    seed=9,
+)  # fmt: skip
+
+
+@pytest.fixture
+def files_story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    done: list[str] = []
+    monkeypatch.setattr(files_module, "LocalStack", lambda *_, **__: Stack(done))
+    monkeypatch.setattr(FilesWriter, "start", lambda self: done.append(f"files of {self.source}"))
+    monkeypatch.setattr(FilesWriter, "stop", lambda _: done.append("files stop"))
+    writes = FilesWriter.resume, FilesWriter.finish
+
+    def resume(self: FilesWriter) -> None:
+        done.append("resume")
+        writes[0](self)
+        self.done = self.transfers - 1
+        self._unread.clear()
+
+    def finish(self: FilesWriter) -> None:
+        done.append("finish")
+        self.done = self.transfers
+        self.last_source_us = 77
+
+    monkeypatch.setattr(FilesWriter, "resume", resume)
+    monkeypatch.setattr(FilesWriter, "finish", finish)
+
+    def start_workers(self: Pipeline, count: int, *, start: str, **_: Any) -> None:
+        assert start.endswith("Z")
+        source = json.loads(self.programs.source)
+        assert Path(source["location"]).is_relative_to(tmp_path)
+        for number in range(count):
+            log = tmp_path / f"w{number}.log"
+            lines = [json.dumps({"event": "step", "step": "publish"})] * number
+            log.write_text("".join(f"{line}\n" for line in lines))
+            name = f"w{number}"
+            self.workers.append(SimpleNamespace(name=name, spec=SimpleNamespace(log=log)))
+        done.append(f"{count} workers")
+
+    def start_consumer(self: Pipeline, _: Any) -> None:
+        self.consumer = SimpleNamespace(name="consumer")
+        done.append("consumer")
+
+    def kill(self: Killer, program: Any, **_: Any) -> Kill:
+        done.append(f"kill {program.name}")
+        self.kills.append(Kill(program.name, self.steps[0], 1.0))
+        return self.kills[-1]
+
+    monkeypatch.setattr(Pipeline, "start_workers", start_workers)
+    monkeypatch.setattr(Pipeline, "start_consumer", start_consumer)
+    monkeypatch.setattr(Pipeline, "check", lambda _: None)
+    monkeypatch.setattr(Pipeline, "released", lambda _: Released(2, 99))
+    monkeypatch.setattr(
+        Pipeline, "wait_released", lambda _, us, **__: done.append(f"released {us}")
+    )
+
+    def stop(self: Pipeline) -> list[str]:
+        done.append("programs stop")
+        self.workers, self.consumer = [], None
+        return ["w1 ended with exit code 1"]
+
+    monkeypatch.setattr(Pipeline, "stop", stop)
+    monkeypatch.setattr(Killer, "kill_and_restart", kill)
+    return done
+
+
+def test_a_run_of_files_goes_from_files_to_judge(files_story: list[str], tmp_path: Path):
+    shown = view()
+    report = run_files_demo(FILES_OPTIONS, folder=tmp_path, view=shown)
+
+    assert files_story == [
+        "stack up", "files of oracle", "2 workers", "consumer", "resume", "kill w1",
+        "kill consumer", "finish", "released 77", "programs stop", "files stop", "programs stop",
+        "stack down",
+    ]  # fmt: skip
+    assert (report.source, report.seed, report.unclean_stops) == ("Oracle", 9, 1)
+    # Nothing was written, and nothing is in Delta.
+    wrong = {one.name for one in report.wrong_figures(files_asked(FILES_OPTIONS))}
+    assert {"changes", "releases", "mirror_equals_source", "total_is_right"} <= wrong
+    assert "w1 ended with exit code 1" in report.examples
+    assert shown.shown["transfers"] == "10/10"
+
+
+def test_a_failure_of_a_run_of_files_stops_everything(
+    files_story: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: Any, **__: Any) -> None:
+        raise PartFailedError("w1 ended by itself")
+
+    monkeypatch.setattr(Killer, "kill_and_restart", fail)
+    with pytest.raises(PartFailedError):
+        run_files_demo(FILES_OPTIONS, folder=tmp_path, view=view())
+    assert sorted(files_story[-3:]) == ["files stop", "programs stop", "stack down"]
+
+
+def test_what_was_asked():
+    asked = files_asked(DemoOptions(scenario=Scenario.DATASTREAM))
+
+    assert (asked.transfers, asked.rows, asked.disturbances) == (2_000, 2_200, 1)
+    assert (files_asked(FILES_OPTIONS).rows, files_asked(FILES_OPTIONS).disturbances) == (25, 0)

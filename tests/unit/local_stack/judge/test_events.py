@@ -1,4 +1,4 @@
-"""What the judge finds in changelogs of events, one fault at a time."""
+"""What the judge finds in changelogs and mirrors of events, and how long each event took."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.local_stack.judge.delta import ManifestTable, ReleaseManifest, changelog_table
+from tidegate.local_stack.judge.delta import (
+    ManifestTable,
+    ReleaseManifest,
+    TableRows,
+    changelog_table,
+)
+from tidegate.local_stack.judge.event_deliveries import event_deliveries
+from tidegate.local_stack.judge.event_mirrors import EventMirrorFigures, compare_event_mirrors
 from tidegate.local_stack.judge.events import (
     EventFigures,
+    EventRow,
     SourceEvent,
     compare_events,
     event_rows,
 )
+from tidegate.local_stack.judge.verdict import Delivery
 
 STRUCT = pa.struct(
     [
@@ -195,3 +204,141 @@ def test_places_ordinals_and_releases_are_judged_as_ever():
 
     assert (figures.out_of_order, figures.ordinals_broken) == (2, 1)
     assert judge([*RIGHT[:3], row("c", release=1, ordinal=1, at_us=99)]).outside_release == 1
+
+
+def mirror_event(
+    uuid: str, key: int, number: int | None, *, is_deleted: bool = False
+) -> SourceEvent:
+    return SourceEvent(
+        "t", uuid, key, number, is_deleted=is_deleted, row={"id": key, "note": uuid}, source_us=1
+    )
+
+
+MIRROR_EVENTS = {
+    one.uuid: one
+    for one in (
+        mirror_event("r", 1, None), mirror_event("a", 1, 0), mirror_event("b", 2, 1),
+        mirror_event("c", 2, 2, is_deleted=True),
+        mirror_event("d", 1, 3),
+    )
+}  # fmt: skip
+MIRROR_ORDER = {"r": "00", "a": "010", "b": "011", "c": "012", "d": "013"}
+RELEASES = {"r": 0, "d": 0, "b": 0, "a": 1, "c": 1}
+ROWS = [
+    EventRow(
+        "t",
+        release,
+        0,
+        uuid,
+        MIRROR_ORDER[uuid],
+        MIRROR_EVENTS[uuid].key,
+        "INSERT",
+        MIRROR_EVENTS[uuid].row,
+    )
+    for uuid, release in RELEASES.items()
+]
+
+
+def rows_of(*uuids: str) -> TableRows:
+    return {
+        "id": tuple(MIRROR_EVENTS[one].key for one in uuids),
+        "note": uuids,
+        "_datastream_uuid": uuids,
+        "_datastream_change_type": tuple(
+            "UPDATE-DELETE" if MIRROR_EVENTS[one].is_deleted else "INSERT" for one in uuids
+        ),
+    }
+
+
+def mirror_manifest(number: int, version: int | None, stands_at: int | None) -> ReleaseManifest:
+    table = ManifestTable("changelog/t", 0, "mirror/t", version, stands_at)
+    return ReleaseManifest(number, number, number + 1, 1, {"t": table})
+
+
+class Mirrors:
+    def __init__(self, *versions: TableRows) -> None:
+        self.versions = versions
+
+    def mirror_tables(self) -> list[str]:
+        return ["t"] if self.versions else []
+
+    def mirror(self, table: str, *, version: int | None = None) -> TableRows:
+        assert table == "t"
+        return self.versions[-1 if version is None else version]
+
+
+def judge_mirrors(mirrors: Mirrors, *manifests: ReleaseManifest) -> EventMirrorFigures:
+    final: dict[str, Any] = {"t": {1: {"id": 1, "note": "d"}}}
+    return compare_event_mirrors(
+        manifests, mirrors=mirrors, rows=ROWS, events=MIRROR_EVENTS, tables=final, key="id"
+    )
+
+
+MIRROR_RIGHT = Mirrors({}, rows_of("d", "b"), rows_of("c", "d"))
+MANIFESTS = (mirror_manifest(0, 1, 0), mirror_manifest(1, 2, 1))
+
+
+def test_right_mirrors():
+    figures = judge_mirrors(
+        MIRROR_RIGHT, *MANIFESTS, mirror_manifest(2, 2, 1), mirror_manifest(3, None, None)
+    )
+
+    assert figures == EventMirrorFigures(4, 2, 0, 1, 1, mirror_equals_source=True, examples=())
+
+
+def test_a_release_whose_mirror_went_back_to_an_older_change():
+    figures = judge_mirrors(Mirrors({}, rows_of("d", "b"), rows_of("c", "a")), *MANIFESTS)
+
+    assert (figures.releases_unlike_changelog, figures.mirror_equals_source) == (1, False)
+    assert "mirror unlike the changelog: release 1: t differs in 1 rows, such as 1" in (
+        figures.examples
+    )
+    assert any("in the source {'id': 1, 'note': 'd'}" in one for one in figures.examples)
+
+
+def test_a_mirror_that_lacks_the_mark_of_a_deletion():
+    figures = judge_mirrors(Mirrors({}, rows_of("d", "b"), rows_of("d")), *MANIFESTS)
+
+    assert not figures.mirror_equals_source
+    assert "mirror unlike the source: t marks 0 rows as deleted, the source 1" in figures.examples
+
+
+def test_a_row_that_stands_twice():
+    figures = judge_mirrors(Mirrors({}, {}, rows_of("d", "d", "c")), mirror_manifest(1, 2, 1))
+
+    assert "mirror unlike the source: t has 3 rows for 2 keys" in figures.examples
+
+
+def test_no_mirror_at_all():
+    assert not judge_mirrors(Mirrors()).mirror_equals_source
+
+
+IN_TIME = SourceEvent("t", "a", 1, 4, is_deleted=False, row={}, source_us=1).written(
+    2_000, is_in_time=True
+)
+
+
+class Times:
+    def commit_times_ms(self, table: str) -> dict[int, int]:
+        return {3: 10, 5: 20}
+
+
+def release_manifest(number: int, version: int | None) -> ReleaseManifest:
+    return ReleaseManifest(number, 0, 0, 1, {"t": ManifestTable("x", version, None, None)})
+
+
+def deliveries(event: SourceEvent, *, release: int) -> list[Delivery]:
+    row = EventRow("t", release, 0, "a", "", 1, "INSERT", {})
+    manifests = [release_manifest(0, 3), release_manifest(1, 5), release_manifest(2, 7)]
+    return event_deliveries(Times(), rows=[row], events={"a": event}, manifests=manifests)
+
+
+def test_from_the_file_to_the_release():
+    assert deliveries(IN_TIME, release=1) == [Delivery(2_000, 20_000, 1)]
+
+
+def test_what_is_not_measured():
+    assert deliveries(IN_TIME, release=0) == [], "the first release"
+    assert deliveries(IN_TIME, release=2) == [], "its version is unknown"
+    assert deliveries(replace(IN_TIME, is_in_time=False), release=1) == []
+    assert deliveries(replace(IN_TIME, number=None), release=1) == [], "a row of a backfill"

@@ -1,13 +1,31 @@
-"""Which Java is taken, and what is said when none is."""
+"""Java, the parts that run on it, and their archives of classes."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+import threading
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
-from tidegate.local_stack.errors import JavaMissingError, JavaUnsupportedError
+from tidegate.local_stack.errors import (
+    FetchError,
+    JavaMissingError,
+    JavaUnsupportedError,
+    PartFailedError,
+)
+from tidegate.local_stack.parts import class_recording as class_recording_module
+from tidegate.local_stack.parts import ivy, jvm_parts
+from tidegate.local_stack.parts import spark_start as spark_start_module
+from tidegate.local_stack.parts.class_archives import SILENT, ClassArchives, class_archives
+from tidegate.local_stack.parts.class_recording import are_class_archives_made, make_class_archives
+from tidegate.local_stack.parts.ivy import find_ivy_jar, retrieve
 from tidegate.local_stack.parts.java import (
     Java,
     candidates,
@@ -16,6 +34,14 @@ from tidegate.local_stack.parts.java import (
     probe,
     require_java_home,
 )
+from tidegate.local_stack.parts.jvm_parts import (
+    JvmParts,
+    cache_dir,
+    fetch_jvm_parts,
+    fetched_jvm_parts,
+)
+from tidegate.local_stack.parts.kafka_broker import BROKER, FORMATTER
+from tidegate.local_stack.parts.schema_registry import REGISTRY
 
 
 def make_java(folder: Path, version: str | None, *, exit_code: int = 0) -> Path:
@@ -160,3 +186,499 @@ def test_the_hint_fits_the_machine(tmp_path, tool, command):
     program.chmod(0o755)
 
     assert command in install_hint({"PATH": str(tmp_path)})
+
+
+IVY = """#!/bin/sh
+echo "$@" >> "{calls}"
+echo "	found org.example#sample;1.0 in public"
+echo "downloading sample-1.0.jar ..."
+mkdir -p broker spark registry content
+echo broker > broker/kafka_2.13-4.1.1.jar
+echo spark > spark/delta.jar
+mkdir -p iceberg; echo iceberg > iceberg/runtime.jar
+echo runner > content/registry-app-runner.jar
+tar czf registry/registry-app-all.tar.gz -C content registry-app-runner.jar
+rm -r content
+echo "	[SUCCESSFUL ] org.example#sample;1.0!sample.jar (1ms)"
+"""
+
+BROKEN_IVY = """#!/bin/sh
+echo "	:: UNRESOLVED DEPENDENCIES ::"
+echo "	:: org.example#sample;1.0: not found"
+exit 1
+"""
+
+
+@pytest.fixture
+def calls(tmp_path) -> Path:
+    return tmp_path / "calls"
+
+
+@pytest.fixture
+def java(tmp_path, calls) -> Java:
+    return make_java_of_jvm_parts(tmp_path, IVY.format(calls=calls))
+
+
+def make_java_of_jvm_parts(tmp_path: Path, script: str) -> Java:
+    program = tmp_path / "java"
+    program.write_text(script)
+    program.chmod(0o755)
+    return Java(program=program, major=17)
+
+
+def number_of_calls(calls: Path) -> int:
+    return len(calls.read_text().splitlines())
+
+
+@pytest.fixture
+def cache(tmp_path) -> Path:
+    return tmp_path / "cache"
+
+
+def test_a_fetched_set_is_whole(java, cache):
+    assert fetched_jvm_parts(cache) is None
+
+    parts = fetch_jvm_parts(java, cache=cache)
+
+    assert parts == fetched_jvm_parts(cache)
+    assert str(parts.root / "broker" / "*") == parts.broker_class_path
+    assert ["delta.jar"] == [jar.name for jar in parts.spark_jars]
+    assert ["runtime.jar"] == [jar.name for jar in parts.iceberg_jars]
+    assert "runner\n" == parts.registry_jar.read_text()
+    assert not list(parts.root.rglob("*.tar.gz"))
+
+
+def test_nothing_else_is_left_in_the_cache(java, cache):
+    parts = fetch_jvm_parts(java, cache=cache)
+
+    left = {path.name for path in (cache / "jvm").iterdir()}
+    assert {parts.root.name, f"{parts.root.name}.lock"} == left
+
+
+def test_a_second_run_fetches_nothing(java, cache, calls):
+    fetch_jvm_parts(java, cache=cache)
+    fetch_jvm_parts(java, cache=cache)
+
+    assert 1 == number_of_calls(calls)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "foreign"])
+def test_a_damaged_set_is_fetched_again(java, cache, calls, damage):
+    root = fetch_jvm_parts(java, cache=cache).root
+    jar = root / "spark" / "delta.jar"
+    match damage:
+        case "missing":
+            jar.unlink()
+        case "short":
+            jar.write_text("")
+        case "foreign":
+            (root / "spark" / "other.jar").write_text("x")
+
+    assert fetched_jvm_parts(cache) is None
+    fetch_jvm_parts(java, cache=cache)
+    assert 2 == number_of_calls(calls)
+    assert "spark\n" == jar.read_text()
+
+
+def test_two_runs_at_once_fetch_once(java, cache, calls):
+    runs = [
+        threading.Thread(target=fetch_jvm_parts, args=(java,), kwargs={"cache": cache})
+        for _ in range(3)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(30)
+
+    assert 1 == number_of_calls(calls)
+    assert fetched_jvm_parts(cache) is not None
+
+
+def test_a_failure_says_why_and_publishes_nothing(tmp_path, cache):
+    java = make_java_of_jvm_parts(tmp_path, BROKEN_IVY)
+
+    with pytest.raises(FetchError, match=r"org\.example#sample;1\.0: not found"):
+        fetch_jvm_parts(java, cache=cache)
+    assert fetched_jvm_parts(cache) is None
+
+
+def test_a_registry_that_is_not_among_the_jars_is_an_error(tmp_path, cache):
+    java = make_java_of_jvm_parts(tmp_path, "#!/bin/sh\nmkdir -p broker spark registry\n")
+
+    with pytest.raises(FetchError, match="the schema registry's archive was not fetched") as caught:
+        fetch_jvm_parts(java, cache=cache)
+    assert "ivysettings.xml" in caught.value.hint
+    assert fetched_jvm_parts(cache) is None
+
+
+def test_another_list_of_parts_is_another_folder(java, cache, monkeypatch):
+    first = fetch_jvm_parts(java, cache=cache).root
+    monkeypatch.setattr(jvm_parts, "_ivy_xml", lambda: b"<ivy-module/>")
+
+    assert fetched_jvm_parts(cache) is None
+    assert first != fetch_jvm_parts(java, cache=cache).root
+
+
+def test_a_stamp_that_is_no_json_counts_as_none(java, cache):
+    root = fetch_jvm_parts(java, cache=cache).root
+    (root / "stamp.json").write_text("{")
+
+    assert fetched_jvm_parts(cache) is None
+
+
+def test_the_stamp_lists_every_file(java, cache):
+    root = fetch_jvm_parts(java, cache=cache).root
+
+    listed = json.loads((root / "stamp.json").read_text())
+    assert {
+        "broker/kafka_2.13-4.1.1.jar",
+        "iceberg/runtime.jar",
+        "spark/delta.jar",
+        "registry/registry-app-runner.jar",
+    } == (set(listed))
+
+
+def test_the_cache_follows_the_environment():
+    assert Path("/x/tidegate") == cache_dir({"XDG_CACHE_HOME": "/x", "HOME": "/home/me"})
+    assert Path("/home/me/.cache/tidegate") == cache_dir({"HOME": "/home/me"})
+
+
+def test_an_empty_home_is_not_the_current_folder():
+    assert cache_dir({"HOME": ""}).is_absolute()
+
+
+SCRIPT = """#!/bin/sh
+echo "	found org.example#sample;1.0 in public"
+echo "downloading sample-1.0.jar ..."
+echo "$@" > arguments
+cp ivy.xml list
+echo "	[SUCCESSFUL ] org.example#sample;1.0!sample.jar (1ms)"
+"""
+
+BROKEN = """#!/bin/sh
+echo "	:: UNRESOLVED DEPENDENCIES ::"
+echo "	:: org.example#sample;1.0: not found"
+exit 3
+"""
+
+
+@pytest.fixture
+def fetch(tmp_path):
+    """Fetch with a script in place of Java; return the folder."""
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def run(script=SCRIPT, report=lambda _line: None, environ=None):
+        program = tmp_path / "java"
+        program.write_text(script)
+        program.chmod(0o755)
+        retrieve(
+            Java(program=program, major=17),
+            b"<ivy-module/>",
+            pattern="[conf]/[artifact].[ext]",
+            work=work,
+            cache=tmp_path / "cache",
+            what="the samples",
+            report=report,
+            environ=environ,
+        )
+        return work
+
+    return run
+
+
+def test_ivy_gets_the_list_and_the_folders(fetch, tmp_path):
+    work = fetch()
+
+    words = (work / "arguments").read_text().split()
+    assert words[words.index("-retrieve") + 1] == f"{work}/[conf]/[artifact].[ext]"
+    assert words[words.index("-cache") + 1] == str(tmp_path / "cache")
+    assert "-settings" not in words
+    assert (work / "list").read_text() == "<ivy-module/>"
+    assert not (work / "ivy.xml").exists()
+
+
+def test_the_operators_own_settings_are_handed_to_ivy(fetch, tmp_path):
+    mirror = str(tmp_path / "mirror.xml")
+    work = fetch(environ={"PATH": "/usr/bin:/bin", "TIDEGATE_IVY_SETTINGS": mirror})
+
+    assert f"-settings {mirror}" in (work / "arguments").read_text()
+
+
+def test_progress_is_reported(fetch):
+    lines: list[str] = []
+    fetch(report=lines.append)
+
+    assert lines == [
+        "resolving the samples",
+        "1 modules found, the latest org.example#sample;1.0",
+        "0 files fetched, now sample-1.0.jar",
+        "1 files fetched",
+    ]
+
+
+def test_a_failure_says_why(fetch):
+    with pytest.raises(FetchError, match=r"the samples failed: .*sample;1\.0: not found") as caught:
+        fetch(BROKEN)
+
+    assert caught.value.fields["exit_code_of_ivy"] == 3
+    assert "TIDEGATE_IVY_SETTINGS" in caught.value.hint
+
+
+def test_ivy_comes_with_pyspark():
+    pytest.importorskip("pyspark")
+
+    assert find_ivy_jar().name.startswith("ivy-")
+
+
+def test_without_pyspark_it_says_what_to_type(monkeypatch):
+    monkeypatch.setattr(ivy.importlib.util, "find_spec", lambda _name: None)
+
+    with pytest.raises(FetchError, match=r"pip install 'tidegate\[local\]'"):
+        find_ivy_jar()
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> ClassArchives:
+    (tmp_path / "spark.jsa").write_bytes(b"classes")
+    return ClassArchives(tmp_path)
+
+
+def test_a_program_starts_from_its_archive(archives: ClassArchives):
+    archives.seal("17 /jars")
+
+    assert archives.options("spark") == (
+        f"-XX:SharedArchiveFile={archives.folder}/spark.jsa",
+        *SILENT,
+    )
+    assert archives.options("registry") == ()
+    assert archives.exist
+    assert archives.are_of("17 /jars")
+    assert not archives.are_of("21 /jars")
+
+
+def test_an_archive_without_a_stamp_is_not_used(archives: ClassArchives):
+    assert archives.options("spark") == ()
+    assert not archives.exist
+    assert not archives.are_of("17 /jars")
+
+
+@pytest.mark.parametrize("stamp", ["", "[]", '{"key": "17", "spark.jsa"'])
+def test_a_damaged_stamp_counts_as_absent(archives: ClassArchives, stamp: str):
+    (archives.folder / "stamp.json").write_text(stamp)
+
+    assert archives.options("spark") == ()
+    assert not archives.exist
+
+
+def test_an_archive_that_was_cut_short_is_not_used(archives: ClassArchives):
+    # Java does not ignore one: it dies of SIGBUS.
+    archives.seal("17 /jars")
+    (archives.folder / "spark.jsa").write_bytes(b"clas")
+
+    assert archives.options("spark") == ()
+
+
+def test_that_none_could_be_made_is_known(tmp_path: Path):
+    archives = ClassArchives(tmp_path)
+    archives.seal("17 /jars")
+
+    assert archives.are_of("17 /jars")
+    assert archives.options("spark") == ()
+
+
+def test_they_go_with_the_packages_of_their_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    assert class_archives().folder == tmp_path / "venv" / "class-archives"
+    monkeypatch.setattr(sys, "prefix", "/usr")
+    assert class_archives().folder == tmp_path / "cache" / "tidegate" / "class-archives"
+    assert class_archives(tmp_path / ".venv").folder == tmp_path / ".venv" / "class-archives"
+
+
+_KILLED, _TERMINATED = 137, 143
+
+
+@dataclass
+class Part:
+    """A broker or registry that writes the archives its options name."""
+
+    archives: tuple[str, ...]
+    exit_code: int
+    classes: Any
+    is_stopped: bool = False
+
+    def start(self) -> None:
+        for name in self.archives:
+            (option, *_) = self.classes.options(name)
+            Path(option.removeprefix("-XX:ArchiveClassesAtExit=")).write_bytes(b"classes")
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    @property
+    def process(self) -> SimpleNamespace:
+        return SimpleNamespace(exit_code=self.exit_code, spec=SimpleNamespace(name="a part"))
+
+
+class Machine:
+    """How each program ends."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.archives = ClassArchives(folder / "class-archives")
+        modules = folder / "java-17" / "lib" / "modules"
+        modules.parent.mkdir(parents=True)
+        modules.write_bytes(b"17.0.1")
+        self.modules = modules
+        self.java = Java(program=folder / "java-17" / "bin" / "java", major=17)
+        self.parts = JvmParts(folder / "parts")
+        self.made: list[Part] = []
+        self.kafka = self.registry = _TERMINATED
+        self.spark = 0
+        monkeypatch.setattr(class_recording_module, "class_archives", lambda: self.archives)
+        monkeypatch.setattr(
+            class_recording_module,
+            "KafkaBroker",
+            lambda **given: self._part((FORMATTER, BROKER), self.kafka, given),
+        )
+        monkeypatch.setattr(
+            class_recording_module,
+            "SchemaRegistry",
+            lambda **given: self._part((REGISTRY,), self.registry, given),
+        )
+        monkeypatch.setattr(class_recording_module.subprocess, "run", self._run_spark)
+
+    def make(self) -> list[str]:
+        return make_class_archives(self.java, self.parts)
+
+    @property
+    def is_made(self) -> bool:
+        return are_class_archives_made(self.java, self.parts)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(path.stem for path in self.archives.folder.glob("*.jsa"))
+
+    def _part(self, archives: tuple[str, ...], exit_code: int, given: dict[str, Any]) -> Part:
+        part = Part(archives, exit_code, given["classes"])
+        self.made.append(part)
+        return part
+
+    def _run_spark(self, command: list[str], **_: Any) -> SimpleNamespace:
+        option = next(word for word in command[-1].split() if "ArchiveClassesAtExit" in word)
+        Path(option.partition("=")[2]).write_bytes(b"classes")
+        return SimpleNamespace(returncode=self.spark, stderr="no space left")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_each_program_is_recorded_once(machine: Machine):
+    assert not machine.is_made
+
+    assert machine.make() == []
+
+    assert machine.is_made
+    assert machine.names == [BROKER, FORMATTER, REGISTRY, "spark"]
+    assert all(machine.archives.options(name) for name in machine.names)
+    assert all(part.is_stopped for part in machine.made)
+    assert machine.make() == []
+    assert len(machine.made) == 2
+
+
+def test_another_java_is_recorded_again(machine: Machine):
+    machine.make()
+    machine.modules.write_bytes(b"17.0.16")
+
+    assert not machine.is_made
+    machine.make()
+    assert machine.is_made
+    assert len(machine.made) == 4
+
+
+def test_what_a_killed_program_leaves_is_not_used(machine: Machine):
+    machine.kafka = _KILLED
+
+    (fault,) = machine.make()
+
+    assert fault == "Kafka: a part ended with 137"
+    assert machine.names == [REGISTRY, "spark"]
+    # It is not tried again at each start.
+    assert machine.is_made
+
+
+def test_a_session_that_fails_leaves_no_archive(machine: Machine):
+    machine.spark = 1
+
+    (fault,) = machine.make()
+
+    assert fault == "Spark: Spark ended with 1: no space left"
+    assert machine.names == [BROKER, FORMATTER, REGISTRY]
+
+
+def test_what_stands_is_replaced_when_all_is_recorded(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+):
+    machine.make()
+    machine.modules.write_bytes(b"17.0.16")
+
+    def interrupted(**_: Any) -> Part:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(class_recording_module, "SchemaRegistry", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        machine.make()
+
+    assert machine.names == [BROKER, FORMATTER, REGISTRY, "spark"]
+    assert all(machine.archives.options(name) for name in machine.names)
+
+
+def test_a_part_that_does_not_start_is_a_fault_and_no_error(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(_: Part) -> None:
+        raise PartFailedError("no port")
+
+    monkeypatch.setattr(Part, "start", broken)
+
+    assert machine.make() == ["Kafka: no port", "the schema registry: no port"]
+    assert machine.names == ["spark"]
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_java_has_ended_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int
+):
+    session, asked = MagicMock(), {}
+    java = session.sparkContext._gateway.proc
+    java.wait.return_value = exit_code
+
+    def local_session(**settings: Any) -> MagicMock:
+        asked.update(settings)
+        return session
+
+    monkeypatch.setattr(spark_start_module, "local_session", local_session)
+    steps = MagicMock()
+    for name, step in (("work", session.sql), ("stop", session.stop), ("wait", java.wait)):
+        steps.attach_mock(step, name)
+    steps.attach_mock(java.stdin.close, "end")
+
+    ended = spark_start_module.main(
+        ["--jars", "/a.jar", "--folder", str(tmp_path), "--java-options=-Xmx1g"]
+    )
+
+    assert ended == exit_code
+    assert SimpleNamespace(**asked) == SimpleNamespace(
+        master="local[2]",
+        packages="",
+        jars="/a.jar",
+        app_name="tidegate-start",
+        java_options="-Xmx1g",
+    )
+    names = [name for name, *_ in steps.mock_calls if name in {"work", "stop", "end", "wait"}]
+    assert names == ["work", "work", "stop", "end", "wait"]

@@ -1,21 +1,305 @@
-"""What workers and consumer are started with, and what a kill leaves to be read."""
+"""Child programs: started, watched, stopped, and never left behind."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tidegate.local_stack.parts import programs as module
+from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.parts import programs as programs_module
 from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.process import ProcessSpec
+from tidegate.local_stack.parts.process import SUPERVISOR, Cancelled, ChildProcess, ProcessSpec
 from tidegate.local_stack.parts.programs import Program, Programs
 from tidegate.local_stack.parts.secure_listener import SecureListener
+from tidegate.local_stack.parts.steps import StepFollower, last_step, step_of, wait_for_step
+
+PATIENCE_S = 20.0
+
+# Says that it is up, starts a grandchild in its own group, and then waits.
+PARENT_OF_ONE = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("child", child.pid, flush=True)
+time.sleep(600)
+"""
+
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", flush=True)
+time.sleep(600)
+"""
+
+
+def spec(tmp_path: Path, code: str, **more: object) -> ProcessSpec:
+    return ProcessSpec(
+        name="the sample",
+        command=[sys.executable, "-c", code],
+        log=tmp_path / "logs" / "sample.log",
+        **more,
+    )
+
+
+def wait_until(condition) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "timed out: the condition does not hold"
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def said(child: ChildProcess) -> bool:
+    return child.log_tail() != ""
+
+
+def test_output_goes_to_the_log_and_the_exit_code_comes_back(tmp_path):
+    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
+    child = ChildProcess(spec(tmp_path, code))
+    child.start()
+
+    assert 7 == child.wait(deadline_s=PATIENCE_S)
+    assert {"out", "err"} == set(child.log_tail().split())
+
+
+def test_standard_output_can_go_elsewhere(tmp_path):
+    stdout = tmp_path / "said"
+    code = "import sys; print('out'); print('err', file=sys.stderr)"
+    child = ChildProcess(spec(tmp_path, code, stdout=stdout))
+    child.start()
+    child.wait(deadline_s=PATIENCE_S)
+
+    assert "out\n" == stdout.read_text()
+    assert "err" == child.log_tail()
+
+
+def test_environment_and_folder_are_handed_over(tmp_path):
+    code = "import os; print(os.environ['SAMPLE'], os.getcwd())"
+    environ = {**os.environ, "SAMPLE": "x"}
+    child = ChildProcess(spec(tmp_path, code, environ=environ, folder=tmp_path))
+    child.start()
+    child.wait(deadline_s=PATIENCE_S)
+
+    assert f"x {tmp_path.resolve()}" == child.log_tail()
+
+
+def test_stop_ends_the_whole_group(tmp_path):
+    with ChildProcess(spec(tmp_path, PARENT_OF_ONE)) as child:
+        child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
+        grandchild = int(child.log_tail().split()[-1])
+        assert is_alive(grandchild)
+
+    assert not child.is_running
+    wait_until(lambda: not is_alive(child.pid) and not is_alive(grandchild))
+
+
+def test_stop_kills_what_does_not_listen(tmp_path):
+    child = ChildProcess(spec(tmp_path, STUBBORN, grace_ms=200))
+    child.start()
+    child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
+    child.stop()
+
+    assert 128 + signal.SIGKILL == child.exit_code
+    wait_until(lambda: not is_alive(child.pid))
+
+
+def test_a_clean_stop_lets_the_program_end_itself(tmp_path):
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+        "print('up', flush=True)\ntime.sleep(600)"
+    )
+    child = ChildProcess(spec(tmp_path, code))
+    child.start()
+    child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
+    child.stop()
+    child.stop()
+
+    assert 3 == child.exit_code
+
+
+def test_kill_is_a_crash(tmp_path):
+    child = ChildProcess(spec(tmp_path, PARENT_OF_ONE))
+    child.start()
+    child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
+    grandchild = int(child.log_tail().split()[-1])
+    child.kill()
+
+    assert 128 + signal.SIGKILL == child.exit_code
+    wait_until(lambda: not is_alive(grandchild))
+
+
+def test_a_paused_group_stands_still_and_goes_on(tmp_path):
+    with ChildProcess(spec(tmp_path, PARENT_OF_ONE)) as child:
+        child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
+        group = [psutil.Process(pid) for pid in (child.pid, int(child.log_tail().split()[-1]))]
+        child.pause()
+        wait_until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in group))
+        child.resume()
+        wait_until(lambda: all(one.status() != psutil.STATUS_STOPPED for one in group))
+
+        assert child.is_running
+
+
+def test_a_paused_group_can_be_killed(tmp_path):
+    child = ChildProcess(spec(tmp_path, PARENT_OF_ONE))
+    child.start()
+    child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
+    child.pause()
+    child.kill()
+    child.resume()
+
+    assert 128 + signal.SIGKILL == child.exit_code
+
+
+def test_killing_the_program_itself_is_seen(tmp_path):
+    with ChildProcess(spec(tmp_path, "import time; time.sleep(600)")) as child:
+        os.kill(child.pid, signal.SIGKILL)
+
+        assert 128 + signal.SIGKILL == child.wait(deadline_s=PATIENCE_S)
+
+
+def test_no_such_program(tmp_path):
+    child = ChildProcess(
+        ProcessSpec(name="the sample", command=["/no/such/program"], log=tmp_path / "log")
+    )
+
+    with pytest.raises(PartFailedError, match=r"cannot be started: .*No such file"):
+        child.start()
+    assert not child.is_running
+
+
+def test_an_early_end_shows_the_log(tmp_path):
+    with (
+        ChildProcess(spec(tmp_path, "import sys; sys.exit('the reason')")) as child,
+        pytest.raises(PartFailedError, match=r"ended with code 1(.|\n)*the reason"),
+    ):
+        child.wait_ready(lambda: False, deadline_s=PATIENCE_S)
+
+
+def test_a_deadline_passes(tmp_path):
+    with (
+        ChildProcess(spec(tmp_path, "import time; time.sleep(600)")) as child,
+        pytest.raises(PartFailedError, match=r"was not ready within 0\.2 s"),
+    ):
+        child.wait_ready(lambda: False, deadline_s=0.2)
+
+
+def test_waiting_can_be_cancelled(tmp_path):
+    cancelled = threading.Event()
+    cancelled.set()
+    with (
+        ChildProcess(spec(tmp_path, "import time; time.sleep(600)"), cancelled=cancelled) as child,
+        pytest.raises(Cancelled),
+    ):
+        child.wait_ready(lambda: False, deadline_s=PATIENCE_S)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_parent_that_dies_leaves_nothing_behind(tmp_path, how):
+    """The parent is another Python, so that it can be killed without a chance to clean up."""
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec\n"
+        f"log = Path({str(tmp_path / 'sample.log')!r})\n"
+        f"command = [sys.executable, '-c', {PARENT_OF_ONE!r}]\n"
+        "child = ChildProcess(ProcessSpec(name='x', command=command, log=log))\n"
+        "child.start()\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        child = int(parent.stdout.readline())
+        log = tmp_path / "sample.log"
+        wait_until(lambda: log.read_text().endswith("\n"))
+        grandchild = int(log.read_text().split()[-1])
+        assert is_alive(child)
+        parent.send_signal(how)
+
+    wait_until(lambda: not is_alive(child) and not is_alive(grandchild))
+
+
+@pytest.fixture
+def supervise():
+    """Start a supervisor; gives it and the line that it says."""
+    started = []
+
+    def start(*command: str, grace_ms: int = 5000):
+        read_end, write_end = os.pipe()
+        program = subprocess.Popen(
+            [sys.executable, "-I", "-S", SUPERVISOR, str(write_end), str(grace_ms), *command],
+            stdin=subprocess.PIPE,
+            pass_fds=(write_end,),
+        )
+        started.append(program)
+        os.close(write_end)
+        with os.fdopen(read_end) as status:
+            return program, status.readline().strip()
+
+    yield start
+    for program in started:
+        program.stdin.close()
+        program.wait(PATIENCE_S)
+
+
+def test_it_runs_with_nothing_but_the_standard_library(supervise):
+    """Isolated and without site-packages, it still starts a program and hands back its code."""
+    program, said = supervise("/bin/sh", "-c", "exit 5")
+
+    assert said.isdigit()
+    assert 5 == program.wait(PATIENCE_S)
+
+
+def test_a_program_that_cannot_start_is_reported(supervise):
+    program, said = supervise("/no/such/program")
+
+    assert said.startswith("-1 ")
+    assert 127 == program.wait(PATIENCE_S)
+
+
+def test_the_pipe_ends_the_program(supervise):
+    program, _ = supervise("/bin/sleep", "600")
+    program.stdin.close()
+
+    assert 128 + signal.SIGTERM == program.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_program(supervise, number):
+    program, _ = supervise("/bin/sleep", "600")
+    program.send_signal(number)
+
+    assert 128 + signal.SIGTERM == program.wait(PATIENCE_S)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tie a child to its parent")
+def test_the_program_dies_with_its_supervisor(supervise):
+    program, said = supervise("/bin/sleep", "600")
+    child = psutil.Process(int(said))
+    program.kill()
+
+    psutil.wait_procs([child], timeout=PATIENCE_S)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
 
 WORKS = """
 import json, sys, time
@@ -110,8 +394,8 @@ def test_the_consumer_gets_java_and_jars(tmp_path: Path, monkeypatch: pytest.Mon
         spark_jars = (Path("/a.jar"), Path("/b.jar"))
         iceberg_jars = (Path("/c.jar"),)
 
-    monkeypatch.setattr(module, "find_java", Java)
-    monkeypatch.setattr(module, "fetched_jvm_parts", Parts)
+    monkeypatch.setattr(programs_module, "find_java", Java)
+    monkeypatch.setattr(programs_module, "fetched_jvm_parts", Parts)
     programs = make(tmp_path)
     environ = programs.consumer().spec.environ or {}
 
@@ -132,3 +416,64 @@ def test_programs_log_in_while_others_look_on_without(tmp_path: Path):
     assert made.bootstrap_servers == plain.bootstrap_servers
     assert environ["TIDEGATE_PRODUCER_BOOTSTRAP_SERVERS"] == "127.0.0.1:9093"
     assert json.loads(environ["TIDEGATE_PRODUCER_KAFKA_OPTIONS"]) == secure.client_options()
+
+
+def line(step: str) -> str:
+    return json.dumps({"level": "debug", "event": "step", "step": step}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ('{"event": "step", "step": "fence"}', "fence"),
+        ('{"step":"fence","event":"step"}', "fence"),
+        ('prefix {"event": "step", "step": "fence"}', "fence"),
+        ('{"event": "other", "step": "fence"}', None),
+        ('{"event": "step", "step": "fen', None),
+        ('no braces but "step"', None),
+        ("plain text", None),
+    ],
+)
+def test_only_whole_step_lines_count(text: str, step: str | None):
+    assert step_of(text.encode()) == step
+
+
+def test_the_last_step_is_the_last_line_that_names_one(tmp_path: Path):
+    log = tmp_path / "log"
+    log.write_text(line("begin") + "something else\n" + line("publish") + '{"event": "step", "st')
+
+    assert last_step(log) == "publish"
+
+
+def test_a_process_that_has_logged_nothing_is_at_its_start(tmp_path: Path):
+    log = tmp_path / "log"
+    log.write_text(line("begin"))
+
+    assert last_step(log, since=log.stat().st_size) == "start"
+    assert last_step(tmp_path / "none") == "start"
+
+
+def test_a_follower_sees_what_is_added_once(tmp_path: Path):
+    log = tmp_path / "log"
+    log.write_text(line("begin"))
+    follower = StepFollower.at_end(log)
+    whole = line("publish") + line("fence")
+    with log.open("a") as file:
+        file.write(whole[:-5])
+        file.flush()
+        first = follower.new_steps()
+        file.write(whole[-5:])
+    second = follower.new_steps()
+
+    assert (first, second, follower.new_steps()) == (["publish"], ["fence"], [])
+
+
+def test_waiting_ends_with_the_step_or_with_the_program(tmp_path: Path):
+    log = tmp_path / "log"
+    follower = StepFollower.at_end(log)
+    log.write_text(line("begin") + line("fence"))
+
+    assert wait_for_step(
+        follower, accept=lambda step: step == "fence", go_on=lambda: True, deadline_s=10
+    )
+    assert not wait_for_step(follower, accept=lambda _: True, go_on=lambda: False, deadline_s=10)

@@ -1,16 +1,34 @@
-"""Starting the parts together: one that fails takes the others down; nothing starts too early."""
+"""The parts of the stack: Kafka, the registry, the simulator, ports and files of settings."""
 
 from __future__ import annotations
 
 import socket
+import ssl
+import stat
+import subprocess
+import sys
 import threading
+import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.errors import JavaMissingError, PartFailedError, PortTakenError
-from tidegate.local_stack.parts import stack as module
+from tidegate.local_stack.parts import ports as ports_module
+from tidegate.local_stack.parts import simulator as simulator_module
+from tidegate.local_stack.parts import stack as stack_module
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.java import Java
+from tidegate.local_stack.parts.jvm_parts import JvmParts
+from tidegate.local_stack.parts.kafka_broker import KafkaBroker, _new_cluster_id
+from tidegate.local_stack.parts.ports import HOST, accepts, choose_ports
 from tidegate.local_stack.parts.process import Cancelled
+from tidegate.local_stack.parts.schema_registry import SchemaRegistry
+from tidegate.local_stack.parts.secure_listener import SecureListener
+from tidegate.local_stack.parts.settings_file import as_toml, write_settings_file
+from tidegate.local_stack.parts.simulator import SpannerSimulator
 from tidegate.local_stack.parts.stack import LocalStack
 
 
@@ -46,11 +64,11 @@ def parts(monkeypatch, story):
     def make(name):
         return lambda *, cancelled, **_: Part(story, name, cancelled, how[name])
 
-    monkeypatch.setattr(module, "find_java", lambda: None)
-    monkeypatch.setattr(module, "fetch_jvm_parts", lambda _java, report: None)
-    monkeypatch.setattr(module, "KafkaBroker", make("kafka"))
-    monkeypatch.setattr(module, "SchemaRegistry", make("registry"))
-    monkeypatch.setattr(module, "SpannerSimulator", make("simulator"))
+    monkeypatch.setattr(stack_module, "find_java", lambda: None)
+    monkeypatch.setattr(stack_module, "fetch_jvm_parts", lambda _java, report: None)
+    monkeypatch.setattr(stack_module, "KafkaBroker", make("kafka"))
+    monkeypatch.setattr(stack_module, "SchemaRegistry", make("registry"))
+    monkeypatch.setattr(stack_module, "SpannerSimulator", make("simulator"))
     return how
 
 
@@ -103,7 +121,7 @@ def test_a_missing_java_is_found_before_anything_starts(parts, story, tmp_path, 
     def no_java():
         raise JavaMissingError("no java")
 
-    monkeypatch.setattr(module, "find_java", no_java)
+    monkeypatch.setattr(stack_module, "find_java", no_java)
     with pytest.raises(JavaMissingError):
         LocalStack(load_config(data_dir=tmp_path)).__enter__()
 
@@ -121,8 +139,352 @@ def test_a_stack_whose_broker_nothing_kills_is_patient(
         found.append((settings["session_ms"], settings["is_lasting"]))
         return Part(story, "kafka", cancelled, "starts")
 
-    monkeypatch.setattr(module, "KafkaBroker", make)
+    monkeypatch.setattr(stack_module, "KafkaBroker", make)
     with LocalStack(load_config(data_dir=tmp_path), is_patient=is_patient):
         assert found == [(session_ms, False)]
     with LocalStack(load_config(data_dir=tmp_path), is_lasting=True):
         assert found[1:] == [(3_000, True)]
+
+
+# Formats as StorageTool does; as the broker it ends at once.
+SCRIPT = """#!/bin/sh
+echo "$@" >> "{calls}"
+case "$*" in
+    *StorageTool*) mkdir -p "{data}/log" && touch "{data}/log/meta.properties" ;;
+    *) echo "cannot bind"; exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def broker(tmp_path) -> KafkaBroker:
+    program = tmp_path / "java"
+    program.write_text(SCRIPT.format(calls=tmp_path / "calls", data=tmp_path / "data"))
+    program.chmod(0o755)
+    ports = choose_ports({"port": 0, "controller_port": 0})
+    return KafkaBroker(
+        java=Java(program=program, major=17),
+        parts=JvmParts(Path("/parts")),
+        data_dir=tmp_path / "data",
+        cancelled=threading.Event(),
+        **ports,
+    )
+
+
+def settings(broker: KafkaBroker) -> dict[str, str]:
+    lines = (broker.data_dir / "server.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+
+
+def test_a_broker_that_ends_is_reported_with_its_last_words(broker):
+    with pytest.raises(PartFailedError, match=r"Kafka broker ended with code 1(.|\n)*cannot bind"):
+        broker.start()
+
+
+@pytest.mark.parametrize(("is_lasting", "count"), [(False, 2), (True, 0)])
+def test_only_a_lasting_broker_has_both_compilers_of_java(broker, tmp_path, is_lasting, count):
+    broker.is_lasting = is_lasting
+    with pytest.raises(PartFailedError):
+        broker.start()
+
+    assert (tmp_path / "calls").read_text().count("-XX:TieredStopAtLevel=1") == count
+
+
+def test_the_data_folder_is_formatted_once(broker, tmp_path):
+    for _ in range(2):
+        with pytest.raises(PartFailedError):
+            broker.start()
+
+    calls = (tmp_path / "calls").read_text()
+    assert 1 == calls.count("StorageTool format")
+    assert 2 == calls.count("kafka.Kafka ")
+
+
+def test_it_listens_on_this_machine_only(broker):
+    with pytest.raises(PartFailedError):
+        broker.start()
+
+    found = settings(broker)
+    for name in ("listeners", "advertised.listeners", "controller.quorum.voters"):
+        assert "127.0.0.1:" in found[name]
+        assert "0.0.0.0" not in found[name]
+    assert f"127.0.0.1:{broker.port}" == broker.bootstrap_servers
+
+
+def test_a_topic_is_never_made_by_mistake(broker):
+    with pytest.raises(PartFailedError):
+        broker.start()
+
+    assert "false" == settings(broker)["auto.create.topics.enable"]
+
+
+def test_stopping_what_was_never_started_is_fine(broker):
+    broker.stop()
+    broker.kill()
+
+
+def test_a_cluster_id_never_looks_like_an_option():
+    ids = {_new_cluster_id() for _ in range(500)}
+
+    assert 500 == len(ids)
+    assert not any(text.startswith("-") for text in ids)
+    assert {22} == {len(text) for text in ids}
+
+
+def test_a_patient_broker_outlasts_a_busy_machine(broker):
+    broker.session_ms = 60_000
+    with pytest.raises(PartFailedError):
+        broker.start()
+
+    assert settings(broker)["broker.session.timeout.ms"] == "60000"
+
+
+def make_registry(tmp_path: Path, port: int) -> SchemaRegistry:
+    return SchemaRegistry(
+        java=Java(program=Path("/no/java"), major=17),
+        parts=JvmParts(tmp_path),
+        data_dir=tmp_path / "data",
+        port=port,
+        cancelled=threading.Event(),
+    )
+
+
+@pytest.fixture
+def answer_with():
+    """Start a server that gives one status to every request; gives its port."""
+    servers = []
+
+    def start(status: int) -> int:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(status if self.path == "/apis/ccompat/v7/subjects" else 404)
+                self.end_headers()
+
+            def log_message(self, *_):
+                """Say nothing."""
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server.server_address[1]
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(("status", "ready"), [(200, True), (404, False), (503, False)])
+def test_it_is_ready_when_its_subjects_answer(tmp_path, answer_with, status, ready):
+    registry = make_registry(tmp_path, answer_with(status))
+
+    assert ready is registry._answers()
+
+
+def test_it_is_not_ready_while_nobody_listens(tmp_path):
+    assert not make_registry(tmp_path, choose_ports({"x": 0})["x"])._answers()
+
+
+def test_a_proxy_is_not_asked_for_our_own_machine(tmp_path, answer_with, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+
+    assert make_registry(tmp_path, answer_with(200))._answers()
+
+
+def test_the_address_is_what_the_clients_take(tmp_path):
+    assert "http://127.0.0.1:81/apis/ccompat/v7" == make_registry(tmp_path, 81).url
+
+
+def test_stopping_what_was_never_started_is_fine_of_schema_registry(tmp_path):
+    make_registry(tmp_path, 81).stop()
+
+
+def make_simulator(tmp_path, **more) -> SpannerSimulator:
+    return SpannerSimulator(
+        data_dir=tmp_path, port=0, control_port=0, cancelled=threading.Event(), **more
+    )
+
+
+def test_it_learns_where_the_simulator_listens():
+    said = '{"grpc": "127.0.0.1:11", "control": "127.0.0.1:12"}\n'
+
+    assert ("127.0.0.1:11", "127.0.0.1:12") == simulator_module._addresses(said)
+
+
+@pytest.mark.parametrize("said", ["", "hello\n", "{}\n", "[]\n", '{"grpc": "x"}\n'])
+def test_anything_else_is_an_error(said):
+    with pytest.raises(PartFailedError, match="instead of its addresses"):
+        simulator_module._addresses(said)
+
+
+def test_stopping_what_was_never_started_is_fine_of_simulator(tmp_path):
+    make_simulator(tmp_path).stop()
+
+
+CALL = "from tidegate.local_stack.parts.simulator_program import main; main()"
+WITHOUT = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "spanner_simulator":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_it_is_the_simulators_own_program():
+    done = run(CALL)
+
+    assert 0 == done.returncode, done.stderr
+    assert "SPANNER_EMULATOR_HOST" in done.stdout
+
+
+def test_without_the_simulator_it_says_what_to_install():
+    done = run(WITHOUT + CALL)
+
+    assert 2 == done.returncode
+    assert [
+        'The simulator is not installed. Install it with: pip install "tidegate[local]"'
+    ] == done.stderr.splitlines()
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server((HOST, 0)) as server:
+        yield server
+
+
+def test_free_ports_are_different_and_usable():
+    ports = choose_ports({f"p{number}": 0 for number in range(20)})
+
+    assert 20 == len(set(ports.values()))
+    with socket.create_server((HOST, ports["p0"])):
+        assert accepts(ports["p0"])
+
+
+def test_free_ports_lie_below_those_of_connections():
+    first, last = 32_768, 60_999
+    ports = choose_ports({f"p{number}": 0 for number in range(20)}).values()
+    assert not [port for port in ports if first <= port <= last]
+
+
+def test_where_no_such_port_is_free_the_system_chooses(listener, monkeypatch):
+    monkeypatch.setattr(ports_module, "_LISTENING", [listener.getsockname()[1]])
+    assert choose_ports({"x": 0})["x"] != listener.getsockname()[1]
+
+
+def test_a_port_that_was_asked_for_is_kept(listener):
+    wanted = choose_ports({"x": 0})["x"]
+
+    assert {"free": wanted} == {"free": choose_ports({"other": 0, "free": wanted})["free"]}
+
+
+def test_a_taken_port_names_its_setting(listener):
+    taken = listener.getsockname()[1]
+
+    with pytest.raises(PortTakenError, match=f"kafka_port {taken}") as caught:
+        choose_ports({"registry_port": 0, "kafka_port": taken})
+
+    assert 2 == caught.value.exit_code
+
+
+def test_the_same_port_twice_is_taken():
+    wanted = choose_ports({"x": 0})["x"]
+
+    with pytest.raises(PortTakenError):
+        choose_ports({"a": wanted, "b": wanted})
+
+
+def test_accepts_is_false_where_nobody_listens():
+    assert not accepts(choose_ports({"x": 0})["x"])
+
+
+@pytest.fixture
+def listener_of_secure_listener(tmp_path):
+    return SecureListener(9093, tmp_path / "secure")
+
+
+def test_a_client_that_trusts_the_authority_is_served(listener_of_secure_listener):
+    listener_of_secure_listener.settings()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(listener_of_secure_listener.folder / "broker.pem")
+    client = ssl.create_default_context(
+        cafile=listener_of_secure_listener.client_options()["ssl.ca.location"]
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            connection, _ = listening.accept()
+            with server.wrap_socket(connection, server_side=True) as secured:
+                secured.sendall(b"hello")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with (
+            socket.create_connection(listening.getsockname()) as plain,
+            client.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            assert secured.recv(5) == b"hello"
+        thread.join()
+
+
+def test_everything_is_kept_for_the_next_start(listener_of_secure_listener):
+    settings, options = (
+        listener_of_secure_listener.settings(),
+        listener_of_secure_listener.client_options(),
+    )
+    kept = {path.name: path.read_bytes() for path in listener_of_secure_listener.folder.iterdir()}
+    again = SecureListener(9093, listener_of_secure_listener.folder)
+
+    assert (again.settings(), again.client_options()) == (settings, options)
+    assert {
+        path.name: path.read_bytes() for path in listener_of_secure_listener.folder.iterdir()
+    } == kept
+    assert str(listener_of_secure_listener.folder / "broker.pem") in settings
+
+
+def test_secrets_are_readable_for_their_owner_only(listener_of_secure_listener):
+    listener_of_secure_listener.settings()
+    password = listener_of_secure_listener.client_options()["sasl.password"]
+    assert password not in listener_of_secure_listener.settings()
+    for name in ("password", "broker.pem"):
+        assert (listener_of_secure_listener.folder / name).stat().st_mode & 0o077 == 0
+
+
+TEXT = 'a "b" \\ \n \x00 \x7f ü 😀 {} = #'
+
+
+def test_what_is_written_is_read(tmp_path: Path):
+    settings = {
+        "prefix": TEXT,
+        "kafka_options": {"sasl.password": TEXT, TEXT: "", "n": 3, "x": 2.5, "is_on": True},
+        "source": {},
+    }
+    file = tmp_path / "producer.toml"
+    for _ in range(2):
+        write_settings_file(file, settings)
+    assert tomllib.loads(file.read_text(encoding="utf-8")) == settings
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_what_toml_lacks_is_refused():
+    with pytest.raises(TypeError, match="NoneType"):
+        as_toml({"a": None})
+
+
+def test_the_path_is_the_full_resource_name():
+    name = DatabaseName("127.0.0.1:9010", project="p", instance="i", database="d")
+
+    assert name.path == "projects/p/instances/i/databases/d"

@@ -1,0 +1,500 @@
+"""The commands: settings, what is printed where, exit codes, and what data is kept."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from rich.console import Console
+
+from tidegate.local_stack import cli, errors
+from tidegate.local_stack import up as module
+from tidegate.local_stack.config import LocalStackConfig, load_config
+from tidegate.local_stack.demo.bank import STREAM
+from tidegate.local_stack.demo.pipeline import Pipeline
+from tidegate.local_stack.errors import LocalStackError, PartFailedError
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.show import changelog_rows, mirror_rows, rows_table, wait_for_key
+from tidegate.local_stack.up import Sample, UpFolder, keep_up, sample_snippet
+from tidegate.producer.config import ProducerConfig
+from tidegate.schemas.errors import ConfigError, TidegateError
+from tidegate.spark_consumer.config import ConsumerConfig
+
+# up
+
+
+SAMPLE = Sample(
+    bootstrap_servers="k:1",
+    registry_url="http://r:2",
+    spanner_address="s:3",
+    control_address="c:4",
+    database=DatabaseName(address="s:3"),
+    output=Path("/somewhere/output"),
+    producer_file=Path("/some where/producer.toml"),
+    consumer_file=Path("/some where/consumer.toml"),
+)
+
+
+def test_addresses_are_lines_for_a_shell():
+    lines = SAMPLE.lines()
+
+    assert "export TIDEGATE_KAFKA=k:1" in lines
+    assert "export TIDEGATE_REGISTRY=http://r:2" in lines
+    assert "export SPANNER_EMULATOR_HOST=s:3" in lines
+    assert "export TIDEGATE_SIMULATOR_CONTROL=c:4" in lines
+
+
+def test_a_mirror_follows_within_seconds_and_an_idle_consumer_rests(tmp_path: Path):
+    assert "# mirrors get new releases every 2 s (mirror_interval_ms)" in SAMPLE.lines()
+    more = module._programs(SAMPLE, tmp_path).more
+    assert more["TIDEGATE_CONSUMER_MIRROR_INTERVAL_MS"] == "2000"
+    assert more["TIDEGATE_CONSUMER_TRIGGER_INTERVAL_MS"] == "1000"
+
+
+def test_all_that_is_printed_can_be_pasted_into_a_shell():
+    script = "\n".join(SAMPLE.lines())
+    done = subprocess.run(["sh", "-n"], input=script, text=True, check=False, timeout=30)
+
+    assert done.returncode == 0
+
+
+def test_commands_that_are_printed_need_no_further_flag():
+    lines = [line.removeprefix("# ") for line in SAMPLE.lines() if " --config " in line]
+    assert lines == SAMPLE.commands()
+    for line in lines:
+        python, *rest, file = shlex.split(line)
+        assert python == sys.executable
+        assert rest[0] == "-m"
+        assert rest[1] in {"tidegate.producer", "tidegate.spark_consumer"}
+        assert rest[-1] == "--config"
+        name = "producer" if rest[1] == "tidegate.producer" else "consumer"
+        assert file == f"/some where/{name}.toml"
+
+
+def test_the_snippet_is_python_that_writes_one_row():
+    lines = sample_snippet(SAMPLE.database, output=SAMPLE.output)
+    begin = next(at for at, line in enumerate(lines) if line.endswith("<<'END'"))
+    program = "\n".join(lines[begin + 1 : lines.index("END")])
+
+    compile(program, "snippet", "exec")
+    assert "insert_or_update" in program
+    assert "--output /somewhere/output" in "\n".join(lines)
+
+
+def test_output_is_found_once_the_first_start_is_complete(tmp_path: Path):
+    folder = UpFolder(tmp_path)
+    with pytest.raises(ConfigError, match="has no output"):
+        _ = folder.output
+
+    with folder.owned(fresh=False):
+        folder.path.mkdir()
+        folder.mark_created()
+
+    assert UpFolder(tmp_path).output == tmp_path / "up" / "output"
+
+
+def test_two_at_once_is_an_error_and_one_after_the_other_is_not(tmp_path: Path):
+    with (
+        UpFolder(tmp_path).owned(fresh=False),
+        pytest.raises(ConfigError, match="in use by another"),
+        UpFolder(tmp_path).owned(fresh=False),
+    ):
+        pass
+    with UpFolder(tmp_path).owned(fresh=False):
+        pass
+
+
+class Stack:
+    bootstrap_servers = spanner_address = control_address = "here:1"
+    registry_url = "http://here:1"
+    keeps_databases: ClassVar[list[bool]] = []
+
+    def __init__(
+        self, config: Any, report: Any, *, keeps_databases: bool, is_lasting: bool
+    ) -> None:
+        assert is_lasting
+        self.folder = config.data_dir
+        self.keeps_databases.append(keeps_databases)
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "data").open("a") as data:
+            data.write("x")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replace everything that takes a real part; remember what was done."""
+    done: list[str] = []
+    batches = iter(range(100))
+    monkeypatch.setattr(Stack, "keeps_databases", [])
+    monkeypatch.setattr(module, "LocalStack", Stack)
+    monkeypatch.setattr(module, "create_bank_database", lambda _: done.append("create"))
+    monkeypatch.setattr(module, "open_accounts", lambda *_: 77)
+    monkeypatch.setattr(
+        Pipeline, "start_workers", lambda _, count, **__: done.append(f"{count} workers")
+    )
+    monkeypatch.setattr(Pipeline, "start_consumer", lambda _: done.append("consumer"))
+    monkeypatch.setattr(
+        Pipeline, "wait_released", lambda _, us, **__: done.append(f"released {us}")
+    )
+    monkeypatch.setattr(Pipeline, "batches", lambda _: next(batches))
+    monkeypatch.setattr(Pipeline, "stop", lambda _: done.append("stop"))
+    return done
+
+
+def once(folder: Path, *, fresh: bool = False) -> list[str]:
+    """Run `up` until everything is up, then stop it; return what it printed."""
+    stopping = threading.Event()
+    stopping.set()
+    lines: list[str] = []
+    view = SimpleNamespace(hidden=nullcontext, stage=lambda _: None, detail=lambda _: None)
+    config = load_config(data_dir=folder, seed=1)
+    keep_up(config, view=view, show=lines.append, stopping=stopping, fresh=fresh)
+    return lines
+
+
+FIRST = ["create", "2 workers", "consumer", "released 77", "stop"]
+
+
+def data(folder: Path) -> str:
+    return (folder / "up" / "data").read_text()
+
+
+def test_data_is_kept_and_the_next_run_continues(story: list[str], tmp_path: Path):
+    first, second = once(tmp_path), once(tmp_path)
+
+    assert story == [*FIRST, "2 workers", "consumer", "stop"]
+    assert "export SPANNER_EMULATOR_HOST=here:1" in first
+    assert first == second
+    assert f"# output {UpFolder(tmp_path).output}" in first
+    assert data(tmp_path) == "xx"
+    folder = tmp_path / "up"
+    producer = ProducerConfig.load(folder / "producer.toml")
+    assert producer.bootstrap_servers == "here:1"
+    assert producer.emulator_host == "here:1"
+    assert producer.change_stream == STREAM
+    consumer = ConsumerConfig.load(folder / "consumer.toml")
+    assert consumer.output == str(UpFolder(tmp_path).output)
+    assert consumer.checkpoint == str(folder / "checkpoint")
+    assert (producer.prefix, consumer.prefix) == ("bank", "bank")
+    assert Stack.keeps_databases == [True, True]
+
+
+def test_fresh_starts_from_nothing(story: list[str], tmp_path: Path):
+    once(tmp_path)
+    once(tmp_path, fresh=True)
+
+    assert story == [*FIRST, *FIRST]
+    assert data(tmp_path) == "x"
+
+
+def test_a_first_start_that_did_not_complete_is_not_continued(
+    story: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pipeline, "wait_released", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            once(tmp_path)
+    once(tmp_path)
+
+    assert story == [*FIRST[:3], "stop", *FIRST]
+    assert data(tmp_path) == "x"
+
+
+def test_kept_data_that_cannot_be_continued_names_fresh(
+    story: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: Any, **__: Any) -> None:
+        raise PartFailedError("w1 ended by itself")
+
+    once(tmp_path)
+    monkeypatch.setattr(Pipeline, "start_workers", fail)
+
+    with pytest.raises(PartFailedError, match=r"w1 ended by itself.*up --fresh"):
+        once(tmp_path)
+
+
+# cli
+
+
+DEADLINE_S = 60
+
+
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-m", "tidegate.local_stack", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env={**os.environ, "COLUMNS": "200", **environ},
+    )
+
+
+def test_help_names_the_commands():
+    done = run("--help")
+
+    assert 0 == done.returncode
+    for name in ("fetch", "up", "demo", "show"):
+        assert name in done.stdout
+
+
+def test_an_unknown_command_is_a_usage_error():
+    assert 2 == run("nonsense").returncode
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--files-of", "oracle"), "--files-of oracle has no meaning with --scenario bank"),
+        (("--rows", "9"), "--rows 9 has no meaning with --scenario bank"),
+    ],
+)
+def test_an_option_of_another_scenario_is_one_clear_line(arguments: tuple[str, str], text: str):
+    done = run("demo", *arguments)
+
+    assert 2 == done.returncode
+    assert text in done.stderr
+    assert "--scenario datastream" in done.stderr or "or datastream" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_taken_port_is_one_clear_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = str(server.getsockname()[1])
+        done = run("up", "--data-dir", str(tmp_path), "--kafka-port", taken)
+
+    assert 2 == done.returncode
+    assert f"kafka_port {taken}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_java_home_that_does_not_exist_is_one_clear_line(tmp_path):
+    done = run("up", "--data-dir", str(tmp_path), JAVA_HOME=str(tmp_path / "gone"))
+
+    assert 2 == done.returncode
+    (line,) = [line for line in done.stderr.splitlines() if "JAVA_HOME" in line]
+    assert f"{tmp_path}/gone/bin/java does not exist" in line
+    assert "Traceback" not in done.stderr
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_an_unknown_variable_is_one_clear_line(tmp_path):
+    done = run("up", "--data-dir", str(tmp_path), TIDEGATE_LOCAL_COLOUR="red")
+
+    assert 2 == done.returncode
+    assert "TIDEGATE_LOCAL_COLOUR" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_progress_outside_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "QUIET_REPORT_S", 1000.0)
+    with cli.shown_progress("fetching") as report:
+        report("first")
+        report("second")
+
+    said = capsys.readouterr().err
+    assert "fetching: done" in said
+    assert "second" not in said
+
+
+def test_brackets_in_a_hint_are_no_markup(capsys, monkeypatch):
+    def broken():
+        raise ConfigError("pyspark is missing", hint="Type: pip install 'tidegate[local]'")
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+
+    assert 2 == caught.value.code
+    assert "'tidegate[local]'" in capsys.readouterr().err
+
+
+# show
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    rows = [{"AccountId": "a", "Balance": 1}, {"AccountId": "b", "Balance": None}]
+    write_deltalake(str(tmp_path / "mirror" / "accounts"), pa.Table.from_pylist(rows))
+    changes = [
+        {
+            "release": release,
+            "ordinal": ordinal,
+            "commit_timestamp": datetime(2026, 1, 1, tzinfo=UTC),
+            "mod_type": "INSERT",
+            "key": {"AccountId": key},
+            "new_values": {"AccountId": key, "Balance": 1},
+            "offset": 7,
+        }
+        for release, ordinal, key in ((1, 0, "c"), (0, 1, "b"), (0, 0, "a"))
+    ]
+    write_deltalake(str(tmp_path / "changelog" / "accounts"), pa.Table.from_pylist(changes))
+    return tmp_path
+
+
+def test_a_mirror_is_its_rows(output: Path):
+    assert {row["AccountId"] for row in mirror_rows(output, "accounts")} == {"a", "b"}
+
+
+def test_a_changelog_is_in_order_and_without_coordinates(output: Path):
+    rows = changelog_rows(output, "accounts")
+
+    assert [row["key"]["AccountId"] for row in rows] == ["a", "b", "c"]
+    assert "offset" not in rows[0]
+
+
+def test_a_missing_table_is_one_clear_error(output: Path):
+    with pytest.raises(ConfigError, match=r"no mirror of table 'nobody'.*accounts"):
+        mirror_rows(output, "nobody")
+    with pytest.raises(ConfigError, match="none yet"):
+        mirror_rows(output / "deeper", "nobody")
+
+
+def test_a_row_is_waited_for_by_key(output: Path):
+    answers: list[list[dict[str, Any]]] = [[], [], mirror_rows(output, "accounts")]
+
+    found = wait_for_key(lambda: answers.pop(0), "a", deadline_s=30)
+
+    assert [row["AccountId"] for row in found] == ["a"]
+    assert answers == []
+
+
+def test_changes_are_found_by_their_key_too(output: Path):
+    found = wait_for_key(lambda: changelog_rows(output, "accounts"), "c", deadline_s=0)
+
+    assert [row["release"] for row in found] == [1]
+
+
+def test_a_row_that_does_not_come_is_an_error(output: Path):
+    with pytest.raises(PartFailedError, match="'a'"):
+        wait_for_key(list, "a", deadline_s=0)
+    with pytest.raises(PartFailedError, match=r"2 rows, .*\['[ab]', '[ab]'\]. Check the key"):
+        wait_for_key(lambda: mirror_rows(output, "accounts"), "c", deadline_s=0)
+
+
+def test_a_long_wait_is_said_once(output: Path):
+    answers: list[list[dict[str, Any]]] = [[], [], [], mirror_rows(output, "accounts")]
+    said: list[str] = []
+
+    wait_for_key(lambda: answers.pop(0), "a", deadline_s=30, say=said.append, say_after_s=0)
+
+    assert said == ["waiting for key 'a', for 30 s at most: 0 rows so far"]
+
+
+def test_the_newest_rows_are_printed(output: Path):
+    console = Console(file=io.StringIO(), width=200, record=True)
+    console.print(rows_table(changelog_rows(output, "accounts"), title="t", rows_max=2))
+    text = console.export_text()
+
+    assert "t: 3 rows" in text
+    assert "AccountId=c, Balance=1" in text
+    assert "AccountId=b" in text
+    assert "AccountId=a" not in text
+
+
+def test_null_is_shown_differently_from_text():
+    console = Console(file=io.StringIO(), width=200, record=True)
+    console.print(rows_table([{"Id": "x", "Note": None}], title="t", rows_max=2))
+
+    assert "NULL" in console.export_text()
+
+
+# config
+
+
+def test_defaults_are_free_ports_in_a_folder_here():
+    config = load_config()
+
+    assert Path(".tidegate") == config.data_dir
+    assert 0 == config.kafka_port == config.registry_port == config.spanner_port
+
+
+def test_a_flag_beats_the_environment(monkeypatch):
+    monkeypatch.setenv("TIDEGATE_LOCAL_KAFKA_PORT", "9092")
+    monkeypatch.setenv("TIDEGATE_LOCAL_SEED", "5")
+    config = load_config(kafka_port=9093, seed=None)
+
+    assert (9093, 5) == (config.kafka_port, config.seed)
+
+
+def test_an_unknown_variable_is_named(monkeypatch):
+    monkeypatch.setenv("TIDEGATE_LOCAL_KAFKA_PROT", "9092")
+
+    with pytest.raises(ConfigError, match="TIDEGATE_LOCAL_KAFKA_PROT: unknown setting") as caught:
+        load_config()
+    assert 2 == caught.value.exit_code
+
+
+def test_all_faults_are_reported_together(monkeypatch):
+    monkeypatch.setenv("TIDEGATE_LOCAL_KAFKA_PORT", "many")
+    monkeypatch.setenv("TIDEGATE_LOCAL_NONSENSE", "1")
+
+    with pytest.raises(ConfigError) as caught:
+        load_config(registry_port=70_000)
+    for name in ("kafka_port", "NONSENSE", "registry_port"):
+        assert name in str(caught.value)
+
+
+def test_an_unknown_flag_is_refused():
+    with pytest.raises(ConfigError, match="colour"):
+        load_config(colour="red")
+
+
+def test_settings_do_not_change():
+    with pytest.raises(ValueError, match="frozen"):
+        LocalStackConfig().seed = 3
+
+
+def test_every_setting_is_explained():
+    for name, field in LocalStackConfig.model_fields.items():
+        assert field.description, name
+
+
+# errors
+
+
+OPERATORS = {"JavaMissingError", "JavaUnsupportedError", "PortTakenError"}
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_exit_code(name):
+    assert (2 if name in OPERATORS else 1) == getattr(errors, name).exit_code
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_it_survives_pickling(name):
+    error = getattr(errors, name)("what", hint="do this", where=3)
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert (type(error), str(error)) == (type(copy), str(copy))
+    assert isinstance(copy, TidegateError)
+
+
+def test_failed_parts_are_the_stacks_own_errors():
+    assert issubclass(errors.PartFailedError, LocalStackError)
+    assert issubclass(errors.FetchError, LocalStackError)
