@@ -12,25 +12,27 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from benchmarks.consumer.feed import Feed, KafkaFeed
-from benchmarks.consumer.large import broker
-from benchmarks.consumer.one_release import peak_mb as peak_mb_of
-from benchmarks.consumer.start import registry
+from benchmarks.measuring import MIB, memory_bytes
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
+from tidegate.local_stack.parts.kafka_broker import KafkaBroker
+from tidegate.local_stack.parts.ports import choose_ports
 
 if TYPE_CHECKING:
     import argparse
-
-__all__ = ["SINKS", "measure"]
+    from collections.abc import Iterator
 
 SINKS = (
     "changelog,mirror",
@@ -50,7 +52,6 @@ Behind a colon stands the order of the ordered topic.
 """
 
 _STREAM = "projects/p/instances/i/databases/d/changeStreams/everything"
-_MB = 1024**2
 _TICK_S = 1.0
 _DISK_EVERY = 2
 _DAY_US = 86_400_000_000
@@ -86,6 +87,50 @@ def measure(options: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
     return found
 
 
+@contextmanager
+def broker(folder: str) -> Iterator[str]:
+    """Run a broker; yields its address."""
+    java = find_java()
+    ports = choose_ports({"port": 0, "controller_port": 0})
+    one = KafkaBroker(
+        java=java, parts=fetch_jvm_parts(java), data_dir=Path(folder) / "kafka",
+        cancelled=threading.Event(), is_lasting=True, **ports,
+    )  # fmt: skip
+    try:
+        one.start()
+        yield one.bootstrap_servers
+    finally:
+        one.stop()
+
+
+@contextmanager
+def registry(feed: Feed) -> Iterator[str]:
+    """Serve the feed's schemas as a registry does."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            _, _, number = self.path.partition("/schemas/ids/")
+            schema = feed.schema(int(number.partition("?")[0])) if number else None
+            body = json.dumps([] if schema is None else {"schema": json.dumps(schema)}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 def _published(bootstrap_servers: str, rows: int) -> Feed:
     feed = Feed(f"backfill{rows}", stream=_STREAM)
     kafka = KafkaFeed(bootstrap_servers, feed)
@@ -119,7 +164,7 @@ class _Usage:
         for one in every:
             try:
                 times, is_java = one.cpu_times(), "java" in one.name()
-                peak_mb = peak_mb_of(one.pid)
+                peak_mb = memory_bytes("VmHWM", one.pid) // MIB
             except (psutil.Error, OSError):
                 continue
             self.cpu[one.pid] = times.user + times.system
@@ -226,4 +271,4 @@ def _size_mb(folder: Path) -> int:
                 size += (Path(root) / name).stat().st_blocks * 512
             except OSError:
                 continue
-    return size // _MB
+    return size // MIB

@@ -1,4 +1,4 @@
-"""Changes and heartbeats as a fleet would publish them: as rows of a batch, or to Kafka."""
+"""Rows of a backfill and heartbeats, published to Kafka as a fleet would."""
 
 from __future__ import annotations
 
@@ -95,42 +95,29 @@ def _long(number: int) -> bytes:
 
 @dataclass
 class Feed:
-    """One change stream with one slot, and tables whose topics have some topic partitions each.
-
-    Changes go to the tables in turn; every third one of a table is an UPDATE of an earlier row.
-    """
+    """One change stream with one slot, and a table whose topic has some topic partitions."""
 
     prefix: str
-    tables: int = 1
     topic_partitions: int = 6
     stream: str = "s"
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     revision: int = 0
-    number: int = 0
-    inserted: dict[str, int] = field(default_factory=dict)
-    """The newest row of each topic's table."""
 
     def __post_init__(self) -> None:
-        self.topics = [
-            Topic(f"table{n}", {100 + n: COLUMNS}, ["id"], key_id=500 + n, prefix=self.prefix)
-            for n in range(self.tables)
-        ]
+        self.topic = Topic("table0", {100: COLUMNS}, ["id"], key_id=500, prefix=self.prefix)
         self.progress_topic = f"{self.prefix}-progress"
         self.ends = {
             self.progress_topic: {0: 0},
-            **{one.topic: dict.fromkeys(range(self.topic_partitions), 0) for one in self.topics},
+            self.topic.topic: dict.fromkeys(range(self.topic_partitions), 0),
         }
 
     def schema(self, schema_id: int) -> Mapping[str, Any]:
         """Stand for the registry."""
         if schema_id == _PROGRESS_ID:
             return copy.deepcopy(RECORD_SCHEMA)
-        for one in self.topics:
-            if schema_id in one.schemas:
-                return one.schemas[schema_id]
-            if schema_id == one.key_id:
-                return one.key_schema
-        raise KeyError(schema_id)
+        if schema_id == self.topic.key_id:
+            return self.topic.key_schema
+        return self.topic.schemas[schema_id]
 
     def opening(self) -> Iterator[Record]:
         """Yield what begins the stream."""
@@ -140,26 +127,8 @@ class Feed:
         )
         yield self._progress(PartitionAnnounced(child, ""))
 
-    def change(self, us: int, *, table: int | None = None) -> Record:
-        """Return the next change, committed at `us`."""
-        number = self.number
-        self.number += 1
-        topic = self.topics[number % len(self.topics) if table is None else table]
-        turn = sum(self.ends[topic.topic].values())
-        if turn % 3 == 2:
-            mod, key, new = "UPDATE", {"id": self.inserted[topic.topic]}, {"amount": number}
-        else:
-            mod, key = "INSERT", {"id": number}
-            self.inserted[topic.topic] = number
-            new = {"owner": f"owner {number % 997}", "amount": number, "note": _NOTE}
-        change = Change(mod, key, new, us=us, transaction=f"t{number:012d}")
-        framed_key, value = topic.framed(change)
-        place = turn % self.topic_partitions
-        offset = self._next(topic.topic, place)
-        return Record(topic.topic, place, offset, framed_key, value, change)
-
     def backfilled(self, rows: int, *, us: int) -> Iterator[Record]:
-        """Yield rows of the first table as a backfill has them: all committed at `us`.
+        """Yield rows of the table as a backfill has them: all committed at `us`.
 
         Key ranges, records and transactions are those of docs/protocol.md, 7.16.  Some ranges are
         read at once, so that their records stand among each other.
@@ -170,7 +139,7 @@ class Feed:
         starts = range(0, rows, range_rows)
         for first in range(0, len(starts), _RANGES_AT_ONCE):
             ranges = [
-                KeyRange(self.topics[0], number, start, min(start + range_rows, rows), us)
+                KeyRange(self.topic, number, start, min(start + range_rows, rows), us)
                 for number, start in enumerate(starts)
             ][first : first + _RANGES_AT_ONCE]
             for begin in range(0, range_rows, RECORD_ROWS):
@@ -216,15 +185,6 @@ class Record:
     key: bytes
     value: bytes
     change: Change | None
-
-    @property
-    def row(self) -> tuple[Any, ...]:
-        """The record in the gate's columns."""
-        key, value, one = bytearray(self.key), bytearray(self.value), self.change
-        place = (self.topic, self.topic_partition, self.offset, key, value)
-        if one is None:
-            return (True, *place, None, None, None)
-        return (False, *place, bytearray(one.order_key), one.mod[0], one.origin)
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:

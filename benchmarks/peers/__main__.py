@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -20,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from benchmarks.measuring import machine, say, spread, spread_text
 from benchmarks.peers import debezium, worker
 from benchmarks.peers.backlog import ROWS_AT_ONCE, STREAM_PARTITIONS, TABLE, write_backlog
 from benchmarks.peers.parts import PeerParts, fetch_peer_parts
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidegate.local_stack.parts.process import ProcessSpec
-
-__all__ = ["PROGRAMS", "Setting", "main", "summaries"]
 
 Figures: TypeAlias = dict[str, float]
 
@@ -104,7 +101,7 @@ def main(arguments: list[str]) -> None:
         sys.exit("the accelerator is not installed: pip install ./accelerator")
     java = find_java()
     try:
-        parts = fetch_peer_parts(java, report=_say)
+        parts = fetch_peer_parts(java, report=say)
     except FetchError as error:
         sys.exit(str(error))
     rounds: dict[str, list[Figures]] = {name: [] for name in options.only}
@@ -113,18 +110,18 @@ def main(arguments: list[str]) -> None:
         tempfile.TemporaryDirectory() as folder,
         LocalStack(
             load_config(data_dir=Path(folder), stream_partitions=STREAM_PARTITIONS),
-            report=_say,
+            report=say,
             is_patient=True,
             is_lasting=True,
         ) as stack,
     ):
         database = DatabaseName(stack.spanner_address, instance="peers", database="peers")
-        _say(f"writing {options.changes} changes")
+        say(f"writing {options.changes} changes")
         start = write_backlog(database, changes=options.changes)
         setting = Setting(stack, java, parts, database, start)
         for number in range(options.rounds):
             for name in _in_turn(options.only, number):
-                _say(f"round {number + 1} of {options.rounds}: {name}")
+                say(f"round {number + 1} of {options.rounds}: {name}")
                 program = f"{name.replace(',', '').replace(' ', '-')}-{number}"
                 try:
                     found = publish(
@@ -135,13 +132,19 @@ def main(arguments: list[str]) -> None:
                     )
                 except SystemExit as failed:  # the figures of the others are not lost
                     failures.append(f"{name}: {failed}")
-                    _say(failures[-1])
+                    say(failures[-1])
                 else:
                     rounds[name].append(found)
-                    _say(f"{found}")
+                    say(f"{found}")
     measured = summaries({name: found for name, found in rounds.items() if found})
     if options.json:
-        print(json.dumps({"machine": _machine(java, parts), "measured": measured}))
+        versions = {
+            "java": java.major,
+            "kafka_connect": parts.version("connect-runtime"),
+            "debezium": parts.version("debezium-connector-spanner"),
+            "converter": parts.version("apicurio-registry-utils-converter"),
+        }
+        print(json.dumps({"machine": machine(**versions), "measured": measured}))
     else:
         _show(measured)
     if failures:
@@ -187,7 +190,7 @@ def summaries(rounds: Mapping[str, list[Figures]]) -> list[dict[str, Any]]:
     summaries = []
     for name, found in rounds.items():
         one: dict[str, Any] = {"name": name, "rounds": len(found)}
-        one |= {figure: _spread([each[figure] for each in found]) for figure in found[0]}
+        one |= {figure: spread([each[figure] for each in found]) for figure in found[0]}
         if name not in peers:
             one["times"] = {
                 peer: {
@@ -204,42 +207,15 @@ def _median(rounds: list[Figures], figure: str) -> float:
     return statistics.median(one[figure] for one in rounds)
 
 
-def _spread(values: list[float]) -> dict[str, float]:
-    found = {"median": statistics.median(values), "min": min(values), "max": max(values)}
-    return {name: round(value, 2) for name, value in found.items()}
-
-
 def _show(measured: list[dict[str, Any]]) -> None:
     """Print a row for each figure: the median, and the least and the most of all rounds."""
     for one in measured:
         for figure, value in one.items():
             if isinstance(value, dict) and "median" in value:
-                text = f"{value['median']:,.1f} ({value['min']:,.1f} to {value['max']:,.1f})"
-                print(f"| {one['name']} | {figure} | {text} |")
+                print(f"| {one['name']} | {figure} | {spread_text(value)} |")
         for peer, times in one.get("times", {}).items():
             text = f"{times['cpu_us']} with the start, {times['warm_cpu_us']} warm"
             print(f"| {one['name']} | changes a CPU second, of those of {peer} | {text} |")
-
-
-def _say(line: str) -> None:
-    """Report progress, where it disturbs no reader of the figures."""
-    print(line, file=sys.stderr, flush=True)
-
-
-def _machine(java: Java, parts: PeerParts) -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "processor": names[0] if names else platform.processor(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "java": java.major,
-        "kafka_connect": parts.version("connect-runtime"),
-        "debezium": parts.version("debezium-connector-spanner"),
-        "converter": parts.version("apicurio-registry-utils-converter"),
-    }
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 if TYPE_CHECKING:
     from tidegate.local_stack.parts.database_name import DatabaseName
 
-__all__ = ["ROWS_AT_ONCE", "STREAM", "STREAM_PARTITIONS", "TABLE", "write_backlog"]
-
 TABLE = "Accounts"
 STREAM = "Everything"
 STREAM_PARTITIONS = 4

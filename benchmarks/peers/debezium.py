@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tidegate.local_stack.parts.database_name import DatabaseName
     from tidegate.local_stack.parts.java import Java
 
-__all__ = ["JSON", "avro", "connect_program"]
-
 _CONNECT = "org.apache.kafka.connect.cli.ConnectStandalone"
 _JVM = (
     *("-Xms256m", "-Xmx2g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),

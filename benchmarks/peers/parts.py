@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tidegate.local_stack.parts.java import Java
 
-__all__ = ["PeerParts", "fetch_peer_parts"]
-
 _IVY_XML = Path(__file__).with_name("ivy.xml")
 _JARS = "jars"
 _PATTERN = f"[conf]/{_JARS}/[artifact]-[revision](-[classifier]).[ext]"

@@ -15,8 +15,6 @@ from tidegate.local_stack.parts.process import ChildProcess
 if TYPE_CHECKING:
     from tidegate.local_stack.parts.process import ProcessSpec
 
-__all__ = ["READ_AT_ONCE", "TOPIC_PARTITIONS", "publish"]
-
 TOPIC_PARTITIONS = 6
 _WARM_FROM = 1 / 3
 """The share of the changes after which a program counts as warm."""

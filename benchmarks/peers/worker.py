@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tidegate.local_stack.parts.database_name import DatabaseName
     from tidegate.local_stack.parts.stack import LocalStack
 
-__all__ = ["AS_DEBEZIUM", "worker_program"]
-
 AS_DEBEZIUM = {"envelope": "debezium", "value-format": "json", "key-format": "json"}
 """The settings with which it writes what Debezium's connector writes."""
 

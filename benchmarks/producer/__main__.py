@@ -1,11 +1,10 @@
-"""What the producer costs: each stage, the worker in memory, real workers on a real broker.
+"""What the producer costs: real workers on a real broker, and what depends on its own loop alone.
 
     python -m benchmarks.producer [--only NAME …] [--baseline CHECKOUT] [--json]
 
-Stages are CPU microseconds for each change.  Names that begin with `kafka` start a broker and a
-registry (`tidegate.local_stack`) and measure real worker programs; `floor` is what gRPC or
-producing take alone.  With `--baseline` the rounds of another checkout of Tidegate run in turn with
-those of this one.  Ends with 1 if a round failed, or a figure is beyond its aim (`aims.py`).
+Names that begin with `kafka` start a broker and a registry (`tidegate.local_stack`) and measure
+real worker programs.  With `--baseline` their rounds of another checkout of Tidegate run in turn
+with those of this one.  Ends with 1 if a round failed, or a figure is beyond its aim (`aims.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
-import platform
-import statistics
 import sys
 import tempfile
 from functools import partial
@@ -24,23 +20,19 @@ from typing import Any
 
 import structlog
 
+from benchmarks.measuring import machine, say, spread, spread_text
 from benchmarks.producer.aims import misses
-from benchmarks.producer.file_limits import FILE_LIMITS, TEN_OBJECTS
+from benchmarks.producer.file_limits import FILE_LIMITS
 from benchmarks.producer.files import FILES
 from benchmarks.producer.memory import MEMORY, measure_memory
-from benchmarks.producer.responses import CASES, Case
-from benchmarks.producer.rounds import Checkout
 from benchmarks.producer.scale import SCALE
-from benchmarks.producer.scenarios import FLOORS, LARGE, SCENARIOS, Figures
-from benchmarks.producer.stages import STAGES
-from benchmarks.producer.worker import WORKERS
+from benchmarks.producer.scenarios import LARGE, SCENARIOS, Figures
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.accelerator import accelerator
 from tidegate.program.garbage import collect_rarely
 
 _OWN = Path(__file__).resolve().parents[2]
-_ON_KAFKA = (*SCENARIOS, *LARGE, *FLOORS)
 _ALONE = {
     **{name: partial(measure_memory, name) for name in MEMORY},
     **SCALE,
@@ -48,10 +40,9 @@ _ALONE = {
     **FILE_LIMITS,
 }
 """Measured of this checkout alone."""
-_ALL = (*STAGES, *WORKERS, *_ALONE, *_ON_KAFKA)
-_NAMED = (*LARGE, TEN_OBJECTS)
-"""Measured only where they are named: they take long."""
-_USUAL = tuple(name for name in _ALL if name not in _NAMED)
+_ON_KAFKA = {**SCENARIOS, **LARGE}
+_ALL = (*_ALONE, *_ON_KAFKA)
+_USUAL = tuple(name for name in _ALL if name not in LARGE)
 
 
 def main(arguments: list[str]) -> None:
@@ -60,18 +51,17 @@ def main(arguments: list[str]) -> None:
     paths = {"this": _OWN}
     if options.baseline:
         paths["baseline"] = options.baseline.resolve()
-    found = _measure_stages(paths, options)
-    found += _measure_alone(options)
+    found = _measure_alone(options)
     on_kafka, failures = _measure_on_kafka(paths, options)
     found += on_kafka
     if options.json:
-        print(json.dumps({"machine": _machine(), "measured": found}))
+        print(json.dumps({"machine": machine(), "measured": found}))
     is_accelerated = accelerator() is not None
     if not is_accelerated:
-        _say("without the accelerator: changes a CPU second have no aim")
+        say("without the accelerator: changes a CPU second have no aim")
     missed = [*failures, *misses(found, is_accelerated=is_accelerated)]
     for line in missed:
-        _say(line)
+        say(line)
     if missed:
         sys.exit(1)
 
@@ -86,8 +76,6 @@ def _options(arguments: list[str]) -> Any:
     parser.add_argument("--baseline", type=Path, help="another checkout, measured in turn")
     parser.add_argument("--json", action="store_true", help="one JSON document at the end")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each checkout")
-    parser.add_argument("--changes", type=int, default=4_000, help="changes in a stage's round")
-    parser.add_argument("--mods", type=int, nargs="*", help="stages: only cases with so many mods")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.only) - set(_ALL))
     if unknown:
@@ -95,42 +83,14 @@ def _options(arguments: list[str]) -> Any:
     return options
 
 
-def _measure_stages(paths: dict[str, Path], options: Any) -> list[dict[str, Any]]:
-    """Measure one stage after the other, the checkouts in turn."""
-    stages = [name for name in (*STAGES, *WORKERS) if name in options.only]
-    if not stages:
-        return []
-    checkouts = {name: Checkout(path) for name, path in paths.items()}
-    found = []
-    for stage in stages:
-        for case in CASES:
-            if case.rows == 1 and stage in STAGES:
-                continue  # how messages are cut matters where they are received
-            if options.mods and case.mods not in options.mods:
-                continue
-            _say(f"{stage}, {case.rows} x {case.mods}")
-            for checkout in checkouts.values():
-                checkout.prepare(stage, case, options.changes)
-            rounds: dict[str, list[Figures]] = {name: [] for name in checkouts}
-            for name in _in_turn(checkouts, options.rounds):
-                rounds[name].append({"cpu_us": checkouts[name].run()})
-            found.append(_summary(stage, rounds, case))
-            _show(found[-1], options)
-    for checkout in checkouts.values():
-        checkout.close()
-    return found
-
-
 def _measure_alone(options: Any) -> list[dict[str, Any]]:
     """Measure what has no counterpart in other checkouts."""
-    names = [name for name in _ALONE if name in options.only]
-    if not names:
-        return []
     found = []
-    for name in names:
-        _say(name)
-        found.append(_summary(name, {"this": [_ALONE[name]() for _ in range(options.rounds)]}))
-        _show(found[-1], options)
+    for name, measure in _ALONE.items():
+        if name in options.only:
+            say(name)
+            found.append(summary(name, {"this": [measure() for _ in range(options.rounds)]}))
+            _show(found[-1], options)
     return found
 
 
@@ -142,106 +102,57 @@ def _measure_on_kafka(
     Returns what failed beside the figures.
     """
     names = [name for name in _ON_KAFKA if name in options.only]
-    scenarios = {**SCENARIOS, **LARGE}
     failures: list[str] = []
     if not names:
         return [], failures
     rounds: dict[str, dict[str, list[Figures]]] = {
-        name: {checkout: [] for checkout in (paths if name in scenarios else ["this"])}
-        for name in names
+        name: {checkout: [] for checkout in paths} for name in names
     }
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalStack(
-            load_config(data_dir=Path(folder)), report=_say, with_simulator=False, is_lasting=True
+            load_config(data_dir=Path(folder)), report=say, with_simulator=False, is_lasting=True
         ) as stack,
     ):
         for number in range(options.rounds):
             for name, found in rounds.items():
-                for checkout in _in_turn(found, 1, first=number):
-                    _say(f"round {number + 1} of {options.rounds}: {name} ({checkout})")
+                # Each checkout is the first one in every other round.
+                for checkout in sorted(found, reverse=number % 2 == 0):
+                    say(f"round {number + 1} of {options.rounds}: {name} ({checkout})")
                     try:
-                        figures = (
-                            scenarios[name](stack, paths[checkout])
-                            if name in scenarios
-                            else FLOORS[name](stack)
-                        )
+                        found[checkout].append(_ON_KAFKA[name](stack, paths[checkout]))
                     except SystemExit as failed:  # the figures of the others are not lost
                         failures.append(f"{name}: {failed}")
-                        _say(failures[-1])
-                    else:
-                        found[checkout].append(figures)
-    summaries = [_summary(name, found) for name, found in rounds.items() if all(found.values())]
-    for summary in summaries:
-        _show(summary, options)
+                        say(failures[-1])
+    summaries = [summary(name, found) for name, found in rounds.items() if all(found.values())]
+    for one in summaries:
+        _show(one, options)
     return summaries, failures
 
 
-def _in_turn(checkouts: Any, rounds: int, *, first: int = 0) -> list[str]:
-    """Return names in the order of their rounds: each is the first one in every other round."""
-    return [
-        name
-        for number in range(first, first + rounds)
-        for name in sorted(checkouts, reverse=number % 2 == 0)
-    ]
-
-
-def _summary(
-    name: str, rounds: dict[str, list[Figures]], case: Case | None = None
-) -> dict[str, Any]:
-    cut = {} if case is None else {"rows": case.rows, "mods": case.mods}
+def summary(name: str, rounds: dict[str, list[Figures]]) -> dict[str, Any]:
+    """Return the spread of each figure of a measurement, by checkout."""
     return {
         "name": name,
-        **cut,
         **{
-            checkout: {figure: _spread([one[figure] for one in figures]) for figure in figures[0]}
+            checkout: {figure: spread([one[figure] for one in figures]) for figure in figures[0]}
             for checkout, figures in rounds.items()
         },
     }
 
 
-def _spread(values: list[float]) -> dict[str, float]:
-    found = {"median": statistics.median(values), "min": min(values), "max": max(values)}
-    return {name: round(value, 2) for name, value in found.items()}
-
-
-def _show(summary: dict[str, Any], options: Any) -> None:
+def _show(found: dict[str, Any], options: Any) -> None:
     """Print a row: of each figure the median, and the least and the most of all rounds."""
     if options.json:
         return
-    cut = f"{summary['rows']} x {summary['mods']}" if "rows" in summary else ""
-    for figure in summary["this"]:
-        columns = [summary["name"], cut, figure]
-        for checkout in ("baseline", "this"):
-            if checkout in summary:
-                one = summary[checkout][figure]
-                columns.append(f"{one['median']:,.1f} ({one['min']:,.1f} to {one['max']:,.1f})")
+    for figure in found["this"]:
+        columns = [found["name"], figure]
+        columns += [spread_text(found[one][figure]) for one in ("baseline", "this") if one in found]
         print("| " + " | ".join(columns) + " |", flush=True)
 
 
-def _say(line: str) -> None:
-    """Report progress, where it disturbs no reader of the figures."""
-    print(line, file=sys.stderr, flush=True)
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 if __name__ == "__main__":
-    # Of the whole process, so not in `main`, which tests call.  Standard output is for the figures.
+    # Of the whole process, so not in `main`, which tests call.
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

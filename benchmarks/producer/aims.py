@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AIMS", "Aim", "misses"]
-
 
 @dataclass(frozen=True, slots=True)
 class Aim:

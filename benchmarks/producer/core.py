@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.now import Now
-from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
@@ -20,19 +18,16 @@ from tidegate.schemas.topics import slot_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.producer.responses import Case
-
-__all__ = ["CORE", "reading_worker"]
-
-Stage: TypeAlias = "Callable[[], float]"
-
 _SLOTS = 16
 _START_US = 1_700_000_000_000_000
 _NOW = Now(0, _START_US)
 
 
-def _core(owned: int, _case: Case, changes: int) -> Stage:
-    """Events with one record each, for all stream partitions in turn, between two transactions."""
+def handling(owned: int, changes: int) -> Callable[[], float]:
+    """Return a function that handles events with one record each, and returns its CPU seconds.
+
+    They are of all stream partitions in turn, between two transactions.
+    """
     worker = _worker([f"token-{number}-0123456789abcdef0123456789" for number in range(owned)])
     queries = _take_over(worker)
     served = 0
@@ -53,39 +48,6 @@ def _core(owned: int, _case: Case, changes: int) -> Stage:
     return run
 
 
-def _queued(owned: int, _case: Case, changes: int) -> Stage:
-    """The same while ten queries run, in turns of 5 s, and everything else is queued.
-
-    An event comes every 10 ms, so that each query returns ten records a second.
-    """
-    # An older checkout is measured with these files too, and has no such module.
-    from tidegate.producer.core.query_scheduler import SchedulerLimits  # noqa: PLC0415
-
-    limits = SchedulerLimits(open_max=10, drift_us_max=3_600_000_000)
-    tokens = [f"token-{number}-0123456789abcdef0123456789" for number in range(owned)]
-    worker = _worker(tokens, QueryLimits(scheduler=limits))
-    queries = {query.token: query for query in _take_over(worker)}
-    served = 0
-
-    def run() -> float:
-        nonlocal served
-        began = time.thread_time()
-        for number in range(served, served + changes):
-            query = queries.pop(next(iter(queries)))
-            queries[query.token] = query
-            record = PublishableRecord(_START_US + number * 10_000, "tx", "00000000", ())
-            event = on.RecordsRead(query.token, query.query_id, [record], 1)
-            for effect in worker.handle(event, now=Now(number * 10_000, _START_US)):
-                if isinstance(effect, do.StartQuery):
-                    queries[effect.token] = effect
-                elif isinstance(effect, do.StopQuery):
-                    del queries[effect.token]
-        served += changes
-        return time.thread_time() - began
-
-    return run
-
-
 def reading_worker(*, stream_partitions: int) -> Worker:
     """Return a worker that owns all slots and reads so many stream partitions."""
     worker = _worker([f"token-{number}" for number in range(stream_partitions)])
@@ -93,12 +55,10 @@ def reading_worker(*, stream_partitions: int) -> Worker:
     return worker
 
 
-def _worker(tokens: list[str], queries: QueryLimits | None = None) -> Worker:
+def _worker(tokens: list[str]) -> Worker:
     """Return a worker that is reading all its slots, with these stream partitions in them."""
     identity = StreamIdentity("stream", "GOOGLE_STANDARD_SQL", "group", _SLOTS, "id", ())
-    limits = WorkerLimits(
-        commit_interval_us=10**12, commit_bytes_max=1 << 40, queries=queries or QueryLimits()
-    )
+    limits = WorkerLimits(commit_interval_us=10**12, commit_bytes_max=1 << 40)
     worker = Worker(name="w", epoch="e", identity=identity, limits=limits)
     worker.handle(on.RootSlotRead((), is_at_end=True), now=_NOW)  # or else no query starts
     recoveries = worker.handle(on.SlotsAssigned(tuple(range(_SLOTS))), now=_NOW)
@@ -126,17 +86,8 @@ def _take_over(worker: Worker) -> list[do.StartQuery]:
         event = on.SlotPositionAdvanced(number, slot.incarnation, 2)
         effects += worker.handle(event, now=_NOW)
         while worker.transaction is not None:
-            one = worker.transaction
-            # Older checkouts have snapshots only.
-            written = one.heartbeats if hasattr(one, "heartbeats") else one.snapshots
-            offsets = dict.fromkeys(written, 2)
+            offsets = dict.fromkeys(worker.transaction.heartbeats, 2)
             effects += worker.handle(on.Delivered({}, offsets), now=_NOW)
             if any(isinstance(effect, do.CommitTransaction) for effect in effects[-1:]):
                 effects += worker.handle(on.TransactionCommitted(), now=_NOW)
     return [effect for effect in effects if isinstance(effect, do.StartQuery)]
-
-
-CORE: dict[str, Callable[[Case, int], Stage]] = {
-    **{f"core, {owned}": partial(_core, owned) for owned in (10, 1_000, 10_000)},
-    **{f"core, queued, {owned}": partial(_queued, owned) for owned in (100, 1_000, 10_000)},
-}

@@ -1,16 +1,13 @@
 """Events and files of them as Datastream writes them from MySQL, for the benchmark of files.
 
-A change is an UPDATE of a row with the eight columns of the other benchmarks' table.  The forms
-hold the same events; in JSON, as Datastream writes it, timestamps and dates are text.
+A change is an UPDATE of a row with the eight columns of the other benchmarks' table.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 
@@ -18,20 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["FORMS", "IN_FILE", "OBJECTS", "Form", "event_of", "file_bytes", "write_objects"]
-
-Form: TypeAlias = Literal["avro", "jsonl", "jsonl.gz"]
-FORMS: tuple[Form, ...] = ("avro", "jsonl", "jsonl.gz")
-"""Endings of files: Avro, JSON lines, JSON lines with gzip."""
 IN_FILE = 1_000
 OBJECTS = 4
 _NULL = "null"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def write_objects(
-    folder: Path, changes: int, *, objects: int = OBJECTS, form: Form = "avro"
-) -> None:
+def write_objects(folder: Path, changes: int, *, objects: int = OBJECTS) -> None:
     """Write so many changes below a folder, the same number for each object, a file a minute."""
     each = changes // objects
     count = -(-each // IN_FILE)
@@ -44,37 +33,14 @@ def write_objects(
             place.mkdir(parents=True)
             rows = range(file * IN_FILE, min((file + 1) * IN_FILE, each))
             events = (event_of(table, one, at) for one in rows)
-            (place / f"{file:06d}.{form}").write_bytes(file_bytes(table, events, form))
+            (place / f"{file:06d}.avro").write_bytes(file_bytes(table, events))
 
 
-def file_bytes(table: str, events: Iterable[dict[str, Any]], form: Form) -> bytes:
+def file_bytes(table: str, events: Iterable[dict[str, Any]]) -> bytes:
     """Return a file with events of `event_of`."""
-    if form == "avro":
-        out = BytesIO()
-        fastavro.writer(out, fastavro.parse_schema(_schema(table)), events)
-        return out.getvalue()
-    lines = b"".join(json.dumps(_as_json(one)).encode() + b"\n" for one in events)
-    return gzip.compress(lines) if form == "jsonl.gz" else lines
-
-
-def _as_json(event: dict[str, Any]) -> dict[str, Any]:
-    row = event["payload"]
-    return {
-        **event,
-        "read_timestamp": _text(event["read_timestamp"] * 1_000),
-        "source_timestamp": _text(event["source_timestamp"] * 1_000),
-        "payload": {
-            **row,
-            "Balance": int.from_bytes(row["Balance"], "big") / 100,
-            "Opened": date.fromordinal(_EPOCH.toordinal() + row["Opened"]).isoformat(),
-            "Updated": _text(row["Updated"]),
-        },
-    }
-
-
-def _text(at_us: int) -> str:
-    at = _EPOCH + timedelta(microseconds=at_us)
-    return f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    out = BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(_schema(table)), events)
+    return out.getvalue()
 
 
 def _schema(table: str) -> dict[str, Any]:

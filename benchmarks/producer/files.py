@@ -1,10 +1,6 @@
-"""What files of Datastream cost, beside the change stream: by stage, and in a whole worker.
+"""A backlog of Datastream's Avro files through the production loop, with Kafka in memory.
 
-    files, stages    events of Avro files: parsed, then made records, then made messages
-    files, worker    a backlog of files through the production loop; Kafka in memory, as in `worker`
-
-Behind `JSON` and `gzip JSON` the same changes are in JSON lines (`event_files.py`).  Each round is
-a process of its own; the worker's memory is compared with that of a tenth of the files.
+Each round is a process of its own; its memory is compared with that of a tenth of the files.
 """
 
 from __future__ import annotations
@@ -15,23 +11,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from benchmarks.producer.counting_publisher import CountingPublisher
-from benchmarks.producer.event_files import FORMS, OBJECTS, Form, write_objects
+from benchmarks.measuring import MIB, memory_bytes
+from benchmarks.producer.event_files import OBJECTS, write_objects
 from benchmarks.producer.memory_fleet import step, topic_id
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream_source.description import FILES_DIALECT, FilesCatalogue
 from tidegate.producer.datastream_source.limits import SourceLimits
-from tidegate.producer.datastream_source.object_query import ObjectQuery
-from tidegate.producer.datastream_source.object_reading import ObjectReading
 from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.translator import EventTranslator
 from tidegate.producer.driver.byte_budget import ByteBudget
@@ -44,7 +36,7 @@ from tidegate.producer.memory.data_topics import MemoryDataTopics
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
 from tidegate.producer.memory.message_limits import MemoryMessageLimits
-from tidegate.producer.records import DataChangeRecord
+from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
@@ -53,78 +45,37 @@ from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    from tidegate.producer.core import effects as do
     from tidegate.schemas.progress import DataTopic
-
-__all__ = ["FILES", "measured"]
 
 _CHANGES = 40_000
 _SLOTS = 4
 _INFLIGHT_BYTES_MAX = 64 << 20
 _TIMEOUT_S = 600
 _NAMES = TopicNames("bench")
-_MIB_IN_KIB = 1_024
 _LIMITS = SourceLimits(open_minutes=10, lateness_us=60_000_000)
-_SHOWN: dict[Form, str] = {"avro": "", "jsonl": ", JSON", "jsonl.gz": ", gzip JSON"}
-
-# ---------------------------------------------------------------- what is measured
 
 
-def _stages(folder: Path, changes: int) -> dict[str, float]:
-    """Read the files three times, each time one stage further."""
-    paths = sorted(one for one in folder.rglob("*") if one.is_file())
-    began = time.process_time()
-    for path in paths:
-        with path.open("rb") as stream:
-            for _ in EventFile(str(path), stream).each():
-                pass
-    parsed = time.process_time()
-    for _ in _records(folder):
-        pass
-    made = time.process_time()
-    translator = _translator(_broker())
-    for record in _records(folder):
-        translator.translate(record, token="token")
-    ended = time.process_time()
-    parse, both, all_of_it = (
-        seconds / changes * 1e6 for seconds in (parsed - began, made - parsed, ended - made)
-    )
-    return {
-        "parse_us": parse,
-        "record_us": both - parse,
-        "translate_us": all_of_it - both,
-        "cpu_us": all_of_it,
-    }
+class CountingPublisher(MemoryPublisher):
+    """Counts data messages instead of keeping them; progress records are kept."""
 
+    def __init__(self, broker: MemoryBroker, *, progress_topic: str) -> None:
+        super().__init__(broker, transactional_id="w", progress_topic=progress_topic)
+        self.committed = 0
+        self._open_messages = 0
 
-def _records(folder: Path) -> Iterator[DataChangeRecord]:
-    for one in sorted(folder.iterdir()):
-        reading = ObjectReading(
-            resumption={},
-            start_us=0,
-            first_minute=0,
-            limits=_LIMITS,
-            poll_us=3_600_000_000,
-            parks=True,
-        )
-        query = ObjectQuery(
-            LocalStore(), str(one), reading,
-            tasks=_NoTasks(), clock=SystemClock(), heartbeat_ms=1_000,
-        )  # fmt: skip
-        until_us = 0
-        while until_us == 0:
-            items, until_us = query.step()
-            for item in items:
-                if isinstance(item, DataChangeRecord):
-                    yield item
+    def publish_records(self, effect: do.PublishRecords) -> None:
+        """Count the messages of a transaction that may still be aborted."""
+        self._open_messages += sum(len(record.messages) for record in effect.records)
 
-
-class _NoTasks:
-    """Nothing waits here."""
-
-    def signal(self) -> None:
-        """Return nothing."""
+    def commit(self) -> Any:
+        """Commit, and count what was open."""
+        outcome = super().commit()
+        self.committed += self._open_messages
+        self._open_messages = 0
+        return outcome
 
 
 def _broker() -> MemoryBroker:
@@ -199,45 +150,32 @@ def _worker(folder: Path, changes: int) -> dict[str, float]:
     return {
         "cpu_us": seconds / changes * 1e6,
         "changes_a_cpu_s": changes / seconds,
-        "most_mib": _most_mib(),
+        "most_mib": memory_bytes("VmHWM") / MIB,
     }
-
-
-def _most_mib() -> float:
-    """Return the most memory of this program; `getrusage` counts the one that started it, too."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(one.split()[1]) for one in lines if one.startswith("VmHWM")) / _MIB_IN_KIB
 
 
 # ---------------------------------------------------------------- processes
 
 
-def measured(kind: str, changes: int, *, form: Form = "avro") -> dict[str, float]:
-    """Return the figures of `stages` or `worker` for so many changes, of a process of its own."""
+def measured(changes: int) -> dict[str, float]:
+    """Return the figures for so many changes, of a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        write_objects(Path(folder), changes, form=form)
+        write_objects(Path(folder), changes)
         done = subprocess.run(
-            [sys.executable, "-m", __name__, kind, folder, str(changes)],
+            [sys.executable, "-m", __name__, folder, str(changes)],
             check=False, capture_output=True, text=True, timeout=2 * _TIMEOUT_S,
         )  # fmt: skip
     if done.returncode:
-        raise SystemExit(f"files, {kind}: {done.stderr[-2_000:]}")
+        raise SystemExit(f"files, worker: {done.stderr[-2_000:]}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def _worker_figures(*, form: Form) -> dict[str, float]:
-    tenth = measured("worker", _CHANGES // 10, form=form)
-    found = measured("worker", _CHANGES, form=form)
+def _worker_figures() -> dict[str, float]:
+    tenth, found = measured(_CHANGES // 10), measured(_CHANGES)
     return {**found, "most_of_tenth": found["most_mib"] / tenth["most_mib"]}
 
 
-FILES: dict[str, Callable[[], dict[str, float]]] = {
-    **{
-        f"files, stages{_SHOWN[form]}": partial(measured, "stages", _CHANGES, form=form)
-        for form in FORMS
-    },
-    **{f"files, worker{_SHOWN[form]}": partial(_worker_figures, form=form) for form in FORMS},
-}
+FILES: dict[str, Callable[[], dict[str, float]]] = {"files, worker": _worker_figures}
 
 
 if __name__ == "__main__":
@@ -246,5 +184,4 @@ if __name__ == "__main__":
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     collect_rarely()
-    of = {"stages": _stages, "worker": _worker}[sys.argv[1]]
-    print(json.dumps(of(Path(sys.argv[2]), int(sys.argv[3]))), flush=True)
+    print(json.dumps(_worker(Path(sys.argv[1]), int(sys.argv[2]))), flush=True)

@@ -19,11 +19,12 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.measuring import MIB, memory_bytes
 from benchmarks.producer.responses import START_NS, STREAM, TABLE, Fault
 from benchmarks.producer.source import SourceProcess
 from tidegate.schemas.instants import format_rfc3339
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
-from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
+from tidegate.schemas.topics import TopicNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,14 +32,9 @@ if TYPE_CHECKING:
     from benchmarks.producer.responses import Case
     from tidegate.local_stack.parts.stack import LocalStack
 
-__all__ = ["Fleet"]
-
 _TOPIC_PARTITIONS = 6
-_COMMIT_INTERVAL_S = 0.25
-"""The producer's default."""
 _PATIENCE_S = 90.0
-_BACKLOG_PATIENCE_S = 600.0
-_ROWS_PER_S_MIN = 2_000
+_ROWS_PER_S_MIN = 1_000
 _WARM_UP = 0.1
 _POISON_EVERY = 10
 _READ_AT_ONCE = 10_000
@@ -60,18 +56,17 @@ class Fleet:
         stream_partitions: int = 4,
         heartbeat_ms: int = 1_000,
         settings: Mapping[str, str] | None = None,
-        has_backlog: bool = False,
         rows: int = 0,
         data_bytes_max: int = 0,
     ) -> None:
-        """Start them; with `has_backlog` all changes are there before the first query.
+        """Start them.
 
         With `rows` the table has so many, and the stream begins with them.  With `data_bytes_max`
         the data topic takes messages of that size at most.
         """
         self._stack, self._checkout, self._changes = stack, checkout, changes
         self._names = TopicNames(f"b{uuid.uuid4().hex[:8]}")
-        self._stream_partitions, self._heartbeat_ms = stream_partitions, heartbeat_ms
+        self._heartbeat_ms = heartbeat_ms
         self._settings = {**({"backfill": TABLE.name} if rows else {}), **(settings or {})}
         self._exits = ExitStack()
         try:
@@ -79,15 +74,12 @@ class Fleet:
                 case, changes=changes, stream_partitions=stream_partitions, rows=rows
             )
             self._exits.callback(self._source.close)
-            if has_backlog:
-                self._source.ask("backlog")
             if data_bytes_max:
                 self._create_data_topic(data_bytes_max)
             self._began = time.monotonic()
             self._workers = [self._start(f"w{number}") for number in range(workers)]
-            # A backlog is read by turns, and then some stream partitions wait for theirs.
             if not rows:  # else the change stream is read after them
-                self._wait_for_queries(1 if has_backlog else stream_partitions)
+                self._wait_for_queries(stream_partitions)
             self._consumer = self._subscribed()
         except BaseException:
             self._exits.close()
@@ -119,49 +111,13 @@ class Fleet:
             "per_s": changes / elapsed_s,
         }
 
-    def catch_up(self) -> dict[str, float]:
-        """Publish the backlog; counted from the start of the first worker.
-
-        Ends the program if a change is missing, or is there twice.
-        """
-        published: set[tuple[bytes, ...]] = set()
-        count = 0
-        for _ in self._patiently("publishing the backlog", patience_s=_BACKLOG_PATIENCE_S):
-            found = [
-                tuple(header for _, header in message.headers())
-                for message in self._consumer.consume(_READ_AT_ONCE, timeout=0.2)
-                if message.error() is None
-            ]
-            count += len(found)
-            published.update(found)
-            if not found and len(published) == self._changes:
-                break
-        if count != self._changes:
-            sys.exit(f"{count} changes were published, of which {self._changes} exist")
-        elapsed_s, cpu_s = time.monotonic() - self._began, self._cpu_s()
-        sizes = [
-            size
-            for slot, end in self._ends_of_progress().items()
-            for size in self._sizes(slot, 0, end)
-        ]
-        return {
-            "wall_s": elapsed_s,
-            "cpu_s": cpu_s,
-            "cpu_us": cpu_s * 1e6 / self._changes,
-            "most_mib": max(_most_mib(worker.pid) for worker in self._workers),
-            "threads": max(worker.num_threads() for worker in self._workers),
-            "queries_at_once": float(self._source.ask("most")),
-            "progress_bytes": sum(sizes),
-            "progress_records": len(sizes),
-        }
-
     def backfill(self, rows: int) -> dict[str, float]:
         """Publish the rows that the stream begins with; counted from the start of the worker.
 
         Ends the program if the topic has another number of records.
         """
         count, first_s = 0, 0.0
-        patience_s = _BACKLOG_PATIENCE_S + rows / _ROWS_PER_S_MIN
+        patience_s = _PATIENCE_S + rows / _ROWS_PER_S_MIN
         for _ in self._patiently("publishing the rows", patience_s=patience_s):
             found = self._consumer.consume(_READ_AT_ONCE, timeout=0.2)
             count += sum(message.error() is None for message in found)
@@ -179,7 +135,7 @@ class Fleet:
             "first_row_s": first_s,
             "cpu_s": cpu_s,
             "cpu_us": cpu_s * 1e6 / rows,
-            "most_mib": max(_most_mib(worker.pid) for worker in self._workers),
+            "most_mib": max(memory_bytes("VmHWM", one.pid) for one in self._workers) / MIB,
         }
 
     def parked(
@@ -252,34 +208,6 @@ class Fleet:
             "core_percent": 100 * core,
         }
 
-    def progress(self, *, seconds: float, warm_up_s: float) -> dict[str, float]:
-        """Records and bytes a second in the progress topic, and CPU, while all send heartbeats.
-
-        `bound_bytes_per_s` is what docs/reference/topics.md states: 200 bytes for each stream
-        partition that has moved, and 4,096 for each slot in each transaction.
-        """
-        self._source.ask("pace", 1, warm_up_s + seconds)  # heartbeats of the present time
-        time.sleep(warm_up_s)
-        before = self._ends_of_progress()
-        cpu_s, began = self._cpu_s(), time.monotonic()
-        time.sleep(seconds)
-        elapsed_s, cpu_s = time.monotonic() - began, self._cpu_s() - cpu_s
-        sizes = [
-            size
-            for slot, offsets in before.items()
-            for size in self._sizes(slot, offsets, self._ends_of_progress()[slot])
-        ]
-        moves_per_s = self._stream_partitions * 1_000 / self._heartbeat_ms
-        transactions_per_s = 1 / _COMMIT_INTERVAL_S
-        bound = 200 * moves_per_s + 4_096 * transactions_per_s * len(before)
-        return {
-            "records_per_s": len(sizes) / elapsed_s,
-            "bytes_per_s": sum(sizes) / elapsed_s,
-            "bytes_per_move": sum(sizes) / elapsed_s / moves_per_s,
-            "bound_bytes_per_s": bound,
-            "core_percent": 100 * cpu_s / elapsed_s,
-        }
-
     # ------------------------------------------------------------ inside
 
     def _create_data_topic(self, bytes_max: int) -> None:
@@ -292,32 +220,6 @@ class Fleet:
         admin = AdminClient({"bootstrap.servers": self._stack.bootstrap_servers})
         for created in admin.create_topics([topic]).values():
             created.result(_PATIENCE_S)
-
-    def _ends_of_progress(self) -> dict[int, int]:
-        """Return the end offset of every slot."""
-        topic = self._names.progress
-        return {
-            slot: self._consumer.get_watermark_offsets(
-                TopicPartition(topic, slot), timeout=_PATIENCE_S
-            )[1]
-            for slot in range(SLOTS_DEFAULT)
-        }
-
-    def _sizes(self, slot: int, start: int, end: int) -> list[int]:
-        """Return the sizes of a slot's committed records between two offsets: keys and values."""
-        at = TopicPartition(self._names.progress, slot, start)
-        self._consumer.assign([at])
-        found: list[int] = []
-        for _ in self._patiently(f"reading slot {slot}"):
-            messages = self._consumer.consume(_READ_AT_ONCE, timeout=0.2)
-            found += [
-                len(message.key() or b"") + len(message.value() or b"")
-                for message in messages
-                if (message.offset() or 0) < end
-            ]
-            if self._consumer.position([at])[0].offset >= end - 1:
-                return found
-        return found
 
     def _start(self, worker: str) -> psutil.Process:
         settings = {
@@ -412,9 +314,3 @@ class Fleet:
 def _thread_names(pid: int) -> list[str]:
     """Return the names of a process's threads, as Linux knows them."""
     return [comm.read_text().strip() for comm in Path(f"/proc/{pid}/task").glob("*/comm")]
-
-
-def _most_mib(pid: int) -> float:
-    """Return the largest size that a process had."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))

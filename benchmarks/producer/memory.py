@@ -18,13 +18,14 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import psutil
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, Session
 
+from benchmarks.measuring import MIB, memory_bytes
+from benchmarks.producer.memory_fleet import table_encoding
 from benchmarks.producer.responses import (
     START_NS,
     STREAM,
@@ -35,7 +36,6 @@ from benchmarks.producer.responses import (
     responses,
 )
 from benchmarks.producer.source import SERVER_OPTIONS
-from benchmarks.producer.stages import table_encoding
 from tidegate.producer.core.events import QueryFailed, RecordsRead
 from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.driver.byte_budget import ByteBudget
@@ -49,17 +49,14 @@ from tidegate.producer.translation.translator import Translator
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["MEMORY", "measure_memory"]
-
 MEMORY = {"memory, backlog": 1_000, "memory, silent": 1_000}
 """How many readers."""
 
 _SESSION = "projects/p/instances/i/databases/d/sessions/s"
 _SERVICE = "google.spanner.v1.Spanner"
 _DATABASE = "projects/p/instances/i/databases/d"
-_MIB = 1 << 20
-_MESSAGE_BYTES = 4 * _MIB
-_BUDGET_BYTES = 64 * _MIB
+_MESSAGE_BYTES = 4 * MIB
+_BUDGET_BYTES = 64 * MIB
 _LOOK_EVERY_S = 0.02
 _PATIENCE_S = 240.0
 
@@ -76,7 +73,7 @@ def measure_memory(name: str, *, readers: int = 0, settle_s: float = 10.0) -> di
     return {
         "base_mib": base,
         "above_base_mib": above,
-        "above_base_budgets": above * _MIB / _BUDGET_BYTES,
+        "above_base_budgets": above * MIB / _BUDGET_BYTES,
         "taken_mib": found["taken_mib"],
     }
 
@@ -204,7 +201,6 @@ def _read(address: str, readers: int, kind: str) -> None:
         time.sleep(0.1)
     print("open", flush=True)
     sys.stdin.readline()
-    lines = Path("/proc/self/status").read_text().splitlines()
-    peak_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    print(json.dumps({"most_mib": peak_kib / 1024, "taken_mib": budget.taken / _MIB}), flush=True)
+    found = {"most_mib": memory_bytes("VmHWM") / MIB, "taken_mib": budget.taken / MIB}
+    print(json.dumps(found), flush=True)
     os._exit(0)

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchmarks.producer.responses import TABLE
+from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import DataTopic
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.topics import TopicNames
 
 if TYPE_CHECKING:
     from tidegate.producer.driver.loop import FleetWorker
     from tidegate.producer.memory.broker import MemoryBroker
+    from tidegate.producer.translation.translator import TableEncoding
 
-__all__ = ["data_topic", "step", "topic_id"]
+NAMES = TopicNames("bench")
+
+
+def table_encoding() -> TableEncoding:
+    """Return the encoding of the benchmark's table."""
+    return TableRegistrar(NAMES, InMemorySchemaRegistry()).register(TABLE)
 
 
 def topic_id(broker: MemoryBroker, topic: str) -> str:

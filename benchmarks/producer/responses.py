@@ -17,24 +17,6 @@ from google.protobuf.struct_pb2 import ListValue, Value
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
-__all__ = [
-    "CASES",
-    "LARGE_BYTES",
-    "START_NS",
-    "STREAM",
-    "TABLE",
-    "Case",
-    "Fault",
-    "change_response",
-    "children_response",
-    "heartbeat_response",
-    "large_response",
-    "records_before",
-    "responses",
-    "value",
-    "written_ns",
-]
-
 START_NS = 1_767_225_600_000_000_000
 STREAM = "Everything"
 _RECORD_EVERY_US = 137
@@ -78,8 +60,6 @@ class Fault(StrEnum):
 
 
 LARGE_BYTES = 120_000
-
-CASES = (Case(20, 1), Case(20, 10), Case(2, 100), Case(1, 1))
 
 
 def responses(case: Case, changes: int) -> list[bytes]:

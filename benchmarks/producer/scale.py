@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Message
 
-from benchmarks.producer.core import CORE, reading_worker
-from benchmarks.producer.responses import Case
-from benchmarks.producer.stages import NAMES
+from benchmarks.producer.core import handling, reading_worker
+from benchmarks.producer.memory_fleet import NAMES
 from benchmarks.producer.virtual_fleet import TOPIC, VirtualFleet
 from tidegate.producer.core.now import Now
 from tidegate.producer.kafka.membership import KafkaMembership
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from benchmarks.producer.virtual_fleet import Commit
-
-__all__ = ["SCALE", "bound_bytes", "formula"]
 
 _FEW, _MANY = 10, 10_000
 _WARM_UP_S, _MEASURED_S = 15, 60
@@ -142,10 +139,7 @@ def _change(token: str, at_us: int) -> PublishableRecord:
 
 def _handle() -> dict[str, float]:
     """Rounds of both in turn; the least of each, which other programs disturb least."""
-    case = Case(1, 1)
-    rounds: dict[int, Callable[[], float]] = {
-        owned: CORE[f"core, {owned}"](case, _HANDLE_EVENTS) for owned in (_FEW, _MANY)
-    }
+    rounds = {owned: handling(owned, _HANDLE_EVENTS) for owned in (_FEW, _MANY)}
     least = {
         owned: min(run() for _ in range(_HANDLE_ROUNDS)) * 1e6 / _HANDLE_EVENTS
         for owned, run in rounds.items()

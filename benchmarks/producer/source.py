@@ -5,11 +5,8 @@ started with, and change stream queries with what it is sent on standard input, 
 
     ["release", share]          that share of the prepared changes, for all stream partitions; a
                                 query that begins later has those from its start on
-    ["backlog"]                 all prepared changes, for every query from its start on; with a row
-                                in each message only
     ["pace", rate, seconds, n, fault]   changes in real time, a row in each message; every nth is of
                                 one of 100 keys whose changes cannot be published; 0: none
-    ["most"]                    answers how many queries ran at once
     ["split"]                   the newest stream partition ends; its child has one change
 
 A stream partition without news sends a heartbeat as often as its query asks.
@@ -46,8 +43,6 @@ from tidegate.schemas.instants import parse_rfc3339_ns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-__all__ = ["SERVER_OPTIONS", "SourceProcess"]
 
 _SESSION = "projects/p/instances/i/databases/d/sessions/s"
 _SERVICE = "google.spanner.v1.Spanner"
@@ -130,8 +125,6 @@ class _Source:
         self._first: dict[str, bytes] = {}
         """The first message of a child whose query has not begun."""
         self._is_live = False
-        self._has_backlog = False
-        self._open = self._most = 0
 
     async def answer(
         self, token: str | None, start_ns: int, heartbeat_s: float
@@ -141,17 +134,8 @@ class _Source:
             for message in children_response(tuple(self._tokens)):
                 yield message
             return
-        self._open += 1
-        self._most = max(self._most, self._open)
-        try:
-            async for message in self._changes(token, start_ns, heartbeat_s):
-                yield message
-        finally:
-            self._open -= 1
-
-    async def _changes(self, token: str, start_ns: int, heartbeat_s: float) -> AsyncIterator[bytes]:
         # What a worker had read and not published when its slot went to another one is read again.
-        until = len(self._prepared) if self._has_backlog else self._released
+        until = self._released
         self._waiting[token] = waiting = asyncio.Queue()
         yield self._metadata
         if token in self._first:
@@ -183,11 +167,6 @@ class _Source:
                 for waiting in self._waiting.values():
                     for message in messages:
                         waiting.put_nowait(message)
-            case "backlog":
-                assert self._rows == 1, "a query may begin within a message of several rows"
-                self._is_live = self._has_backlog = True
-            case "most":
-                return str(self._most)
             case "pace":
                 self._is_live = True
                 await self._pace(*arguments)

@@ -15,8 +15,6 @@ from benchmarks.producer.responses import TABLE, value
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["key_text", "table_responses"]
-
 _FIRST_KEY = 1_000_000_000
 """So that all keys have ten digits."""
 _DIGITS = 10

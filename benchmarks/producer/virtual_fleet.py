@@ -12,8 +12,7 @@ from hashlib import sha256
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Any, Self
 
-from benchmarks.producer.memory_fleet import data_topic, step, topic_id
-from benchmarks.producer.stages import NAMES
+from benchmarks.producer.memory_fleet import NAMES, data_topic, step, topic_id
 from tidegate.producer.core import events as on
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
     from tidegate.producer.core import effects as do
     from tidegate.producer.memory.publisher import _Queued
-
-__all__ = ["TOPIC", "Commit", "VirtualFleet"]
 
 TOPIC = NAMES.data("Accounts")
 _TOPIC_PARTITIONS = 6

@@ -1,26 +1,50 @@
-"""The consumer's benchmark still runs, as far as it needs no Java: many small releases."""
+"""The benchmark of backfills feeds rows as docs/protocol.md, 7.16, has them, and reads the log."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from benchmarks.consumer import __main__ as program
+from benchmarks.consumer.backfill import _steps
+from benchmarks.consumer.feed import Feed
 
 
-def test_small_releases_leave_fewer_files_with_compaction(capsys):
-    program.main(["releases", "--releases", "12", "--changes", "2", "--files-min", "4"])
+@pytest.mark.parametrize(("rows", "ranges"), [(10_050, 2), (7, 1)])
+def test_rows_of_a_key_range_are_one_transaction_of_one_time(rows, ranges):
+    feed = Feed("b")
+    records = list(feed.backfilled(rows, us=7))
+    for one in records[:100]:
+        assert (one.key, one.value) == feed.topic.framed(one.change)
+    found = [one.change for one in records]
+    first = min(one.key["id"] for one in found)
+    assert sorted(one.key["id"] - first for one in found) == list(range(rows))
+    assert {(one.us, one.mod) for one in found} == {(7, "INSERT")}
+    assert len({one.order_key for one in found}) == rows
+    of_range = {}
+    for one in found:
+        of_range.setdefault(one.transaction, []).append(one)
+    assert set(of_range) == {f"spanner-backfill-{number}" for number in range(ranges)}
+    for number in range(ranges):
+        changes = of_range[f"spanner-backfill-{number}"]
+        records = {one.sequence for one in changes}
+        assert {one.records for one in changes} == {len(records)}
+        assert records == set(range(-(-len(changes) // 20)))
+        keys = [one.key["id"] - first for one in sorted(changes, key=lambda one: one.order_key)]
+        assert keys == list(range(number * 10_000, number * 10_000 + len(changes)))
 
-    lines = [one for one in capsys.readouterr().out.splitlines() if one.startswith("{")]
-    without, compacted, machine = map(json.loads, lines)
-    assert (without["files_min"], without["files"]) == (0, 12)
-    assert (compacted["files_min"], compacted["releases"]) == (4, 12)
-    assert compacted["files"] < 12
-    assert machine["machine"]["cores"] > 0
 
+def test_the_steps_of_the_last_release_are_timed_to_the_end_of_its_batch():
+    def line(second, event, **fields):
+        return {"timestamp": f"2026-01-01T00:00:{second:02d}+00:00", "event": event, **fields}
 
-def test_large_releases_need_a_batch_that_is_measured(capsys):
-    with pytest.raises(SystemExit):
-        program.main(["large", "--batches", "1"])
-    assert "the first one is left out" in capsys.readouterr().err
+    assert _steps([line(0, "start")]) == {}
+    lines = [
+        line(0, "step", step="release"),
+        line(1, "batch"),
+        line(2, "step", step="release"),
+        line(5, "step", step="sink-changelog"),
+        line(9, "step", step="state"),
+        line(10, "batch"),
+        line(30, "step", step="plan"),
+        line(31, "batch"),
+    ]
+    assert _steps(lines) == {"release": 3.0, "sink-changelog": 4.0, "state": 1.0}

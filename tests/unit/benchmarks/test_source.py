@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from google.cloud.spanner_v1.types import ReadRequest
 
+from benchmarks.producer.memory_fleet import table_encoding
 from benchmarks.producer.responses import LARGE_BYTES, START_NS, STREAM, TABLE, Case, Fault
 from benchmarks.producer.source import SourceProcess
-from benchmarks.producer.stages import table_encoding
+from benchmarks.producer.table_rows import key_text, table_responses
 from tests.reading import received
+from tidegate.producer.backfill.read_plan import KeyRanges, read_partitions
 from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
@@ -15,6 +18,7 @@ from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
+from tidegate.producer.spanner.table_rows import KeysDecoder, RowsDecoder
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError
 
@@ -42,12 +46,14 @@ def channels(source):
     opened.close()
 
 
+def query_of(channels, token, start_ns):
+    stream = SpannerChangeStream(channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, STREAM))
+    return stream.query(token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=1_000)
+
+
 def begun(channels, token, tasks, *, start_ns=START_NS):
     """A query whose first response, the metadata, has come."""
-    query = SpannerChangeStream(channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, STREAM)).query(
-        token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=1_000
-    )
-    responses = received(query, tasks)
+    responses = received(query_of(channels, token, start_ns), tasks)
     assert next(responses).decode()[0] == []
     return (record for response in responses for record in response.decode()[0])
 
@@ -61,9 +67,7 @@ def test_the_catalogue_has_the_table_and_the_stream(channels):
 
 
 def test_the_initial_query_names_the_stream_partitions(channels, tasks):
-    query = SpannerChangeStream(channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, STREAM)).query(
-        token="", start_ns=START_NS, end_ns=None, heartbeat_ms=1_000
-    )
+    query = query_of(channels, "", START_NS)
     ((found,),) = [response.decode()[0] for response in received(query, tasks)]
 
     assert isinstance(found, ChildPartitionsRecord)
@@ -120,21 +124,6 @@ def test_a_query_that_begins_again_has_what_was_released_from_its_start_on(
     assert new[-1] == times[-1] + (times[1] - times[0]) * released
 
 
-@pytest.mark.parametrize("case", [Case(1, 1)])
-def test_a_backlog_is_read_from_where_a_query_begins(source, channels, tasks):
-    source.ask("backlog")
-    found = begun(channels, TOKEN, tasks)
-    times = [next(found).commit_timestamp_ns for _ in range(100)]
-    again = begun(channels, TOKEN, tasks, start_ns=times[40])
-    later = begun(channels, TOKEN, tasks, start_ns=times[40] + 1)
-
-    assert times == sorted(set(times))
-    assert isinstance(next(found), HeartbeatRecord)
-    assert [next(again).commit_timestamp_ns for _ in range(60)] == times[40:]
-    assert next(later).commit_timestamp_ns == times[41]
-    assert source.ask("most") == "3"
-
-
 @pytest.mark.parametrize("fault", Fault)
 def test_every_nth_change_is_of_a_key_that_cannot_be_published(source, channels, tasks, fault):
     found = begun(channels, TOKEN, tasks)
@@ -169,3 +158,43 @@ def found_until(records, changes):
         record = next(records)
         changes -= isinstance(record, DataChangeRecord)
         yield record
+
+
+ROWS = 9_003
+NAMES = [column.name for column in TABLE.columns]
+
+
+def request(columns, after=None, through=None):
+    read = ReadRequest.pb()(table=TABLE.name, columns=columns)
+    if after is None and through is None:
+        read.key_set.all_ = True
+        return read
+    bounds = read.key_set.ranges.add()
+    for target, key in ((bounds.start_open, after), (bounds.end_closed, through)):
+        target.SetInParent()
+        if key is not None:
+            target.values.add(string_value=key[0])
+    return read
+
+
+def test_the_ranges_that_keys_are_cut_into_have_each_row_once():
+    ranges = KeyRanges(rows_min=2_000)
+    keys = KeysDecoder(ranges, width=1)
+    for message in table_responses(request(["Id"]), ROWS):
+        keys.decode(message)
+    keys.end()
+    found = []
+    for one in read_partitions([(TABLE.name, ranges)]):
+        rows = RowsDecoder(one, TABLE.columns, read_ns=1_000)
+        for message in table_responses(request(NAMES, one.after, one.through), ROWS):
+            found += [mod for record in rows.decode(message) for mod in record.mods]
+        rows.end()
+
+    assert [mod.keys["Id"] for mod in found] == [key_text(number) for number in range(ROWS)]
+    assert all(mod.new_values.keys() == set(NAMES) - {"Id"} for mod in found)
+    assert len({mod.new_values["Updated"] for mod in found}) == 16
+
+
+def test_columns_in_another_order_are_refused():
+    with pytest.raises(ValueError, match="the first column of a read is Owner"):
+        next(table_responses(request(["Owner", "Id"]), 1))
