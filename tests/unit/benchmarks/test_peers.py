@@ -151,7 +151,6 @@ def java_of(tmp_path, monkeypatch):
 
 def test_the_second_call_fetches_nothing(java_of, tmp_path):
     found = [fetch_peer_parts(java_of(0), report=print) for _ in range(2)]
-
     assert found[0] == found[1]
     assert (tmp_path / "log").read_text() == "ran\n"
     assert found[0].version("debezium-connector-spanner") == "3.6.1.Final"
@@ -165,7 +164,6 @@ def test_the_second_call_fetches_nothing(java_of, tmp_path):
 def test_after_a_failure_the_next_call_fetches_again(java_of):
     with pytest.raises(FetchError, match="UNRESOLVED DEPENDENCY: nothing"):
         fetch_peer_parts(java_of(1), report=print)
-
     assert fetch_peer_parts(java_of(0), report=print).root.exists()
 
 
@@ -207,9 +205,7 @@ def publish(tmp_path, monkeypatch):
 def test_the_first_third_warms_up_and_copies_are_reported(publish, monkeypatch):
     seconds = iter([2.0, 6.0])
     monkeypatch.setattr(publishing, "_cpu_s", lambda _pid: next(seconds))
-
     found = publish("import time; time.sleep(60)", [0, 60, 60, 180, 7])
-
     assert (found["cpu_s"], found["cpu_us"], found["per_cpu_s"]) == (6.0, 20_000, 50)
     assert found["warm_cpu_us"] == pytest.approx(4e6 / 180)
     assert found["extra"] == 7
@@ -218,10 +214,8 @@ def test_the_first_third_warms_up_and_copies_are_reported(publish, monkeypatch):
 
 def test_a_program_that_ends_ends_the_comparison_with_its_log(publish, monkeypatch):
     monkeypatch.setattr(publishing, "_cpu_s", lambda _pid: 1.0)
-
     with pytest.raises(SystemExit) as caught:
         publish("print('no such table')", [0, 10])
-
     assert "a program published 10 of 300 changes" in str(caught.value)
     assert "no such table" in str(caught.value)
 

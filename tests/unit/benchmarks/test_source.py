@@ -60,7 +60,6 @@ def begun(channels, token, tasks, *, start_ns=START_NS):
 
 def test_the_catalogue_has_the_table_and_the_stream(channels):
     found = SpannerCatalogue(channels).describe(STREAM)
-
     assert found.exists
     assert found.tables == (TABLE,)
     assert found.faults() == []
@@ -69,7 +68,6 @@ def test_the_catalogue_has_the_table_and_the_stream(channels):
 def test_the_initial_query_names_the_stream_partitions(channels, tasks):
     query = query_of(channels, "", START_NS)
     ((found,),) = [response.decode()[0] for response in received(query, tasks)]
-
     assert isinstance(found, ChildPartitionsRecord)
     assert [child.token for child in found.children] == [TOKEN]
 
@@ -79,7 +77,6 @@ def test_what_is_released_comes_in_order_and_then_heartbeats(source, channels, t
     assert [source.ask("release", 0.5), source.ask("release", 0.5)] == ["1", "1"]
     records = [next(found) for _ in range(20)]
     times = [record.commit_timestamp_ns for record in records]
-
     assert sum(len(record.mods) for record in records) == 100
     assert times == sorted(set(times))
     assert next(found) == HeartbeatRecord(times[-1])
@@ -91,7 +88,6 @@ def test_a_stream_partition_splits(source, channels, tasks):
     (children,) = [one for one in found if not isinstance(one, HeartbeatRecord)]
     (child,) = children.children
     change = next(begun(channels, child.token, tasks))
-
     assert child.parents == (TOKEN,)
     assert isinstance(change, DataChangeRecord)
     assert change.commit_timestamp_ns == child.start_ns // 1_000 * 1_000
@@ -101,7 +97,6 @@ def test_changes_come_at_a_rate(source, channels, tasks):
     found = begun(channels, TOKEN, tasks)
     source.ask("pace", 100, 0.2)
     records = [one for one in found_until(found, 20) if isinstance(one, DataChangeRecord)]
-
     assert len(records) == 20
 
 
@@ -118,7 +113,6 @@ def test_a_query_that_begins_again_has_what_was_released_from_its_start_on(
     source.ask("release", 0.5)
     new = [one.commit_timestamp_ns for one in found_until(again, released + case.rows - 1)
            if isinstance(one, DataChangeRecord)]  # fmt: skip
-
     # A message of several rows comes whole.
     assert times[-case.rows] <= repeated[0].commit_timestamp_ns <= times[-1]
     assert new[-1] == times[-1] + (times[1] - times[0]) * released
@@ -130,7 +124,6 @@ def test_every_nth_change_is_of_a_key_that_cannot_be_published(source, channels,
     source.ask("pace", 5_000, 0.05, 2, fault)
     records = [one for one in found_until(found, 250) if isinstance(one, DataChangeRecord)]
     poison = records[::2]
-
     assert [int(one.mods[0].keys["Id"]) for one in poison] == [
         *range(-1, -101, -1), *range(-1, -26, -1),
     ]  # fmt: skip
@@ -189,7 +182,6 @@ def test_the_ranges_that_keys_are_cut_into_have_each_row_once():
         for message in table_responses(request(NAMES, one.after, one.through), ROWS):
             found += [mod for record in rows.decode(message) for mod in record.mods]
         rows.end()
-
     assert [mod.keys["Id"] for mod in found] == [key_text(number) for number in range(ROWS)]
     assert all(mod.new_values.keys() == set(NAMES) - {"Id"} for mod in found)
     assert len({mod.new_values["Updated"] for mod in found}) == 16

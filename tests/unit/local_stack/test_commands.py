@@ -50,7 +50,6 @@ SAMPLE = Sample(
 
 def test_addresses_are_lines_for_a_shell():
     lines = SAMPLE.lines()
-
     assert "export TIDEGATE_KAFKA=k:1" in lines
     assert "export TIDEGATE_REGISTRY=http://r:2" in lines
     assert "export SPANNER_EMULATOR_HOST=s:3" in lines
@@ -67,7 +66,6 @@ def test_a_mirror_follows_within_seconds_and_an_idle_consumer_rests(tmp_path: Pa
 def test_all_that_is_printed_can_be_pasted_into_a_shell():
     script = "\n".join(SAMPLE.lines())
     done = subprocess.run(["sh", "-n"], input=script, text=True, check=False, timeout=30)
-
     assert done.returncode == 0
 
 
@@ -88,7 +86,6 @@ def test_the_snippet_is_python_that_writes_one_row():
     lines = sample_snippet(SAMPLE.database, output=SAMPLE.output)
     begin = next(at for at, line in enumerate(lines) if line.endswith("<<'END'"))
     program = "\n".join(lines[begin + 1 : lines.index("END")])
-
     compile(program, "snippet", "exec")
     assert "insert_or_update" in program
     assert "--output /somewhere/output" in "\n".join(lines)
@@ -98,11 +95,9 @@ def test_output_is_found_once_the_first_start_is_complete(tmp_path: Path):
     folder = UpFolder(tmp_path)
     with pytest.raises(ConfigError, match="has no output"):
         _ = folder.output
-
     with folder.owned(fresh=False):
         folder.path.mkdir()
         folder.mark_created()
-
     assert UpFolder(tmp_path).output == tmp_path / "up" / "output"
 
 
@@ -201,7 +196,6 @@ def test_data_is_kept_and_the_next_run_continues(story: list[str], tmp_path: Pat
 def test_fresh_starts_from_nothing(story: list[str], tmp_path: Path):
     once(tmp_path)
     once(tmp_path, fresh=True)
-
     assert story == [*FIRST, *FIRST]
     assert data(tmp_path) == "x"
 
@@ -256,7 +250,6 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_names_the_commands():
     done = run("--help")
-
     assert 0 == done.returncode
     for name in ("fetch", "up", "demo", "show"):
         assert name in done.stdout
@@ -275,7 +268,6 @@ def test_an_unknown_command_is_a_usage_error():
 )
 def test_an_option_of_another_scenario_is_one_clear_line(arguments: tuple[str, str], text: str):
     done = run("demo", *arguments)
-
     assert 2 == done.returncode
     assert text in done.stderr
     assert "--scenario datastream" in done.stderr or "or datastream" in done.stderr
@@ -286,7 +278,6 @@ def test_a_taken_port_is_one_clear_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = str(server.getsockname()[1])
         done = run("up", "--data-dir", str(tmp_path), "--kafka-port", taken)
-
     assert 2 == done.returncode
     assert f"kafka_port {taken}" in done.stderr
     assert "Traceback" not in done.stderr
@@ -295,7 +286,6 @@ def test_a_taken_port_is_one_clear_line(tmp_path):
 
 def test_a_java_home_that_does_not_exist_is_one_clear_line(tmp_path):
     done = run("up", "--data-dir", str(tmp_path), JAVA_HOME=str(tmp_path / "gone"))
-
     assert 2 == done.returncode
     (line,) = [line for line in done.stderr.splitlines() if "JAVA_HOME" in line]
     assert f"{tmp_path}/gone/bin/java does not exist" in line
@@ -305,7 +295,6 @@ def test_a_java_home_that_does_not_exist_is_one_clear_line(tmp_path):
 
 def test_an_unknown_variable_is_one_clear_line(tmp_path):
     done = run("up", "--data-dir", str(tmp_path), TIDEGATE_LOCAL_COLOUR="red")
-
     assert 2 == done.returncode
     assert "TIDEGATE_LOCAL_COLOUR" in done.stderr
     assert "Traceback" not in done.stderr
@@ -316,7 +305,6 @@ def test_progress_outside_a_terminal_is_a_line_now_and_then(capsys, monkeypatch)
     with cli.shown_progress("fetching") as report:
         report("first")
         report("second")
-
     said = capsys.readouterr().err
     assert "fetching: done" in said
     assert "second" not in said
@@ -363,7 +351,6 @@ def test_a_mirror_is_its_rows(output: Path):
 
 def test_a_changelog_is_in_order_and_without_coordinates(output: Path):
     rows = changelog_rows(output, "accounts")
-
     assert [row["key"]["AccountId"] for row in rows] == ["a", "b", "c"]
     assert "offset" not in rows[0]
 
@@ -377,16 +364,13 @@ def test_a_missing_table_is_one_clear_error(output: Path):
 
 def test_a_row_is_waited_for_by_key(output: Path):
     answers: list[list[dict[str, Any]]] = [[], [], mirror_rows(output, "accounts")]
-
     found = wait_for_key(lambda: answers.pop(0), "a", deadline_s=30)
-
     assert [row["AccountId"] for row in found] == ["a"]
     assert answers == []
 
 
 def test_changes_are_found_by_their_key_too(output: Path):
     found = wait_for_key(lambda: changelog_rows(output, "accounts"), "c", deadline_s=0)
-
     assert [row["release"] for row in found] == [1]
 
 
@@ -400,9 +384,7 @@ def test_a_row_that_does_not_come_is_an_error(output: Path):
 def test_a_long_wait_is_said_once(output: Path):
     answers: list[list[dict[str, Any]]] = [[], [], [], mirror_rows(output, "accounts")]
     said: list[str] = []
-
     wait_for_key(lambda: answers.pop(0), "a", deadline_s=30, say=said.append, say_after_s=0)
-
     assert said == ["waiting for key 'a', for 30 s at most: 0 rows so far"]
 
 
@@ -410,7 +392,6 @@ def test_the_newest_rows_are_printed(output: Path):
     console = Console(file=io.StringIO(), width=200, record=True)
     console.print(rows_table(changelog_rows(output, "accounts"), title="t", rows_max=2))
     text = console.export_text()
-
     assert "t: 3 rows" in text
     assert "AccountId=c, Balance=1" in text
     assert "AccountId=b" in text
@@ -420,7 +401,6 @@ def test_the_newest_rows_are_printed(output: Path):
 def test_null_is_shown_differently_from_text():
     console = Console(file=io.StringIO(), width=200, record=True)
     console.print(rows_table([{"Id": "x", "Note": None}], title="t", rows_max=2))
-
     assert "NULL" in console.export_text()
 
 
@@ -429,7 +409,6 @@ def test_null_is_shown_differently_from_text():
 
 def test_defaults_are_free_ports_in_a_folder_here():
     config = load_config()
-
     assert Path(".tidegate") == config.data_dir
     assert 0 == config.kafka_port == config.registry_port == config.spanner_port
 
@@ -438,13 +417,11 @@ def test_a_flag_beats_the_environment(monkeypatch):
     monkeypatch.setenv("TIDEGATE_LOCAL_KAFKA_PORT", "9092")
     monkeypatch.setenv("TIDEGATE_LOCAL_SEED", "5")
     config = load_config(kafka_port=9093, seed=None)
-
     assert (9093, 5) == (config.kafka_port, config.seed)
 
 
 def test_an_unknown_variable_is_named(monkeypatch):
     monkeypatch.setenv("TIDEGATE_LOCAL_KAFKA_PROT", "9092")
-
     with pytest.raises(ConfigError, match="TIDEGATE_LOCAL_KAFKA_PROT: unknown setting") as caught:
         load_config()
     assert 2 == caught.value.exit_code
@@ -453,7 +430,6 @@ def test_an_unknown_variable_is_named(monkeypatch):
 def test_all_faults_are_reported_together(monkeypatch):
     monkeypatch.setenv("TIDEGATE_LOCAL_KAFKA_PORT", "many")
     monkeypatch.setenv("TIDEGATE_LOCAL_NONSENSE", "1")
-
     with pytest.raises(ConfigError) as caught:
         load_config(registry_port=70_000)
     for name in ("kafka_port", "NONSENSE", "registry_port"):
@@ -490,7 +466,6 @@ def test_exit_code(name):
 def test_it_survives_pickling(name):
     error = getattr(errors, name)("what", hint="do this", where=3)
     copy = pickle.loads(pickle.dumps(error))
-
     assert (type(error), str(error)) == (type(copy), str(copy))
     assert isinstance(copy, TidegateError)
 

@@ -95,7 +95,6 @@ def test_framed_avro_keys_stand_where_javas_client_puts_them(schema_id, number, 
     body = io.BytesIO()
     fastavro.schemaless_writer(body, KEY_SCHEMA, {"Id": number, "S": text})
     key = frame(schema_id, body.getvalue())
-
     assert murmur2(key) == java_murmur2(key) % 2**32
     assert topic_partition_of(key, count) == (java_murmur2(key) & 0x7FFFFFFF) % count
 

@@ -360,7 +360,6 @@ FORMS = {
 def test_what_is_described_is_read_back_and_leaves_nothing_out(form, described):
     assert form.described == described
     assert OutputForm.of(("exclude_delete", "producer.tables=A,B", *described)) == form
-
     filters = ("exclude_delete", "producer.mod_types=insert", "producer.tables=producer.tombstones")
     assert left_out(form.described) == ()
     template = "producer.topic_template={prefix}-{table}"

@@ -79,7 +79,6 @@ def test_a_story_survives_pickling_and_its_last_lines_are_shown():
     error = InvariantViolation("broken", slot=3)
     error.story = tuple(f"line {number}" for number in range(20))
     again = pickle.loads(pickle.dumps(error))
-
     assert again.story == error.story
     assert str(again).splitlines() == [
         "broken (slot=3)",
@@ -118,7 +117,6 @@ def test_versions_are_those_of_the_subject_the_oldest_first(registry):
     first = registry.register("a-value", {"type": "string"})
     registry.register("b-value", {"type": "bytes"})
     second = registry.register("a-value", {"type": "long"})
-
     assert registry.versions("a-value") == (
         RegisteredSchema(first, {"type": "string"}),
         RegisteredSchema(second, {"type": "long"}),

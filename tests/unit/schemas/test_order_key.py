@@ -183,7 +183,6 @@ def test_a_summand_of_each_kind_fits_the_field(kind):
 @pytest.mark.parametrize("key", [bytes([n]) for n in range(20)])
 def test_a_parked_key_is_a_signed_hash_of_topic_and_key(key):
     number = parked_key("bank.Accounts", key)
-
     assert number % CHECKSUM_MODULUS == xxhash_64(b"bank.Accounts\0" + key)
     assert -(1 << 63) <= number < 1 << 63
     assert number != parked_key("bank.Others", key)
@@ -192,6 +191,5 @@ def test_a_parked_key_is_a_signed_hash_of_topic_and_key(key):
 @given(st.text())
 def test_an_origin_has_eight_bytes_of_the_same_hash(token):
     origin = origin_of(token)
-
     assert len(origin) == 8
     assert int.from_bytes(origin, "big") == xxhash_64(token.encode())

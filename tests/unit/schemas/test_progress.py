@@ -493,7 +493,6 @@ def test_a_record_is_read_with_the_schema_that_its_id_names(registry):
 @pytest.mark.parametrize("schema_id", [5, FOREIGN_ID, 12])
 def test_an_id_that_is_no_progress_schema_is_named(registry, schema_id):
     decoder = ProgressDecoder(registry.schema, own_ids=[OWN_ID])
-
     with pytest.raises(SchemaError, match=f"schema_id={schema_id}"):
         decoder.decode(frame(schema_id, encode_record(RECORD)))
 
@@ -521,7 +520,6 @@ def test_anything_else_is_a_schema_error(registry, value):
 
 def test_a_place_is_named_with_what_to_do(registry):
     decoder = ProgressDecoder(registry.schema, own_ids=[OWN_ID])
-
     assert decoder.decode_at(OWN, slot=3, offset=7) == RECORD
     for value in (b"plain", frame(FOREIGN_ID, b"later"), frame(5, b"")):
         with pytest.raises(UnreadableProgress, match="slot=3, offset=7") as caught:

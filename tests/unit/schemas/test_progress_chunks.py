@@ -345,7 +345,6 @@ def test_changes_are_applied_to_what_they_name():
     vector = (TopicOffset("t", 0, 9), TopicOffset("u", 0, 0))
     moves = (TokenMove(0, 50, (), (other,)),)
     found = chain(replace(NEXT, vector=vector, open=3, moved=moves, added=(heard, new)))
-
     snapshot = found.snapshot(3)
     assert snapshot.vector == (vector[0], TopicOffset("t", 1, 3), vector[1])
     assert (snapshot.revision, snapshot.minute, snapshot.includes) == (8, 21, 6)

@@ -36,7 +36,6 @@ def test_the_library_is_imported_without_its_extras(code, printed):
 @pytest.mark.parametrize("name", sorted(tidegate._HOMES))
 def test_every_name_is_where_it_is_said_to_be(name):
     found = getattr(tidegate, name)
-
     assert name in tidegate.__all__
     if not name.endswith("_PACKAGES"):
         assert (found.__module__, found.__name__) == (tidegate._HOMES[name], name)

@@ -58,7 +58,6 @@ def cut(balances: list[int], ledger: list[tuple[int, int, int]]) -> dict[str, An
 
 def test_the_same_seed_gives_the_same_bank():
     again = Bank(accounts=3, seed=7)
-
     assert BANK.opening_rows() == again.opening_rows()
     assert [BANK.transfer(n) for n in range(20)] == [again.transfer(n) for n in range(20)]
     assert BANK.opening_rows() != Bank(accounts=3, seed=8).opening_rows()
@@ -67,7 +66,6 @@ def test_the_same_seed_gives_the_same_bank():
 def test_keys_are_spread_over_the_key_space():
     bank = Bank(accounts=200, seed=1)
     first_digits = {bank.account_id(index)[0] for index in range(200)}
-
     assert first_digits == set("0123456789abcdef")
     assert len({bank.account_id(index) for index in range(200)}) == 200
 
@@ -77,7 +75,6 @@ def test_a_transfer_is_between_two_accounts_of_the_bank(number: int, accounts: i
     bank = Bank(accounts=accounts, seed=1)
     transfer = bank.transfer(number)
     ids = {bank.account_id(index) for index in range(accounts)}
-
     assert {transfer.debit, transfer.credit} <= ids
     assert transfer.debit != transfer.credit
     assert transfer.amount > 0
@@ -87,7 +84,6 @@ def test_a_transfer_is_between_two_accounts_of_the_bank(number: int, accounts: i
 def test_settling_moves_money_and_leaves_nobody_in_debt(debit: int, credit: int, amount: int):
     payer, payee, paid = Transfer("t", "a", "b", amount, None).settle(debit, credit)
     before = {"a": debit, "b": credit}
-
     assert {payer, payee} == {"a", "b"}
     assert 0 <= paid <= amount
     assert before[payer] - paid >= 0
@@ -122,7 +118,6 @@ def test_the_schema_can_do_without_commit_timestamps():
 
 def test_a_bank_that_has_been_open_keeps_its_rules():
     found = BANK.after(range(100, 150))
-
     assert [row[0] for row in found.accounts] == [row[0] for row in BANK.opening_rows()]
     assert sum(row[3] for row in found.accounts) == 100
     assert len({row[0] for row in found.ledger}) == 50
@@ -160,7 +155,6 @@ def worked(simulator: Simulator) -> tuple[DatabaseName, Any, int, Progress]:
 
 def test_every_transfer_is_committed_once(worked: Any):
     _, _, opened_us, progress = worked
-
     assert progress.failure == ""
     assert progress.transfers == TRANSFERS
     assert progress.last_commit_us > opened_us
@@ -171,7 +165,6 @@ def test_money_only_moves_at_any_time(worked: Any, simulator: Simulator):
     source = SpannerSource(database, bank_layout())
     log = fetch_commit_log(simulator.control_address, database=name.path, stream=STREAM)
     instants = [transaction.commit_timestamp_us for transaction in log]
-
     assert instants[0] == opened_us
     assert max(instants) == progress.last_commit_us
     for at_us in (opened_us - 1, opened_us, instants[len(instants) // 2], None):
@@ -187,7 +180,6 @@ def test_the_log_names_each_transfer_and_most_span_stream_partitions(
     name = worked[0]
     log = fetch_commit_log(simulator.control_address, database=name.path, stream=STREAM)
     transfers = [transaction for transaction in log if transaction.tag]
-
     assert {transaction.tag for transaction in transfers} == {
         f"transfer-{number}" for number in range(TRANSFERS)
     }
@@ -206,7 +198,6 @@ def test_a_committed_at_column_holds_the_commit_time(worked: Any, simulator: Sim
         for change in transaction.changes
         if change.table == LEDGER
     }
-
     assert dict(zip(ledger["TransferId"], ledger["CommittedAt"], strict=True)) == committed
 
 
@@ -218,16 +209,13 @@ def test_a_failure_stops_all_customers(worked: Any):
         database, bank=stranger, tickets=tickets, progress=progress, threads=2
     ):
         customer.join(60)
-
     assert progress.failure.startswith("KeyError")
     assert progress.transfers == 0
-
     assert tickets.take() is None
 
 
 def test_the_environment_names_the_address_and_switches_reporting_off():
     environment = quiet_environment("127.0.0.1:9010")
-
     assert environment["SPANNER_EMULATOR_HOST"] == "127.0.0.1:9010"
     assert environment["SPANNER_DISABLE_BUILTIN_METRICS"] == "true"
 
@@ -241,7 +229,6 @@ def test_a_history_is_there_as_it_was_made(simulator: Simulator):
     source = SpannerSource(database, bank_layout())
     accounts = source.read(ACCOUNTS, at_us=None)
     ledger = source.read(LEDGER, at_us=None)
-
     assert sorted(zip(*accounts.values(), strict=True)) == sorted(history.accounts)
     assert {row[:5] for row in zip(*ledger.values(), strict=True)} == set(history.ledger)
 
@@ -294,7 +281,6 @@ def test_the_reserve_waits_for_the_word_and_then_all_is_done(name: DatabaseName,
         until(lambda: customers.has_finished)
     finally:
         customers.stop()
-
     assert customers.done == TRANSFERS_OF_CUSTOMERS
     assert customers.last_commit_us > opened_us
     assert customers.retries >= 0
@@ -314,7 +300,6 @@ def test_a_pause_lasts_until_resume(name: DatabaseName, tmp_path: Path):
         until(lambda: customers.has_finished)
     finally:
         customers.stop()
-
     assert (stops, customers.done) == ([5, 20], TRANSFERS_OF_CUSTOMERS)
 
 
@@ -358,7 +343,6 @@ def test_stopping_early_ends_the_program(name: DatabaseName, tmp_path: Path):
     until(lambda: customers.done >= 1)
     process = customers._process
     customers.stop()
-
     assert process is not None
     assert process.poll() is not None
     assert customers.done < TRANSFERS_OF_CUSTOMERS
@@ -368,7 +352,6 @@ def test_stopping_what_never_ran_is_nothing(tmp_path: Path):
     customers = make(DatabaseName(address="nowhere:1"), tmp_path, reserve=0)
     customers.finish()
     customers.stop()
-
     assert not customers.has_finished
 
 
@@ -379,13 +362,11 @@ NEVER = float("inf")
 def test_a_rate_keeps_transfers_apart(number: int, last_s: float, rate: float):
     pace = Pace(transfers=501, rate_max=rate)
     due_s = pace.due_s(number, taken_last_s=last_s, continued=0, finishing=False)
-
     assert due_s == last_s + 1 / rate
 
 
 def test_no_rate_is_no_wait():
     pace = Pace(transfers=10)
-
     assert pace.due_s(9, taken_last_s=5.0, continued=0, finishing=False) == 0.0
 
 
@@ -405,7 +386,6 @@ def test_each_pause_waits_for_a_continue(
 ):
     pace = Pace(transfers=10, pauses=(3, 5))
     due = pace.due_s(number, taken_last_s=4.0, continued=continued, finishing=finishing)
-
     assert due == due_s
 
 
@@ -415,7 +395,6 @@ def test_each_pause_waits_for_a_continue(
 )
 def test_the_reserve_is_slow_and_its_last_one_waits(number: int, finishing: bool, due_s: float):
     pace = Pace(transfers=10, reserve=3, reserve_rate=10.0)
-
     assert pace.due_s(number, taken_last_s=4.0, continued=0, finishing=finishing) == due_s
 
 
@@ -444,14 +423,12 @@ def test_finish_lets_the_last_one_go():
     before = list(taken)
     tickets.finishing.set()
     thread.join(30)
-
     assert (before, taken, tickets.take()) == ([], [0], None)
 
 
 def test_stop_ends_a_wait_without_a_time_limit():
     tickets = Tickets(Pace(transfers=1, reserve=1))
     tickets.stopped.set()
-
     assert tickets.take() is None
 
 
@@ -460,7 +437,6 @@ def test_progress_is_one_json_line():
     progress.committed(commit_us=7, retries=2)
     progress.committed(commit_us=5, retries=0)
     line = progress.line(began=0.0, done=True)
-
     assert "\n" not in line
     content = json.loads(line)
     assert (content["transfers"], content["retries"], content["last_commit_us"]) == (2, 2, 7)

@@ -66,7 +66,6 @@ def test_an_account_stays_closed_after_the_first_one_is(transfers: int):
     made = bank()
     for number in range(transfers):
         made.transfer(number, at_us=2_000)
-
     assert len(made.tables["accounts"]) < 20
 
 
@@ -74,13 +73,11 @@ def test_two_accounts_stay_open():
     made = bank(accounts=2)
     for number in range(60):
         made.transfer(number, at_us=2_000)
-
     assert len(made.tables["accounts"]) == 2
 
 
 def test_a_seed_gives_the_same_changes():
     first, second, other = bank(), bank(), bank(seed=6)
-
     assert first.tables == second.tables != other.tables
     assert first.transfer(0, at_us=9) == second.transfer(0, at_us=9)
 
@@ -91,7 +88,6 @@ def test_a_row_that_was_read_does_not_change_later():
     before = dict(row)
     for number in range(10):
         made.transfer(number, at_us=2_000)
-
     assert row == before != made.tables["accounts"][1]
 
 
@@ -113,7 +109,6 @@ def test_a_file_has_the_events_under_the_sources_schema(source: str):
     table = named(source, database="bank", table="ledger")
     schema = event_schema(source, table.object_name, FIELDS["ledger"])
     read = list(fastavro.reader(io.BytesIO(avro_bytes(schema, events(source), codec="deflate"))))
-
     assert [one["uuid"] for one in read] == ["a", "b", "c"]
     assert [one["payload"] for one in read] == [ROW] * 3
     assert [one["source_metadata"]["is_deleted"] for one in read] == [False, False, True]
@@ -128,7 +123,6 @@ def test_names_are_those_of_the_source():
         for source in SOURCES
         for one in [named(source, database="bank", table="ledger")]
     }
-
     assert names == {
         "mysql": ("bank_ledger", "bank.ledger"),
         "oracle": ("BANK_LEDGER", "BANK.LEDGER"),
@@ -149,7 +143,6 @@ def test_an_event_can_have_the_fields_that_the_page_has(key_fields: dict[str, li
     ]
     schema = event_schema(source, table.object_name, FIELDS["ledger"], has_primary_keys=False)
     read = list(fastavro.reader(io.BytesIO(avro_bytes(schema, made))))
-
     assert [one["read_method"] for one in read] == ["other", "another"]
     for one in read:
         assert "primary_keys" not in one["source_metadata"]
@@ -167,7 +160,6 @@ def test_positions_of_mysql_grow_within_a_log_and_over_logs():
         )["source_metadata"]
         for number in range(6)
     ]  # fmt: skip
-
     assert [(one["log_file"], one["log_position"]) for one in made] == [
         ("mysql-bin.999999", 900), ("mysql-bin.999999", 1_100), ("mysql-bin.999999", 1_300),
         ("mysql-bin.999999", 1_500), ("mysql-bin.1000000", 900), ("mysql-bin.1000000", 1_100),
@@ -191,7 +183,6 @@ def run(seed: int, *, events: int = 400) -> list[tuple[float, DeliveredFile[int]
 def test_every_event_comes_some_twice_and_out_of_order():
     files = run(3)
     counts = Counter(event for _, one in files for event in one.events)
-
     assert set(counts) == set(range(400))
     assert max(counts.values()) > 1
     assert {event % 2 for _, one in files for event in one.events if one.folder == "a"} == {0}
@@ -203,7 +194,6 @@ def test_some_files_are_late_and_stay_in_the_folder_of_their_minute():
     files = run(3)
     # A change every quarter of a second from second 600 on.
     late = [one for at_s, one in files if max(one.events) / 4 + 600 + 20 < at_s]
-
     assert late
     assert all(
         one.minute in {int(600 + event / 4) // 60, int(600 + event / 4 + 11) // 60}
@@ -227,7 +217,6 @@ def test_the_next_files_are_held_back_if_asked_for():
         delivery.files(now_s=101.0)
         early = [event for one in delivery.files(now_s=120.9) for event in one.events]
         late = [event for one in delivery.files(now_s=140.0) for event in one.events]
-
         assert len(set(early) - {0}) < 8, "copies, at most"
         assert set(range(1, 9)) <= set(late)
 
@@ -317,7 +306,6 @@ def test_events_lead_to_the_final_tables(tmp_path: Path, clock: Clock):
             tables[event.table].pop(event.key)
         else:
             tables[event.table][event.key] = event.row
-
     assert tables == made.final_tables
     assert made.topic_name("ledger") == "bank.ledger"
 
@@ -342,14 +330,12 @@ def test_it_waits_at_the_pause_and_before_the_last_transfer(tmp_path: Path, cloc
 def test_no_limit_of_the_rate_makes_all_at_once(tmp_path: Path, clock: Clock):
     made = make(tmp_path, rate_max=0.0)
     made.step(now_s=clock.now_s)
-
     assert made.done == 12
 
 
 def test_a_late_file_makes_its_events_late(tmp_path: Path, clock: Clock):
     made = make(tmp_path)
     write_all(made, clock)
-
     for event in made.events.values():
         assert event.is_in_time == (event.written_us - event.source_us < 8_000_000)
 

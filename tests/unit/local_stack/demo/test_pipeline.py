@@ -89,7 +89,6 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 def test_workers_are_named_by_number(pipeline: Pipeline):
     pipeline.start_workers(2, start="now")
-
     assert [worker.name for worker in pipeline.workers] == ["w1", "w2"]
     assert all(worker.process.is_running for worker in pipeline.workers)
 
@@ -99,7 +98,6 @@ def test_the_consumer_waits_for_the_progress_topic(
 ):
     answers[:0] = [{}, {"other": 1}]
     pipeline.start_consumer()
-
     assert answers == [{"bank-progress": 1}]
     assert pipeline.consumer is not None
     assert pipeline.consumer.process.is_running
@@ -108,7 +106,6 @@ def test_the_consumer_waits_for_the_progress_topic(
 def test_a_program_that_ends_by_itself_ends_the_wait_with_its_log(tmp_path: Path):
     pipeline = Pipeline(FakePrograms(tmp_path, DIES))
     pipeline.start_workers(1, start="now")
-
     with pytest.raises(PartFailedError, match="w1 ended by itself with exit code 1") as raised:
         pipeline.wait(lambda: False, what="nothing", deadline_s=60)
     assert "a fine reason" in str(raised.value)
@@ -123,7 +120,6 @@ def test_a_program_that_was_killed_on_purpose_is_no_failure(pipeline: Pipeline):
     worker.start()
     pipeline.is_up_again(worker)
     pipeline.check()
-
     worker.kill()
     with pytest.raises(PartFailedError, match="w1"):
         pipeline.check()
@@ -132,7 +128,6 @@ def test_a_program_that_was_killed_on_purpose_is_no_failure(pipeline: Pipeline):
 def test_a_deadline_shows_what_was_waited_for_and_all_logs(pipeline: Pipeline):
     pipeline.start_workers(1, start="now")
     ticks: list[int] = []
-
     with pytest.raises(PartFailedError, match="for the moon") as raised:
         pipeline.wait(lambda: False, what="the moon", deadline_s=0.0, tick=lambda: ticks.append(1))
     assert "w1.log" in str(raised.value)
@@ -182,7 +177,6 @@ def test_stopping_names_the_program_with_a_failed_exit(tmp_path: Path):
     pipeline.wait(
         lambda: log.exists() and "ready" in log.read_text(), what="a start", deadline_s=30
     )
-
     (fault,) = pipeline.stop()
     assert "w1 was stopped and ended with exit code 3" in fault
     assert pipeline.stop() == []
@@ -195,9 +189,7 @@ def test_a_program_may_be_stopped_before_its_first_step(tmp_path: Path, code: st
     (worker,) = pipeline.workers
     log = worker.spec.log
     pipeline.wait(lambda: log.exists() and log.stat().st_size > 0, what="a line", deadline_s=30)
-
     found = pipeline.stop()
-
     assert worker.process.exit_code == 143
     assert ["exit code 143" in one for one in found] == [True] * faults
 
@@ -208,7 +200,6 @@ def test_batches_are_counted_by_sparks_commits(tmp_path: Path, names: list[str],
     commits.mkdir(parents=True)
     for name in names:
         (commits / name).touch()
-
     assert Pipeline(FakePrograms(tmp_path)).batches() == batches
     assert Pipeline(FakePrograms(tmp_path / "none")).batches() == 0
 
@@ -307,7 +298,6 @@ def conductor(
 def test_everything_planned_is_done(monkeypatch: pytest.MonkeyPatch):
     made, _, control, _, events = conductor(monkeypatch, done=100)
     made.conduct(PLAN, lambda: None)
-
     assert control.story == ["split", "merge", "split"]
     assert (made.splits, made.merges) == (2, 1)
     assert [one.worker for one in made.consumer_killer.kills] == ["consumer"]
@@ -319,7 +309,6 @@ def test_a_second_plan_goes_on_counting(monkeypatch: pytest.MonkeyPatch):
     made, _, control, _, _ = conductor(monkeypatch, done=100)
     made.conduct(PLAN[:1], lambda: None)
     made.conduct(PLAN[1:], lambda: None)
-
     assert control.story == ["split", "merge", "split"]
     assert (made.splits, made.merges) == (2, 1)
 
@@ -342,13 +331,11 @@ def test_nothing_is_done_before_its_time(monkeypatch: pytest.MonkeyPatch):
 def test_a_refusal_is_tried_again(monkeypatch: pytest.MonkeyPatch):
     made, _, control, _, _ = conductor(monkeypatch, done=100, refusals=5)
     made.conduct(PLAN, lambda: None)
-
     assert control.story == ["split", "merge", "split"]
 
 
 def test_lasting_refusals_end_the_run(monkeypatch: pytest.MonkeyPatch):
     made, *_ = conductor(monkeypatch, done=100, refusals=1_000)
-
     with pytest.raises(LocalStackError, match="too early"):
         made.conduct(PLAN, lambda: None)
 
@@ -356,7 +343,6 @@ def test_lasting_refusals_end_the_run(monkeypatch: pytest.MonkeyPatch):
 def test_a_dead_program_ends_the_run_and_its_threads(monkeypatch: pytest.MonkeyPatch):
     made, _, control, pipeline, _ = conductor(monkeypatch, done=0)
     pipeline.failure = PartFailedError("w1 ended by itself")
-
     with pytest.raises(PartFailedError):
         made.conduct(PLAN, lambda: None)
     assert control.story == []
@@ -365,7 +351,6 @@ def test_a_dead_program_ends_the_run_and_its_threads(monkeypatch: pytest.MonkeyP
 def test_customers_that_stand_still_end_the_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(conductor_module, "_IDLE_MAX_S", 0.0)
     made, _, control, _, _ = conductor(monkeypatch, done=45)
-
     with pytest.raises(PartFailedError, match="goes on to transfer 50"):
         made.conduct(PLAN, lambda: None)
     assert "split" in control.story
@@ -421,7 +406,6 @@ def test_the_victim_is_hit_and_runs_again(victim: Program):
         before=lambda one: order.append(f"before {one.process.pid}"),
         after=lambda one: order.append(f"after {one.process.is_running}"),
     )
-
     assert order == [f"before {pid}", "after True"]
     assert victim.process.pid != pid
     assert done.worker == "w1"
@@ -436,7 +420,6 @@ def test_a_step_that_never_comes_is_not_waited_for_forever(
     monkeypatch.setattr(Killer, "aim", lambda _: "no such step")
     killing = killer(1, ("fence",))
     killing.kill_and_restart(victim)
-
     assert len(killing.kills) == 1
 
 
@@ -444,7 +427,6 @@ def test_a_victim_is_not_killed_before_it_has_gone_through_a_cycle(
     victim: Program, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(kills_module, "_CYCLE_DEADLINE_S", 0.5)
-
     with pytest.raises(PartFailedError, match="finished no cycle"):
         killer(1, ("begin", "a last step that never comes")).kill_and_restart(victim)
     assert victim.process.is_running
@@ -453,7 +435,6 @@ def test_a_victim_is_not_killed_before_it_has_gone_through_a_cycle(
 def test_a_victim_that_never_works_is_an_error(tmp_path: Path):
     victim = program(tmp_path, DIES_OF_KILLS)
     victim.start()
-
     with pytest.raises(PartFailedError, match="finished no cycle"):
         killer(1, ("fence",)).kill_and_restart(victim)
 
@@ -462,7 +443,6 @@ def test_every_step_is_aimed_at_before_any_again():
     steps = ("a", "b", "c", "d")
     aiming = killer(3, steps)
     first = [aiming.aim() for _ in steps]
-
     assert sorted(first) == list(steps)
     assert aiming.aim() in steps
     assert len({tuple(killer(seed, steps).aim() for _ in (0, 1)) for seed in range(20)}) > 1
@@ -499,7 +479,6 @@ def test_seeds_differ():
         tuple(schedule(seed, splits=6, merges=4, kill_workers=1, kill_consumer=1, kills_from=0.7))
         for seed in range(5)
     ]
-
     assert len(set(plans)) == 5
 
 
@@ -508,7 +487,6 @@ def test_merges_never_outrun_splits():
         plan = schedule(seed, splits=6, merges=4, kill_workers=0, kill_consumer=0, kills_from=1.0)
         kinds = [one.kind for one in plan]
         ahead = [kinds[:n].count("split") - kinds[:n].count("merge") for n in range(len(kinds))]
-
         assert min(ahead) >= 0
         assert (kinds.count("split"), kinds.count("merge")) == (6, 4)
 
@@ -517,7 +495,6 @@ def test_kills_of_one_kind_keep_their_distance():
     for seed in range(50):
         plan = schedule(seed, splits=0, merges=0, kill_workers=0, kill_consumer=2, kills_from=0.75)
         first, second = (one.at_share for one in plan)
-
         assert second - first > 0.05
 
 
@@ -554,9 +531,7 @@ def test_verbs_name_database_and_stream_and_return_the_result(verb: str):
     came = {"start_timestamp_us": 5, "parents": ["a"], "children": [{"token": "b"}]}
     with answering(200, came) as (address, asked):
         found = getattr(SimulatorControl(address, database="d", stream="s"), verb)()
-
     assert found == came
-
     ((method, path, body),) = asked
     assert (method, path, json.loads(body)) == (
         "POST",
@@ -568,7 +543,6 @@ def test_verbs_name_database_and_stream_and_return_the_result(verb: str):
 def test_live_stream_partitions_are_a_list():
     with answering(200, {"stream_partitions": [{"token": "a"}]}) as (address, _):
         found = SimulatorControl(address, database="d", stream="s").stream_partitions()
-
     assert found == [{"token": "a"}]
 
 
@@ -583,7 +557,6 @@ def test_a_refusal_says_what_the_simulator_said():
 def test_a_silent_port_is_named():
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         address = f"127.0.0.1:{server.server_port}"
-
     with pytest.raises(LocalStackError, match=address):
         SimulatorControl(address, database="d", stream="s").split()
 
@@ -614,7 +587,6 @@ def test_stages_and_events_are_lines():
         view.stage("starting")
         view.stage("starting")
         view.event("killed [w1]")
-
     lines = text.getvalue().splitlines()
     assert len(lines) == 2
     assert lines[0].endswith("starting")
@@ -627,7 +599,6 @@ def test_figures_come_now_and_then():
     with view:
         view.figures(transfers="3/10")
         view.figures(transfers="4/10", live_stream_partitions=4)
-
     assert text.getvalue().count("transfers") == 1
     view.began -= 100
     view.figures(transfers="5/10")
@@ -639,7 +610,6 @@ def test_details_come_now_and_then():
     view.began -= 100
     view.detail("first")
     view.detail("second")
-
     assert "first" in text.getvalue()
     assert "second" not in text.getvalue()
 
@@ -651,7 +621,6 @@ def test_a_terminal_sees_stage_and_figures_while_it_runs():
         view.stage("working hard")
         view.figures(releases=7)
         view.console.print("drawn")
-
     assert "working hard" in text.getvalue()
     assert "releases" in text.getvalue()
 

@@ -107,7 +107,6 @@ def test_each_figure_can_be_wrong_and_marks_its_row(figure: str, value: Any):
     report = dataclasses.replace(RIGHT, **{figure: value})
     console = Console(width=300, record=True, file=io.StringIO())
     console.print(proof_table(report, ASKED), latency_table(report, ASKED))
-
     assert figure in {wrong.name.split(".")[0] for wrong in report.wrong_figures(ASKED)}
     assert "✗" in console.export_text()
 
@@ -116,7 +115,6 @@ def test_the_proof_of_a_right_report_has_only_ticks():
     console = Console(width=300, record=True, file=io.StringIO())
     console.print(proof_table(RIGHT, ASKED))
     text = console.export_text()
-
     assert "✗" not in text
     assert text.count("✓") == 7
     assert "w1 in fence at 3 s" in text
@@ -124,7 +122,6 @@ def test_the_proof_of_a_right_report_has_only_ticks():
 
 def test_json_holds_every_figure_by_its_name():
     content = json.loads(RIGHT.to_json())
-
     assert content["worker_kills"] == [{"worker": "w1", "step": "fence", "at": 3.2}]
     assert content["latency_undisturbed_ms"]["p99"] == 3_900.0
     assert set(content) == {field.name for field in dataclasses.fields(Report)}
@@ -133,14 +130,12 @@ def test_json_holds_every_figure_by_its_name():
 def test_a_run_without_kills_needs_one_release_less():
     asked = dataclasses.replace(ASKED, kill_workers=0, kill_consumer=0)
     report = dataclasses.replace(RIGHT, worker_kills=(), consumer_kills=(), releases=3)
-
     assert report.wrong_figures(asked) == []
 
 
 def test_percentiles_are_by_nearest_rank():
     ways = [Delivery(0, n * 1_000, release=n // 50) for n in range(1, 101)]
     latency = latency_of(ways, measured="x")
-
     assert (latency.p50, latency.p99, latency.rows) == (50.0, 99.0, 100)
     assert latency.releases == 3
     assert latency_of(ways[6:7], measured="x").p99 == 7.0
@@ -155,7 +150,6 @@ def test_the_warm_up_is_not_measured_and_kills_are_apart():
         Delivery(4_000_001, 34_000_001, release=3),
     ]
     undisturbed, with_kills = latency_figures(ways, warm_us=1_000_000, undisturbed_us=4_000_000)
-
     assert (undisturbed.rows, undisturbed.releases, undisturbed.p99) == (2, 2, 3_000.0)
     assert (with_kills.rows, with_kills.releases, with_kills.p50) == (1, 1, 30_000.0)
 
@@ -168,7 +162,6 @@ def text_of(table: Table) -> str:
 
 def test_the_undisturbed_latency_stands_first():
     lines = [line for line in text_of(latency_table(RIGHT, ASKED)).splitlines() if " s " in line]
-
     assert ["2.1 s" in lines[0], "18 changes, 2 releases" in lines[0]] == [True, True]
     assert ["30.1 s" in lines[1], "killed" in lines[1]] == [True, True]
 
@@ -176,7 +169,6 @@ def test_the_undisturbed_latency_stands_first():
 def test_a_run_without_kills_has_one_latency():
     none = Latency(None, None, 0, 0, "kills")
     text = text_of(latency_table(dataclasses.replace(RIGHT, latency_with_kills_ms=none), ASKED))
-
     assert "2.1 s" in text
     assert "killed" not in text
 
@@ -188,7 +180,6 @@ FIRST = BackfillFigures(1_040, 3, 12.5, 7, 1)
 def test_the_rows_of_a_backfill_have_a_line_of_their_own():
     report = dataclasses.replace(RIGHT, backfill=FIRST)
     text = text_of(proof_table(report, BEGAN_WITH))
-
     assert report.wrong_figures(BEGAN_WITH) == []
     assert "1,040 rows in 3 key ranges" in text
     assert text.count("✓") == 8
@@ -215,7 +206,6 @@ def test_rows_are_not_counted_as_changes_and_one_worker_is_one():
 )
 def test_each_figure_of_a_backfill_can_be_wrong(figure: str):
     report = dataclasses.replace(RIGHT, backfill=dataclasses.replace(FIRST, **{figure: 0}))
-
     (wrong,) = report.wrong_figures(BEGAN_WITH)
     assert wrong.name == f"backfill.{figure}"
     assert "✗" in text_of(proof_table(report, BEGAN_WITH))
@@ -229,7 +219,6 @@ def test_the_report_of_a_backfill_is_readable_in_100_columns():
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(proof_table(dataclasses.replace(RIGHT, backfill=FIRST), BEGAN_WITH))
     text = console.export_text()
-
     assert max(map(len, text.splitlines())) <= 100
     assert "…" not in text
 
@@ -275,14 +264,12 @@ def test_a_right_report_of_files():
 )  # fmt: skip
 def test_each_figure_of_files_can_be_wrong(changed: dict[str, Any]):
     (wrong,) = replace(FILES_RIGHT, **changed).wrong_figures(FILES_ASKED)
-
     assert wrong.name in changed
     assert wrong.found in (changed[wrong.name], 0)
 
 
 def test_a_short_run_may_have_no_disturbances():
     quiet = replace(FILES_RIGHT, copies=0, late=0, mirror_deleted_rows=0)
-
     assert quiet.wrong_figures(replace(FILES_ASKED, disturbances=0)) == []
 
 
@@ -294,7 +281,6 @@ def printed(report: FilesReport) -> str:
 
 def test_tables_fit_a_hundred_columns_and_mark_what_is_wrong():
     right = printed(FILES_RIGHT)
-
     assert max(map(len, right.splitlines())) <= 100
     assert right.count("✓") == 7
     assert "✗" not in right
@@ -308,7 +294,6 @@ def test_a_run_without_kills_and_figures_of_time_prints_too():
         FILES_RIGHT, worker_kills=(), consumer_kills=(),
         latency_in_time_ms=Latency(None, None, 0, 0, "x"),
     )  # fmt: skip
-
     assert "none" in printed(quiet)
 
 
@@ -350,7 +335,6 @@ def test_a_right_run_is_proved_reported_and_cleaned_up(
 ):
     give(monkeypatch, RIGHT)
     report = temporary / "new" / "report.json"
-
     assert prove(OPTIONS, console=console()[0], report=report, keep=False)
     assert json.loads(report.read_text())["missing"] == 0
     assert folders(temporary) == []
@@ -364,7 +348,6 @@ def test_a_wrong_figure_fails_and_keeps_the_folder(
     give(monkeypatch, wrong)
     err, text = console()
     report = temporary / "report.json"
-
     assert not prove(OPTIONS, console=err, report=report, keep=False)
     assert json.loads(report.read_text())["missing"] == 2
     assert "missing is 2, it must be 0" in text.getvalue()
@@ -376,14 +359,12 @@ def test_a_wrong_figure_fails_and_keeps_the_folder(
 def test_keep_keeps_and_says_where(monkeypatch: pytest.MonkeyPatch, temporary: Path):
     give(monkeypatch, RIGHT)
     err, text = console()
-
     assert prove(OPTIONS, console=err, report=None, keep=True)
     assert [str(folder) in text.getvalue() for folder in folders(temporary)] == [True]
 
 
 def test_a_failed_run_keeps_its_logs(monkeypatch: pytest.MonkeyPatch, temporary: Path):
     give(monkeypatch, PartFailedError("w1 ended by itself"))
-
     with pytest.raises(PartFailedError):
         prove(OPTIONS, console=console()[0], report=None, keep=False)
     assert len(folders(temporary)) == 1
@@ -391,7 +372,6 @@ def test_a_failed_run_keeps_its_logs(monkeypatch: pytest.MonkeyPatch, temporary:
 
 def test_an_interrupted_run_leaves_nothing(monkeypatch: pytest.MonkeyPatch, temporary: Path):
     give(monkeypatch, KeyboardInterrupt())
-
     with pytest.raises(KeyboardInterrupt):
         prove(OPTIONS, console=console()[0], report=None, keep=False)
     assert folders(temporary) == []
@@ -403,7 +383,6 @@ def test_the_scenario_datastream_has_a_report_of_its_own(
     monkeypatch.setattr(command_module, "run_files_demo", lambda *_, **__: FILES_RIGHT)
     options = DemoOptions(scenario=Scenario.DATASTREAM)
     err, text = console()
-
     assert prove(options, console=err, report=None, keep=False)
     assert "proved in" in capsys.readouterr().out
     monkeypatch.setattr(

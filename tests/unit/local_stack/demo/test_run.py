@@ -59,7 +59,6 @@ def test_the_judge_reads_every_column_of_the_schema(commit_timestamps: bool, dia
     for (table, found), statement in zip(layout.items(), statements[:2], strict=True):
         lines = statement.split("\n")[1:-1]
         columns = tuple(line.split()[0] for line in lines if line.strip())
-
         assert f"CREATE TABLE {table} " in statement
         assert found.columns == columns
         assert f"PRIMARY KEY ({', '.join(found.key)})" in statement
@@ -67,7 +66,6 @@ def test_the_judge_reads_every_column_of_the_schema(commit_timestamps: bool, dia
 
 def test_a_report_is_held_against_what_was_asked():
     asked = OPTIONS.asked
-
     assert (asked.transfers, asked.splits, asked.merges) == (10, 1, 1)
     assert (asked.kill_workers, asked.kill_consumer) == (1, 1)
 
@@ -75,7 +73,6 @@ def test_a_report_is_held_against_what_was_asked():
 def test_three_quarters_are_undisturbed_and_all_without_kills():
     options = DemoOptions(transfers=2_000)
     calm = DemoOptions(transfers=2_000, kill_workers=0, kill_consumer=0)
-
     assert (options.warm_up, options.kills_from, options.asked.undisturbed) == (20, 1_500, 1_480)
     assert (calm.warm_up, calm.kills_from, calm.asked.undisturbed) == (20, 2_000, 1_980)
 
@@ -235,7 +232,6 @@ def test_a_run_goes_from_stack_to_judge(story: list[str], tmp_path: Path):
 def test_a_run_without_kills_has_no_part_for_them(story: list[str], tmp_path: Path):
     options = dataclasses.replace(OPTIONS, kill_workers=0, kill_consumer=0)
     run_demo(options, folder=tmp_path, view=view())
-
     assert "kills" not in story
     assert "customers finish" not in story
     assert story[story.index("no kills") + 1] == f"released {LAST_US}"
@@ -243,7 +239,6 @@ def test_a_run_without_kills_has_no_part_for_them(story: list[str], tmp_path: Pa
 
 def test_a_failure_stops_everything_and_judges_nothing(story: list[str], tmp_path: Path):
     Conductor.failure = PartFailedError("w1 ended by itself")
-
     with pytest.raises(PartFailedError):
         run_demo(OPTIONS, folder=tmp_path, view=view())
     assert story[-3:] == ["customers stop", "programs stop", "stack down"]
@@ -257,7 +252,6 @@ def test_no_step_waits_for_transfers_that_nothing_starts(
     options = DemoOptions(accounts=5, transfers=transfers, splits=60, merges=40)
     monkeypatch.setattr(Customers, "last_commit_us", LAST_US)
     report = run_demo(options, folder=tmp_path, view=view())
-
     assert (report.splits, report.merges) == (60, 40)
     assert (len(report.worker_kills), len(report.consumer_kills)) == (1, 1)
 
@@ -326,7 +320,6 @@ def test_workers_are_killed_while_tables_are_read_and_transfers_are_made(
     story: list[str], ended_ms: list[int], tmp_path: Path
 ):
     report = run(tmp_path)
-
     assert story[:11] == [
         "stack up", "create", "20 rows", "slow", "customers start", "2 workers", "consumer",
         "kill w1", "kill w2", "kill w1", "quick",
@@ -345,7 +338,6 @@ def test_kills_after_the_last_row_do_not_count(
     story: list[str], ended_ms: list[int], tmp_path: Path
 ):
     ended_ms[0] = 1
-
     assert run(tmp_path).backfill.worker_kills == 0
 
 
@@ -381,7 +373,6 @@ def test_no_step_waits_for_transfers_beyond_a_pause(
     options = dataclasses.replace(BACKFILL_OPTIONS, transfers=transfers, splits=60, merges=40)
     monkeypatch.setattr(Customers, "last_commit_us", LAST_US)
     report = run_demo(options, folder=tmp_path, view=view(), kind=BackfillRun)
-
     assert (report.splits, report.merges) == (60, 40)
 
 
@@ -458,7 +449,6 @@ def files_story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def test_a_run_of_files_goes_from_files_to_judge(files_story: list[str], tmp_path: Path):
     shown = view()
     report = run_files_demo(FILES_OPTIONS, folder=tmp_path, view=shown)
-
     assert files_story == [
         "stack up", "files of oracle", "2 workers", "consumer", "resume", "kill w1",
         "kill consumer", "finish", "released 77", "programs stop", "files stop", "programs stop",
@@ -486,6 +476,5 @@ def test_a_failure_of_a_run_of_files_stops_everything(
 
 def test_what_was_asked():
     asked = files_asked(DemoOptions(scenario=Scenario.DATASTREAM))
-
     assert (asked.transfers, asked.rows, asked.disturbances) == (2_000, 2_200, 1)
     assert (files_asked(FILES_OPTIONS).rows, files_asked(FILES_OPTIONS).disturbances) == (25, 0)

@@ -100,7 +100,6 @@ OLD = {"N": "1", "M": None}
 
 def test_a_deleted_row_is_its_old_values():
     figures = judged([logged(place(5), "DELETE", {}, OLD)], [row(place(5))])
-
     assert figures.examples == ()
     assert (figures.changes_committed, figures.changes_in_changelog) == (1, 1)
 
@@ -116,23 +115,15 @@ def test_a_deleted_row_is_its_old_values():
         (None, None, False),
     ],
 )
-def test_absent_is_not_null_in_an_update(new: Any, new_columns: Any, right: bool):
+def test_absent_is_not_null_in_an_update_and_is_in_an_insert(
+    new: Any, new_columns: Any, right: bool
+):
     update = logged(place(5), "UPDATE", {"N": "2"}, {"N": "1"})
-    found = row(
-        place(5),
-        "UPDATE",
-        new_values=new,
-        new_columns=new_columns,
-        old_columns=("Id", "N"),
-    )
-
+    columns = {"new_columns": new_columns, "old_columns": ("Id", "N")}
+    found = row(place(5), "UPDATE", new_values=new, **columns)
     assert judged([update], [found]).unlike_source == (0 if right else 1)
-
-
-def test_a_column_that_an_insert_does_not_name_is_null():
     insert = logged(place(5), "INSERT", {"N": "2"}, {})
     found = row(place(5), "INSERT", new_values={"Id": "a", "N": 2, "M": None}, old_values=None)
-
     assert judged([insert], [found]).unlike_source == 0
 
 
@@ -170,36 +161,30 @@ def test_examples_are_few_and_name_the_fault():
 SOURCE = {"Id": ("a", "b"), "N": (1, None)}
 
 
+NO_ROWS = {"Id": (), "N": ()}
+
+
 @pytest.mark.parametrize(
-    ("mirror", "says"),
+    ("mirror", "source", "says"),
     [
-        ({"Id": ("a", "b"), "N": (1, None)}, ""),
-        ({"N": (None, 1), "Id": ("b", "a")}, ""),
-        ({}, "has no row"),
-        ({"Id": (), "N": ()}, "has no row"),
-        ({"Id": ("a",), "N": (1,)}, "1 rows absent"),
-        ({"Id": ("a", "b", "c"), "N": (1, None, 2)}, "1 too many"),
-        ({"Id": ("a", "b"), "N": (1, 0)}, "1 different"),
-        ({"Id": ("a", "a"), "N": (1, 1)}, "2 rows for 1 keys"),
-        ({"Id": ("a", "b")}, "has columns"),
-        ({"Id": ("a", "b"), "N": (1, None), "M": (1, 1)}, "has columns"),
+        ({"Id": ("a", "b"), "N": (1, None)}, SOURCE, ""),
+        ({"N": (None, 1), "Id": ("b", "a")}, SOURCE, ""),
+        ({}, SOURCE, "has no row"),
+        (NO_ROWS, SOURCE, "has no row"),
+        ({"Id": ("a",), "N": (1,)}, SOURCE, "1 rows absent"),
+        ({"Id": ("a", "b", "c"), "N": (1, None, 2)}, SOURCE, "1 too many"),
+        ({"Id": ("a", "b"), "N": (1, 0)}, SOURCE, "1 different"),
+        ({"Id": ("a", "a"), "N": (1, 1)}, SOURCE, "2 rows for 1 keys"),
+        ({"Id": ("a", "b")}, SOURCE, "has columns"),
+        ({"Id": ("a", "b"), "N": (1, None), "M": (1, 1)}, SOURCE, "has columns"),
+        ({}, NO_ROWS, ""),
+        (SOURCE, NO_ROWS, "2 too many"),
     ],
 )
-def test_a_difference_is_named(mirror: Any, says: str):
-    found = table_difference("t", mirror=mirror, source=SOURCE, key=["Id"])
-
+def test_a_difference_is_named(mirror: Any, source: Any, says: str):
+    found = table_difference("t", mirror=mirror, source=source, key=["Id"])
     assert says in found
     assert bool(found) == bool(says)
-
-
-def test_nothing_equals_nothing():
-    assert table_difference("t", mirror={}, source={"Id": (), "N": ()}, key=["Id"]) == ""
-
-
-def test_rows_that_the_source_does_not_have_are_too_many():
-    found = table_difference("t", mirror=SOURCE, source={"Id": (), "N": ()}, key=["Id"])
-
-    assert "2 too many" in found
 
 
 class Bank:
@@ -234,7 +219,6 @@ def compared(*cuts: tuple[int, ...]):
 
 def test_mirrors_of_an_older_release_are_compared_with_the_source_at_its_end():
     found = compared((0, 0), (0, 0), (2, 2))
-
     assert (found.releases, found.cuts, found.unlike_source, found.behind_us_most) == (3, 2, 0, 10)
     assert found.mirror_equals_source
 
@@ -245,7 +229,6 @@ def test_mirrors_of_an_older_release_are_compared_with_the_source_at_its_end():
 )
 def test_mirrors_that_are_no_cut_of_a_release_are_named(cut: tuple[int, ...], says: str):
     found = compared((0, 0), cut)
-
     assert found.unlike_source == 1
     assert any(says in example for example in found.examples)
 
@@ -267,10 +250,34 @@ def manifest(release: int) -> str:
 
 def test_an_empty_folder_has_nothing(tmp_path: Path):
     reader = DeltaReader(tmp_path)
-
     assert reader.manifests() == []
     assert reader.changelog_tables() == reader.mirror_tables() == []
     assert reader.late_rows() == 0
+
+
+def test_a_mirror_is_read_as_it_was_at_a_version(tmp_path: Path):
+    mirrors = tmp_path / "mirror"
+    for balance in (1, 2):
+        rows = pa.Table.from_pylist([{"Id": "a", "Balance": balance}])
+        write_deltalake(str(mirrors / "t"), rows, mode="overwrite")
+    (mirrors / "no table").mkdir()
+    reader = DeltaReader(tmp_path)
+    assert reader.mirror_tables() == ["t"]
+    assert reader.mirror("t", version=0)["Balance"] == (1,)
+    assert reader.mirror("t")["Balance"] == (2,)
+    write_deltalake(str(mirrors / "empty"), pa.table({"Id": pa.array([], pa.string())}))
+    assert reader.mirror("empty").get("Id", ()) == ()
+    # Files of different schemas are one table.
+    more = str(mirrors / "more")
+    write_deltalake(more, pa.table({"Id": ["a"]}))
+    write_deltalake(more, pa.table({"Id": ["b"], "New": [1]}), mode="append", schema_mode="merge")
+    found = reader.mirror("more")
+    assert dict(zip(found["Id"], found["New"], strict=True)) == {"a": None, "b": 1}
+    # Its files alone do not describe this one.
+    rows = pa.table({"Id": ["a"], "Part": [1]})
+    write_deltalake(str(mirrors / "parts"), rows, partition_by=["Part"])
+    with pytest.raises(ValueError, match="partition columns"):
+        reader.mirror("parts")
 
 
 def test_manifests_come_by_number(tmp_path: Path):
@@ -280,7 +287,6 @@ def test_manifests_come_by_number(tmp_path: Path):
         (folder / name).write_text(manifest(release))
     (folder / "c.json.tmp").write_text("not yet a manifest")
     first, second = DeltaReader(tmp_path).manifests()
-
     assert (first.number, second.number) == (9, 10)
     assert first.tables["t"].changelog_version is None
     assert first.tables["t"].mirror_version == 4
@@ -297,43 +303,7 @@ def test_files_with_arrows_view_types_are_read_with_others(tmp_path: Path):
         write_deltalake(str(folder), pa.Table.from_pylist([row]), mode="append")
         (file,) = set(folder.glob("*.parquet")) - before
         pq.write_table(pa.Table.from_pylist([row], schema=pa.schema(list(kinds.items()))), file)
-
     assert read_delta(folder).to_pylist() == [row, row]
-
-
-def test_a_mirror_is_read_as_it_was_at_a_version(tmp_path: Path):
-    for balance in (1, 2):
-        rows = pa.Table.from_pylist([{"Id": "a", "Balance": balance}])
-        write_deltalake(str(tmp_path / "mirror" / "t"), rows, mode="overwrite")
-    (tmp_path / "mirror" / "no table").mkdir()
-    reader = DeltaReader(tmp_path)
-
-    assert reader.mirror_tables() == ["t"]
-    assert reader.mirror("t", version=0)["Balance"] == (1,)
-    assert reader.mirror("t")["Balance"] == (2,)
-
-
-def test_a_table_without_rows_has_none(tmp_path: Path):
-    write_deltalake(str(tmp_path / "mirror" / "t"), pa.table({"Id": pa.array([], pa.string())}))
-
-    assert DeltaReader(tmp_path).mirror("t").get("Id", ()) == ()
-
-
-def test_files_of_different_schemas_are_one_table(tmp_path: Path):
-    path = str(tmp_path / "mirror" / "t")
-    write_deltalake(path, pa.table({"Id": ["a"]}))
-    write_deltalake(path, pa.table({"Id": ["b"], "New": [1]}), mode="append", schema_mode="merge")
-    found = DeltaReader(tmp_path).mirror("t")
-
-    assert dict(zip(found["Id"], found["New"], strict=True)) == {"a": None, "b": 1}
-
-
-def test_a_table_that_its_files_alone_do_not_tell_is_refused(tmp_path: Path):
-    rows = pa.table({"Id": ["a"], "Part": [1]})
-    write_deltalake(str(tmp_path / "mirror" / "t"), rows, partition_by=["Part"])
-
-    with pytest.raises(ValueError, match="partition columns"):
-        DeltaReader(tmp_path).mirror("t")
 
 
 def test_reading_leaves_no_thread_that_aborts_the_interpreter(tmp_path: Path):
@@ -350,7 +320,6 @@ def test_reading_leaves_no_thread_that_aborts_the_interpreter(tmp_path: Path):
             timeout=120,
             check=False,
         )
-
         assert (done.returncode, done.stdout.strip()) == (0, "{'Id': ('a',)}")
 
 
@@ -359,7 +328,6 @@ def test_commit_times_are_by_version(tmp_path: Path):
     for _ in range(2):
         write_deltalake(str(tmp_path / "changelog" / "t"), pa.table({"Id": ["a"]}), mode="append")
     times = DeltaReader(tmp_path).commit_times_ms("t")
-
     assert sorted(times) == [0, 1]
     assert before_ms <= times[0] <= times[1]
 
@@ -438,7 +406,6 @@ def test_an_object_of_no_known_kind_is_refused():
 def test_timestamps_survive_their_text(instant: datetime):
     aware = instant.replace(tzinfo=UTC)
     text = aware.isoformat()
-
     assert rfc3339_us(text) == canonical(aware)
     assert rfc3339_us(text.replace("+00:00", "Z")) == canonical(aware)
 
@@ -467,14 +434,11 @@ ENTRY = {
 
 def test_a_line_becomes_a_transaction():
     (transaction,) = parse_commit_log([json.dumps(ENTRY), "", "\n"])
-
     assert transaction.stream_partition_tokens == {"p", "q"}
     (change,) = transaction.changes
     assert change.place == Place(5, "t", (0, 10), 2)
     assert (change.new_values, change.old_values) == ({}, {"Balance": "3"})
-
-
-def test_a_transaction_that_changed_nothing_watched_is_left_out():
+    # A transaction that changed nothing watched is left out.
     assert parse_commit_log([json.dumps(ENTRY | {"changes": []})]) == []
 
 
@@ -482,7 +446,6 @@ def test_forgotten_changes_have_places_that_no_row_can_have():
     forgotten = CHANGE | {"record_sequence": None, "mod_number": None}
     (transaction,) = parse_commit_log([json.dumps(ENTRY | {"changes": [forgotten, forgotten]})])
     first, second = transaction.changes
-
     assert first.place != second.place
     assert first.place.record_sequence == second.place.record_sequence == (-1, -1)
 
@@ -547,7 +510,6 @@ def transactions(*rows: Any) -> Any:
 
 def test_each_row_of_the_source_stands_where_the_changelog_has_it_first():
     (one,) = transactions(row_of_first_rows(2, 1), row_of_first_rows(1, 3), row_of_first_rows(2, 4))
-
     assert (one.server_transaction_id, one.tag) == ("spanner-backfill-11", "spanner-backfill")
     assert one.stream_partition_tokens == {READ[1]}
     assert [(change.keys["K"], change.place.record_sequence[1]) for change in one.changes] == [
@@ -563,7 +525,6 @@ def test_a_row_that_the_changelog_lacks_has_a_place_that_none_has():
         row_of_first_rows(1, 1, tag="another"),
         row_of_first_rows(1, 1, place=Place(71, "x", (0, 0), 0)),
     )
-
     assert [one.server_transaction_id for one in found] == ["", "spanner-backfill-11"]
     assert found[0].changes[0].place.record_sequence == (-1, -1)
 
@@ -587,9 +548,6 @@ def text(value: str | None) -> Value:
 )
 def test_a_column_becomes_canonical(code: TypeCode, values: list[Value], expected: tuple):
     assert _column(code, values) == expected
-
-
-def test_a_type_that_cannot_be_compared_is_refused():
     with pytest.raises(TypeError, match="JSON"):
         _column(TypeCode.JSON, [text("{}")])
 
@@ -652,13 +610,9 @@ class Consumer:
         return [SimpleNamespace(partition=one.partition, offset=self.at) for one in asked]
 
 
-def test_reading_ends_behind_a_marker_that_is_no_message():
+def test_reading_ends_behind_a_marker_that_is_no_message(monkeypatch: pytest.MonkeyPatch):
     found = judge_progress._read_until(Consumer(2, last_position=3), topic="t", ends={0: 3})
-
     assert found == ["message 1", "message 2"]
-
-
-def test_an_end_that_is_never_reached_is_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(judge_progress, "_QUIET_MAX_S", 0.0)
     with pytest.raises(TimeoutError):
         judge_progress._read_until(Consumer(2, last_position=2), topic="t", ends={0: 3})

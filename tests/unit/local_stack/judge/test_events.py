@@ -109,57 +109,45 @@ def wrong(figures: EventFigures) -> dict[str, int]:
 
 def test_a_right_changelog():
     figures = judge(RIGHT)
-
     assert (figures.events_in_changelog, figures.keys) == (4, 2)
     assert wrong(figures) == {}
     assert figures.examples == ()
 
 
-def test_a_missing_event():
-    figures = judge([*RIGHT[:2], row("c", release=1, ordinal=0, at_us=21)])
-
-    assert wrong(figures) == {"missing": 1, "histories_unlike_source": 1}
-    assert "missing: t, event b" in figures.examples
-
-
-def test_an_event_that_came_twice():
-    figures = judge([*RIGHT, row("c", release=1, ordinal=2, at_us=22)])
-
-    assert wrong(figures) == {"duplicates": 1}
-    assert "duplicate: event c" in figures.examples
-
-
-def test_an_event_that_no_file_has():
-    figures = judge([*RIGHT[:2], row("x", release=1, ordinal=0, at_us=20), *RIGHT[2:]])
-
-    assert wrong(figures)["invented"] == 1
+B = {"release": 1, "ordinal": 0, "at_us": 20}
 
 
 @pytest.mark.parametrize(
-    ("changed", "text"),
+    ("rows", "expected", "example"),
     [
-        ({"mod_type": "UPDATE"}, "mod_type is UPDATE"),
-        ({"key": {"id": 3}}, "the row is"),
+        (
+            [*RIGHT[:2], row("c", release=1, ordinal=0, at_us=21)],
+            {"missing": 1, "histories_unlike_source": 1},
+            "missing: t, event b",
+        ),
+        ([*RIGHT, row("c", release=1, ordinal=2, at_us=22)], {"duplicates": 1}, "event c"),
+        ([*RIGHT[:2], row("x", **B), *RIGHT[2:]], {"invented": 1}, ""),
+        ([*RIGHT[:2], row("b", **B, mod_type="UPDATE"), RIGHT[3]], {"unlike_source": 1}, "UPDATE"),
+        ([*RIGHT[:2], row("b", **B, key={"id": 3}), RIGHT[3]], {"unlike_source": 1}, "the row is"),
+        (
+            [*RIGHT[:3], row("c", release=1, ordinal=1, at_us=21, order="005")],
+            {"histories_unlike_source": 1},
+            "history: t, key 1: 3 events of 3",
+        ),
     ],
+    ids=["missing", "twice", "of no file", "kind", "row", "order"],
 )
-def test_an_event_that_differs(changed: dict[str, Any], text: str):
-    figures = judge([*RIGHT[:2], row("b", release=1, ordinal=0, at_us=20, **changed), RIGHT[3]])
-
-    assert figures.unlike_source == 1
-    assert any(text in one for one in figures.examples)
+def test_an_event_that_is_wrong_shows_in_its_figure(
+    rows: list[dict[str, Any]], expected: dict[str, int], example: str
+):
+    figures = judge(rows)
+    assert {name: wrong(figures).get(name) for name in expected} == expected
+    assert any(example in one for one in (*figures.examples, ""))
 
 
 def test_an_event_of_another_table():
     events = {**EVENTS, "b": replace(EVENTS["b"], table="u")}
-
     assert judge(RIGHT, events).unlike_source == 1
-
-
-def test_an_order_that_is_not_the_sources():
-    figures = judge([*RIGHT[:3], row("c", release=1, ordinal=1, at_us=21, order="005")])
-
-    assert figures.histories_unlike_source == 1
-    assert "history: t, key 1: 3 events of 3" in figures.examples
 
 
 SWAPPED = [
@@ -170,28 +158,22 @@ SWAPPED = [
 ]
 
 
-def test_events_in_time_have_to_stand_in_order():
-    figures = judge(SWAPPED)
-
-    assert wrong(figures) == {"in_time_out_of_order": 1}
-    assert "in time, but out of order: t: change 0 stands behind change 2" in figures.examples
-
-
-def test_late_events_may_stand_behind_newer_ones():
-    events = {**EVENTS, "a": replace(EVENTS["a"], is_in_time=False)}
-    events["b"] = replace(EVENTS["b"], is_in_time=False)
-
-    assert wrong(judge(SWAPPED, events)) == {"behind_newer": 1}
-
-
-def test_an_event_in_time_may_not_stand_behind_a_late_newer_one():
-    events = {**EVENTS, "c": replace(EVENTS["c"], is_in_time=False)}
+@pytest.mark.parametrize(
+    ("late", "expected"),
+    [
+        ("", {"in_time_out_of_order": 1}),
+        ("ab", {"behind_newer": 1}),
+        # One in time may not stand behind a late newer one.
+        ("c", {"in_time_out_of_order": 1}),
+    ],
+)
+def test_only_late_events_may_stand_behind_newer_ones(late: str, expected: dict[str, int]):
+    events = {**EVENTS, **{name: replace(EVENTS[name], is_in_time=False) for name in late}}
     figures = judge(SWAPPED, events)
-
-    assert wrong(figures) == {"in_time_out_of_order": 1}
-    assert any(
-        one.endswith("change 0 stands behind change 2 of its row") for one in figures.examples
-    )
+    assert wrong(figures) == expected
+    if "in_time_out_of_order" in expected:
+        text = "in time, but out of order: t: change 0 stands behind change 2"
+        assert any(one.startswith(text) for one in figures.examples)
 
 
 def test_places_ordinals_and_releases_are_judged_as_ever():
@@ -201,7 +183,6 @@ def test_places_ordinals_and_releases_are_judged_as_ever():
         row("c", release=1, ordinal=2, at_us=21),
     ]
     figures = judge(broken)
-
     assert (figures.out_of_order, figures.ordinals_broken) == (2, 1)
     assert judge([*RIGHT[:3], row("c", release=1, ordinal=1, at_us=99)]).outside_release == 1
 
@@ -282,34 +263,22 @@ def test_right_mirrors():
     figures = judge_mirrors(
         MIRROR_RIGHT, *MANIFESTS, mirror_manifest(2, 2, 1), mirror_manifest(3, None, None)
     )
-
     assert figures == EventMirrorFigures(4, 2, 0, 1, 1, mirror_equals_source=True, examples=())
 
 
-def test_a_release_whose_mirror_went_back_to_an_older_change():
-    figures = judge_mirrors(Mirrors({}, rows_of("d", "b"), rows_of("c", "a")), *MANIFESTS)
-
-    assert (figures.releases_unlike_changelog, figures.mirror_equals_source) == (1, False)
-    assert "mirror unlike the changelog: release 1: t differs in 1 rows, such as 1" in (
-        figures.examples
-    )
-    assert any("in the source {'id': 1, 'note': 'd'}" in one for one in figures.examples)
-
-
-def test_a_mirror_that_lacks_the_mark_of_a_deletion():
-    figures = judge_mirrors(Mirrors({}, rows_of("d", "b"), rows_of("d")), *MANIFESTS)
-
+@pytest.mark.parametrize(
+    ("last", "example"),
+    [
+        ("ca", "mirror unlike the changelog: release 1: t differs in 1 rows, such as 1"),
+        ("ca", "in the source {'id': 1, 'note': 'd'}"),
+        ("d", "mirror unlike the source: t marks 0 rows as deleted, the source 1"),
+        ("ddc", "mirror unlike the source: t has 3 rows for 2 keys"),
+    ],
+)
+def test_a_mirror_that_is_wrong_is_named(last: str, example: str):
+    figures = judge_mirrors(Mirrors({}, rows_of("d", "b"), rows_of(*last)), *MANIFESTS)
     assert not figures.mirror_equals_source
-    assert "mirror unlike the source: t marks 0 rows as deleted, the source 1" in figures.examples
-
-
-def test_a_row_that_stands_twice():
-    figures = judge_mirrors(Mirrors({}, {}, rows_of("d", "d", "c")), mirror_manifest(1, 2, 1))
-
-    assert "mirror unlike the source: t has 3 rows for 2 keys" in figures.examples
-
-
-def test_no_mirror_at_all():
+    assert any(example in one for one in figures.examples)
     assert not judge_mirrors(Mirrors()).mirror_equals_source
 
 

@@ -80,7 +80,6 @@ def test_a_file_that_cannot_be_run_is_no_java(tmp_path):
     program = tmp_path / "java"
     program.write_bytes(b"\x00\x01")
     program.chmod(0o755)
-
     assert probe(program) is None
 
 
@@ -95,7 +94,6 @@ def test_home_is_behind_links(tmp_path):
     program = make_java(tmp_path / "jdk", "17.0.1")
     link = tmp_path / "java"
     link.symlink_to(program)
-
     assert (tmp_path / "jdk").resolve() == Java(program=link, major=17).home
 
 
@@ -104,9 +102,7 @@ def test_java_home_comes_before_path_and_path_before_usual_places(tmp_path):
     second = make_java(tmp_path / "b", "17.0.1")
     third = make_java(tmp_path / "c", "17.0.1")
     environ = {"JAVA_HOME": str(tmp_path / "a"), "PATH": str(tmp_path / "b" / "bin")}
-
     found = list(candidates(environ, places=[str(tmp_path / "c*" / "bin" / "java")]))
-
     assert [first, second, third] == found
 
 
@@ -114,13 +110,11 @@ def test_one_real_file_is_tried_once(tmp_path):
     program = make_java(tmp_path / "a", "17.0.1")
     (tmp_path / "linked").symlink_to(tmp_path / "a" / "bin")
     environ = {"PATH": os.pathsep.join([str(tmp_path / "linked"), str(program.parent)])}
-
     assert 1 == len(list(candidates(environ, places=())))
 
 
 def test_usual_places_below_home_need_a_home(tmp_path):
     program = make_java(tmp_path / "jdks" / "x", "17.0.1")
-
     assert [program] == list(candidates({"HOME": str(tmp_path)}, places=["~/jdks/*/bin/java"]))
     assert [] == list(candidates({"HOME": ""}, places=["~/jdks/*/bin/java"]))
 
@@ -130,18 +124,14 @@ def test_a_stub_and_an_old_one_do_not_hide_a_good_one(tmp_path):
     make_java(tmp_path / "old", "11.0.2")
     good = make_java(tmp_path / "good", "21.0.1")
     environ = {"JAVA_HOME": str(tmp_path / "old"), "PATH": str(tmp_path / "stub" / "bin")}
-
     found = find_java(environ, places=[str(tmp_path / "good/bin/java")])
-
     assert good == found.program
 
 
 def test_missing_says_what_to_type(tmp_path):
     make_java(tmp_path / "stub", None, exit_code=1)
-
     with pytest.raises(JavaMissingError) as caught:
         find_java({"PATH": str(tmp_path / "stub" / "bin")}, places=())
-
     assert "17 to 21" in str(caught.value)
     assert "JAVA_HOME" in str(caught.value)
     assert 2 == caught.value.exit_code
@@ -150,7 +140,6 @@ def test_missing_says_what_to_type(tmp_path):
 def test_a_java_home_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(JavaMissingError) as caught:
         require_java_home({"JAVA_HOME": str(tmp_path / "gone")})
-
     text = f"JAVA_HOME is {tmp_path}/gone, and {tmp_path}/gone/bin/java does not exist"
     assert text in str(caught.value)
     assert 2 == caught.value.exit_code
@@ -158,17 +147,14 @@ def test_a_java_home_that_does_not_exist_is_refused(tmp_path):
 
 def test_a_java_home_with_a_java_or_none_is_fine(tmp_path):
     make_java(tmp_path / "a", "17.0.1")
-
     require_java_home({"JAVA_HOME": str(tmp_path / "a")})
     require_java_home({})
 
 
 def test_unsupported_names_what_was_found(tmp_path):
     make_java(tmp_path / "new", "23.0.1")
-
     with pytest.raises(JavaUnsupportedError, match="is Java 23") as caught:
         find_java({"JAVA_HOME": str(tmp_path / "new")}, places=())
-
     assert 2 == caught.value.exit_code
 
 
@@ -184,7 +170,6 @@ def test_the_hint_fits_the_machine(tmp_path, tool, command):
     program = tmp_path / tool
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-
     assert command in install_hint({"PATH": str(tmp_path)})
 
 
@@ -237,9 +222,7 @@ def cache(tmp_path) -> Path:
 
 def test_a_fetched_set_is_whole(java, cache):
     assert fetched_jvm_parts(cache) is None
-
     parts = fetch_jvm_parts(java, cache=cache)
-
     assert parts == fetched_jvm_parts(cache)
     assert str(parts.root / "broker" / "*") == parts.broker_class_path
     assert ["delta.jar"] == [jar.name for jar in parts.spark_jars]
@@ -250,7 +233,6 @@ def test_a_fetched_set_is_whole(java, cache):
 
 def test_nothing_else_is_left_in_the_cache(java, cache):
     parts = fetch_jvm_parts(java, cache=cache)
-
     left = {path.name for path in (cache / "jvm").iterdir()}
     assert {parts.root.name, f"{parts.root.name}.lock"} == left
 
@@ -258,7 +240,6 @@ def test_nothing_else_is_left_in_the_cache(java, cache):
 def test_a_second_run_fetches_nothing(java, cache, calls):
     fetch_jvm_parts(java, cache=cache)
     fetch_jvm_parts(java, cache=cache)
-
     assert 1 == number_of_calls(calls)
 
 
@@ -273,7 +254,6 @@ def test_a_damaged_set_is_fetched_again(java, cache, calls, damage):
             jar.write_text("")
         case "foreign":
             (root / "spark" / "other.jar").write_text("x")
-
     assert fetched_jvm_parts(cache) is None
     fetch_jvm_parts(java, cache=cache)
     assert 2 == number_of_calls(calls)
@@ -289,14 +269,12 @@ def test_two_runs_at_once_fetch_once(java, cache, calls):
         run.start()
     for run in runs:
         run.join(30)
-
     assert 1 == number_of_calls(calls)
     assert fetched_jvm_parts(cache) is not None
 
 
 def test_a_failure_says_why_and_publishes_nothing(tmp_path, cache):
     java = make_java_of_jvm_parts(tmp_path, BROKEN_IVY)
-
     with pytest.raises(FetchError, match=r"org\.example#sample;1\.0: not found"):
         fetch_jvm_parts(java, cache=cache)
     assert fetched_jvm_parts(cache) is None
@@ -304,7 +282,6 @@ def test_a_failure_says_why_and_publishes_nothing(tmp_path, cache):
 
 def test_a_registry_that_is_not_among_the_jars_is_an_error(tmp_path, cache):
     java = make_java_of_jvm_parts(tmp_path, "#!/bin/sh\nmkdir -p broker spark registry\n")
-
     with pytest.raises(FetchError, match="the schema registry's archive was not fetched") as caught:
         fetch_jvm_parts(java, cache=cache)
     assert "ivysettings.xml" in caught.value.hint
@@ -314,7 +291,6 @@ def test_a_registry_that_is_not_among_the_jars_is_an_error(tmp_path, cache):
 def test_another_list_of_parts_is_another_folder(java, cache, monkeypatch):
     first = fetch_jvm_parts(java, cache=cache).root
     monkeypatch.setattr(jvm_parts, "_ivy_xml", lambda: b"<ivy-module/>")
-
     assert fetched_jvm_parts(cache) is None
     assert first != fetch_jvm_parts(java, cache=cache).root
 
@@ -322,13 +298,11 @@ def test_another_list_of_parts_is_another_folder(java, cache, monkeypatch):
 def test_a_stamp_that_is_no_json_counts_as_none(java, cache):
     root = fetch_jvm_parts(java, cache=cache).root
     (root / "stamp.json").write_text("{")
-
     assert fetched_jvm_parts(cache) is None
 
 
 def test_the_stamp_lists_every_file(java, cache):
     root = fetch_jvm_parts(java, cache=cache).root
-
     listed = json.loads((root / "stamp.json").read_text())
     assert {
         "broker/kafka_2.13-4.1.1.jar",
@@ -389,7 +363,6 @@ def fetch(tmp_path):
 
 def test_ivy_gets_the_list_and_the_folders(fetch, tmp_path):
     work = fetch()
-
     words = (work / "arguments").read_text().split()
     assert words[words.index("-retrieve") + 1] == f"{work}/[conf]/[artifact].[ext]"
     assert words[words.index("-cache") + 1] == str(tmp_path / "cache")
@@ -401,14 +374,12 @@ def test_ivy_gets_the_list_and_the_folders(fetch, tmp_path):
 def test_the_operators_own_settings_are_handed_to_ivy(fetch, tmp_path):
     mirror = str(tmp_path / "mirror.xml")
     work = fetch(environ={"PATH": "/usr/bin:/bin", "TIDEGATE_IVY_SETTINGS": mirror})
-
     assert f"-settings {mirror}" in (work / "arguments").read_text()
 
 
 def test_progress_is_reported(fetch):
     lines: list[str] = []
     fetch(report=lines.append)
-
     assert lines == [
         "resolving the samples",
         "1 modules found, the latest org.example#sample;1.0",
@@ -420,20 +391,17 @@ def test_progress_is_reported(fetch):
 def test_a_failure_says_why(fetch):
     with pytest.raises(FetchError, match=r"the samples failed: .*sample;1\.0: not found") as caught:
         fetch(BROKEN)
-
     assert caught.value.fields["exit_code_of_ivy"] == 3
     assert "TIDEGATE_IVY_SETTINGS" in caught.value.hint
 
 
 def test_ivy_comes_with_pyspark():
     pytest.importorskip("pyspark")
-
     assert find_ivy_jar().name.startswith("ivy-")
 
 
 def test_without_pyspark_it_says_what_to_type(monkeypatch):
     monkeypatch.setattr(ivy.importlib.util, "find_spec", lambda _name: None)
-
     with pytest.raises(FetchError, match=r"pip install 'tidegate\[local\]'"):
         find_ivy_jar()
 
@@ -446,7 +414,6 @@ def archives(tmp_path: Path) -> ClassArchives:
 
 def test_a_program_starts_from_its_archive(archives: ClassArchives):
     archives.seal("17 /jars")
-
     assert archives.options("spark") == (
         f"-XX:SharedArchiveFile={archives.folder}/spark.jsa",
         *SILENT,
@@ -466,7 +433,6 @@ def test_an_archive_without_a_stamp_is_not_used(archives: ClassArchives):
 @pytest.mark.parametrize("stamp", ["", "[]", '{"key": "17", "spark.jsa"'])
 def test_a_damaged_stamp_counts_as_absent(archives: ClassArchives, stamp: str):
     (archives.folder / "stamp.json").write_text(stamp)
-
     assert archives.options("spark") == ()
     assert not archives.exist
 
@@ -475,14 +441,12 @@ def test_an_archive_that_was_cut_short_is_not_used(archives: ClassArchives):
     # Java does not ignore one: it dies of SIGBUS.
     archives.seal("17 /jars")
     (archives.folder / "spark.jsa").write_bytes(b"clas")
-
     assert archives.options("spark") == ()
 
 
 def test_that_none_could_be_made_is_known(tmp_path: Path):
     archives = ClassArchives(tmp_path)
     archives.seal("17 /jars")
-
     assert archives.are_of("17 /jars")
     assert archives.options("spark") == ()
 
@@ -580,9 +544,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_each_program_is_recorded_once(machine: Machine):
     assert not machine.is_made
-
     assert machine.make() == []
-
     assert machine.is_made
     assert machine.names == [BROKER, FORMATTER, REGISTRY, "spark"]
     assert all(machine.archives.options(name) for name in machine.names)
@@ -594,7 +556,6 @@ def test_each_program_is_recorded_once(machine: Machine):
 def test_another_java_is_recorded_again(machine: Machine):
     machine.make()
     machine.modules.write_bytes(b"17.0.16")
-
     assert not machine.is_made
     machine.make()
     assert machine.is_made
@@ -603,9 +564,7 @@ def test_another_java_is_recorded_again(machine: Machine):
 
 def test_what_a_killed_program_leaves_is_not_used(machine: Machine):
     machine.kafka = _KILLED
-
     (fault,) = machine.make()
-
     assert fault == "Kafka: a part ended with 137"
     assert machine.names == [REGISTRY, "spark"]
     # It is not tried again at each start.
@@ -614,9 +573,7 @@ def test_what_a_killed_program_leaves_is_not_used(machine: Machine):
 
 def test_a_session_that_fails_leaves_no_archive(machine: Machine):
     machine.spark = 1
-
     (fault,) = machine.make()
-
     assert fault == "Spark: Spark ended with 1: no space left"
     assert machine.names == [BROKER, FORMATTER, REGISTRY]
 

@@ -73,7 +73,6 @@ def test_output_goes_to_the_log_and_the_exit_code_comes_back(tmp_path):
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
     child = ChildProcess(spec(tmp_path, code))
     child.start()
-
     assert 7 == child.wait(deadline_s=PATIENCE_S)
     assert {"out", "err"} == set(child.log_tail().split())
 
@@ -84,7 +83,6 @@ def test_standard_output_can_go_elsewhere(tmp_path):
     child = ChildProcess(spec(tmp_path, code, stdout=stdout))
     child.start()
     child.wait(deadline_s=PATIENCE_S)
-
     assert "out\n" == stdout.read_text()
     assert "err" == child.log_tail()
 
@@ -95,7 +93,6 @@ def test_environment_and_folder_are_handed_over(tmp_path):
     child = ChildProcess(spec(tmp_path, code, environ=environ, folder=tmp_path))
     child.start()
     child.wait(deadline_s=PATIENCE_S)
-
     assert f"x {tmp_path.resolve()}" == child.log_tail()
 
 
@@ -104,7 +101,6 @@ def test_stop_ends_the_whole_group(tmp_path):
         child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
         grandchild = int(child.log_tail().split()[-1])
         assert is_alive(grandchild)
-
     assert not child.is_running
     wait_until(lambda: not is_alive(child.pid) and not is_alive(grandchild))
 
@@ -114,7 +110,6 @@ def test_stop_kills_what_does_not_listen(tmp_path):
     child.start()
     child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
     child.stop()
-
     assert 128 + signal.SIGKILL == child.exit_code
     wait_until(lambda: not is_alive(child.pid))
 
@@ -130,7 +125,6 @@ def test_a_clean_stop_lets_the_program_end_itself(tmp_path):
     child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
     child.stop()
     child.stop()
-
     assert 3 == child.exit_code
 
 
@@ -140,7 +134,6 @@ def test_kill_is_a_crash(tmp_path):
     child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
     grandchild = int(child.log_tail().split()[-1])
     child.kill()
-
     assert 128 + signal.SIGKILL == child.exit_code
     wait_until(lambda: not is_alive(grandchild))
 
@@ -153,7 +146,6 @@ def test_a_paused_group_stands_still_and_goes_on(tmp_path):
         wait_until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in group))
         child.resume()
         wait_until(lambda: all(one.status() != psutil.STATUS_STOPPED for one in group))
-
         assert child.is_running
 
 
@@ -164,14 +156,12 @@ def test_a_paused_group_can_be_killed(tmp_path):
     child.pause()
     child.kill()
     child.resume()
-
     assert 128 + signal.SIGKILL == child.exit_code
 
 
 def test_killing_the_program_itself_is_seen(tmp_path):
     with ChildProcess(spec(tmp_path, "import time; time.sleep(600)")) as child:
         os.kill(child.pid, signal.SIGKILL)
-
         assert 128 + signal.SIGKILL == child.wait(deadline_s=PATIENCE_S)
 
 
@@ -179,7 +169,6 @@ def test_no_such_program(tmp_path):
     child = ChildProcess(
         ProcessSpec(name="the sample", command=["/no/such/program"], log=tmp_path / "log")
     )
-
     with pytest.raises(PartFailedError, match=r"cannot be started: .*No such file"):
         child.start()
     assert not child.is_running
@@ -264,14 +253,12 @@ def supervise():
 def test_it_runs_with_nothing_but_the_standard_library(supervise):
     """Isolated and without site-packages, it still starts a program and hands back its code."""
     program, said = supervise("/bin/sh", "-c", "exit 5")
-
     assert said.isdigit()
     assert 5 == program.wait(PATIENCE_S)
 
 
 def test_a_program_that_cannot_start_is_reported(supervise):
     program, said = supervise("/no/such/program")
-
     assert said.startswith("-1 ")
     assert 127 == program.wait(PATIENCE_S)
 
@@ -279,7 +266,6 @@ def test_a_program_that_cannot_start_is_reported(supervise):
 def test_the_pipe_ends_the_program(supervise):
     program, _ = supervise("/bin/sleep", "600")
     program.stdin.close()
-
     assert 128 + signal.SIGTERM == program.wait(PATIENCE_S)
 
 
@@ -287,7 +273,6 @@ def test_the_pipe_ends_the_program(supervise):
 def test_a_signal_ends_the_program(supervise, number):
     program, _ = supervise("/bin/sleep", "600")
     program.send_signal(number)
-
     assert 128 + signal.SIGTERM == program.wait(PATIENCE_S)
 
 
@@ -296,7 +281,6 @@ def test_the_program_dies_with_its_supervisor(supervise):
     program, said = supervise("/bin/sleep", "600")
     child = psutil.Process(int(said))
     program.kill()
-
     psutil.wait_procs([child], timeout=PATIENCE_S)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
@@ -328,10 +312,8 @@ def test_a_kill_reports_the_step_and_a_new_start_begins_again(program: Program):
     program.start()
     until(lambda: program.step == "fence")
     first_pid = program.process.pid
-
     assert program.kill() == "fence"
     assert not program.process.is_running
-
     program.start()
     until(lambda: program.step == "fence")
     assert program.log_began > 0
@@ -363,7 +345,6 @@ def test_a_worker_gets_its_settings_and_none_of_ours(
     monkeypatch.setenv("tidegate_consumer_until", "caught-up")
     spec = make(tmp_path).worker("w7", start="2026-01-01T00:00:00Z").spec
     environ = spec.environ or {}
-
     assert spec.command[-2:] == ["tidegate.producer", "run"]
     assert environ["TIDEGATE_PRODUCER_WORKER"] == "w7"
     assert environ["TIDEGATE_PRODUCER_CHANGE_STREAM"] == "changes"
@@ -378,7 +359,6 @@ def test_workers_may_read_another_source(tmp_path: Path):
     made = replace(make(tmp_path), source='{"kind": "datastream", "location": "/files"}')
     environ = made.worker("w1", start="now").spec.environ or {}
     ours = {name for name in environ if name.startswith("TIDEGATE_PRODUCER_")}
-
     assert environ["TIDEGATE_PRODUCER_SOURCE"] == made.source
     # Names of Spanner are an error beside it.
     assert not ours & {
@@ -412,7 +392,6 @@ def test_programs_log_in_while_others_look_on_without(tmp_path: Path):
     plain = make(tmp_path)
     made = replace(plain, secure=secure)
     environ = made.worker("w1", start="now").spec.environ or {}
-
     assert made.bootstrap_servers == plain.bootstrap_servers
     assert environ["TIDEGATE_PRODUCER_BOOTSTRAP_SERVERS"] == "127.0.0.1:9093"
     assert json.loads(environ["TIDEGATE_PRODUCER_KAFKA_OPTIONS"]) == secure.client_options()
@@ -441,14 +420,12 @@ def test_only_whole_step_lines_count(text: str, step: str | None):
 def test_the_last_step_is_the_last_line_that_names_one(tmp_path: Path):
     log = tmp_path / "log"
     log.write_text(line("begin") + "something else\n" + line("publish") + '{"event": "step", "st')
-
     assert last_step(log) == "publish"
 
 
 def test_a_process_that_has_logged_nothing_is_at_its_start(tmp_path: Path):
     log = tmp_path / "log"
     log.write_text(line("begin"))
-
     assert last_step(log, since=log.stat().st_size) == "start"
     assert last_step(tmp_path / "none") == "start"
 
@@ -464,7 +441,6 @@ def test_a_follower_sees_what_is_added_once(tmp_path: Path):
         first = follower.new_steps()
         file.write(whole[-5:])
     second = follower.new_steps()
-
     assert (first, second, follower.new_steps()) == (["publish"], ["fence"], [])
 
 
@@ -472,7 +448,6 @@ def test_waiting_ends_with_the_step_or_with_the_program(tmp_path: Path):
     log = tmp_path / "log"
     follower = StepFollower.at_end(log)
     log.write_text(line("begin") + line("fence"))
-
     assert wait_for_step(
         follower, accept=lambda step: step == "fence", go_on=lambda: True, deadline_s=10
     )

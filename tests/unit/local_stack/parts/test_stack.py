@@ -78,21 +78,18 @@ def test_all_parts_start_and_stop(parts, story, tmp_path):
         assert "at kafka" == stack.bootstrap_servers
         assert "at registry" == stack.registry_url
         assert ("at simulator", "at simulator") == (stack.spanner_address, stack.control_address)
-
     assert ["simulator down", "registry down", "kafka down"] == story[3:]
 
 
 def test_the_simulator_can_be_left_out(parts, story, tmp_path):
     with LocalStack(load_config(data_dir=tmp_path), with_simulator=False) as stack:
         assert ("", "") == (stack.spanner_address, stack.control_address)
-
     assert not any("simulator" in line for line in story)
 
 
 def test_one_that_fails_takes_the_others_down(parts, story, tmp_path):
     parts["kafka"] = "waits"
     parts["registry"] = "fails"
-
     with pytest.raises(PartFailedError, match="registry broke"):
         LocalStack(load_config(data_dir=tmp_path)).__enter__()
     assert {"kafka down", "registry down", "simulator down"} <= set(story)
@@ -102,7 +99,6 @@ def test_each_part_is_reported_when_it_is_ready(parts, tmp_path):
     lines: list[str] = []
     with LocalStack(load_config(data_dir=tmp_path), report=lines.append):
         pass
-
     assert {"Kafka is ready", "schema registry is ready", "Spanner simulator is ready"} <= set(
         lines
     )
@@ -113,7 +109,6 @@ def test_a_taken_port_is_found_before_anything_starts(parts, story, tmp_path):
         taken = server.getsockname()[1]
         with pytest.raises(PortTakenError, match="kafka_port"):
             LocalStack(load_config(data_dir=tmp_path, kafka_port=taken)).__enter__()
-
     assert [] == story
 
 
@@ -186,7 +181,6 @@ def test_only_a_lasting_broker_has_both_compilers_of_java(broker, tmp_path, is_l
     broker.is_lasting = is_lasting
     with pytest.raises(PartFailedError):
         broker.start()
-
     assert (tmp_path / "calls").read_text().count("-XX:TieredStopAtLevel=1") == count
 
 
@@ -194,7 +188,6 @@ def test_the_data_folder_is_formatted_once(broker, tmp_path):
     for _ in range(2):
         with pytest.raises(PartFailedError):
             broker.start()
-
     calls = (tmp_path / "calls").read_text()
     assert 1 == calls.count("StorageTool format")
     assert 2 == calls.count("kafka.Kafka ")
@@ -203,7 +196,6 @@ def test_the_data_folder_is_formatted_once(broker, tmp_path):
 def test_it_listens_on_this_machine_only(broker):
     with pytest.raises(PartFailedError):
         broker.start()
-
     found = settings(broker)
     for name in ("listeners", "advertised.listeners", "controller.quorum.voters"):
         assert "127.0.0.1:" in found[name]
@@ -214,7 +206,6 @@ def test_it_listens_on_this_machine_only(broker):
 def test_a_topic_is_never_made_by_mistake(broker):
     with pytest.raises(PartFailedError):
         broker.start()
-
     assert "false" == settings(broker)["auto.create.topics.enable"]
 
 
@@ -225,7 +216,6 @@ def test_stopping_what_was_never_started_is_fine(broker):
 
 def test_a_cluster_id_never_looks_like_an_option():
     ids = {_new_cluster_id() for _ in range(500)}
-
     assert 500 == len(ids)
     assert not any(text.startswith("-") for text in ids)
     assert {22} == {len(text) for text in ids}
@@ -235,7 +225,6 @@ def test_a_patient_broker_outlasts_a_busy_machine(broker):
     broker.session_ms = 60_000
     with pytest.raises(PartFailedError):
         broker.start()
-
     assert settings(broker)["broker.session.timeout.ms"] == "60000"
 
 
@@ -277,7 +266,6 @@ def answer_with():
 @pytest.mark.parametrize(("status", "ready"), [(200, True), (404, False), (503, False)])
 def test_it_is_ready_when_its_subjects_answer(tmp_path, answer_with, status, ready):
     registry = make_registry(tmp_path, answer_with(status))
-
     assert ready is registry._answers()
 
 
@@ -287,7 +275,6 @@ def test_it_is_not_ready_while_nobody_listens(tmp_path):
 
 def test_a_proxy_is_not_asked_for_our_own_machine(tmp_path, answer_with, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-
     assert make_registry(tmp_path, answer_with(200))._answers()
 
 
@@ -307,7 +294,6 @@ def make_simulator(tmp_path, **more) -> SpannerSimulator:
 
 def test_it_learns_where_the_simulator_listens():
     said = '{"grpc": "127.0.0.1:11", "control": "127.0.0.1:12"}\n'
-
     assert ("127.0.0.1:11", "127.0.0.1:12") == simulator_module._addresses(said)
 
 
@@ -346,14 +332,12 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_it_is_the_simulators_own_program():
     done = run(CALL)
-
     assert 0 == done.returncode, done.stderr
     assert "SPANNER_EMULATOR_HOST" in done.stdout
 
 
 def test_without_the_simulator_it_says_what_to_install():
     done = run(WITHOUT + CALL)
-
     assert 2 == done.returncode
     assert [
         'The simulator is not installed. Install it with: pip install "tidegate[local]"'
@@ -368,7 +352,6 @@ def listener():
 
 def test_free_ports_are_different_and_usable():
     ports = choose_ports({f"p{number}": 0 for number in range(20)})
-
     assert 20 == len(set(ports.values()))
     with socket.create_server((HOST, ports["p0"])):
         assert accepts(ports["p0"])
@@ -387,22 +370,18 @@ def test_where_no_such_port_is_free_the_system_chooses(listener, monkeypatch):
 
 def test_a_port_that_was_asked_for_is_kept(listener):
     wanted = choose_ports({"x": 0})["x"]
-
     assert {"free": wanted} == {"free": choose_ports({"other": 0, "free": wanted})["free"]}
 
 
 def test_a_taken_port_names_its_setting(listener):
     taken = listener.getsockname()[1]
-
     with pytest.raises(PortTakenError, match=f"kafka_port {taken}") as caught:
         choose_ports({"registry_port": 0, "kafka_port": taken})
-
     assert 2 == caught.value.exit_code
 
 
 def test_the_same_port_twice_is_taken():
     wanted = choose_ports({"x": 0})["x"]
-
     with pytest.raises(PortTakenError):
         choose_ports({"a": wanted, "b": wanted})
 
@@ -447,7 +426,6 @@ def test_everything_is_kept_for_the_next_start(listener_of_secure_listener):
     )
     kept = {path.name: path.read_bytes() for path in listener_of_secure_listener.folder.iterdir()}
     again = SecureListener(9093, listener_of_secure_listener.folder)
-
     assert (again.settings(), again.client_options()) == (settings, options)
     assert {
         path.name: path.read_bytes() for path in listener_of_secure_listener.folder.iterdir()
@@ -486,5 +464,4 @@ def test_what_toml_lacks_is_refused():
 
 def test_the_path_is_the_full_resource_name():
     name = DatabaseName("127.0.0.1:9010", project="p", instance="i", database="d")
-
     assert name.path == "projects/p/instances/i/databases/d"

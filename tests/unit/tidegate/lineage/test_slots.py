@@ -267,7 +267,6 @@ def test_a_slot_of_an_older_programs_frontier_is_continued(newest):
     stored = OF_FORMAT_1 | ({} if newest is None else {"newest": newest})
     view = restored(SlotView.of_format_1(stored))
     assert (view.slowest(), view.finished_tokens) == (Slowest(90, "b"), 2)
-
     last = snapshot(3, ("b", 190), includes=3, vector=[("t", 1, 2)], chunk=1, chunks=2)
     fold(view, last, changes(4, includes=3), begin=5)
     for reached, slowest in ((6, (90, "b")), (7, (90, "b")), (8, (200, "a"))):
@@ -499,7 +498,6 @@ def test_parents_that_a_heartbeat_contains_are_heard(slot):
     assert slot.fold(record(child_c("p")), offset=6) is None
     waiting = TokenSnapshot("c", 0, ("p", "q"), ("p",), 0, number=2)
     slot.fold(record(replace(NEXT, includes=6, added=(waiting,), open=3)), offset=7)
-
     assert not slot._announced
     assert slot.fold(record(child_c("q")), offset=8) == child_c("q")
 
@@ -589,7 +587,6 @@ def test_it_gives_up_what_is_at_most_a_number(steps, key_max):
     for token, key in steps:
         heap.set(token, key or 0)
     expected = sorted((key, token) for token, key in heap.keys.items() if key <= key_max)
-
     assert heap.pop_through(key_max) == [token for _, token in expected]
     assert all(key > key_max for key in heap.keys.values())
 
@@ -599,6 +596,5 @@ def test_a_token_that_changes_often_does_not_let_it_grow():
     heap.set("slow", -1)
     for key in range(10_000):
         heap.set("fast", key)
-
     assert len(heap._heap) < 100
     assert heap.first() == (-1, "slow")

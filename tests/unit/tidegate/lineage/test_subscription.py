@@ -73,7 +73,6 @@ def test_a_table_has_a_topic_beside_its_data_topic(template):
     names = TopicNames("bank", template)
     subscription = Subscription(names)
     both = names.data("Sales.Items"), names.data("Sales.Items__backfill")
-
     assert [subscription.topics_of(topic) for topic in both] == [both, both]
     assert [subscription.table(topic) for topic in both] == ["Sales.Items"] * 2
     assert all(subscription.includes(topic) for topic in both)

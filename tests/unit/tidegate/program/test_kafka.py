@@ -320,7 +320,6 @@ def test_it_reads_committed_records_from_the_beginning_and_joins_nothing(kafka):
     kafka.answers = [(0, 9), (7, 9)]
     options = {"group.id": "others", "client.rack": "r", "auto.offset.reset": "earliest"}
     consumer = opened(2, 3, options=options, sizes={"fetch.max.bytes": 7})
-
     assert consumer.assigned == [("p", 2, 0), ("p", 3, 7)]
     expected = {
         "isolation.level": "read_committed",
@@ -338,7 +337,6 @@ def test_it_reads_committed_records_from_the_beginning_and_joins_nothing(kafka):
 def test_a_leader_that_does_not_know_a_new_topic_yet_is_asked_again(kafka):
     kafka.answers = [NOT_YET_KNOWN, None, KafkaError(KafkaError.UNKNOWN), (4, 9)]
     kafka.reports = [GROUP_DENIED]  # the client looks for the group's coordinator
-
     assert opened(0).assigned == [("p", 0, 4)]
 
 
@@ -349,7 +347,6 @@ def test_a_leader_that_does_not_know_a_new_topic_yet_is_asked_again(kafka):
 def test_what_does_not_pass_is_raised_at_once(kafka, answer, report, text):
     kafka.answers = [answer, (4, 9)]
     kafka.reports = [] if report is None else [report]
-
     with pytest.raises(ConfigError, match=text):
         opened(0)
     assert kafka.made[0].is_closed
@@ -358,7 +355,6 @@ def test_what_does_not_pass_is_raised_at_once(kafka, answer, report, text):
 def test_a_leader_that_never_answers_is_named(kafka, monkeypatch):
     monkeypatch.setattr(from_beginning, "_PATIENCE_S", 0.0)
     kafka.answers = [NOT_YET_KNOWN, (4, 9)]
-
     with pytest.raises(UnreachableError, match="cannot read topic p"):
         opened(0)
     assert kafka.made[0].is_closed

@@ -206,7 +206,6 @@ class Node:
 
 def test_what_exists_at_the_start_is_exempt():
     collect_rarely()
-
     assert gc.get_freeze_count() > 10_000
     assert gc.get_threshold()[0] > 10_000
 
@@ -216,9 +215,7 @@ def test_cycles_made_later_are_collected_without_being_asked():
     nodes = [Node() for _ in range(1_000)]
     known = [weakref.ref(node) for node in nodes]
     del nodes
-
     kept = [[] for _ in range(gc.get_threshold()[0] + 1_000)]
-
     assert len(kept) > 0
     assert not any(ref() for ref in known)
 
