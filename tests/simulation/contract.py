@@ -3,9 +3,8 @@
 Each case states one rule and why it matters, and speaks to a stage: one data topic, one topic of
 slots and one consumer group over them.  `contract_model` puts the model behind it, with what each
 call means, and `tests/integration/test_contracts.py` a real broker; expectations are the same for
-both.  A case
-waits for what the broker does later (a marker, a round) with `until`; what it asserts without
-waiting holds at once.
+both.  A case waits for what the broker does later (a marker, a round) with `until`; what it asserts
+without waiting holds at once.
 
 What only one of them can show stays outside: the model writes markers of one transaction in any
 order (a real one does too, and has no setting for it); the model has no tombstones, no time-out by
