@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tidegate.local_stack.judge.changelog import examples
 from tidegate.local_stack.judge.delta import ReleaseManifest, TableRows
 
-if TYPE_CHECKING:
-    CutRule = Callable[[Mapping[str, TableRows], int], Sequence[str]]
-    """Takes the mirrors of one cut and its time; returns the rules that they break."""
+CutRule = Callable[[Mapping[str, TableRows], int], Sequence[str]]
+"""Takes the mirrors of one cut and its time; returns the rules that they break."""
 
 
 class SourceReader(Protocol):

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tidegate.producer.core.events import ReaderOutput, RecordsRead, TableFound
 from tidegate.producer.driver.threads import SystemThreads
 from tidegate.producer.runtime_ports import Threads
 
-if TYPE_CHECKING:
-    _Output: TypeAlias = ReaderOutput | TableFound
+_Output: TypeAlias = ReaderOutput | TableFound
 
 
 _JOINED_MAX = 100

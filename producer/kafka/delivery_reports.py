@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, Message
 
 from tidegate.producer.core.effects import PublishProgress
 from tidegate.producer.kafka.refusals import Refusals, RefusedMessage
 from tidegate.producer.messages import PublishableRecord
 from tidegate.schemas.progress import SlotChanges, SlotProgress, TopicOffset
 
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
-
-    Callback = Callable[[KafkaError | None, Message], None]
+Callback = Callable[[KafkaError | None, Message], None]
 
 
 _FAILURES_MAX = 10

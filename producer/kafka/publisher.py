@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
@@ -42,8 +42,7 @@ from tidegate.schemas.progress_codec import encode_key, encode_record
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN, HEADER_REDRIVEN
 from tidegate.schemas.wire_format import frame
 
-if TYPE_CHECKING:
-    Headers = list[tuple[str, str | bytes | None]]
+Headers = list[tuple[str, str | bytes | None]]
 
 
 _GROUP_ERRORS = (

@@ -11,7 +11,7 @@ its key could not be recognised, and would overtake it.  Its error is raised, as
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tidegate.producer.errors import (
     IncompatibleChange,
@@ -28,8 +28,7 @@ from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 
-if TYPE_CHECKING:
-    _Poison: TypeAlias = SchemaError | IncompatibleChange | MessageTooLarge | TopicRefused
+_Poison: TypeAlias = SchemaError | IncompatibleChange | MessageTooLarge | TopicRefused
 
 
 POISON = (SchemaError, IncompatibleChange, MessageTooLarge, TopicRefused)

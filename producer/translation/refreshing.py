@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import structlog
 
@@ -30,8 +30,7 @@ from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.errors import SchemaError
 
-if TYPE_CHECKING:
-    _Refusal: TypeAlias = SchemaError | IncompatibleChange | TopicRefused
+_Refusal: TypeAlias = SchemaError | IncompatibleChange | TopicRefused
 
 
 _log = structlog.get_logger()

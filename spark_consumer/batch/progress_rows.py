@@ -10,7 +10,7 @@ the driver slot by slot, a part of the slots at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
@@ -24,8 +24,7 @@ from tidegate.schemas.wire_format import HEADER_BYTES
 from tidegate.spark_consumer.batch.rows import IS_PROGRESS
 from tidegate.spark_consumer.sinks.avro_column import avro_column
 
-if TYPE_CHECKING:
-    _Row = tuple[int, int, bytes | None]
+_Row = tuple[int, int, bytes | None]
 
 
 ROWS_TAKEN_WHOLE_MAX = 5_000

@@ -8,9 +8,14 @@ import io
 import fastavro
 import pytest
 
-from tidegate.schemas.avro_types import AVRO_NAME, avro_type, is_carried, namespace_of
-from tidegate.schemas.change_schema import (
+from tidegate.schemas.avro_types import (
+    AVRO_NAME,
+    avro_type,
     differ_in_timestamps,
+    is_carried,
+    namespace_of,
+)
+from tidegate.schemas.change_schema import (
     key_schema,
     lost_parts,
     row_fields,
