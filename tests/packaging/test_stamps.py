@@ -51,7 +51,7 @@ SOURCES = {
     "producer/worker.py": "",
     "requirements/dev.txt": "pytest\n",
     "pyproject.toml": "[project]\nversion = '1'\n[tool.ruff]\nline-length = 100\n",
-    "docs/page.md": "",
+    "notes/page.md": "",
 }
 
 CONSUMER = ("tests/spark", "spark_consumer")
@@ -74,7 +74,7 @@ def test_a_stamp_covers_what_is_imported_and_nothing_else(tree):
         "producer/worker.py",
         # Its tables about what is installed are compared.
         "pyproject.toml",
-        "docs/page.md",
+        "notes/page.md",
     }
 
 
@@ -91,7 +91,7 @@ def test_a_stamp_covers_what_is_imported_and_nothing_else(tree):
         ("pyproject.toml", "[project]\nversion = '2'\n", False),
         ("pyproject.toml", "[project]\nversion = '1'\n[tool.ruff]\nline-length = 99\n", True),
         ("producer/worker.py", "1\n", True),
-        ("docs/page.md", "1\n", True),
+        ("notes/page.md", "1\n", True),
     ],
 )
 def test_a_step_counts_as_tested_until_something_that_it_covers_changes(

@@ -5,7 +5,7 @@ on a stage: a broker with an empty progress topic.  `worker(name)` starts a proc
 name, `finder()` a search for the stream's start in slot 0; `dead_letters()` are those that a
 `read_committed` reader finds; `truncate(slot, below)` deletes records as `kafka-delete-records`
 does.  `until(condition, *workers)` lets time pass and polls these workers, and fails if the
-condition never holds; `let_pass()` lets go on what does while nobody polls.
+condition never holds; `let_pass()` carries on what happens between polls.
 """
 
 from __future__ import annotations
