@@ -135,8 +135,8 @@ def test_it_waits_for_topics_is_operated_and_is_replaced_when_it_is_killed(share
 
         spare = consumer("spare", ports["spare"])
         ready("spare", (503, "stands by: run 1 works on this checkpoint"), first, spare)
-        elsewhere = {**programs.more, "TIDEGATE_CONSUMER_OUTPUT": str(programs.folder / "else")}
-        assert run_consumer(replace(programs, more=elsewhere), "run").returncode == 2
+        elsewhere = run_consumer(programs, "run", CONSUMER_OUTPUT=str(programs.folder / "else"))
+        assert elsewhere.returncode == 2
         assert probe(ports["first"], "/readyz") == (200, "ok")
         first.kill()
         ready("spare", (200, "ok"), spare)
