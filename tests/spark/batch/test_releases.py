@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from tests.spark.batch.gate_world import ACCOUNTS, LEDGER, GateWorld, RecordingSink
 from tests.spark.conftest import spark_jars
 from tests.spark.gate_rows import change
-from tests.topics import Change, Topic
+from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
 from tidegate.spark_consumer.batch.inner_cuts import find_inner_cuts
@@ -148,8 +148,11 @@ def test_a_slice_that_lacks_a_place_is_refused(rows):
 
 
 def test_counting_is_one_job_and_a_table_that_is_read_twice_is_decoded_once(spark):
-    records = [TOPIC.row(Change("INSERT", {"id": 1}, {}, us=10), ordinal=0)[:-1]]
-    ordered = in_order(spark.createDataFrame(records, CHANGE_SCHEMA), bounds_of())
+    record = TOPIC.row(Change("INSERT", {"id": 1}, {}, us=10), ordinal=0)
+    place = F.struct("topic", "topic_partition", "offset")
+    known = {"copies": F.lit(1), "is_conflict": F.lit(False), "last": place, "slice": F.lit(0)}
+    frame = spark.createDataFrame([record], ROWS_SCHEMA).coalesce(1).withColumns(known)
+    ordered = frame.withColumnRenamed("ordinal", "place")
     context = spark.sparkContext
     context.setJobGroup("release", "jobs of one release")
     try:
