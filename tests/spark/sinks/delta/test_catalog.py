@@ -1,6 +1,6 @@
 """From a folder, or a schema of Spark's catalog, to the tables of an output as of a time."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from uuid import uuid4
 
@@ -197,13 +197,10 @@ def test_as_of_gives_every_table_at_the_same_release(kit, accounts):
         (account,) = tables["accounts"].collect()
         return account["balance"], sorted(row["id"] for row in tables["ledger"].collect())
 
-    assert seen(1_000_000) == seen(1_999_999) == (0, [0])
-    assert seen(2_000_000) == (1, [0])
-    assert seen(10**15) == (2, [0, 2])
-    assert seen(datetime(1970, 1, 1, 0, 0, 2, 999_999, tzinfo=UTC)) == (1, [0])
+    assert seen(1_999_999) == seen("1970-01-01T02:00:01.5+02:00") == (0, [0])
+    assert seen(2_000_000) == seen("1970-01-01T00:00:02.000000999Z") == (1, [0])
     assert seen(datetime(1970, 1, 1, 2, 0, 2, tzinfo=timezone(timedelta(hours=2)))) == (1, [0])
-    assert seen("1970-01-01T00:00:01.999999Z") == seen("1970-01-01T02:00:01.5+02:00") == (0, [0])
-    assert seen("1970-01-01T00:00:02.000000999Z") == seen("1970-01-01 00:00:02+00") == (1, [0])
+    assert seen(10**15) == (2, [0, 2])
     with pytest.raises(ConfigError, match="no release"):
         as_of(kit.spark, kit.output, 999_999)
     with pytest.raises(ConfigError, match=r"no time zone.*1970-01-01T00:00:02"):
