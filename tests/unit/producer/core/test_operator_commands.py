@@ -294,3 +294,10 @@ def test_a_violation_ends_with_the_last_events_of_its_slot(opened):
     assert any("SlotRecoveryStarted" in line for line in violation.story)
     assert str(violation).splitlines()[0] == f"slot assigned twice (slot={HOME})"
     assert str(violation).endswith(violation.story[-1])
+
+
+def test_a_failed_check_carries_the_story_too(opened):
+    opened.worker.slots[HOME].tokens["a"].pending_bytes = -1
+    with pytest.raises(InvariantViolation, match="pending bytes are negative") as raised:
+        opened.worker.check_invariants()
+    assert any("StartQuery" in line for line in raised.value.story)

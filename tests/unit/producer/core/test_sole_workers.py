@@ -310,6 +310,18 @@ class TestNotDone:
         Redrive(parked).run()
         assert_done(parked)
 
+    def test_what_is_still_read_after_an_abort_goes_nowhere(self, parked):
+        redrive = Redrive(parked).run(1)
+        handle, now = redrive.bench.worker.handle, redrive.bench.now
+        handle(on.SlotsLost((2,)), now=now)
+        assert all(handle(event, now=now) == [] for event in redrive.events[1:])
+
+    def test_a_slot_that_is_missing_before_it_begins(self, parked):
+        redrive = Redrive(parked)
+        redrive.bench.give(on.SlotsLost((1,)))
+        assert isinstance(redrive.run(1).error, RedriveFailed)
+        assert_nothing_has_changed(parked)
+
     def test_a_topic_that_was_re_created_meanwhile(self, parked):
         redrive = Redrive(parked).run(1)
         slot = redrive.bench.worker.slots[slot_of(ROOT_TOKEN, SLOTS)]

@@ -194,6 +194,11 @@ class TestFilePosition:
             Position(5).with_closed(FilesClosedRecord(70, ()))
         assert Position(5, {"t": "0"}).resumption == {}
 
+    def test_a_stream_partition_is_named_once(self):
+        position = FilePosition(5)
+        assert not position.covers_start(start(0, "0", "t"))
+        assert position.with_start(start(0, "0", "t")).covers_start(start(0, "0", "t"))
+
 
 def items(at_us):
     """Return an item of each kind."""

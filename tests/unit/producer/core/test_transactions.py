@@ -288,6 +288,14 @@ class TestLaterTables:
             cycle.drop()
         assert self.records(cycle.begin([slots[1]], WRITER)) == [(0, 1, ADDED)]
 
+    def test_waiting_bytes_are_no_reason_to_hurry(self, cycle, slots):
+        until_commit(cycle, slots, 1)
+        cycle.commit(NOW.monotonic_us)
+        read(slots[1], 2_000_000, size_bytes=5_000, topic="later")
+        assert cycle.due_slots(NOW) == []
+        read(slots[2], 2_000_000, size_bytes=1_000, topic="t")
+        assert cycle.due_slots(NOW) == [slots[1], slots[2]]
+
 
 FAILURE = DeliveryFailure(
     DeliveryFault.TOO_LARGE, "MSG_SIZE_TOO_LARGE", 3, "bank.accounts", "id-7", 1_100_000,

@@ -235,6 +235,13 @@ class TestTransaction:
         assert "RestartProducer" in kinds(given_up)
         assert "CommitTransaction" not in kinds(given_up)
 
+    def test_a_slot_lost_while_the_commit_is_under_way_waits_for_its_outcome(self, committing):
+        assert "AbortTransaction" not in kinds(committing.give(on.SlotsLost((A,))))
+        committing.give(on.TransactionCommitted())
+        assert committing.worker.transaction is None
+        released = [e.sizes for e in committing.effects if isinstance(e, do.ReleaseBudget)]
+        assert released == [((ROOT_TOKEN, 100),), (("a", 100),)], "the change's once"
+
     def test_an_abort_after_an_unanswered_commit_proves_nothing(self, committing):
         handle = committing.worker.handle
         handle(on.CommitUnanswered("silence"), now=committing.now)
