@@ -321,13 +321,18 @@ class TestEnding:
     def test_it_raises_what_stopped_it_and_releases_what_it_held(self, fails):
         slots, reader, publisher = FakeSlots(), FakeReader(), FakePublisher()
         stop = do.Stop(None if fails else ProducerError("broken"))
-        core = ScriptedCore(Ticked=[[do.StartQuery("t", 1, 0)], [stop]])
+        finder = FakeFinder((None, False), (None, False))
+        core = ScriptedCore(Ticked=[[do.StartQuery("t", 1, 0), do.FindStreamStart(1)], [stop]])
         if fails:
             slots.close = mock.Mock(side_effect=RuntimeError("the client is broken"))
+        worker = loop(
+            core, slots=slots, publisher=publisher, open_reader=lambda *_: reader, finder=finder
+        )
         with pytest.raises(RuntimeError if fails else ProducerError, match="broken"):
-            loop(core, slots=slots, open_reader=lambda *_: reader, publisher=publisher).run()
+            worker.run()
         assert fails or slots.closed
         assert reader.stopped
+        assert finder.closed
         assert publisher.closed
 
     def test_a_broken_invariant_ends_it(self):

@@ -674,6 +674,9 @@ class TestTasks:
         assert not thread.is_alive()
         assert ended == [True] * (not blocks)
         going_on.set()
-        tasks.start(run, name="late")
-        tasks.signal().notify()
+        never_started = TaskThread()
+        never_started.close()
+        for one in (tasks, never_started):
+            one.start(run, name="late")
+            one.signal().notify()
         assert ran == [], "nothing starts after the end"
