@@ -1,6 +1,7 @@
 """A call's messages, its end, and the rule that nothing large comes before it is asked for."""
 
 import asyncio
+import itertools
 
 import grpc
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.grpc_server import read, run, sizes
 from tidegate.producer.spanner import call as calls
+from tidegate.producer.spanner.byte_progress import RATE_MIN_BYTES_PER_S, ByteProgress
 from tidegate.producer.spanner.call import (
     AHEAD_BYTES,
     WAITING,
@@ -21,18 +23,20 @@ from tidegate.producer.spanner.call import (
 )
 from tidegate.producer.spanner.status_details import asked_pause_us
 
+RATE = RATE_MIN_BYTES_PER_S
+
 
 class Server:
     """Sends what a call's window lets through, in pieces."""
 
-    def __init__(self, messages, *, ahead=None, piece=1 << 20):
+    def __init__(self, messages=(), *, ahead=None, piece=1 << 20, headers=None, trailers=None):
         self.unsent = b"".join(framed(message) for message in messages)
         self.window = AHEAD_BYTES
         self.piece = piece
         self.cancelled = 0
-        self.trailers = {"grpc-status": "0"}
+        self.trailers = {"grpc-status": "0"} if trailers is None else trailers
         self.call = Call(widen=self.widen, cancel=self.cancel, ahead=ahead or ReadAhead(0))
-        self.call.begin({":status": "200", "content-type": "application/grpc"})
+        self.call.begin(headers or {":status": "200", "content-type": "application/grpc"})
 
     def widen(self, size):
         assert size > 0
@@ -41,15 +45,19 @@ class Server:
     def cancel(self):
         self.cancelled += 1
 
+    def send_part(self, size, padding=0):
+        """Send some bytes, and padding, that a window of the client lets through."""
+        part, self.unsent = self.unsent[:size], self.unsent[size:]
+        self.window -= len(part) + padding
+        self.call.add(part, len(part) + padding)
+
     def send(self):
         """Send as much as it may; then the status, if that was all."""
         while self.unsent and self.window:
-            size = min(self.window, self.piece)
-            part, self.unsent = self.unsent[:size], self.unsent[size:]
-            self.window -= len(part)
-            self.call.add(part, len(part))
+            self.send_part(min(self.window, self.piece))
         if not self.unsent:
             self.call.end(self.trailers)
+        return self
 
     async def keep_sending(self):
         while self.unsent:
@@ -65,6 +73,16 @@ class Server:
         return found
 
 
+def on_a_loop(test):
+    """Run a test that is a coroutine function."""
+
+    def whole():
+        asyncio.run(test())
+
+    whole.__name__, whole.__doc__ = test.__name__, test.__doc__
+    return whole
+
+
 @given(
     st.lists(st.binary(max_size=3) | st.integers(0, 3 * AHEAD_BYTES).map(bytes), max_size=12),
     st.integers(1, 5_000),
@@ -77,22 +95,18 @@ def test_messages_come_back_however_they_are_cut(messages, piece, ahead):
     assert allowance.left == ahead
 
 
-def test_a_large_message_comes_only_once_it_is_asked_for():
-    async def run():
-        server = Server([bytes(1_000_000)] * 2)
-        server.send()
-        assert await server.call.next_size() == 1_000_000
-        server.send()
-        assert len(server.call._received) == AHEAD_BYTES
-
-        reading = asyncio.create_task(server.call.read())
-        await asyncio.sleep(0)
-        server.send()
-        assert len(await reading) == 1_000_000
-        server.send()
-        assert len(server.call._received) <= AHEAD_BYTES
-
-    asyncio.run(run())
+@on_a_loop
+async def test_a_large_message_comes_only_once_it_is_asked_for():
+    server = Server([bytes(1_000_000)] * 2).send()
+    assert await server.call.next_size() == 1_000_000
+    server.send()
+    assert len(server.call._received) == AHEAD_BYTES
+    reading = asyncio.create_task(server.call.read())
+    await asyncio.sleep(0)
+    server.send()
+    assert len(await reading) == 1_000_000
+    server.send()
+    assert len(server.call._received) <= AHEAD_BYTES
 
 
 @given(
@@ -121,26 +135,21 @@ def test_all_calls_hold_what_was_asked_for_and_what_they_may_have_ahead(sizes, r
     asyncio.run(run())
 
 
-def test_a_call_that_is_busy_may_have_more_ahead_and_gives_it_back_when_it_is_quiet():
-    async def run():
-        ahead = ReadAhead(1 << 20)
-        server = Server([bytes(100)] * 2_000, ahead=ahead)
-        for _ in range(300):
-            server.send()
-            await server.call.next_size()
-            await server.call.read()
-        assert (1 << 20) - ahead.left == calls._BUSY_AHEAD_BYTES - AHEAD_BYTES
-
-        for _ in range(1_650):  # a message now and then
-            if len(server.call._received) < 105:
-                part, server.unsent = server.unsent[:105], server.unsent[105:]
-                server.window -= len(part)
-                server.call.add(part, len(part))
-            await server.call.next_size()
-            await server.call.read()
-        assert ahead.left == 1 << 20
-
-    asyncio.run(run())
+@on_a_loop
+async def test_a_call_that_is_busy_may_have_more_ahead_and_gives_it_back_when_it_is_quiet():
+    ahead = ReadAhead(1 << 20)
+    server = Server([bytes(100)] * 2_000, ahead=ahead)
+    for _ in range(300):
+        server.send()
+        await server.call.next_size()
+        await server.call.read()
+    assert (1 << 20) - ahead.left == calls._BUSY_AHEAD_BYTES - AHEAD_BYTES
+    for _ in range(1_650):  # a message now and then
+        if len(server.call._received) < 105:
+            server.send_part(105)
+        await server.call.next_size()
+        await server.call.read()
+    assert ahead.left == 1 << 20
 
 
 def fails(server, *, after=()):
@@ -156,192 +165,139 @@ def fails(server, *, after=()):
     return caught.value
 
 
-def test_a_message_that_takes_long_is_read_in_parts():
-    async def run():
-        message, parts = bytes(range(256)) * 1_000, 0
-        server = Server([message, b"next"])
+@on_a_loop
+async def test_a_message_that_takes_long_is_read_in_parts():
+    message, parts = bytes(range(256)) * 1_000, 0
+    server = Server([message, b"next"])
 
-        async def send_slowly():
-            while server.unsent:
-                size = min(1_000, server.window)
-                part, server.unsent = server.unsent[:size], server.unsent[size:]
-                server.window -= size
-                server.call.add(part, size)
+    async def send_slowly():
+        while server.unsent:
+            server.send_part(min(1_000, server.window))
+            await asyncio.sleep(0)
+
+    sending = asyncio.create_task(send_slowly())
+    assert await server.call.next_size() == len(message)
+    while (found := await server.call.read(pause_s=0.0)) is None:
+        parts += 1
+    assert found == message
+    assert parts > 10
+    assert await server.call.next_size() == 4
+    assert await server.call.read(pause_s=0.0) == b"next"  # it came ahead
+    await sending
+
+
+@on_a_loop
+async def test_a_call_waits_behind_others_for_a_time_and_says_so():
+    server = Server([bytes(1_000_000)])
+    call, loop = server.call, asyncio.get_running_loop()
+    for wait, said in ((call.next_size, WAITING), (call.read, None)):
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        now = loop.time()
+        for age_s in (0, 1, 121, 3_600):
+            call.yield_to_others(now + age_s)
+            await asyncio.sleep(0)
+            assert not waiting.done(), age_s
+        for age_s in (3, 119):
+            call.yield_to_others(now + age_s)
+            for _ in range(3):
                 await asyncio.sleep(0)
-
-        sending = asyncio.create_task(send_slowly())
-        assert await server.call.next_size() == len(message)
-        while (found := await server.call.read(pause_s=0.0)) is None:
-            parts += 1
-        assert found == message
-        assert parts > 10
-        assert await server.call.next_size() == 4
-        assert await server.call.read(pause_s=0.0) == b"next"  # it came ahead
-        await sending
-
-    asyncio.run(run())
-
-
-def test_a_call_waits_behind_others_for_a_time_and_says_so():
-    async def run():
-        server = Server([bytes(1_000_000)])
-        call, loop = server.call, asyncio.get_running_loop()
-        for wait, done in (
-            (call.next_size, lambda found: found == WAITING),
-            (call.read, lambda found: found is None),
-        ):
+            assert waiting.done(), age_s
+            assert waiting.result() == said
             waiting = asyncio.create_task(wait())
             await asyncio.sleep(0)
-            now = loop.time()
-            for age_s in (0, 1, 121, 3_600):
-                call.yield_to_others(now + age_s)
-                await asyncio.sleep(0)
-                assert not waiting.done(), age_s
-            for age_s in (3, 119):
-                call.yield_to_others(now + age_s)
-                for _ in range(3):
-                    await asyncio.sleep(0)
-                assert waiting.done(), age_s
-                assert done(waiting.result())
-                waiting = asyncio.create_task(wait())
-                await asyncio.sleep(0)
-            if wait == call.next_size:
-                server.send()
-                assert await waiting == 1_000_000
-            else:
-                sending = asyncio.create_task(server.keep_sending())
-                assert len(await waiting) == 1_000_000
-                await sending
-        call.yield_to_others(loop.time() + 60)  # nothing waits
-        assert await call.next_size() is None
-
-    asyncio.run(run())
+        if wait == call.next_size:
+            server.send()
+            assert await waiting == 1_000_000
+        else:
+            sending = asyncio.create_task(server.keep_sending())
+            assert len(await waiting) == 1_000_000
+            await sending
+    call.yield_to_others(loop.time() + 60)  # nothing waits
+    assert await call.next_size() is None
 
 
-def test_a_silent_message_is_not_a_part():
-    async def run():
-        server = Server([bytes(1_000_000)])
-        server.send()
-        assert await server.call.next_size() == 1_000_000
-        reading = asyncio.create_task(server.call.read(pause_s=0.0))
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert not reading.done()
-        server.call.cancel()
-        with pytest.raises(CallError):
-            await reading
-
-    asyncio.run(run())
-
-
-def test_a_message_that_comes_byte_by_byte_is_silence(monkeypatch):
+@pytest.mark.parametrize("is_trickling", [False, True])
+def test_a_message_that_comes_byte_by_byte_is_silence(monkeypatch, is_trickling):
     async def run():
         server = Server([bytes(1_000_000)], piece=1)
         server.window = 5
-        server.send()
-        assert await server.call.next_size() == 1_000_000
+        assert await server.send().call.next_size() == 1_000_000
         now = asyncio.get_running_loop().time()
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
         reading = asyncio.create_task(server.call.read(pause_s=1.0))
         for _ in range(100):
             await asyncio.sleep(0)
             now += 1.0
-            server.call.add(b"x", 1)
+            if is_trickling:
+                server.call.add(b"x", 1)
         assert not reading.done()
-        server.call.add(bytes(200_000), 200_000)
-        assert await reading is None
+        if is_trickling:
+            server.call.add(bytes(200_000), 200_000)
+            assert await reading is None
+        else:
+            server.call.cancel()
+            with pytest.raises(CallError):
+                await reading
 
     asyncio.run(run())
 
 
 def test_messages_before_an_error_come_first():
-    server = Server([b"one", b""])
-    server.trailers = {"grpc-status": "14", "grpc-message": "gone%3A away"}
-    server.send()
-    error = fails(server, after=[b"one", b""])
+    trailers = {"grpc-status": "14", "grpc-message": "gone%3A away"}
+    error = fails(Server([b"one", b""], trailers=trailers).send(), after=[b"one", b""])
     assert error.code() is grpc.StatusCode.UNAVAILABLE
     assert error.details() == "gone: away"
 
 
-@pytest.mark.parametrize("trailers", [{}, {"grpc-status": "x"}, {"grpc-status": "99"}])
-def test_an_end_without_a_known_status_is_no_good_end(trailers):
-    server = Server([])
-    server.trailers = trailers
-    server.send()
-    assert fails(server).code() is grpc.StatusCode.UNKNOWN
+def test_an_end_without_a_known_status_or_within_a_message_is_no_good_end():
+    for trailers in ({}, {"grpc-status": "x"}, {"grpc-status": "99"}):
+        assert fails(Server(trailers=trailers).send()).code() is grpc.StatusCode.UNKNOWN
+    compressed = b"\1\0\0\0\1x"
+    for unsent in (*(framed(b"abcdef")[:cut] for cut in (1, 4, 5, 7)), compressed):
+        server = Server()
+        server.unsent = unsent
+        assert fails(server.send()).code() is grpc.StatusCode.INTERNAL
 
 
-@pytest.mark.parametrize("cut", [1, 4, 5, 7])
-def test_an_end_within_a_message_is_no_good_end(cut):
-    server = Server([b"abcdef"])
-    server.unsent = server.unsent[:cut]
-    server.send()
-    assert fails(server).code() is grpc.StatusCode.INTERNAL
-
-
-def test_a_cancelled_call_ends_at_once_and_once():
-    async def run():
-        server = Server([b"unread", bytes(1_000_000)])
-        server.send()
-        for _ in range(2):
-            assert await server.call.next_size() is not None
-            waiting = asyncio.create_task(server.call.read())
-            await asyncio.sleep(0)
+@on_a_loop
+async def test_a_cancelled_call_ends_at_once_and_once():
+    server = Server([b"unread", bytes(1_000_000)]).send()
+    for _ in range(2):
+        assert await server.call.next_size() is not None
+        waiting = asyncio.create_task(server.call.read())
+        await asyncio.sleep(0)
+    for _ in range(2):
         server.call.cancel()
-        server.call.cancel()
-        with pytest.raises(CallError) as caught:
-            await waiting
-        assert caught.value.code() is grpc.StatusCode.CANCELLED
-        assert server.cancelled == 1
-        with pytest.raises(CallError):
-            await server.call.next_size()
-
-    asyncio.run(run())
-
-
-def test_a_call_that_is_cancelled_before_its_message_is_asked_for_fails():
-    async def run():
-        server = Server([bytes(1_000_000)])
-        server.send()
-        assert await server.call.next_size() == 1_000_000
-        server.call.cancel()
-        with pytest.raises(CallError):
-            await server.call.read()
-
-    asyncio.run(run())
+    with pytest.raises(CallError) as caught:
+        await waiting
+    assert caught.value.code() is grpc.StatusCode.CANCELLED
+    assert server.cancelled == 1
+    with pytest.raises(CallError):
+        await server.call.next_size()
+    # Also one that is cancelled before its message is asked for.
+    server = Server([bytes(1_000_000)]).send()
+    assert await server.call.next_size() == 1_000_000
+    server.call.cancel()
+    with pytest.raises(CallError):
+        await server.call.read()
 
 
-def test_padding_takes_nothing_of_what_the_server_may_send():
+@on_a_loop
+async def test_padding_takes_nothing_of_what_the_server_may_send():
     """Else a message would not come whole, or its size would never come."""
-
-    async def run():
-        server = Server([bytes(3 * AHEAD_BYTES)])
-        while server.window > 256 and len(server.call._received) < 4:
-            part, server.unsent = server.unsent[:1], server.unsent[1:]
-            server.window -= 256
-            server.call.add(part, 256)
-        assert server.window >= AHEAD_BYTES - 4
-        server.send()
-        assert await server.call.next_size() == 3 * AHEAD_BYTES
-        reading = asyncio.create_task(server.call.read())
-        while server.unsent:
-            await asyncio.sleep(0)
-            assert server.window, "the server may send no more"
-            size = min(1_000, server.window)
-            padding = min(255, server.window - size)
-            part, server.unsent = server.unsent[:size], server.unsent[size:]
-            server.window -= len(part) + padding
-            server.call.add(part, len(part) + padding)
-        assert len(await reading) == 3 * AHEAD_BYTES
-
-    asyncio.run(run())
-
-
-def test_a_compressed_message_is_refused():
-    server = Server([])
-    server.unsent = b"\1\0\0\0\1x"
-    server.send()
-    assert fails(server).code() is grpc.StatusCode.INTERNAL
+    server = Server([bytes(3 * AHEAD_BYTES)])
+    while server.window > 256 and len(server.call._received) < 4:
+        server.send_part(1, 255)
+    assert server.window >= AHEAD_BYTES - 4
+    assert await server.send().call.next_size() == 3 * AHEAD_BYTES
+    reading = asyncio.create_task(server.call.read())
+    while server.unsent:
+        await asyncio.sleep(0)
+        assert server.window, "the server may send no more"
+        size = min(1_000, server.window)
+        server.send_part(size, min(255, server.window - size))
+    assert len(await reading) == 3 * AHEAD_BYTES
 
 
 @pytest.mark.parametrize("body", [b"", b"<h1>Not\n here</h1>" + b"x" * 5_000])
@@ -354,13 +310,11 @@ def test_a_compressed_message_is_refused():
         ({":status": "404"}, "UNIMPLEMENTED"),
         ({":status": "418"}, "UNKNOWN"),
         ({":status": "200", "content-type": "text/html"}, "UNKNOWN"),
-        ({}, "UNKNOWN"),
+        ({"x": "y"}, "UNKNOWN"),
     ],
 )
 def test_an_answer_that_is_not_grpcs_says_what_answered(headers, code, body):
-    server = Server([])
-    server.call = Call(widen=server.widen, cancel=server.cancel, ahead=ReadAhead())
-    server.call.begin(headers)
+    server = Server(headers=headers)
     if body:
         server.call.add(body[:AHEAD_BYTES], AHEAD_BYTES)
     else:
@@ -377,9 +331,7 @@ def test_an_answer_that_is_not_grpcs_says_what_answered(headers, code, body):
 
 
 def test_a_status_of_grpc_counts_whatever_came_before_it():
-    server = Server([])
-    server.call = Call(widen=server.widen, cancel=server.cancel, ahead=ReadAhead())
-    server.call.begin({":status": "403", "content-type": "application/grpc"})
+    server = Server(headers={":status": "403", "content-type": "application/grpc"})
     server.call.end({"grpc-status": "7", "grpc-message": "no", "grpc-status-details-bin": "CAc"})
     error = fails(server)
     assert error.code() is grpc.StatusCode.PERMISSION_DENIED
@@ -389,12 +341,12 @@ def test_a_status_of_grpc_counts_whatever_came_before_it():
 
 @pytest.mark.parametrize(
     ("code", "status"),
-    [(ErrorCodes.CANCEL, "CANCELLED"), (ErrorCodes.REFUSED_STREAM, "UNAVAILABLE"),
-     (ErrorCodes.ENHANCE_YOUR_CALM, "RESOURCE_EXHAUSTED"), (ErrorCodes.PROTOCOL_ERROR, "INTERNAL"),
-     (ErrorCodes.NO_ERROR, "INTERNAL")],
+    [("CANCEL", "CANCELLED"), ("REFUSED_STREAM", "UNAVAILABLE"), ("PROTOCOL_ERROR", "INTERNAL"),
+     ("ENHANCE_YOUR_CALM", "RESOURCE_EXHAUSTED"), ("NO_ERROR", "INTERNAL")],
 )  # fmt: skip
 def test_how_a_stream_ended_is_a_status(code, status):
-    assert of_error_code(code, "the call ended").code() is grpc.StatusCode[status]
+    error = of_error_code(ErrorCodes[code], "the call ended")
+    assert error.code() is grpc.StatusCode[status]
 
 
 @pytest.mark.parametrize("has_tls", [False, True])
@@ -412,34 +364,97 @@ def test_messages_of_any_size(certificate, monkeypatch, has_tls):
     assert run(use, sizes, options=options, **certificates) == asked
 
 
-@pytest.mark.parametrize("after", [0, 2])
-@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code.value[0]])
-def test_every_status_and_its_text(code, after):
-    async def respond(_request, context):
-        for _ in range(after):
+def test_every_status_and_its_text():
+    text = "what happened: 100 %, and \u00e9"
+    codes = [code for code in grpc.StatusCode if code.value[0]]
+
+    async def respond(request, context):
+        name, after = request.decode().split()
+        for _ in range(int(after)):
             yield b"m"
-        await context.abort(code, "what happened: 100 %, and \u00e9")
+        await context.abort(grpc.StatusCode[name], text)
 
     async def use(server):
-        stream = server.call()
-        assert await read(stream, after) == [b"m"] * after
-        with pytest.raises(CallError) as caught:
-            await stream.next_size()
-        return caught.value.code(), caught.value.details()
+        for code, after in itertools.product(codes, (0, 2)):
+            stream = server.call(f"{code.name} {after}".encode())
+            assert await read(stream, after) == [b"m"] * after
+            with pytest.raises(CallError) as caught:
+                await stream.next_size()
+            assert (caught.value.code(), caught.value.details()) == (code, text)
 
-    assert run(use, respond) == (code, "what happened: 100 %, and \u00e9")
+    run(use, respond)
 
 
-def test_messages_that_nobody_reads_hold_up_no_other_call():
-    """Forty calls that receive 1 MB each, and one that is read."""
+# ---------------------------------------------------------------- silence
 
-    async def use(server):
-        silent = [server.call(b"1000000,1000000") for _ in range(40)]
-        for one in silent:
-            assert await one.next_size() == 1_000_000
-        assert len(await read(server.call(b"9," * 5_000 + b"9"))) == 5_001
-        held = sum(len(call._received) for call in server.opened[0]._calls.values())
-        assert held <= 40 * 4_096
-        return [len(one) for stream in silent for one in await read(stream)]
 
-    assert run(use, sizes) == [1_000_000] * 80
+def signs(arrivals, *, until_s, every_s=1.0):
+    """Return when a message says that it is not silent, of (second, bytes) that come of it."""
+    progress, left, found = ByteProgress(), sorted(arrivals), []
+    progress.wait(0.0, in_message=True)
+    now = 0.0
+    while now < until_s:
+        now += every_s
+        while left and left[0][0] <= now:
+            progress.add(left.pop(0)[1])
+        progress.wait(now, in_message=True)
+        if progress.is_coming(now):
+            found.append(now)
+    return found
+
+
+@pytest.mark.parametrize("bytes_per_s", [1, 10, 100, RATE - 1])
+def test_bytes_that_come_more_slowly_than_the_least_rate_are_silence(bytes_per_s):
+    """However long the limit of silence is: from one second on to the longest heartbeats'."""
+    drops = [(second, bytes_per_s) for second in range(1, 3_001)]
+    assert signs(drops, until_s=3_000) == []
+
+
+def test_a_slow_link_or_one_in_bursts_is_no_silence():
+    for bytes_per_s in (RATE, 5 * RATE, 600_000):
+        drops = [(second, bytes_per_s) for second in range(1, 61)]
+        assert signs(drops, until_s=60) == [float(second) for second in range(1, 61)]
+    # 16 KiB of each of 80 calls in turns, over a link of 4.8 Mbit/s: one in two seconds.
+    found = signs([(second, 16_384) for second in range(2, 60, 2)], until_s=60)
+    assert max(b - a for a, b in itertools.pairwise(found)) <= 2
+    # What came fast pays for no silence after it; else a last byte could hold a query for hours.
+    drops = [(1, 10_000_000), *((second, 1) for second in range(2, 600))]
+    assert signs(drops, until_s=600) == [1.0]
+
+
+def test_each_message_begins_again():
+    progress = ByteProgress()
+    progress.wait(0.0, in_message=True)
+    progress.add(1)
+    progress.end_message()
+    assert not progress.is_coming(1.0)  # nothing is waited for
+    progress.wait(500.0, in_message=True)
+    progress.add(2 * RATE)
+    assert progress.is_coming(501.0)
+
+
+def behind(progress, *seconds):
+    return [second for second in seconds if progress.is_behind(second)]
+
+
+def test_a_call_is_behind_others_for_a_time():
+    progress = ByteProgress()
+    assert behind(progress, 60) == []
+    progress.wait(0.0, in_message=False)
+    assert behind(progress, 0, 1, 2, 60, 120, 121, 3_600) == [2, 60, 120]
+    progress.add(16_384)
+    assert behind(progress, 60) == []
+    progress.wait(100.0, in_message=True)
+    assert behind(progress, 101, 102, 220, 221) == [102, 220]
+    progress.end_message()
+    progress.wait(300.0, in_message=False)
+    assert behind(progress, 301, 302) == [302]
+
+
+def test_single_bytes_do_not_let_a_call_be_behind_others_for_good():
+    progress, found = ByteProgress(), []
+    for second in range(0, 1_000, 3):
+        progress.wait(float(second), in_message=True)
+        found += behind(progress, second)
+        progress.add(1)
+    assert max(found) == 120

@@ -1,15 +1,20 @@
-"""The catalogue, joined from simple answers."""
+"""The catalogue, joined from simple answers: streams, tables at a time, and who watches what."""
 
 import re
+import threading
 from dataclasses import replace
 
 import grpc
 import pytest
 from google.cloud.spanner_v1.types import ResultSet
 
+from tidegate.producer.description import GOOGLE_SQL, StreamDescription
 from tidegate.producer.errors import QueryRefused
+from tidegate.producer.source_objects import SourceField
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
+from tidegate.producer.spanner.source_tables import source_tables
+from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.schemas.avro_types import is_carried
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
@@ -80,27 +85,19 @@ def catalogue(spanner, channels, views, wire):
     return SpannerCatalogue(channels)
 
 
-def test_a_stream_for_all_watches_every_table_of_the_users(catalogue):
+def test_a_stream_watches_every_table_some_or_none(catalogue):
     found = catalogue.describe("All")
-    assert found.exists
-    assert found.watches_all
+    assert (found.exists, found.watches_all) == (True, True)
     assert found.tables == (LEDGER, NAMED)
     assert found.others == ("All", "Nothing", "Some")
     assert found.options == {}
-
-
-def test_a_stream_for_some_tables(catalogue):
     found = catalogue.describe("Some")
     assert not found.watches_all
     assert found.tables == (LEDGER,)
     assert found.options == {"retention_period": "36h"}
-
-
-def test_a_stream_that_watches_nothing_or_is_missing(catalogue):
     assert catalogue.describe("Nothing").tables == ()
     missing = catalogue.describe("Missing")
-    assert not missing.exists
-    assert missing.tables == ()
+    assert (missing.exists, missing.tables) == (False, ())
 
 
 def test_a_database_that_names_no_dialect_is_googlesql(catalogue, views):
@@ -114,78 +111,69 @@ def test_an_unknown_dialect_is_asked_nothing_else(catalogue, views, spanner):
     assert sum(hasattr(request, "sql") for request in spanner.requests) == 1
 
 
-def test_columns_that_no_change_stream_holds_are_left_out(catalogue, views):
+def test_a_single_table_by_its_reported_name(catalogue, views):
+    assert catalogue.table("ledger", stream="All") == LEDGER
+    assert catalogue.table("sales.orders", stream="All") == NAMED
+    assert catalogue.table("orders", stream="All") is None
+    assert catalogue.table("nope", stream="All") is None
+    # Columns that no change stream holds are left out.
     views["columns"][1].append(("", "ledger", "Tokens", "TOKENLIST", "3", "NEVER"))
     assert catalogue.describe("Some").tables == (LEDGER,)
     assert catalogue.table("ledger", stream="All") == LEDGER
 
 
-def test_a_single_table_by_its_reported_name(catalogue):
-    assert catalogue.table("ledger", stream="All") == LEDGER
-    assert catalogue.table("sales.orders", stream="All") == NAMED
-    assert catalogue.table("orders", stream="All") is None
-    assert catalogue.table("nope", stream="All") is None
-
-
 @pytest.mark.rule("P7")
 @pytest.mark.parametrize("read_ns", [None, 1_704_164_645_000_001_000])
 def test_a_table_is_that_of_now_or_of_the_time_that_is_given(catalogue, spanner, read_ns):
+    def assert_read_at(count, *views):
+        asked = [
+            one for one in spanner.requests if any(v in getattr(one, "sql", "") for v in views)
+        ]
+        assert len(asked) == count
+        for one in asked:
+            read_only = one.transaction.single_use.read_only
+            assert read_only.strong == (read_ns is None)
+            assert read_ns is None or read_only.read_timestamp.ToNanoseconds() == read_ns
+
     assert catalogue.table("ledger", stream="Some", read_ns=read_ns) == LEDGER
-    times = [
-        one.transaction.single_use.read_only
-        for one in spanner.requests
-        if "change_stream" in getattr(one, "sql", "") or ".columns" in getattr(one, "sql", "")
-        or "index_columns" in getattr(one, "sql", "")
-    ]  # fmt: skip
-    assert len(times) == 5
-    for one in times:
-        assert one.strong == (read_ns is None)
-        assert read_ns is None or one.read_timestamp.ToNanoseconds() == read_ns
-
-
-@pytest.mark.parametrize("read_ns", [None, 1_704_164_645_000_001_000])
-def test_the_order_of_a_tables_rows(catalogue, spanner, read_ns):
+    assert_read_at(5, "change_stream", ".columns", "index_columns")
+    spanner.requests.clear()
+    # And the order of its rows.
+    parts = (KeyPart("y", is_nullable=False), KeyPart("x", is_descending=True))
     order = catalogue.key_order("ledger", read_ns=read_ns)
-    assert order == KeyOrder(
-        "GOOGLE_STANDARD_SQL",
-        (KeyPart("y", is_nullable=False), KeyPart("x", is_descending=True)),
-    )
+    assert order == KeyOrder("GOOGLE_STANDARD_SQL", parts)
+    assert_read_at(1, "index_columns")
+
+
+def test_the_order_of_other_tables_rows(catalogue):
     assert catalogue.key_order("sales.orders").parts == (KeyPart("id", is_nullable=False),)
     assert catalogue.key_order("orders").parts == ()
-    queries = [one for one in spanner.requests if "index_columns" in getattr(one, "sql", "")]
-    asked = queries[0].transaction.single_use.read_only
-    assert asked.strong == (read_ns is None)
-    assert read_ns is None or asked.read_timestamp.ToNanoseconds() == read_ns
 
 
 def watched(table):
     return {column.name: column.is_watched for column in table.columns}
 
 
-def test_columns_that_a_stream_does_not_list_are_not_watched_but_its_key_is(catalogue, views):
+@pytest.mark.parametrize("listed", ["b", ""])
+def test_columns_that_a_stream_does_not_list_are_not_watched_but_its_key_is(
+    catalogue, views, listed
+):
     views["columns"][1].extend(
         ("", "ledger", name, "INT64", str(n), "NEVER") for n, name in enumerate("abc", 3)
     )
     views["change_stream_tables"][1][0] = ("Some", "", "ledger", False)
-    views["change_stream_columns"][1].append(("Some", "", "ledger", "b"))
-    expected = {"x": True, "y": True, "a": False, "b": True, "c": False}
+    views["change_stream_columns"][1].extend(("Some", "", "ledger", name) for name in listed)
+    expected = {"x": True, "y": True, "a": False, "b": listed == "b", "c": False}
     (ledger,) = catalogue.describe("Some").tables
     assert watched(ledger) == expected
     assert watched(catalogue.table("ledger", stream="Some")) == expected
     assert all(watched(catalogue.table("ledger", stream="All")).values())
 
 
-def test_a_stream_may_list_no_column_of_a_table(catalogue, views):
-    views["columns"][1].append(("", "ledger", "a", "INT64", "3", "NEVER"))
-    views["change_stream_tables"][1][0] = ("Some", "", "ledger", False)
-    assert watched(catalogue.describe("Some").tables[0]) == {"x": True, "y": True, "a": False}
-
-
 def test_generated_columns_are_not_watched_unless_they_are_in_the_key(catalogue, views):
     views["columns"][1].append(("", "ledger", "a", "INT64", "3", "ALWAYS"))
     views["columns"][1][0] = ("", "ledger", "y", "STRING(10)", "2", "ALWAYS")
-    expected = {"x": True, "y": True, "a": False}
-    assert watched(catalogue.describe("All").tables[0]) == expected
+    assert watched(catalogue.describe("All").tables[0]) == {"x": True, "y": True, "a": False}
 
 
 def test_tables_name_the_options_that_leave_changes_out(catalogue, views):
@@ -249,11 +237,11 @@ def postgresql(views):
 ORDERS_ID = Column("Id", ColumnType("NUMERIC", annotation="PG_NUMERIC"), 1, key_position=1)
 
 
+@pytest.mark.rule("spanner-types")
 @pytest.mark.usefixtures("postgresql")
-def test_postgresql_has_the_same_catalogue(catalogue):
+def test_postgresql_has_the_same_catalogue(catalogue, views):
     found = catalogue.describe("All")
-    assert found.dialect == "POSTGRESQL"
-    assert found.watches_all
+    assert (found.dialect, found.watches_all) == ("POSTGRESQL", True)
     assert [table.name for table in found.tables] == ["Sales.Orders", "Sales.ledger", "ledger"]
     assert found.tables[2] == LEDGER
     assert found.tables[0].columns == (
@@ -262,6 +250,18 @@ def test_postgresql_has_the_same_catalogue(catalogue):
         Column("B", ColumnType("ARRAY", ColumnType("BYTES")), 3),
         Column("G", STRING, 4, is_watched=False),
     )
+    # Tables by their reported names, which are compared as they are stored.
+    assert catalogue.table("ledger", stream="All") == LEDGER
+    assert catalogue.table("Sales.Orders", stream="All").columns[0] == ORDERS_ID
+    assert catalogue.table("Sales.ledger", stream="All").columns[0].type == ColumnType("UUID")
+    assert catalogue.table("orders", stream="All") is None
+    missing = catalogue.describe("Some")
+    assert (missing.exists, missing.others) == (False, ("All", "some"))
+    # A type without a code is found by the checks.
+    views["columns"][1].append(("public", "ledger", "p", "point", "9", "NEVER"))
+    (fault,) = catalogue.describe("All").faults()
+    assert "ledger" in fault
+    assert "POINT" in fault
 
 
 @pytest.mark.usefixtures("postgresql")
@@ -275,30 +275,6 @@ def test_a_postgresql_stream_for_some_tables_and_columns(catalogue):
     assert ledger.columns == LEDGER.columns
 
 
-@pytest.mark.usefixtures("postgresql")
-def test_a_single_postgresql_table_by_its_reported_name(catalogue):
-    assert catalogue.table("ledger", stream="All") == LEDGER
-    assert catalogue.table("Sales.Orders", stream="All").columns[0] == ORDERS_ID
-    assert catalogue.table("Sales.ledger", stream="All").columns[0].type == ColumnType("UUID")
-    assert catalogue.table("orders", stream="All") is None
-
-
-@pytest.mark.usefixtures("postgresql")
-def test_postgresql_names_are_compared_as_they_are_stored(catalogue):
-    missing = catalogue.describe("Some")
-    assert not missing.exists
-    assert missing.others == ("All", "some")
-
-
-@pytest.mark.rule("spanner-types")
-@pytest.mark.usefixtures("postgresql")
-def test_a_postgresql_type_without_a_code_is_found_by_the_checks(catalogue, views):
-    views["columns"][1].append(("public", "ledger", "p", "point", "9", "NEVER"))
-    (fault,) = catalogue.describe("All").faults()
-    assert "ledger" in fault
-    assert "POINT" in fault
-
-
 def test_every_table_is_listed_and_which_columns_may_be_null(catalogue, views):
     names, rows = views["columns"]
     nullable = [row[2] in {"y", "T"} for row in rows]
@@ -308,3 +284,80 @@ def test_every_table_is_listed_and_which_columns_may_be_null(catalogue, views):
     )
     assert catalogue.every_table() == (LEDGER, NAMED)
     assert catalogue.nullable_columns() == {("ledger", "y"), ("INFORMATION_SCHEMA.TABLES", "T")}
+
+
+# ---------------------------------------------------------------- who watches what
+
+
+def table(name, *, watched=("a", "b")):
+    types = {"a": INT64, "b": ColumnType("ARRAY", INT64), "c": ORDERS_ID.type}
+    columns = (
+        Column(column, kind, n, 1 if n == 1 else None, is_watched=column in watched)
+        for n, (column, kind) in enumerate(types.items(), 1)
+    )
+    return TableSchema(name, tuple(columns))
+
+
+def stream(name, *tables):
+    return StreamDescription(
+        name=name, dialect=GOOGLE_SQL, exists=True, others=(), watches_all=False, options={},
+        tables=tables,
+    )  # fmt: skip
+
+
+def test_each_column_names_the_streams_that_capture_it():
+    found = source_tables(
+        [table("u"), table("t")],
+        {("t", "b"), ("u", "c")},
+        [stream("S", table("t")), stream("R", table("t", watched=("a",)))],
+    )
+    assert [(one.name, one.watched_by) for one in found] == [("t", ("S", "R")), ("u", ())]
+    assert found[0].fields == (
+        SourceField("a", "INT64", nullable=False, key_position=1, watched_by=("S", "R")),
+        SourceField("b", "ARRAY<INT64>", nullable=True, watched_by=("S",)),
+        SourceField("c", "PG_NUMERIC", nullable=False),
+    )
+    assert [one.nullable for one in found[1].fields] == [False, False, True]
+
+
+def test_a_notation_that_is_not_known_is_shown_as_it_is():
+    notations = ("MAP<STRING(MAX), INT64>", "ARRAY<VECTOR<3>>", "ARRAY<FLOAT32>(vector_length=>3)")
+    columns = tuple(
+        Column(f"c{n}", ColumnType.from_spanner_type(text), n, key_position=1 if n == 1 else None)
+        for n, text in enumerate(notations, 1)
+    )
+    (found,) = source_tables([TableSchema("t", columns)], set(), [])
+    assert [one.type for one in found.fields] == [*notations[:2], "ARRAY<FLOAT32>"]
+
+
+# ---------------------------------------------------------------- tables at a time
+
+
+class TimedCatalogue:
+    def __init__(self):
+        self.asked, self.error = [], None
+
+    def table(self, name, *, stream, read_ns):
+        assert threading.current_thread() is not threading.main_thread()
+        self.asked.append((name, stream, read_ns))
+        if self.error is not None:
+            raise self.error
+        return None if name == "gone" else f"{name} at {read_ns}"
+
+
+def test_each_table_is_asked_for_once_at_a_time(tasks):
+    catalogue = TimedCatalogue()
+    tables = TablesAt(catalogue, stream="all", tasks=tasks)
+
+    def ask(name, read_ns):
+        return tasks.run(lambda: tables.table(name, read_ns=read_ns))
+
+    for _ in range(2):
+        assert (ask("a", 1), ask("gone", 1)) == ("a at 1", None)
+    assert catalogue.asked == [("a", "all", 1), ("gone", "all", 1)]
+    # After an error it is asked for again.
+    catalogue.error = QueryRefused("no", code="NOT_FOUND", details="")
+    with pytest.raises(QueryRefused):
+        ask("a", 2)
+    catalogue.error = None
+    assert ask("a", 2) == "a at 2"

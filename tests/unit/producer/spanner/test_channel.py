@@ -1,59 +1,72 @@
-"""Channels: unary calls, errors by code, and credentials for the real service."""
+"""Channels: unary calls, connections for queries, errors by code, and who gets credentials."""
 
 import asyncio
 import socket
 import threading
+from base64 import b64encode
+from datetime import UTC, datetime
 from types import ModuleType
 from urllib.parse import parse_qsl
 
+import google.auth
+import google.auth.exceptions
 import grpc
 import pytest
 from google.api_core.gapic_v1.routing_header import to_routing_header
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, ResultSet
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import ErrorInfo, ResourceInfo, RetryInfo
+from google.rpc.status_pb2 import Status
 
 from tidegate.producer.errors import QueryInterrupted, QueryRefused
+from tidegate.producer.spanner import stream_channels
 from tidegate.producer.spanner.authorization import Authorization
+from tidegate.producer.spanner.call import RETRY_AFTER_HEADER, CallError
 from tidegate.producer.spanner.channel import SpannerChannels, rpc_error
+from tidegate.producer.spanner.connection import NotSentError
+from tidegate.producer.spanner.status_details import (
+    DETAILS_TRAILER,
+    asked_pause_us,
+    is_lost_session,
+    is_rejection,
+    is_web_page,
+)
+from tidegate.producer.spanner.stream_channels import STREAMS_PER_CHANNEL_MAX, StreamChannels
 from tidegate.schemas.errors import ConfigError
+
+CODES = grpc.StatusCode
+NOBODY = "127.0.0.1:1"
 
 
 class Failed(grpc.RpcError):
-    def __init__(self, code, details=""):
+    def __init__(self, code, details="", trailers=()):
         self.code = lambda: code
         self.details = lambda: details
+        self.trailing_metadata = lambda: trailers
+
+
+def aborts(code, details="no"):
+    return lambda _request, context: context.abort(code, details)
+
+
+def select(channels, timeout_s=20):
+    channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=timeout_s)
 
 
 def test_every_status_code_is_classified_as_retriable_or_not():
-    retriable = {
-        code.name for code in grpc.StatusCode if rpc_error(Failed(code), what="read").retriable
-    }
+    retriable = {code.name for code in CODES if rpc_error(Failed(code), what="read").retriable}
     assert retriable == {
-        "ABORTED",
-        "CANCELLED",
-        "DEADLINE_EXCEEDED",
-        "INTERNAL",
-        "RESOURCE_EXHAUSTED",
-        "UNAVAILABLE",
-        "UNKNOWN",
-    }
-
-
-def test_an_error_says_what_was_attempted_and_where():
-    error = rpc_error(Failed(grpc.StatusCode.ABORTED, "busy"), what="read", token="k")
+        "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED",
+        "UNAVAILABLE", "UNKNOWN",
+    }  # fmt: skip
+    error = rpc_error(Failed(CODES.ABORTED, "busy"), what="read", token="k")
     assert isinstance(error, QueryInterrupted)
     assert str(error) == "could not read (code='ABORTED', details='busy', token='k')"
 
 
-def test_a_query_that_nobody_answers_ends_at_its_deadline(spanner, channels):
-    spanner.on_sql = lambda _request, context: context.abort(
-        grpc.StatusCode.DEADLINE_EXCEEDED, "late"
-    )
-    with pytest.raises(QueryInterrupted):
-        channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
-
-
 def test_nobody_listens():
-    channels = SpannerChannels(database="d", emulator_host="127.0.0.1:1")
+    channels = SpannerChannels(database="d", emulator_host=NOBODY)
     with pytest.raises(QueryInterrupted) as caught:
         channels.session(timeout_s=5)
     assert caught.value.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
@@ -61,12 +74,10 @@ def test_nobody_listens():
 
 
 def test_a_lost_session_is_created_again_for_unary_calls_too(spanner, channels):
-    spanner.on_sql = lambda _request, context: context.abort(
-        grpc.StatusCode.NOT_FOUND, "Session not found"
-    )
+    spanner.on_sql = aborts(CODES.NOT_FOUND, "Session not found")
     for _ in range(2):
         with pytest.raises(QueryInterrupted):
-            channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
+            select(channels)
     assert spanner.sessions == 2
 
 
@@ -79,88 +90,73 @@ def test_a_rejected_unary_call_is_repeated_with_a_fresh_token(spanner, channels,
     def refuse(_request, context):
         refusals[0] -= 1
         if refusals[0] >= 0:
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, "revoked")
+            context.abort(CODES.UNAUTHENTICATED, "revoked")
         return ResultSet.pb()()
 
     spanner.on_session = refuse
     channels.session()
     assert len(pauses) == len(renewed) == 2
     refusals[0], spanner.on_sql = 3, refuse
-    channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
+    select(channels)
     assert len(pauses) == len(renewed) == 5
 
 
 def test_what_was_rejected_from_the_start_is_refused(spanner, channels, monkeypatch):
     monkeypatch.setattr("tidegate.producer.spanner.channel.time.sleep", lambda _seconds: None)
-    spanner.on_session = lambda _request, context: context.abort(
-        grpc.StatusCode.UNAUTHENTICATED, "no"
-    )
+    spanner.on_session = aborts(CODES.UNAUTHENTICATED)
     with pytest.raises(QueryRefused) as caught:
         channels.session()
     assert "GOOGLE_APPLICATION_CREDENTIALS" in caught.value.hint
-
-
-def test_an_answer_of_a_load_balancer_says_that_it_is_not_spanner(monkeypatch):
-    monkeypatch.setattr("tidegate.producer.spanner.channel.time.sleep", lambda _seconds: None)
+    # An answer of a load balancer says that it is not Spanner.
     page = "Received http2 header with status: 404"
-    channels = SpannerChannels(database="d", emulator_host="127.0.0.1:1")
-    for is_accepted, kind in ((False, QueryRefused), (True, QueryInterrupted)):
-        error = channels.failed(Failed(grpc.StatusCode.UNIMPLEMENTED, page), "s", what="read")
-        assert type(error) is kind, is_accepted
+    channels = SpannerChannels(database="d", emulator_host=NOBODY)
+    for kind in (QueryRefused, QueryInterrupted):
+        error = channels.failed(Failed(CODES.UNIMPLEMENTED, page), "s", what="read")
+        assert type(error) is kind
         assert "not Spanner" in error.hint
         assert page in str(error)
         channels.accept()
 
 
-def test_an_old_sessions_end_does_not_drop_the_new_one(spanner, channels):
+def test_only_the_end_of_the_present_session_drops_it(channels):
     first = channels.session()
-    lost = Failed(grpc.StatusCode.NOT_FOUND, "Session not found")
+    error = channels.failed(Failed(CODES.NOT_FOUND, "Database"), first, what="read")
+    assert isinstance(error, QueryRefused)
+    assert channels.session() == first
+    lost = Failed(CODES.NOT_FOUND, "Session not found")
     channels.failed(lost, first, what="read")
     second = channels.session()
     channels.failed(lost, first, what="read")
     assert channels.session() == second != first
 
 
-def test_another_not_found_keeps_the_session(channels):
-    session = channels.session()
-    error = channels.failed(Failed(grpc.StatusCode.NOT_FOUND, "Database"), session, what="read")
-    assert isinstance(error, QueryRefused)
-    assert channels.session() == session
-
-
-def test_without_credentials_it_says_what_to_set(monkeypatch):
-    import google.auth
-    import google.auth.exceptions
-
-    def none_found(**_):
-        raise google.auth.exceptions.DefaultCredentialsError("none")
-
-    monkeypatch.setattr(google.auth, "default", none_found)
-    with pytest.raises(ConfigError, match="GOOGLE_APPLICATION_CREDENTIALS"):
-        SpannerChannels(database="d").session(timeout_s=1)
-
-
 def test_a_unary_call_without_an_answer_in_time_leaves_its_connection(spanner, channels):
     """Else each retry would go to a connection that a network dropped without a word."""
     channels.session()
     left = channels._unary_channel
-    spanner.on_sql = lambda _request, context: context.abort(grpc.StatusCode.ABORTED, "busy")
+    spanner.on_sql = aborts(CODES.ABORTED, "busy")
     with pytest.raises(QueryInterrupted):
-        channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
+        select(channels)
     assert channels._unary_channel is left
     going_on = threading.Event()
     spanner.on_sql = lambda *_: going_on.wait(60) and ResultSet.pb()()
     try:
         with pytest.raises(QueryInterrupted, match="DEADLINE_EXCEEDED"):
-            channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=0.2)
+            select(channels, timeout_s=0.2)
     finally:
         going_on.set()
-    channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
+    select(channels)
     assert channels._unary_channel is not left
 
 
-@pytest.mark.parametrize("emulator_host", ["127.0.0.1:1", ""])
-def test_the_connection_of_unary_calls_is_kept_alive(monkeypatch, emulator_host):
+@pytest.mark.parametrize("emulator_host", [NOBODY, ""])
+def test_the_connection_of_unary_calls_is_kept_alive_and_has_no_other_proxy(
+    monkeypatch, emulator_host
+):
+    """One that streaming queries do not go through."""
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "" if emulator_host else "googleapis.com")
+    monkeypatch.delenv("no_proxy", raising=False)
     opened = []
 
     def note(*_target, options):
@@ -170,22 +166,37 @@ def test_the_connection_of_unary_calls_is_kept_alive(monkeypatch, emulator_host)
     monkeypatch.setattr(grpc, "secure_channel", note)
     monkeypatch.setattr(Authorization, "channel_credentials", lambda _self: None)
     SpannerChannels(database="d", emulator_host=emulator_host)._open()
-
     (options,) = opened
     assert options["grpc.keepalive_time_ms"] == 120_000
     assert options["grpc.use_local_subchannel_pool"] == 1
     assert options["grpc.http2.max_pings_without_data"] == 0
+    assert options["grpc.enable_http_proxy"] == 0
 
 
 @pytest.mark.parametrize(
-    ("emulator_host", "address", "scheme"),
-    [("127.0.0.1:1", "127.0.0.1:1", "http"), ("", "spanner.googleapis.com:443", "https")],
-)
-def test_where_streaming_queries_go(emulator_host, address, scheme):
-    channels = SpannerChannels(database="d", emulator_host=emulator_host)
+    ("options", "address", "scheme"),
+    [
+        ({"emulator_host": NOBODY}, NOBODY, "http"),
+        ({}, "spanner.googleapis.com:443", "https"),
+        ({"endpoint": "spanner.us-east4.rep.googleapis.com:443"},
+         "spanner.us-east4.rep.googleapis.com:443", "https"),
+    ],
+)  # fmt: skip
+def test_where_queries_go_and_that_only_the_service_gets_the_hosts_token(
+    monkeypatch, options, address, scheme
+):
+    async def headers(_self):
+        return [("authorization", "Bearer token")]
+
+    monkeypatch.setattr(Authorization, "headers", headers)
+    channels = SpannerChannels(database="d", **options)
     endpoint = channels._endpoint()
     assert (endpoint.address, endpoint.scheme) == (address, scheme)
     assert channels._endpoint() is endpoint
+    assert channels._authorization._url == "https://spanner.googleapis.com/"
+    sent = asyncio.run(channels._signed((("a", "b"),)))
+    added = [] if scheme == "http" else [("authorization", "Bearer token")]
+    assert list(sent) == [("a", "b"), *added]
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "grpc_proxy", "http_proxy"])
@@ -211,41 +222,6 @@ def test_unary_calls_go_through_the_proxy_of_streaming_queries(monkeypatch, name
     assert SpannerChannels(database="d", endpoint=host)._endpoint().proxy is None
 
 
-@pytest.mark.parametrize("emulator_host", ["127.0.0.1:1", ""])
-def test_without_a_proxy_for_streaming_queries_unary_calls_have_none(monkeypatch, emulator_host):
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
-    monkeypatch.setenv("NO_PROXY", "" if emulator_host else "googleapis.com")
-    monkeypatch.delenv("no_proxy", raising=False)
-    opened = []
-
-    def note(*_target, options):
-        opened.append(dict(options))
-
-    monkeypatch.setattr(grpc, "insecure_channel", note)
-    monkeypatch.setattr(grpc, "secure_channel", note)
-    monkeypatch.setattr(Authorization, "channel_credentials", lambda _self: None)
-    SpannerChannels(database="d", emulator_host=emulator_host)._open()
-    assert opened[0]["grpc.enable_http_proxy"] == 0
-
-
-def test_another_endpoint_gets_the_credentials_of_the_service():
-    channels = SpannerChannels(database="d", endpoint="spanner.us-east4.rep.googleapis.com:443")
-    assert channels._endpoint().address == "spanner.us-east4.rep.googleapis.com:443"
-    assert channels._endpoint().scheme == "https"
-    assert channels._authorization._url == "https://spanner.googleapis.com/"
-
-
-def test_only_the_service_gets_the_hosts_token(monkeypatch):
-    async def headers(_self):
-        return [("authorization", "Bearer token")]
-
-    monkeypatch.setattr(Authorization, "headers", headers)
-    for emulator_host, added in (("127.0.0.1:1", []), ("", [("authorization", "Bearer token")])):
-        channels = SpannerChannels(database="d", emulator_host=emulator_host)
-        sent = asyncio.run(channels._signed((("a", "b"),)))
-        assert list(sent) == [("a", "b"), *added]
-
-
 def test_what_calls_are_routed_by_is_encoded():
     channels = SpannerChannels(database="projects/a.com:b c/instances/i/databases/d&e=1")
     for metadata, expected in (
@@ -269,16 +245,12 @@ def test_queries_that_start_together_ask_for_one_session(spanner, channels, task
 
 
 def test_a_session_that_is_refused_to_a_query_is_an_error_of_that_query(spanner, channels, tasks):
-    spanner.on_session = lambda _request, context: context.abort(
-        grpc.StatusCode.PERMISSION_DENIED, "no"
-    )
+    spanner.on_session = aborts(CODES.PERMISSION_DENIED)
     with pytest.raises(QueryRefused, match="open a session"):
         tasks.run(channels.stream_session)
 
 
 def test_the_service_is_spoken_to_with_tls_and_the_hosts_credentials(monkeypatch):
-    import google.auth
-
     class Credentials(ModuleType):
         token = "secret"
 
@@ -287,7 +259,7 @@ def test_the_service_is_spoken_to_with_tls_and_the_hosts_credentials(monkeypatch
 
     def secure_channel(target, credentials, options):
         opened.append((target, credentials, dict(options)))
-        return grpc.insecure_channel("127.0.0.1:1")
+        return grpc.insecure_channel(NOBODY)
 
     monkeypatch.setattr(grpc, "secure_channel", secure_channel)
     channels = SpannerChannels(database="d")
@@ -298,3 +270,326 @@ def test_the_service_is_spoken_to_with_tls_and_the_hosts_credentials(monkeypatch
     assert isinstance(credentials, grpc.ChannelCredentials)
     assert options["grpc.max_receive_message_length"] == -1
     channels.close()
+
+    def none_found(**_):
+        raise google.auth.exceptions.DefaultCredentialsError("none")
+
+    monkeypatch.setattr(google.auth, "default", none_found)
+    with pytest.raises(ConfigError, match="GOOGLE_APPLICATION_CREDENTIALS"):
+        SpannerChannels(database="d").session(timeout_s=1)
+
+
+# ---------------------------------------------------------------- what a status says
+
+SESSION, DATABASE = "google.spanner.v1.Session", "google.spanner.admin.database.v1.Database"
+
+
+def encodings(status):
+    """A serialised status as trailers may have it."""
+    text = b64encode(status).decode()
+    return [[("a", "b"), (DETAILS_TRAILER, value)] for value in (status, text, text.rstrip("="))]
+
+
+def status(*details):
+    """A serialised status with details after one of another kind."""
+    packed = [Any(type_url="type.googleapis.com/google.rpc.Unknown")]
+    for one in (ErrorInfo(reason="WHY"), *details):
+        packed.append(Any())
+        packed[-1].Pack(one)
+    return Status(code=5, message="m", details=packed).SerializeToString()
+
+
+def of_resource(kind):
+    return status(ResourceInfo(resource_type=kind, resource_name="n"))
+
+
+def test_a_session_that_is_gone_in_any_words():
+    name = "projects/p/instances/i/databases/d/sessions/s"
+    other = encodings(of_resource(f"type.googleapis.com/{DATABASE}"))[0]
+    for details in (
+        f"Session not found: {name}", "Session was not found", "Session was concurrently deleted",
+        f"Session was concurrently deleted: {name}", "The session has expired.",
+        f"Requested entity was not found: {name}", "SESSION DELETED",
+    ):  # fmt: skip
+        assert is_lost_session(Failed(CODES.NOT_FOUND, details))
+        assert not is_lost_session(Failed(CODES.INVALID_ARGUMENT, details))
+        # What the status names counts before its words.
+        assert not is_lost_session(Failed(CODES.NOT_FOUND, details, other))
+        for damaged in (b"\xff\xff", "§", "AAA", b""):
+            trailers = [(DETAILS_TRAILER, damaged)]
+            assert is_lost_session(Failed(CODES.NOT_FOUND, details, trailers))
+
+
+def test_what_else_is_not_found():
+    for details in (
+        "", "Database not found: projects/p/instances/i/databases/session",
+        "Database not found: projects/p/instances/session/databases/d",
+        "Database not found: session", "Change Stream not found: Session",
+        "Instance not found: projects/p/instances/user-session", "Table not found: sessions",
+        "No obsession",
+    ):  # fmt: skip
+        assert not is_lost_session(Failed(CODES.NOT_FOUND, details))
+        assert not is_lost_session(Failed(CODES.NOT_FOUND, details, [(DETAILS_TRAILER, "§")]))
+        for kind in (SESSION, f"type.googleapis.com/{SESSION}"):
+            for trailers in encodings(of_resource(kind)):
+                assert is_lost_session(Failed(CODES.NOT_FOUND, details, trailers))
+
+
+def test_how_long_the_service_wants_to_be_left_alone():
+    def pause_us(trailers=()):
+        failed = Failed(CODES.RESOURCE_EXHAUSTED, "quota", trailers)
+        assert rpc_error(failed, what="read").pause_us == asked_pause_us(failed)
+        return asked_pause_us(failed)
+
+    for duration, expected in (
+        ({"seconds": 7, "nanos": 250_000_000}, 7_250_000), ({"nanos": 1_500}, 1), ({}, 0),
+        ({"seconds": -3}, 0), ({"seconds": 3_600}, 60_000_000),
+    ):  # fmt: skip
+        for trailers in encodings(status(RetryInfo(retry_delay=Duration(**duration)))):
+            assert pause_us(trailers) == expected
+    assert pause_us(encodings(of_resource(SESSION))[0]) == pause_us() == 0
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    for header, expected in (("9", 9_000_000), ("Sun, 01 Mar 2026 12:00:05 GMT", 5_000_000),
+                             ("soon", 0), ("7200", 60_000_000)):  # fmt: skip
+        page = CallError(CODES.UNKNOWN, "HTTP status 429", trailers={RETRY_AFTER_HEADER: header})
+        assert asked_pause_us(page, now) == expected
+
+
+def test_which_answers_a_fresh_token_may_change():
+    page = CallError(CODES.PERMISSION_DENIED, "HTTP status 403", is_web_page=True)
+    unary = Failed(CODES.UNIMPLEMENTED, "Received http2 header with status: 404")
+    assert [is_web_page(page), is_web_page(unary)] == [True, True]
+    denied = CallError(CODES.PERMISSION_DENIED, "no")
+    assert not is_web_page(denied)
+    found = [page, unary, Failed(CODES.UNAUTHENTICATED), CallError(CODES.UNAUTHENTICATED, "no"),
+             denied, Failed(CODES.UNIMPLEMENTED, "no such method")]  # fmt: skip
+    assert [is_rejection(one) for one in found] == [True] * 4 + [False] * 2
+
+
+# ---------------------------------------------------------------- connections for queries
+
+FULL = STREAMS_PER_CHANNEL_MAX
+
+
+class Call:
+    def __init__(self, messages):
+        self.messages = list(messages)
+        self.cancelled = 0
+
+    async def next_size(self):
+        await asyncio.sleep(0)
+        return len(self.messages[0]) if self.messages else None
+
+    async def read(self, *, pause_s):
+        return self.messages.pop(0)
+
+    def cancel(self):
+        self.cancelled += 1
+
+
+class Connection:
+    """Notes its calls and its end."""
+
+    streams_max = 1 << 31
+    is_usable = True
+
+    def __init__(self, messages):
+        self.calls = []
+        self.is_closed = False
+        self._messages = messages
+
+    async def call(self, _path, _request, metadata):
+        assert metadata == [("name", "value")]
+        if not self.is_usable:
+            raise NotSentError(grpc.StatusCode.UNAVAILABLE, "no more calls")
+        self.calls.append(Call(self._messages))
+        return self.calls[-1]
+
+    def close(self):
+        self.is_closed = True
+
+
+async def metadata():
+    return [("name", "value")]
+
+
+async def read(stream):
+    found = []
+    while await stream.next_size() is not None:
+        found.append(await stream.read())
+    return found
+
+
+class Opened:
+    """Connections for queries, and those that were opened for them."""
+
+    def __init__(self, tasks):
+        self.tasks, self.opened = tasks, []
+        self.channels = StreamChannels(self.open)
+
+    def open(self):
+        self.opened.append(Connection([b"one", b""]))
+        return self.opened[-1]
+
+    def run(self, act):
+        """Run a function on the tasks' loop, and what it starts."""
+
+        async def whole():
+            found = act()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return found
+
+        return self.tasks.run(whole)
+
+    def begin(self, count):
+        def begin_all():
+            return [self.channels.call("m", b"", metadata) for _ in range(count)]
+
+        return self.run(begin_all)
+
+    def close(self, *streams):
+        self.run(lambda: [stream.close() for stream in streams])
+
+    @property
+    def streams(self):
+        return [place.streams for place in self.channels._places]
+
+    @property
+    def closed(self):
+        return [one.is_closed for one in self.opened]
+
+
+@pytest.fixture
+def places(tasks):
+    return Opened(tasks)
+
+
+def test_a_connection_is_opened_when_all_are_full_and_closed_when_others_have_room(places):
+    streams = places.begin(1_000)
+    assert len(places.opened) == 12
+    assert places.streams[0] == FULL
+    places.close(*streams)
+    assert places.closed.count(False) == 1
+
+
+def test_streams_gather_on_the_fullest_connection_so_that_others_empty(places):
+    streams = places.begin(FULL + 40)
+    places.close(*streams[:20])
+    places.begin(20)
+    assert places.streams == [FULL, 40]
+
+
+def test_an_empty_connection_stays_while_the_others_are_nearly_full(places):
+    *streams, last = places.begin(FULL + 1)
+    places.close(last)
+    assert places.closed == [False, False]
+    places.close(*streams[: stream_channels._SPARE_PLACES - 1])
+    assert places.closed == [False, False]
+    places.close(streams[-1])
+    assert places.closed == [False, True]
+
+
+def test_a_stream_leaves_its_connection_once(places):
+    first, second = places.begin(2)
+    places.close(first)
+    first.cancel()
+    places.close(first)
+    assert places.streams == [1]
+    places.close(second)
+    assert places.streams == [0]
+
+
+def test_closing_ends_every_connection(places):
+    places.channels.close()  # before there is one
+    places.begin(FULL + 1)
+    for _ in range(2):
+        places.channels.close()
+    assert places.closed == [True, True]
+
+
+def test_the_memory_of_large_messages_is_returned_every_four_mebibytes(tasks, monkeypatch):
+    """Over all streams; small messages are read as fast as before."""
+    returned = []
+    monkeypatch.setattr(stream_channels, "return_freed_memory", lambda: returned.append(1))
+
+    async def read_twice(messages):
+        channels = StreamChannels(lambda: Connection([bytes(size) for size in messages]))
+        for _ in range(2):  # streams
+            found = await read(channels.call("method", b"", metadata))
+            assert [len(message) for message in found] == messages
+
+    mebi = 1 << 20
+    tasks.run(lambda: read_twice([mebi // 4 - 1] * 50))
+    assert returned == []
+    tasks.run(lambda: read_twice([mebi] * 2))
+    assert returned == [1]
+    tasks.run(lambda: read_twice([2 * mebi, 100, 2 * mebi]))
+    assert returned == [1] * 3
+
+
+def test_a_connection_that_takes_no_calls_is_left_and_closed_with_its_last_stream(places):
+    streams = places.begin(2)
+    places.opened[0].is_usable = False
+    places.begin(1)
+    assert places.streams == [2, 1]
+    places.close(streams[0])
+    assert not places.closed[0]
+    places.close(streams[1])
+    assert places.closed[0]
+    assert places.streams == [1]
+
+
+def test_a_connection_takes_no_more_than_its_server_does(places):
+    places.begin(3)
+    places.opened[0].streams_max = 3
+    places.begin(1)
+    assert places.streams == [3, 1]
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_stream_that_is_closed_before_it_began_ends_its_call(places, monkeypatch, steps):
+    """Before it asks for its metadata, and while the connection takes the request."""
+    (stream,) = places.begin(1)
+    connect = Connection.call
+
+    async def slowly(self, *request):
+        await asyncio.sleep(0)
+        return await connect(self, *request)
+
+    monkeypatch.setattr(Connection, "call", slowly)
+
+    async def close_meanwhile():
+        beginning = asyncio.create_task(stream.next_size())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        stream.close()
+        with pytest.raises(grpc.RpcError) as caught:
+            await beginning
+        assert caught.value.code() is CODES.CANCELLED
+
+    places.tasks.run(close_meanwhile)
+    assert [call.cancelled for call in places.opened[0].calls] == [1] * steps
+    assert places.streams == [0]
+
+
+def test_a_call_that_a_connection_takes_no_more_goes_to_another(places):
+    """The server may have begun to leave since the place was taken, or said how many it takes."""
+    (stream,) = places.begin(1)
+    places.opened[0].is_usable = False
+    # An empty message is not the end.
+    assert places.tasks.run(lambda: read(stream)) == [b"one", b""]
+    assert [len(one.calls) for one in places.opened] == [0, 1]
+    assert places.closed == [True, False]
+    assert places.streams == [1]
+
+
+def test_a_server_that_takes_no_calls_is_not_connected_to_without_end(places, monkeypatch):
+    monkeypatch.setattr(Connection, "is_usable", False)
+    (stream,) = places.begin(1)
+    with pytest.raises(grpc.RpcError) as caught:
+        places.tasks.run(stream.next_size)
+    assert caught.value.code() is CODES.UNAVAILABLE
+    assert len(places.opened) < 6
+    places.close(stream)
+    assert all(places.closed)

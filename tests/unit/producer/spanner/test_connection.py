@@ -5,7 +5,11 @@ import socket
 
 import grpc
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 from h2.errors import ErrorCodes
+from h2.events import ConnectionTerminated, DataReceived, StreamEnded
+from h2.exceptions import ProtocolError
 from hpack import Decoder, Encoder
 from hyperframe.frame import (
     AltSvcFrame,
@@ -21,10 +25,12 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
+from tests import grpc_server
 from tidegate.producer.spanner import byte_progress
 from tidegate.producer.spanner import connection as connections
 from tidegate.producer.spanner.call import AHEAD_BYTES, WAITING, CallError, ReadAhead, framed
 from tidegate.producer.spanner.connection import Connection, NotSentError
+from tidegate.producer.spanner.draining import DrainingConnection
 from tidegate.producer.spanner.endpoint import Endpoint
 
 PATIENCE_S = 30
@@ -68,15 +74,30 @@ class Peer:
     def send(self, *frames):
         self.writer.write(b"".join(one.serialize() for one in frames))
 
-    def headers(self, stream, headers, *, is_last=False):
+    async def leave(self):
+        await self.writer.drain()
+        self.writer.close()
+
+    def headers(self, headers, stream=1, *, is_last=False):
         flags = ["END_HEADERS", *(["END_STREAM"] if is_last else [])]
         return HeadersFrame(stream, self.encoder.encode(headers), flags=flags)
 
-    async def answer(self, *messages, stream=1):
-        """Answer a call with messages, as far as they fit into what may be sent ahead."""
-        await self.next(DataFrame)
-        self.send(self.headers(stream, BEGUN), *[data(stream, framed(one)) for one in messages])
-        self.send(self.headers(stream, OK, is_last=True))
+    def begin(self, stream=1):
+        return self.headers(BEGUN, stream)
+
+    def end(self, stream=1, headers=OK):
+        return self.headers(headers, stream, is_last=True)
+
+    def whole(self, *messages, stream=1):
+        """An answer of messages that fit into what may be sent ahead."""
+        parts = [data(stream, framed(one)) for one in messages]
+        return [self.begin(stream), *parts, self.end(stream)]
+
+    async def widened(self, stream=1):
+        """Return by how much the client widens a call's window."""
+        while (wider := await self.next(WindowUpdateFrame)).stream_id != stream:
+            pass
+        return wider.window_increment
 
     async def next(self, kind):
         """Return the next frame of a kind; others, and what acknowledges, are passed over."""
@@ -159,6 +180,18 @@ async def fails(one):
     return caught.value.code().name
 
 
+async def outcome(client):
+    """The messages of a call, and its status if it failed."""
+    one, found = await call(client), []
+    try:
+        while (size := await one.next_size()) is not None:
+            if size != WAITING:
+                found.append(await one.read())
+    except CallError as error:
+        return found, error.code().name
+    return found, None
+
+
 def test_a_request_and_its_response(against):
     sent = {}
 
@@ -167,65 +200,80 @@ def test_a_request_and_its_response(against):
         sent["headers"] = dict(peer.decoder.decode((await peer.next(HeadersFrame)).data))
         sent["body"] = await peer.next(DataFrame)
         peer.send(
-            AltSvcFrame(0, origin=b"x", field=b"clear"),
-            peer.headers(1, BEGUN),
+            AltSvcFrame(0, origin=b"x", field=b"clear"), peer.begin(),
             Raw(b"\0\0\4\x63\0\0\0\0\1some"),  # a frame of an unknown kind
-            data(1, framed(b"one"), padding=2),
-            data(1, b""),
-            data(1, framed(b"two")),
-            peer.headers(1, OK, is_last=True),
-        )
+            data(1, framed(b"one"), padding=2), data(1, b""), data(1, framed(b"two")), peer.end(),
+        )  # fmt: skip
 
     assert against(script, all_of) == [b"one", b"two"]
     assert sent["settings"][SettingsFrame.INITIAL_WINDOW_SIZE] == AHEAD_BYTES
     assert sent["settings"][SettingsFrame.ENABLE_PUSH] == 0
     assert sent["headers"][":path"] == "/service/method"
-    assert sent["headers"]["te"] == "trailers"
-    assert sent["headers"]["name"] == "value"
+    assert (sent["headers"]["te"], sent["headers"]["name"]) == ("trailers", "value")
     assert sent["headers"]["user-agent"].startswith("grpc-")
     assert sent["body"].data == framed(b"request")
     assert "END_STREAM" in sent["body"].flags
 
 
-def test_a_message_whose_size_comes_byte_by_byte_in_padded_frames(against):
-    """Padding takes more than a stream has ahead: the client lets more come."""
+def in_pieces(peer):
+    block = peer.encoder.encode([*BEGUN, *OK])
+    return [
+        HeadersFrame(1, block[:3], flags=["END_STREAM"]), ContinuationFrame(1, block[3:5]),
+        ContinuationFrame(1, block[5:], flags=["END_HEADERS"]),
+    ]  # fmt: skip
 
+
+def begun_and(*frames):
+    return lambda peer: [peer.begin(), *frames]
+
+
+@pytest.mark.parametrize(
+    ("frames_of", "messages", "status"),
+    [
+        (lambda peer: peer.whole(b"", b"", b"x", b""), [b"", b"", b"x", b""], None),
+        (lambda peer: [peer.headers([(":status", "103"), ("link", "x")]), *peer.whole(b"m")],
+         [b"m"], None),
+        (in_pieces, [], None),
+        (lambda peer: [peer.end(headers=[*BEGUN, ("grpc-status", "7"), ("grpc-message", "no")])],
+         [], "PERMISSION_DENIED"),
+        (begun_and(data(1, framed(b"m"), is_last=True)), [b"m"], "UNKNOWN"),
+        (lambda _: [RstStreamFrame(1, error_code=ErrorCodes.REFUSED_STREAM)], [], "UNAVAILABLE"),
+        (begun_and(data(1, framed(b"whole") + framed(b"cut")[:6]),
+                   RstStreamFrame(1, error_code=ErrorCodes.INTERNAL_ERROR)),
+         [b"whole"], "INTERNAL"),
+        (begun_and(data(1, framed(b"whole") + b"\0\0"), None), [b"whole"], "UNAVAILABLE"),
+    ],
+    ids=["messages of no bytes", "an interim answer", "headers in pieces", "an error alone",
+         "an end without trailers", "reset", "reset within a message", "loss"],
+)  # fmt: skip
+def test_an_answer_is_its_messages_and_how_it_ended(against, frames_of, messages, status):
     async def script(peer):
         await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN))
-        for byte in framed(b"m" * 40):
-            peer.send(data(1, bytes([byte]), padding=200))
-            await peer.next(WindowUpdateFrame)
-        peer.send(peer.headers(1, OK, is_last=True))
+        for frame in frames_of(peer):
+            if frame is None:
+                await peer.leave()
+            else:
+                peer.send(frame)
 
-    assert against(script, all_of) == [b"m" * 40]
-
-
-def test_messages_of_no_bytes(against):
-    async def script(peer):
-        await peer.answer(b"", b"", b"x", b"")
-
-    assert against(script, all_of) == [b"", b"", b"x", b""]
+    assert against(script, outcome) == (messages, status)
 
 
-@pytest.mark.parametrize("size", [300_000, 20_000_000])
-def test_a_large_message_is_let_through_once_it_is_asked_for(against, size):
+@pytest.mark.parametrize(("size", "sent"), [(300_000, None), (20_000_000, None), (99_000, 10_000)])
+def test_a_large_message_is_let_through_once_it_is_asked_for(against, size, sent):
     async def script(peer):
         await peer.next(DataFrame)
         whole = framed(bytes(size))
-        peer.send(peer.headers(1, BEGUN), data(1, whole[:AHEAD_BYTES]))
-        while (wider := await peer.next(WindowUpdateFrame)).stream_id != 1:
-            pass
-        assert wider.window_increment == len(whole) - AHEAD_BYTES
-        for at in range(AHEAD_BYTES, len(whole), 16_000):
+        peer.send(peer.begin(), data(1, whole[:AHEAD_BYTES]))
+        assert await peer.widened() == len(whole) - AHEAD_BYTES
+        for at in range(AHEAD_BYTES, sent or len(whole), 16_000):
             peer.send(data(1, whole[at : at + 16_000]))
             await peer.writer.drain()
-        peer.send(peer.headers(1, OK, is_last=True))
+        if sent:
+            await peer.leave()
+        peer.send(peer.end())
 
-    async def use(client):
-        return [len(one) for one in await all_of(client)]
-
-    assert against(script, use) == [size]
+    expected = ([], "UNAVAILABLE") if sent else ([bytes(size)], None)
+    assert against(script, outcome) == expected
 
 
 def test_a_connection_itself_holds_nothing_back(against):
@@ -234,7 +282,7 @@ def test_a_connection_itself_holds_nothing_back(against):
     async def script(peer):
         assert (await peer.next(WindowUpdateFrame)).window_increment > 10 << 20
         await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN))
+        peer.send(peer.begin())
         received = 0
         while received < connections._WINDOW_BYTES // 2:
             message = framed(bytes(4_000))
@@ -243,12 +291,9 @@ def test_a_connection_itself_holds_nothing_back(against):
             await peer.next(WindowUpdateFrame)
         while (await peer.next(WindowUpdateFrame)).stream_id:
             peer.send(data(1, framed(bytes(4_000))))
-        peer.send(peer.headers(1, OK, is_last=True))
+        peer.send(peer.end())
 
-    async def use(client):
-        return len(await all_of(client))
-
-    assert against(script, use) > 2_000
+    assert len(against(script, all_of)) > 2_000
 
 
 def test_a_request_waits_for_the_servers_windows(against):
@@ -264,7 +309,7 @@ def test_a_request_waits_for_the_servers_windows(against):
             got += part.data
         assert got == body
         assert "END_STREAM" in part.flags
-        peer.send(peer.headers(1, BEGUN), peer.headers(1, OK, is_last=True))
+        peer.send(*peer.whole())
 
     async def use(client):
         return await rest_of(await call(client, bytes(50_000)))
@@ -277,12 +322,12 @@ def test_a_server_that_answers_before_it_has_the_request(against):
 
     async def script(peer):
         await peer.next(DataFrame)
-        headers = [*BEGUN, ("grpc-status", "8")]
-        peer.send(peer.headers(1, headers, is_last=True))
+        peer.send(peer.end(headers=[*BEGUN, ("grpc-status", "8")]))
         assert (await peer.next(RstStreamFrame)).stream_id == 1
         await peer.next(HeadersFrame)
         peer.send(WindowUpdateFrame(3, window_increment=100))
-        await peer.answer(b"next", stream=3)
+        await peer.next(DataFrame)
+        peer.send(*peer.whole(b"next", stream=3))
 
     async def use(client):
         return await fails(await call(client, bytes(50_000))), await all_of(client)
@@ -291,68 +336,21 @@ def test_a_server_that_answers_before_it_has_the_request(against):
     assert against(script, use, settings=settings) == ("RESOURCE_EXHAUSTED", [b"next"])
 
 
-def test_an_error_alone_is_an_answer(against):
-    async def script(peer):
-        await peer.next(DataFrame)
-        headers = [*BEGUN, ("grpc-status", "7"), ("grpc-message", "no")]
-        peer.send(peer.headers(1, headers, is_last=True))
-
-    async def use(client):
-        return await fails(await call(client))
-
-    assert against(script, use) == "PERMISSION_DENIED"
-
-
-def test_an_interim_answer_is_passed_over(against):
-    async def script(peer):
-        await peer.next(DataFrame)
-        peer.send(peer.headers(1, [(":status", "103"), ("link", "x")]), peer.headers(1, BEGUN))
-        peer.send(data(1, framed(b"m")), peer.headers(1, OK, is_last=True))
-
-    assert against(script, all_of) == [b"m"]
-
-
-def test_an_end_without_trailers_is_no_good_end(against):
-    async def script(peer):
-        await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN), data(1, framed(b"m"), is_last=True))
-
-    async def use(client):
-        one = await call(client)
-        assert await one.next_size() == 1
-        assert await one.read() == b"m"
-        return await fails(one)
-
-    assert against(script, use) == "UNKNOWN"
-
-
-def test_headers_in_pieces(against):
-    async def script(peer):
-        await peer.next(DataFrame)
-        block = peer.encoder.encode([*BEGUN, *OK])
-        peer.send(
-            HeadersFrame(1, block[:3], flags=["END_STREAM"]),
-            ContinuationFrame(1, block[3:5]),
-            ContinuationFrame(1, block[5:], flags=["END_HEADERS"]),
-        )
-
-    assert against(script, all_of) == []
-
-
 def test_a_server_that_leaves_finishes_the_calls_it_took(against):
+    """It may announce it first, with the highest number of all."""
+
     async def script(peer):
         for _ in range(2):
             await peer.next(DataFrame)
         # What the client prepares because of what came before is sent, and so is what comes later.
-        peer.send(PingFrame(0, b"before.."), goaway(1, said=b"bye"), PingFrame(0, b"after..."))
+        peer.send(PingFrame(0, b"before.."), goaway((1 << 31) - 1), goaway(1, said=b"bye"),
+                  PingFrame(0, b"after..."))  # fmt: skip
         for said in (b"before..", b"after..."):
             assert (await peer.next(PingFrame)).opaque_data == said
         whole = framed(bytes(10_000))
-        peer.send(peer.headers(1, BEGUN), data(1, whole[:AHEAD_BYTES]))
-        while (wider := await peer.next(WindowUpdateFrame)).stream_id != 1:
-            pass
-        assert wider.window_increment == len(whole) - AHEAD_BYTES
-        peer.send(data(1, whole[AHEAD_BYTES:]), peer.headers(1, OK, is_last=True))
+        peer.send(peer.begin(), data(1, whole[:AHEAD_BYTES]))
+        assert await peer.widened() == len(whole) - AHEAD_BYTES
+        peer.send(data(1, whole[AHEAD_BYTES:]), peer.end())
 
     async def use(client):
         first, second = await call(client), await call(client)
@@ -369,14 +367,13 @@ def test_a_server_that_leaves_finishes_the_calls_it_took(against):
 def test_what_a_server_said_when_it_left_is_in_the_errors_of_calls_that_went_on(against, ends_by):
     async def script(peer):
         await peer.next(DataFrame)
-        code = ErrorCodes.ENHANCE_YOUR_CALM
-        peer.send(goaway(1, code=code, said=b"too_many_pings" + b"!" * 10_000))
-        peer.send(peer.headers(1, BEGUN), data(1, framed(b"m")))
+        said = b"too_many_pings" + b"!" * 10_000
+        peer.send(goaway(1, code=ErrorCodes.ENHANCE_YOUR_CALM, said=said))
+        peer.send(peer.begin(), data(1, framed(b"m")))
         if ends_by == "reset":
             peer.send(RstStreamFrame(1, int(ErrorCodes.INTERNAL_ERROR)))
         else:
-            await peer.writer.drain()
-            peer.writer.close()
+            await peer.leave()
 
     async def use(client):
         with pytest.raises(CallError) as caught:
@@ -394,7 +391,7 @@ def test_a_socket_closes_whatever_the_peer_reads(against, monkeypatch):
 
     async def script(peer):
         await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN), data(1, framed(b"m")))
+        peer.send(peer.begin(), data(1, framed(b"m")))
         await ended.wait()  # and reads nothing
 
     async def use(client):
@@ -412,73 +409,23 @@ def test_a_socket_closes_whatever_the_peer_reads(against, monkeypatch):
     against(script, use)
 
 
-def test_a_server_that_announces_that_it_leaves_takes_the_calls_on_their_way(against):
-    """First with the highest number of all, then, a round trip later, with the last it took."""
-
-    async def script(peer):
-        for _ in range(2):
-            await peer.next(DataFrame)
-        peer.send(goaway((1 << 31) - 1), peer.headers(1, BEGUN), data(1, framed(b"m")))
-        peer.send(goaway(1), peer.headers(1, OK, is_last=True))
-
-    async def use(client):
-        first, second = await call(client), await call(client)
-        return await rest_of(first), await fails(second)
-
-    assert against(script, use) == ([b"m"], "UNAVAILABLE")
-
-
-def test_no_more_calls_than_the_server_accepts(against):
+def test_no_more_calls_than_the_server_accepts_or_numbers_there_are(against):
     async def script(peer):
         await peer.next(DataFrame)
+        peer.send(*peer.whole())
 
     async def use(client):
-        await call(client)
+        one = await call(client)
         assert client.streams_max == 1
         with pytest.raises(NotSentError, match="no more calls"):
             await call(client)
-
-    against(script, use, settings={SettingsFrame.MAX_CONCURRENT_STREAMS: 1})
-
-
-def test_a_call_after_the_last_number_goes_elsewhere(against):
-    async def script(peer):
-        await peer.answer()
-
-    async def use(client):
-        assert await all_of(client) == []
+        assert await rest_of(one) == []
         client._http2.highest_outbound_stream_id = (1 << 31) - 1
         with pytest.raises(NotSentError):
             await call(client)
         assert not client.is_usable
 
-    against(script, use)
-
-
-def test_a_call_that_the_server_ends(against):
-    async def script(peer):
-        await peer.next(DataFrame)
-        peer.send(RstStreamFrame(1, error_code=ErrorCodes.REFUSED_STREAM))
-
-    async def use(client):
-        return await fails(await call(client))
-
-    assert against(script, use) == "UNAVAILABLE"
-
-
-def test_a_call_that_the_server_ends_within_a_message(against):
-    async def script(peer):
-        await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN), data(1, framed(b"whole") + framed(b"cut")[:6]))
-        peer.send(RstStreamFrame(1, error_code=ErrorCodes.INTERNAL_ERROR))
-
-    async def use(client):
-        one = await call(client)
-        assert await one.next_size() == 5
-        assert await one.read() == b"whole"
-        return await fails(one)
-
-    assert against(script, use) == "INTERNAL"
+    against(script, use, settings={SettingsFrame.MAX_CONCURRENT_STREAMS: 1})
 
 
 def test_a_cancelled_call_is_reset_and_what_still_comes_is_dropped(against):
@@ -486,28 +433,16 @@ def test_a_cancelled_call_is_reset_and_what_still_comes_is_dropped(against):
         await peer.next(DataFrame)
         reset = await peer.next(RstStreamFrame)
         assert (reset.stream_id, reset.error_code) == (1, ErrorCodes.CANCEL)
-        peer.send(peer.headers(1, BEGUN), data(1, framed(b"late")))
+        peer.send(peer.begin(), data(1, framed(b"late")))
         await peer.next(DataFrame)
         # The decoder has read the headers of the first: these refer to them.
-        peer.send(peer.headers(3, BEGUN), peer.headers(3, OK, is_last=True))
+        peer.send(*peer.whole(stream=3))
 
     async def use(client):
-        one = await call(client)
-        one.cancel()
+        (await call(client)).cancel()
         return await all_of(client)
 
     assert against(script, use) == []
-
-
-def test_pings_are_answered(against):
-    async def script(peer):
-        await peer.next(DataFrame)
-        peer.send(PingFrame(0, b"12345678"))
-        answer = await peer.next(PingFrame)
-        assert (answer.opaque_data, answer.flags) == (b"12345678", {"ACK"})
-        peer.send(peer.headers(1, BEGUN), peer.headers(1, OK, is_last=True))
-
-    assert against(script, all_of) == []
 
 
 def test_a_server_that_pings_and_reads_no_answer_is_read_no_further(against):
@@ -515,6 +450,9 @@ def test_a_server_that_pings_and_reads_no_answer_is_read_no_further(against):
 
     async def script(peer):
         await peer.next(DataFrame)
+        peer.send(PingFrame(0, b"12345678"))
+        answer = await peer.next(PingFrame)
+        assert (answer.opaque_data, answer.flags) == (b"12345678", {"ACK"})
         for transport in (peer.writer.transport, peer.client._transport):
             for size in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # by itself the system lets them grow
                 transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, size, 1 << 16)
@@ -527,11 +465,9 @@ def test_a_server_that_pings_and_reads_no_answer_is_read_no_further(against):
             await asyncio.sleep(0)
         assert client._transport.get_write_buffer_size() < 1 << 20
         peer.writer.transport.resume_reading()
-        answered = 0
-        while answered < sent // 17:
+        for _ in range(sent // 17):
             await peer.next(PingFrame)
-            answered += 1
-        peer.send(peer.headers(1, BEGUN), peer.headers(1, OK, is_last=True))
+        peer.send(*peer.whole())
 
     async def use(client):
         holding = client.pause_writing
@@ -559,13 +495,9 @@ def test_a_server_that_answers_no_ping_is_given_up(against, monkeypatch, is_answ
             for _ in range(3):
                 peer.send(PingFrame(0, bytes(8), flags=["ACK"]))
                 await peer.next(PingFrame)
-            peer.send(peer.headers(1, BEGUN), peer.headers(1, OK, is_last=True))
+            peer.send(*peer.whole())
 
-    async def use(client):
-        one = await call(client)
-        return await (rest_of(one) if is_answered else fails(one))
-
-    assert against(script, use) == ([] if is_answered else "UNAVAILABLE")
+    assert against(script, outcome) == ([], None if is_answered else "UNAVAILABLE")
 
 
 def test_a_server_that_sends_something_is_not_pinged(against, monkeypatch):
@@ -573,8 +505,7 @@ def test_a_server_that_sends_something_is_not_pinged(against, monkeypatch):
     monkeypatch.setattr(connections, "_KEEPALIVE_S", 3_600.0)
 
     async def use(client):
-        one = await call(client)
-        assert await one.next_size() == 1
+        assert await (await call(client)).next_size() == 1
         asked = []
         client._http2.ping = asked.append
         client._keep_alive()
@@ -585,7 +516,7 @@ def test_a_server_that_sends_something_is_not_pinged(against, monkeypatch):
 
     async def script(peer):
         await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN), data(1, framed(b"m")))
+        peer.send(peer.begin(), data(1, framed(b"m")))
 
     against(script, use)
 
@@ -595,14 +526,14 @@ def test_calls_that_wait_hear_that_others_keep_the_connection_busy(against, monk
     monkeypatch.setattr(byte_progress, "_BEHIND_OTHERS_S", (0.0, 120.0))
     monkeypatch.setattr(connections, "_LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(connections, "_BUSY_BYTES_PER_S", 0 if is_busy else 1 << 60)
+    waits = asyncio.Event()
 
     async def script(peer):
         for _ in range(2):
             await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN), peer.headers(3, BEGUN), data(1, framed(b"m")))
-        peer.send(peer.headers(1, OK, is_last=True))
+        peer.send(peer.begin(), peer.begin(3), data(1, framed(b"m")), peer.end())
         await waits.wait()
-        peer.send(data(3, framed(b"n")), peer.headers(3, OK, is_last=True))
+        peer.send(data(3, framed(b"n")), peer.end(3))
 
     async def use(client):
         busy, waiting = await call(client), await call(client)
@@ -616,11 +547,12 @@ def test_calls_that_wait_hear_that_others_keep_the_connection_busy(against, monk
             first = asyncio.create_task(waiting.next_size())
         assert found == 1
 
-    waits = asyncio.Event()
     against(script, use)
 
 
 def test_a_connection_that_was_silent_when_a_call_was_given_up_gets_no_new_ones(against):
+    answers = asyncio.Event()
+
     async def use(client):
         one, other = await call(client), await call(client)
         assert await one.next_size() == 1
@@ -637,86 +569,41 @@ def test_a_connection_that_was_silent_when_a_call_was_given_up_gets_no_new_ones(
 
     async def script(peer):
         await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN), data(1, framed(b"m")))
+        peer.send(peer.begin(), data(1, framed(b"m")))
         await answers.wait()
         peer.send(data(1, framed(b"m")))
 
-    answers = asyncio.Event()
     against(script, use)
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        data(1, bytes(AHEAD_BYTES + 1)),
-        data(77, b"of no call"),
-        HeadersFrame(1, b"\xff\xff\xff\xff\xff\xff", flags=["END_HEADERS"]),
-        Raw(HeadersFrame(1, b"").serialize() + PingFrame(0, bytes(8)).serialize()),
-        ContinuationFrame(1, b""),
-        PushPromiseFrame(1, promised_stream_id=2, flags=["END_HEADERS"]),
-        Raw(b"\0\0\1\4\0\0\0\0\0x"),  # SETTINGS of one byte
-        Raw(b"\0\0\1\7\0\0\0\0\0x"),  # GOAWAY of one byte
-        Raw(b"\1\0\0\0\0\0\0\0\1" + bytes(1 << 16)),  # DATA of 64 KiB
-        Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(5_000_000)),
+        [data(1, bytes(AHEAD_BYTES + 1))],
+        [data(77, b"of no call")],
+        [HeadersFrame(1, b"\xff\xff\xff\xff\xff\xff", flags=["END_HEADERS"])],
+        [HeadersFrame(1, b""), PingFrame(0, bytes(8))],
+        [HeadersFrame(1, bytes(10)), *[ContinuationFrame(1, bytes(10))] * 100],  # without an end
+        [ContinuationFrame(1, b"")],
+        [PushPromiseFrame(1, promised_stream_id=2, flags=["END_HEADERS"])],
+        [Raw(b"\0\0\1\4\0\0\0\0\0x")],  # SETTINGS of one byte
+        [Raw(b"\0\0\1\7\0\0\0\0\0x")],  # GOAWAY of one byte
+        [Raw(b"\1\0\0\0\0\0\0\0\1" + bytes(1 << 16))],  # DATA of 64 KiB
+        [Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(5_000_000))],
     ],
 )
 def test_a_server_that_breaks_the_rules_is_left(against, broken):
     async def script(peer):
         await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN), broken)
+        peer.send(peer.begin(), *broken)
         await peer.next(GoAwayFrame)
 
     async def use(client):
-        found = await fails(await call(client))
+        found = await outcome(client)
         assert not client.is_usable
         return found
 
-    assert against(script, use) == "INTERNAL"
-
-
-def test_a_header_block_without_an_end_is_refused(against):
-    async def script(peer):
-        await peer.next(DataFrame)
-        peer.send(HeadersFrame(1, bytes(10)))
-        peer.send(*[ContinuationFrame(1, bytes(10)) for _ in range(100)])
-        await peer.next(GoAwayFrame)
-
-    async def use(client):
-        return await fails(await call(client))
-
-    assert against(script, use) == "INTERNAL"
-
-
-def test_a_connection_that_breaks_ends_its_calls_after_what_came(against):
-    async def script(peer):
-        await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN), data(1, framed(b"whole") + b"\0\0"))
-        await peer.writer.drain()
-        peer.writer.close()
-
-    async def use(client):
-        one = await call(client)
-        assert await one.next_size() == 5
-        assert await one.read() == b"whole"
-        return await fails(one)
-
-    assert against(script, use) == "UNAVAILABLE"
-
-
-def test_a_connection_that_breaks_within_a_large_message(against):
-    async def script(peer):
-        await peer.next(DataFrame)
-        peer.send(peer.headers(1, BEGUN), data(1, framed(bytes(100_000))[:AHEAD_BYTES]))
-        while (await peer.next(WindowUpdateFrame)).stream_id != 1:
-            pass
-        peer.send(data(1, bytes(10_000)))
-        await peer.writer.drain()
-        peer.writer.close()
-
-    async def use(client):
-        return await fails(await call(client))
-
-    assert against(script, use) == "UNAVAILABLE"
+    assert against(script, use) == ([], "INTERNAL")
 
 
 def test_nobody_listens_and_all_who_wait_hear_it():
@@ -776,3 +663,68 @@ def test_metadata_that_http2_refuses_fails_its_call(against):
         return caught.value.code()
 
     assert against(script, use) is grpc.StatusCode.INTERNAL
+
+
+# ---------------------------------------------------------------- a GOAWAY ends no stream
+
+
+REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")]
+
+
+def opened(kind):
+    """A client with one stream, and its server."""
+    client = kind(H2Configuration(client_side=True))
+    server = H2Connection(H2Configuration(client_side=False))
+    client.initiate_connection()
+    server.initiate_connection()
+    client.send_headers(1, REQUEST, end_stream=True)
+    server.receive_data(client.data_to_send())
+    server.send_headers(1, [(":status", "200")])
+    client.receive_data(server.data_to_send())
+    client.data_to_send()
+    return client, server
+
+
+def left(client, server):
+    """What the client takes from a server that leaves, in one piece."""
+    server.send_data(1, b"rest", end_stream=True)
+    ping = PingFrame(0, b"before..").serialize()
+    leaves = GoAwayFrame(0, last_stream_id=1).serialize()
+    return client.receive_data(ping + leaves + server.data_to_send())
+
+
+def test_a_stream_is_finished_and_answers_are_sent_after_a_goaway():
+    client, server = opened(DrainingConnection)
+    kinds = [type(event) for event in left(client, server)]
+    assert kinds[1:] == [ConnectionTerminated, DataReceived, StreamEnded]
+    assert client.data_to_send() == PingFrame(0, b"before..", flags=["ACK"]).serialize()
+    # Without it `h2` refuses what comes after a GOAWAY; when that changes it can be deleted.
+    with pytest.raises(ProtocolError):
+        left(*opened(H2Connection))
+
+
+def test_a_server_that_replaces_old_connections_breaks_no_query():
+    """It sends a GOAWAY, finishes what the connection carries, and new calls go elsewhere."""
+
+    async def respond(request, _context):
+        if request == b"last":
+            yield b"new"
+            return
+        while True:
+            yield b"m"
+            await asyncio.sleep(0.01)
+
+    async def use(server):
+        streams = [server.call() for _ in range(3)]
+        while not server.opened or server.opened[0].is_usable:
+            for one in streams:
+                assert await grpc_server.read(one, 1) == [b"m"]
+        assert await grpc_server.read(server.call(b"last")) == [b"new"]
+        for one in streams:
+            assert await grpc_server.read(one, 5) == [b"m"] * 5
+            one.close()
+        return len(server.opened)
+
+    ages = {"max_connection_age_ms": 300, "max_connection_age_grace_ms": PATIENCE_S * 2_000}
+    options = [(f"grpc.{name}", value) for name, value in ages.items()]
+    assert grpc_server.run(use, respond, options=options) >= 2

@@ -111,23 +111,23 @@ def rows(wire):
 def test_each_of_the_rows_is_decoded_alike(wire):
     for row in rows(wire):
         assert_equal_both_ways(wire, wire.message(row).SerializeToString())
+    built = wire.message(wire.data_row(), metadata=wire.row_type())
+    built.resume_token = b"token"
+    built.last = True
+    built.stats.row_count_exact = 3
+    found, _ = assert_equal_both_ways(wire, built.SerializeToString())
+    assert len(found) == 1
 
 
 @BOTH_WAYS
-@given(data=st.data())
-def test_any_rows_are_decoded_alike(wire, data):
+@given(data=st.data(), at=TIMES)
+def test_any_rows_are_decoded_alike(wire, data, at):
     chosen = data.draw(st.lists(st.sampled_from(range(len(rows(wire)))), max_size=4))
     damaged = [damaged_row(rows(wire)[place], data, PLAIN, times=(0, 2)) for place in chosen]
     chunked = data.draw(st.booleans() if damaged else st.just(value=False))
     assert_equal_both_ways(wire, wire.message(*damaged, chunked=chunked).SerializeToString())
-
-
-@BOTH_WAYS
-@given(at=TIMES)
-def test_any_commit_timestamp_is_read_alike(wire, at):
-    assert_equal_both_ways(
-        wire, wire.message(wire.data_row(commit_timestamp=at)).SerializeToString()
-    )
+    row = wire.data_row(commit_timestamp=at)
+    assert_equal_both_ways(wire, wire.message(row).SerializeToString())
 
 
 @BOTH_WAYS
@@ -150,13 +150,10 @@ def test_any_damage_of_the_bytes_is_decoded_or_refused_alike(wire, data):
     assert_equal_both_ways(wire, bytes(message), after)
 
 
-def test_every_truncation_is_refused_or_read_alike(wire):
+def test_every_truncation_and_every_flipped_bit_is_refused_or_read_alike(wire):
     whole = wire.message(wire.data_row(), wire.data_row()).SerializeToString()
     for size in range(len(whole)):
         assert_equal_both_ways(wire, whole[:size])
-
-
-def test_every_flipped_bit_is_refused_or_read_alike(wire):
     whole = wire.message(wire.data_row()).SerializeToString()
     ways = [decoder_of(wire, is_compiled=is_compiled) for is_compiled in (False, True)]
     for bit in range(len(whole) * 8):
@@ -166,15 +163,6 @@ def test_every_flipped_bit_is_refused_or_read_alike(wire):
         assert found[0] == found[1]
         for decoder in ways:
             decoder._chunks = Chunks()
-
-
-def test_other_fields_of_a_message_are_passed_over(wire):
-    built = wire.message(wire.data_row(), metadata=wire.row_type())
-    built.resume_token = b"token"
-    built.last = True
-    built.stats.row_count_exact = 3
-    found, _ = assert_equal_both_ways(wire, built.SerializeToString())
-    assert len(found) == 1
 
 
 def test_unknown_fields_are_passed_over_wherever_they_stand(wire):
@@ -190,53 +178,39 @@ def test_unknown_fields_are_passed_over_wherever_they_stand(wire):
     assert len(found) == 1
 
 
+def arguments_of(wire, message):
+    layout = decoder_of(wire, is_compiled=True)._layout
+    return [message.SerializeToString(), *layout.roles, json.loads, Mod]
+
+
 def test_the_usual_rows_are_taken_apart_and_no_others(wire, compiled):
     """Or the tests above would compare the Python code with itself."""
-    layout = decoder_of(wire, is_compiled=True)._layout
-    for place, row in enumerate(rows(wire)):
-        message = wire.message(row).SerializeToString()
-        found = compiled.records(message, *layout.roles, json.loads, Mod)
-        expected = [[tuple], [tuple], [tuple] * 2, [tuple] * 2, [tuple], [bytes], [tuple], [tuple]]
-        expected += [[bytes]] * 5
-        assert [type(one) for one in found] == expected[place]
-
-
-def test_an_unfinished_value_is_left_to_python(wire, compiled):
-    layout = decoder_of(wire, is_compiled=True)._layout
-    message = wire.message(wire.data_row(), chunked=True).SerializeToString()
-    assert compiled.records(message, *layout.roles, json.loads, Mod) is None
+    expected = [[tuple], [tuple], [tuple] * 2, [tuple] * 2, [tuple], [bytes], [tuple], [tuple]]
+    expected += [[bytes]] * 5
+    for row, kinds in zip(rows(wire), expected, strict=True):
+        found = compiled.records(*arguments_of(wire, wire.message(row)))
+        assert [type(one) for one in found] == kinds
+    unfinished = wire.message(wire.data_row(), chunked=True)
+    assert compiled.records(*arguments_of(wire, unfinished)) is None
 
 
 def test_other_errors_of_the_json_parser_are_raised(wire, compiled):
-    layout = decoder_of(wire, is_compiled=True)._layout
-    message = wire.message(wire.data_row()).SerializeToString()
-
     def loads(_text):
         raise MemoryError
 
+    arguments = arguments_of(wire, wire.message(wire.data_row()))
+    arguments[-2] = loads
     with pytest.raises(MemoryError):
-        compiled.records(message, *layout.roles, loads, Mod)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        (2, bytes(13)),
-        (2, b""),
-        (2, bytes((2, 3, 4, 1, 1, 1, 6, 1))),
-        (3, b"\1\2"),
-        (3, b"\1\2\3\4"),
-        (3, b"\1\2\3\xff"),
-        (5, int),
-    ],
-)
-def test_a_layout_that_is_not_complete_is_refused(wire, compiled, change):
-    layout = decoder_of(wire, is_compiled=True)._layout
-    arguments = [wire.message().SerializeToString(), *layout.roles, json.loads, Mod]
-    at, value = change
-    arguments[at] = value
-    with pytest.raises(ValueError, match="not complete"):
         compiled.records(*arguments)
+
+
+def test_a_layout_that_is_not_complete_is_refused(wire, compiled):
+    for at, value in ((2, bytes(13)), (2, b""), (2, bytes((2, 3, 4, 1, 1, 1, 6, 1))), (3, b"\1\2"),
+                      (3, b"\1\2\3\4"), (3, b"\1\2\3\xff"), (5, int)):  # fmt: skip
+        arguments = arguments_of(wire, wire.message())
+        arguments[at] = value
+        with pytest.raises(ValueError, match="not complete"):
+            compiled.records(*arguments)
 
 
 def test_nothing_is_kept(wire):

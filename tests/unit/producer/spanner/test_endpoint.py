@@ -1,14 +1,19 @@
-"""Where connections go: TLS that is verified, HTTP/2 that was agreed on, proxies."""
+"""Where connections go: verified TLS, HTTP/2, proxies; and which credentials calls have."""
 
 import asyncio
 import socket
 import ssl
+import threading
+from types import SimpleNamespace
 
 import certifi
+import google.auth
+import google.auth.exceptions
 import grpc
 import pytest
 
 from tests.grpc_server import run, sizes
+from tidegate.producer.spanner.authorization import Authorization
 from tidegate.producer.spanner.call import CallError, ReadAhead
 from tidegate.producer.spanner.connection import Connection
 from tidegate.producer.spanner.endpoint import Endpoint
@@ -36,80 +41,10 @@ class Opened(asyncio.Protocol):
         self.greeting.set_result(data)
 
 
-def connect(certificate, *, protocols=("h2",), proxy=None, monkeypatch=None, host="127.0.0.1"):
-    """Connect to a server with TLS; return what it greets with, and whether HTTP/2 was agreed."""
-    if monkeypatch is not None:
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-
-    async def greet(_reader, writer):
-        writer.write(b"hello")
-        await writer.drain()
-
-    async def run():
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(certificate)
-        if protocols:
-            context.set_alpn_protocols(list(protocols))
-        server = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=context)
-        port = server.sockets[0].getsockname()[1]
-        if proxy is not None:
-            await proxy.start(port)
-            monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        endpoint, opened = Endpoint(f"{host}:{port}", is_secure=True), []
-        try:
-            await endpoint.connect(lambda: opened.append(Opened()) or opened[0])
-            found = await opened[0].greeting, endpoint.speaks_http2(opened[0].transport)
-            opened[0].transport.abort()
-            return found
-        finally:
-            server.close()
-            if proxy is not None:
-                await proxy.stop()
-
-    return asyncio.run(run())
-
-
-def test_a_certificate_that_the_host_trusts_is_taken(certificate, monkeypatch):
-    assert connect(certificate, monkeypatch=monkeypatch) == (b"hello", True)
-
-
-def test_the_certificates_that_grpc_is_given_are_trusted(certificate, monkeypatch):
-    monkeypatch.setenv(ROOTS_VARIABLE, str(certificate))
-    assert connect(certificate) == (b"hello", True)
-
-
-def test_no_others_than_those_are_trusted(certificate, monkeypatch):
-    monkeypatch.setenv(ROOTS_VARIABLE, certifi.where())
-    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-        connect(certificate, monkeypatch=monkeypatch)
-
-
-def test_a_certificate_of_another_host_is_refused(certificate, monkeypatch):
-    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-        connect(certificate, monkeypatch=monkeypatch, host="localhost")
-
-
-@pytest.mark.parametrize("content", [None, "no certificate"])
-def test_certificates_that_cannot_be_read_are_a_setting(monkeypatch, tmp_path, content):
-    path = tmp_path / "roots.pem"
-    if content:
-        path.write_text(content)
-    monkeypatch.setenv(ROOTS_VARIABLE, str(path))
-    with pytest.raises(ConfigError, match=ROOTS_VARIABLE):
-        Endpoint("h", is_secure=True)
-
-
-def test_an_unknown_certificate_is_an_error_of_the_system(certificate):
-    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-        connect(certificate)
-
-
-def test_a_server_that_does_not_agree_on_http2(certificate, monkeypatch):
-    assert connect(certificate, protocols=(), monkeypatch=monkeypatch) == (b"hello", False)
-
-
 class Proxy:
     """Connects what asks for a tunnel, unless it `answers` something else."""
+
+    scheme = "http"
 
     def __init__(self, answers=b"HTTP/1.1 200 Connected\r\nVia: x\r\n\r\n"):
         self.answers = answers
@@ -119,7 +54,7 @@ class Proxy:
         self.port = port
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
         own = self.server.sockets[0].getsockname()[1]
-        self.url = f"http://user:a%20b@127.0.0.1:{own}"
+        self.url = f"{self.scheme}://user:a%20b@127.0.0.1:{own}"
 
     async def serve(self, reader, writer):
         self.asked = await reader.readuntil(b"\r\n\r\n")
@@ -136,8 +71,85 @@ class Proxy:
 
         await asyncio.gather(pipe(reader, to_server), pipe(server, writer), return_exceptions=True)
 
-    async def stop(self):
-        self.server.close()
+    @property
+    def lines(self):
+        return self.asked.decode().splitlines()
+
+
+@pytest.fixture
+def connect(certificate, monkeypatch):
+    """Connect to a server with TLS; return what it greets with, and whether HTTP/2 was agreed."""
+
+    def connect(*, trusted="SSL_CERT_FILE", protocols=("h2",), proxy=None, host="127.0.0.1"):
+        if trusted:
+            monkeypatch.setenv(trusted, str(certificate))
+
+        async def greet(_reader, writer):
+            writer.write(b"hello")
+            await writer.drain()
+
+        async def run():
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificate)
+            if protocols:
+                context.set_alpn_protocols(list(protocols))
+            server = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=context)
+            port = server.sockets[0].getsockname()[1]
+            if proxy is not None:
+                await proxy.start(port)
+                monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+            endpoint, opened = Endpoint(f"{host}:{port}", is_secure=True), []
+            try:
+                await endpoint.connect(lambda: opened.append(Opened()) or opened[0])
+                found = await opened[0].greeting, endpoint.speaks_http2(opened[0].transport)
+                opened[0].transport.abort()
+                return found
+            finally:
+                server.close()
+                if proxy is not None:
+                    proxy.server.close()
+
+        return asyncio.run(run())
+
+    return connect
+
+
+def test_certificates_that_the_host_trusts_or_that_grpc_is_given_are_taken(connect):
+    assert connect() == (b"hello", True)
+    assert connect(protocols=()) == (b"hello", False)
+    assert connect(trusted=ROOTS_VARIABLE) == (b"hello", True)
+
+
+@pytest.mark.parametrize(
+    ("roots", "options"),
+    [(certifi.where(), {}), (None, {"host": "localhost"}), (None, {"trusted": None})],
+    ids=["no others than grpc's", "of another host", "unknown"],
+)
+def test_a_certificate_that_nobody_vouches_for_is_refused(connect, monkeypatch, roots, options):
+    if roots:
+        monkeypatch.setenv(ROOTS_VARIABLE, roots)
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        connect(**options)
+
+
+def test_a_server_whose_certificate_nobody_vouches_for_gets_no_call(certificate):
+    async def use(server):
+        with pytest.raises(CallError, match="CERTIFICATE_VERIFY_FAILED") as caught:
+            await server.call().next_size()
+        assert not server.metadata
+        return caught.value.code()
+
+    assert run(use, sizes, certificate=certificate) is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_certificates_that_cannot_be_read_are_a_setting(monkeypatch, tmp_path, content):
+    path = tmp_path / "roots.pem"
+    if content:
+        path.write_text(content)
+    monkeypatch.setenv(ROOTS_VARIABLE, str(path))
+    with pytest.raises(ConfigError, match=ROOTS_VARIABLE):
+        Endpoint("h", is_secure=True)
 
 
 def test_a_tunnel_to_an_ipv6_address_has_brackets(monkeypatch):
@@ -148,11 +160,12 @@ def test_a_tunnel_to_an_ipv6_address_has_brackets(monkeypatch):
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
         with pytest.raises(ConnectionError):
             await Endpoint("[2001:db8::1]:8443", is_secure=True).connect(Opened)
-        await proxy.stop()
+        proxy.server.close()
 
     asyncio.run(run())
-    lines = proxy.asked.decode().splitlines()
-    assert lines[:2] == ["CONNECT [2001:db8::1]:8443 HTTP/1.1", "Host: [2001:db8::1]:8443"]
+    assert proxy.lines[:2] == [
+        "CONNECT [2001:db8::1]:8443 HTTP/1.1", "Host: [2001:db8::1]:8443"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -177,54 +190,57 @@ def test_the_proxy_is_that_of_the_environment(monkeypatch, environment, found):
     assert Endpoint("spanner.googleapis.com:443", is_secure=False).proxy is None
 
 
-def test_a_proxy_is_asked_for_a_tunnel(certificate, monkeypatch):
+def test_a_proxy_is_asked_for_a_tunnel(connect, monkeypatch):
     proxy = Proxy()
-    assert connect(certificate, proxy=proxy, monkeypatch=monkeypatch) == (b"hello", True)
-    lines = proxy.asked.decode().splitlines()
-    assert lines[0] == f"CONNECT 127.0.0.1:{proxy.port} HTTP/1.1"
-    assert "Proxy-Authorization: Basic dXNlcjphIGI=" in lines  # user:a b
+    assert connect(proxy=proxy) == (b"hello", True)
+    assert proxy.lines[0] == f"CONNECT 127.0.0.1:{proxy.port} HTTP/1.1"
+    assert "Proxy-Authorization: Basic dXNlcjphIGI=" in proxy.lines  # user:a b
+    # Some hosts are reached directly.
+    proxy = Proxy()
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert connect(proxy=proxy) == (b"hello", True)
+    assert not proxy.asked
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 403 Forbidden\r\n\r\n", b"", b"nonsense\r\n\r\n"])
-def test_a_proxy_that_refuses_is_an_error_of_the_system(certificate, monkeypatch, answer):
-    with pytest.raises(ConnectionError, match=r"the proxy 127\.0\.0\.1"):
-        connect(certificate, proxy=Proxy(answer), monkeypatch=monkeypatch)
+class WithTls(Proxy):
+    scheme = "https"
 
 
-def test_a_proxy_that_is_reached_with_tls_is_an_error(certificate, monkeypatch):
-    class WithTls(Proxy):
-        async def start(self, port):
-            await super().start(port)
-            self.url = self.url.replace("http:", "https:")
-
-    with pytest.raises(ConnectionError, match="by http:// only"):
-        connect(certificate, proxy=WithTls(), monkeypatch=monkeypatch)
+class Ended(Proxy):
+    async def start(self, port):
+        await super().start(port)
+        self.server.close()
+        await self.server.wait_closed()
 
 
-def test_a_proxy_that_answers_on_its_second_address_only(certificate, monkeypatch):
+@pytest.mark.parametrize(
+    ("proxy", "text"),
+    [
+        *((Proxy(answer), r"the proxy 127\.0\.0\.1") for answer in (
+            b"HTTP/1.1 403 Forbidden\r\n\r\n", b"", b"nonsense\r\n\r\n")),
+        (WithTls(), "by http:// only"),
+        (Ended(), ""),
+    ],
+    ids=["forbidden", "nothing", "nonsense", "reached with TLS", "ended"],
+)  # fmt: skip
+def test_a_proxy_that_refuses_is_an_error_of_the_system(connect, proxy, text):
+    with pytest.raises(ConnectionError, match=text or None):
+        connect(proxy=proxy)
+
+
+def test_a_proxy_that_answers_on_its_second_address_only(connect, monkeypatch):
     async def both(loop, _host, port, **_):
         found = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
         return [(*found, ("127.0.0.1", 1)), (*found, ("127.0.0.1", port))]
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", both)
     proxy = Proxy()
-    assert connect(certificate, proxy=proxy, monkeypatch=monkeypatch) == (b"hello", True)
+    assert connect(proxy=proxy) == (b"hello", True)
     assert proxy.asked
 
 
-def test_a_proxy_that_nobody_runs_is_an_error(certificate, monkeypatch):
-    class Ended(Proxy):
-        async def start(self, port):
-            await super().start(port)
-            self.server.close()
-            await self.server.wait_closed()
-
-    with pytest.raises(ConnectionError):
-        connect(certificate, proxy=Ended(), monkeypatch=monkeypatch)
-
-
 @pytest.mark.parametrize("proxy", ["http://host:port", "http://[::1"])
-def test_a_proxy_that_cannot_be_read_is_no_connection(certificate, monkeypatch, proxy):
+def test_a_proxy_that_cannot_be_read_is_no_connection(monkeypatch, proxy):
     monkeypatch.setenv("HTTPS_PROXY", proxy)
 
     async def use():
@@ -236,29 +252,121 @@ def test_a_proxy_that_cannot_be_read_is_no_connection(certificate, monkeypatch, 
     assert asyncio.run(use()) is grpc.StatusCode.UNAVAILABLE
 
 
-def test_no_proxy_names_hosts_that_are_reached_directly(certificate, monkeypatch):
-    proxy = Proxy()
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    assert connect(certificate, proxy=proxy, monkeypatch=monkeypatch) == (b"hello", True)
-    assert not proxy.asked
+def test_addresses():
+    for address, host, port in (("h:9", "h", 9), ("h", "h", 443), ("[::1]:8", "::1", 8)):
+        endpoint = Endpoint(address, is_secure=port != 8)
+        assert (endpoint._host, endpoint._port) == (host, port)
 
 
-@pytest.mark.parametrize(
-    ("address", "is_secure", "host", "port"),
-    [("h:9", True, "h", 9), ("h", True, "h", 443), ("[::1]:8", False, "::1", 8)],
-)
-def test_addresses(address, is_secure, host, port):
-    endpoint = Endpoint(address, is_secure=is_secure)
-    assert (endpoint._host, endpoint._port) == (host, port)
+# ---------------------------------------------------------------- credentials
 
 
-def test_a_server_whose_certificate_nobody_vouches_for_is_not_reached(certificate, monkeypatch):
-    monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
+class Credentials:
+    valid = False
 
-    async def use(server):
-        with pytest.raises(CallError, match="CERTIFICATE_VERIFY_FAILED") as caught:
-            await server.call().next_size()
-        assert not server.metadata
-        return caught.value.code()
+    def __init__(self, error=None):
+        self.error = error
+        self.refreshed_on = []
 
-    assert run(use, sizes, certificate=certificate) is grpc.StatusCode.UNAVAILABLE
+    def before_request(self, _request, method, url, headers):
+        assert (method, url) == ("POST", "https://spanner.example/")
+        if not self.valid:
+            self.refreshed_on.append(threading.current_thread())
+            if self.error:
+                raise self.error
+            self.valid = True
+        headers["Authorization"] = "Bearer token"
+
+
+@pytest.fixture
+def authorization():
+    return Authorization("https://spanner.example/")
+
+
+def use(monkeypatch, credentials):
+    found = []
+    monkeypatch.setattr(
+        google.auth, "default", lambda scopes: found.append(scopes) or (credentials, "project")
+    )
+    return found
+
+
+def test_a_token_is_refreshed_once_and_not_on_the_loops_thread(authorization, monkeypatch):
+    credentials = Credentials()
+    found = use(monkeypatch, credentials)
+
+    async def ask():
+        return await asyncio.gather(*[authorization.headers() for _ in range(5)])
+
+    assert asyncio.run(ask()) == [[("authorization", "Bearer token")]] * 5
+    assert len(found) == len(credentials.refreshed_on) == 1
+    assert credentials.refreshed_on[0] is not threading.current_thread()
+
+
+def test_a_rejected_token_is_renewed_once_in_a_while(authorization, monkeypatch):
+    now_s, credentials = [100.0], Credentials()
+    monkeypatch.setattr("tidegate.producer.spanner.authorization.time.monotonic", lambda: now_s[0])
+    authorization.renew()  # nothing was used yet
+    use(monkeypatch, credentials)
+    asyncio.run(authorization.headers())
+    for now_s[0], token in ((101.0, None), (102.0, "new"), (112.0, None)):
+        credentials.token = "new"
+        authorization.renew()
+        assert credentials.token == token
+
+
+def test_a_token_that_cannot_be_refreshed_may_be_later(authorization, monkeypatch):
+    use(monkeypatch, Credentials(google.auth.exceptions.RefreshError("offline")))
+    with pytest.raises(CallError, match="offline") as caught:
+        asyncio.run(authorization.headers())
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_without_credentials_it_says_what_to_set(authorization, monkeypatch):
+    def none_found(**_):
+        raise google.auth.exceptions.DefaultCredentialsError("none")
+
+    monkeypatch.setattr(google.auth, "default", none_found)
+    with pytest.raises(ConfigError, match="credentials") as caught:
+        asyncio.run(authorization.headers())
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in caught.value.hint
+
+
+NO_CREDENTIALS = [
+    None, "no JSON", "{}", "", "[]", '"key"', "1", "null", '[{"type": "service_account"}]',
+    '{"type": ["service_account"]}', '{"type": "service_account"}',
+    '{"type": "service_account", "client_email": 1, "token_uri": 2, "private_key": 3}',
+    '{"type": "authorized_user", "client_id": []}',
+    '{"type": "external_account", "credential_source": 1}',
+    '{"type": "impersonated_service_account", "source_credentials": 1}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_CREDENTIALS)
+def test_a_file_without_credentials_is_named(tmp_path, text):
+    file = tmp_path / "key.json"
+    if text is not None:
+        file.write_text(text)
+    authorization = Authorization("https://spanner.example/", credentials_file=str(file))
+    with pytest.raises(ConfigError, match="credentials_file") as caught:
+        asyncio.run(authorization.headers())
+    assert str(file) in str(caught.value)
+
+
+def test_credentials_of_a_file_take_the_place_of_the_hosts(tmp_path, monkeypatch):
+    monkeypatch.setattr(google.auth, "default", None)
+    read = []
+    monkeypatch.setattr(
+        google.auth, "load_credentials_from_file",
+        lambda file, scopes: read.append((file, scopes)) or (Credentials(), "project"),
+    )  # fmt: skip
+    authorization = Authorization("https://spanner.example/", credentials_file="key.json")
+    assert asyncio.run(authorization.headers()) == [("authorization", "Bearer token")]
+    assert read == [("key.json", ("https://www.googleapis.com/auth/spanner.data",))]
+
+
+def test_unary_calls_use_the_same_credentials(authorization, monkeypatch):
+    found = use(monkeypatch, SimpleNamespace(token="t"))
+    assert isinstance(authorization.channel_credentials(), grpc.ChannelCredentials)
+    authorization.channel_credentials()
+    assert len(found) == 1

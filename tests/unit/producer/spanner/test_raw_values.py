@@ -1,4 +1,4 @@
-"""Serialised values, against protobuf's own classes: any message, any damage, any size."""
+"""Serialised values, their chunks and what they hold, against protobuf's own classes."""
 
 import pytest
 from google.cloud.spanner_v1.types import PartialResultSet
@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.producer.spanner import raw_values
+from tidegate.producer.spanner.chunks import Chunks, row_type
 from tidegate.producer.spanner.raw_values import (
     LIST,
     NULL,
@@ -16,6 +17,19 @@ from tidegate.producer.spanner.raw_values import (
     elements,
     parse_response,
     parse_value,
+)
+from tidegate.producer.spanner.values import (
+    flag,
+    integer,
+    is_null,
+    items,
+    json_object,
+    json_values,
+    merge,
+    struct_fields,
+    text_of,
+    text_or_empty,
+    values_of_text,
 )
 from tidegate.schemas.errors import SchemaError
 
@@ -98,13 +112,9 @@ def agrees_with_protobuf(message):
     return True
 
 
-@given(MESSAGES)
-def test_every_message_is_read_as_protobuf_reads_it(message):
-    assert agrees_with_protobuf(message.SerializeToString())
-
-
 @given(MESSAGES, MESSAGES)
-def test_two_messages_in_one_are_merged_as_protobuf_merges_them(first, second):
+def test_messages_are_read_and_merged_as_protobuf_does(first, second):
+    assert agrees_with_protobuf(first.SerializeToString())
     assert agrees_with_protobuf(first.SerializeToString() + second.SerializeToString())
 
 
@@ -125,37 +135,20 @@ LIST_A, LIST_B = b"\x32\x05\x0a\x03" + TEXT_A, b"\x32\x05\x0a\x03" + TEXT_B
 UNKNOWN_FIELD, GROUP = b"\x52\x01x", b"\x53\x1a\x01z\x54"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_unusual_forms_of_a_value():
+    for value in (
         TEXT_A + TEXT_B,  # the last one counts
         LIST_A + LIST_B,  # lists are joined
         LIST_A + TEXT_A + LIST_B,  # but not over another kind
-        LIST_A + NULL,
-        TEXT_A + UNKNOWN_FIELD,
-        UNKNOWN_FIELD + TEXT_A,
-        UNKNOWN_FIELD,
+        LIST_A + NULL, TEXT_A + UNKNOWN_FIELD, UNKNOWN_FIELD + TEXT_A, UNKNOWN_FIELD,
         GROUP + LIST_A,
-        b"\x1a\x81\x00a",  # a length in more bytes than it needs
-        b"\x1a\x81\x80\x80\x00a",
+        b"\x1a\x81\x00a", b"\x1a\x81\x80\x80\x00a",  # a length in more bytes than it needs
         # An empty text in a length of two bytes, and a field that is not known.
         b"\x1a\x80\x00\x0a\xfd\xff\x08" + b"x" * 147_453,
-        b"\x08\x05",  # another number of the enum of one value
-        b"\x20\x05",
-        b"",
-        b"\x1a\x00",
-        b"\x32\x00",
-    ],
-)
-def test_unusual_forms_of_a_value(value):
-    assert by_parts(value) == by_protobuf(Value.FromString(value))
-
-
-@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 4_000_000])
-def test_contents_of_every_length(size):
-    value = Value(string_value="x" * size).SerializeToString()
-    assert content_of(value, TEXT) == b"x" * size
-    assert content_of(value, LIST) is None
+        b"\x08\x05", b"\x20\x05",  # another number of the enum of one value
+        b"", b"\x1a\x00", b"\x32\x00",
+    ):  # fmt: skip
+        assert by_parts(value) == by_protobuf(Value.FromString(value))
 
 
 @given(st.binary(max_size=8).map(lambda rest: b"\x1a" + rest) | st.binary(max_size=8))
@@ -184,3 +177,113 @@ def test_a_large_value_is_not_copied_from_level_to_level(large_bytes):
     text = content_of(found, TEXT)
     assert text.obj is message
     assert bytes(text) == b"x" * 100_000
+
+
+# ---------------------------------------------------------------- chunks
+
+
+def take(chunks, message):
+    found = chunks.take(message.SerializeToString())[1]
+    return [bytes(content_of(value, TEXT)).decode() for value in found]
+
+
+def test_a_value_is_kept_until_its_rest_arrives(wire):
+    chunks = Chunks()
+    assert take(chunks, wire.message("a", "b", chunked=True)) == ["a"]
+    assert not chunks.is_between_values
+    assert chunks.unfinished_bytes == len(wire.value("b").SerializeToString())
+    assert take(chunks, wire.message()) == []
+    assert take(chunks, wire.message("c", chunked=True)) == []
+    with pytest.raises(SchemaError, match="middle of a value"):
+        chunks.end()
+    assert take(chunks, wire.message("d", "e")) == ["bcd", "e"]
+    assert chunks.is_between_values
+    assert chunks.unfinished_bytes == 0
+    chunks.end()
+
+
+def test_the_metadata_of_a_message(wire):
+    message = wire.message(metadata=wire.JSONB_TYPE).SerializeToString()
+    metadata, values = Chunks().take(message)
+    assert list(values) == []
+    (column,) = row_type(metadata).fields
+    assert column.name == wire.JSONB_TYPE.fields[0].name
+    assert Chunks().take(wire.message("a").SerializeToString())[0] == b""
+    assert row_type(b"") is not None
+    for read in (row_type, Chunks().take):
+        with pytest.raises(SchemaError):
+            read(b"\xff\xff")
+
+
+@pytest.mark.parametrize(
+    ("begun", "rest", "whole"),
+    [
+        ("ab", "cd", "abcd"), (["a"], [], ["a"]), ([], ["a"], ["a"]),
+        (["a", "b"], ["c", "d"], ["a", "bc", "d"]), (["a"], ["", "b"], ["a", "b"]),
+        ([["a"], ["b"]], [["c"], "d"], [["a"], ["bc"], "d"]),
+        (["a", None], ["b"], ["a", None, "b"]), (["a"], [None, "b"], ["a", None, "b"]),
+        ([True], [False], [True, False]), ([1.0], [2.0], [1.0, 2.0]),
+        # What cannot be joined is refused.
+        ("a", ["b"], None), (["a"], "b", None), (None, None, None), (True, True, None),
+        (1, 2, None), (["a"], [["b"]], None),
+    ],
+)  # fmt: skip
+def test_chunks_are_joined_as_the_api_says(wire, begun, rest, whole):
+    for _ in range(40):  # however deep they are, without recursion
+        value = wire.value(begun)
+        if whole is None:
+            with pytest.raises(SchemaError):
+                merge(value, wire.value(rest))
+            return
+        merge(value, wire.value(rest))
+        assert value == wire.value(whole)
+        begun, rest, whole = [begun], [rest], [whole]
+
+
+# ---------------------------------------------------------------- single values
+
+
+def raw(wire, plain):
+    return wire.value(plain).SerializeToString()
+
+
+def test_each_kind_is_read(wire):
+    assert text_of(raw(wire, ""), "f") == ""
+    assert text_or_empty(raw(wire, None), "f") == ""
+    assert flag(raw(wire, False), "f") is False
+    assert integer(raw(wire, "-5"), "f") == integer(raw(wire, -5), "f") == -5
+    assert json_object(raw(wire, '{"a":null}'), "f") == {"a": None}
+    assert json_object(raw(wire, None), "f") == {}
+    assert list(items(raw(wire, None), "f")) == []
+    assert len(struct_fields(raw(wire, ["a", None]), 2, "f")) == 2
+    assert is_null(raw(wire, None))
+    assert not is_null(raw(wire, ""))
+
+
+@pytest.mark.parametrize(
+    ("read", "values"),
+    [(text_of, [None, 1]), (text_or_empty, [True]), (flag, [None, "true"]),
+     (integer, ["", "-", "1.5", "9" * 21, 0.5, None, True]), (json_object, ["[]", "{", 1]),
+     (items, ["a", True])],
+)  # fmt: skip
+def test_another_kind_is_refused_by_name(wire, read, values):
+    for value in values:
+        with pytest.raises(SchemaError, match="field='f'"):
+            read(raw(wire, value), "f")
+    with pytest.raises(SchemaError, match="number of fields"):
+        struct_fields(raw(wire, ["a"]), 2, "f")
+
+
+def test_values_are_read_again_from_their_text(wire):
+    assert values_of_text('{"a":1}', "f") == json_values(raw(wire, '{"a":1}'), "f") == {"a": 1}
+    assert json_values(raw(wire, None), "f") == {}
+    assert values_of_text('{"a":"\ud800"}', "f").text  # which no UTF-8 holds
+    for text in ("{", "[]", ""):
+        assert values_of_text(text, "f").text == json_values(raw(wire, text), "f").text == text
+    with pytest.raises(SchemaError, match="field='f'"):
+        dict(values_of_text("{", "f"))
+    # A text that is not UTF-8 stays unreadable on its way through the dead-letter topic.
+    values = json_values(b'\x1a\x09{"a":"\xff"}', "f")
+    assert "\\xff" in values.text
+    with pytest.raises(SchemaError):
+        len(values_of_text(values.text, "f"))

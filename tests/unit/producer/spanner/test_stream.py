@@ -10,7 +10,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-from google.cloud.spanner_v1.types import TransactionSelector
+from google.cloud.spanner_v1.types import (
+    DirectedReadOptions,
+    ExecuteSqlRequest,
+    RequestOptions,
+    TransactionSelector,
+)
 from google.protobuf.any_pb2 import Any
 from google.rpc.error_details_pb2 import ResourceInfo
 from google.rpc.status_pb2 import Status
@@ -23,23 +28,44 @@ from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRef
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.producer.spanner.forms import form_of
+from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerChangeStream, SpannerResponse
 from tidegate.schemas.errors import SchemaError
 
 REPOSITORY = Path(__file__).parents[4]
 SECOND_NS = 1_704_164_645_000_000_000
+BEAT = [HeartbeatRecord(SECOND_NS)]
 ARGUMENTS = {"token": "token", "start_ns": SECOND_NS + 1, "end_ns": None, "heartbeat_ms": 1000}
+
+
+def stream_of(channels, *options):
+    form = form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, "Everything")
+    return SpannerChangeStream(channels, form, *options)
 
 
 @pytest.fixture
 def stream(channels):
-    return SpannerChangeStream(channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, "Everything"))
+    return stream_of(channels)
 
 
 @pytest.fixture
-def read(tasks):
+def read(tasks, stream):
     """Read a query to its end."""
-    return lambda query: list(decoded(query, tasks))
+    return lambda **changes: list(decoded(stream.query(**{**ARGUMENTS, **changes}), tasks))
+
+
+@pytest.fixture
+def refused(read, spanner):
+    """The error of a query that the service ends so."""
+
+    def end(code, details, trailers=(), kind=QueryRefused, **changes):
+        spanner.on_stream = answer_with(grpc.StatusCode[code], details, trailers)
+        with pytest.raises(kind) as caught:
+            read(**changes)
+        assert type(caught.value) is kind
+        return caught.value
+
+    return end
 
 
 def answer_with(code, details, trailers=()):
@@ -51,6 +77,11 @@ def answer_with(code, details, trailers=()):
     return answer
 
 
+@pytest.fixture
+def beat(wire):
+    return wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+
+
 @pytest.mark.rule(
     "spanner-googlesql-query",
     "spanner-read-options",
@@ -60,8 +91,8 @@ def answer_with(code, details, trailers=()):
     "spanner-deadline",
     "spanner-query-options",
 )
-def test_what_is_asked(stream, spanner, read):
-    assert read(stream.query(**ARGUMENTS)) == []
+def test_what_is_asked(spanner, read):
+    assert read() == []
     session, query = spanner.requests
     assert session.session.multiplexed
     assert session.session.creator_role == "reader"
@@ -86,53 +117,58 @@ def test_what_is_asked(stream, spanner, read):
     for sent in spanner.metadata:
         assert sent["google-cloud-resource-prefix"] == "projects/p/instances/i/databases/d"
         assert "x-goog-request-params" in sent
-
-
-def test_calls_say_who_makes_them(stream, spanner, read):
-    """The session's over gRPC and the query's over h2, without the names of other libraries."""
-    read(stream.query(**ARGUMENTS))
-    python = platform.python_version()
-
-    assert [sent["x-goog-api-client"] for sent in spanner.metadata] == [
-        f"tidegate/{tidegate.__version__} gl-python/{python}"
-    ] * 2
+        # The session's over gRPC and the query's over h2, without the names of other libraries.
+        assert sent["x-goog-api-client"] == (
+            f"tidegate/{tidegate.__version__} gl-python/{platform.python_version()}"
+        )
 
 
 @pytest.mark.rule("spanner-initial-token")
-def test_the_initial_query_has_no_token_and_a_bounded_one_an_end(stream, spanner, read):
-    read(stream.query(**{**ARGUMENTS, "token": "", "end_ns": SECOND_NS}))
+def test_the_initial_query_has_no_token_and_a_bounded_one_an_end(spanner, read):
+    read(token="", end_ns=SECOND_NS)
     params = dict(spanner.requests[-1].params)
     assert params["partition_token"] is None
     assert params["end_timestamp"] == "2024-01-02T03:04:05Z"
 
 
-def test_each_message_is_one_list_and_the_session_is_shared(stream, spanner, wire, read):
-    spanner.on_stream = lambda _request, _context: iter(
-        [
-            wire.message(wire.heartbeat_row(), metadata=wire.row_type()),
-            wire.message(),
-            wire.message(wire.heartbeat_row(), wire.heartbeat_row()),
-        ]
-    )
-    heartbeat = HeartbeatRecord(SECOND_NS)
+@pytest.mark.rule("spanner-query-options")
+def test_priority_tag_and_replicas_are_those_of_the_settings(channels, spanner, tasks):
+    def applied(**options):
+        request = ExecuteSqlRequest.pb()()
+        QueryOptions(**options).apply(request)
+        return request
+
+    kind = DirectedReadOptions.ReplicaSelection.Type
+    assert applied() == ExecuteSqlRequest.pb()()
+    for priority in ("LOW", "MEDIUM", "HIGH"):
+        found = applied(priority=priority, tag="app=cdc").request_options
+        assert found.priority == RequestOptions.Priority[f"PRIORITY_{priority}"]
+        assert found.request_tag == "app=cdc"
+    replicas = applied(replicas=(("us-east4", "READ_ONLY"), ("us-west2", "")))
+    assert [
+        (one.location, one.type_)
+        for one in replicas.directed_read_options.include_replicas.replica_selections
+    ] == [("us-east4", kind.READ_ONLY), ("us-west2", kind.TYPE_UNSPECIFIED)]
+    # Each query has them.
+    query = stream_of(channels, QueryOptions(priority="LOW", tag="app=cdc")).query(**ARGUMENTS)
+    assert tasks.run(query.next_size) is None
+    sent = spanner.requests[-1].request_options
+    assert (sent.priority, sent.request_tag) == (RequestOptions.Priority.PRIORITY_LOW, "app=cdc")
+
+
+def test_each_message_is_one_list_and_the_session_is_shared(spanner, wire, read, beat):
+    both = wire.message(wire.heartbeat_row(), wire.heartbeat_row())
+    spanner.on_stream = lambda *_: iter([beat, wire.message(), both])
     for _ in range(2):
-        assert read(stream.query(**ARGUMENTS)) == [[heartbeat], [heartbeat, heartbeat]]
+        assert read() == [BEAT, BEAT * 2]
     assert spanner.sessions == 1
-
-
-def test_a_large_message_is_taken(stream, spanner, wire, read):
-    row = wire.data_row(transaction_tag="x" * 6_000_000)
-    spanner.on_stream = lambda *_: iter([wire.message(row, metadata=wire.row_type())])
-    ((record,),) = read(stream.query(**ARGUMENTS))
-    assert len(record.transaction_tag) == 6_000_000
 
 
 def test_a_message_that_takes_long_is_no_silence(stream, spanner, wire, tasks, monkeypatch):
     """Its parts complete no record, give back none of what was taken, and need nothing more."""
     monkeypatch.setattr("tidegate.producer.spanner.stream._PART_EVERY_S", 0.0)
-    row = wire.data_row(transaction_tag="x" * 6_000_000)
-    beat = wire.message(wire.heartbeat_row(), metadata=wire.row_type())
-    spanner.on_stream = lambda *_: iter([wire.message(row, metadata=wire.row_type()), beat])
+    rows = wire.data_row(transaction_tag="x" * 6_000_000), wire.heartbeat_row()
+    spanner.on_stream = lambda *_: (wire.message(row, metadata=wire.row_type()) for row in rows)
     query, taken, parts = stream.query(**ARGUMENTS), 0, 0
     while (size := tasks.run(query.next_size)) is not None:
         assert (size == 0) == bool(taken)
@@ -147,9 +183,8 @@ def test_a_message_that_takes_long_is_no_silence(stream, spanner, wire, tasks, m
     assert taken == 0
 
 
-def test_a_query_that_waits_behind_others_says_so(stream, spanner, wire, tasks):
+def test_a_query_that_waits_behind_others_says_so(stream, spanner, tasks, beat):
     going_on = threading.Event()
-    beat = wire.message(wire.heartbeat_row(), metadata=wire.row_type())
 
     def answer(*_):
         yield beat
@@ -161,7 +196,7 @@ def test_a_query_that_waits_behind_others_says_so(stream, spanner, wire, tasks):
 
     async def wait_behind():
         assert await query.next_size() > 0
-        assert (await query.receive()).decode()[0] == [HeartbeatRecord(SECOND_NS)]
+        assert (await query.receive()).decode()[0] == BEAT
         waiting = asyncio.create_task(query.next_size())
         await asyncio.sleep(0)
         query._responses._call.yield_to_others(asyncio.get_running_loop().time() + 60)
@@ -171,96 +206,70 @@ def test_a_query_that_waits_behind_others_says_so(stream, spanner, wire, tasks):
 
     tasks.run(wait_behind)
     going_on.set()
-    assert list(decoded(query, tasks)) == [[HeartbeatRecord(SECOND_NS)]]
+    assert list(decoded(query, tasks)) == [BEAT]
 
 
-@pytest.mark.parametrize(
-    "code",
-    ["UNAVAILABLE", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "CANCELLED"],
-)
-def test_what_may_pass_is_retriable(stream, spanner, code, read):
-    spanner.on_stream = answer_with(grpc.StatusCode[code], "later")
-    with pytest.raises(QueryInterrupted) as caught:
-        read(stream.query(**ARGUMENTS))
-    assert caught.value.retriable
-    assert caught.value.code == code
+def test_what_may_pass_is_retriable_and_all_else_says_what_to_do(refused):
+    for code in ("UNAVAILABLE", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED",
+                 "CANCELLED"):  # fmt: skip
+        error = refused(code, "later", kind=QueryInterrupted)
+        assert (error.retriable, error.code) == (True, code)
+    for code in ("PERMISSION_DENIED", "NOT_FOUND", "INVALID_ARGUMENT"):
+        error = refused(code, "no")
+        assert (error.retriable, error.code) == (False, code)
+        assert error.hint
 
 
-@pytest.mark.parametrize(
-    "code",
-    ["PERMISSION_DENIED", "NOT_FOUND", "INVALID_ARGUMENT"],
-)
-def test_what_needs_somebody_says_what_to_do(stream, spanner, code, read):
-    spanner.on_stream = answer_with(grpc.StatusCode[code], "no")
-    with pytest.raises(QueryRefused) as caught:
-        read(stream.query(**ARGUMENTS))
-    assert not caught.value.retriable
-    assert caught.value.hint
-    assert caught.value.code == code
-
-
-def test_records_before_an_error_are_delivered(stream, spanner, wire, tasks):
+def test_records_before_an_error_are_delivered(stream, spanner, tasks, beat):
     def answer(_request, context):
-        yield wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+        yield beat
         context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
 
     spanner.on_stream = answer
     got = []
     with pytest.raises(QueryInterrupted):
         got.extend(decoded(stream.query(**ARGUMENTS), tasks))
-    assert got == [[HeartbeatRecord(SECOND_NS)]]
+    assert got == [BEAT]
+
+
+TOO_OLD = "too far in the past. Please specify within the earliest read timestamp: {}."
 
 
 @pytest.mark.rule("spanner-start-limits", "spanner-expired-position")
-def test_an_expired_position_names_what_is_lost(stream, spanner, read):
-    spanner.on_stream = answer_with(
-        grpc.StatusCode.OUT_OF_RANGE,
-        "Specified start_timestamp is too far in the past. Please specify a start_timestamp within "
-        "the earliest read timestamp: 2025-01-01T00:00:00.5Z. Received start_timestamp: x.",
-    )
-    with pytest.raises(PositionExpired) as caught:
-        read(stream.query(**ARGUMENTS))
-    fields = caught.value.fields
-    assert fields["lost_from"] == "2024-01-02T03:04:05.000000001Z"
-    assert fields["lost_until"] == "2025-01-01T00:00:00.5Z"
-    assert not caught.value.retriable
-
-
-@pytest.mark.parametrize(
-    "earliest", ["2025-01-01T00:00:00.5", "2025-01-01", "2025-13-01T00:00:00Z"]
-)
-def test_an_earliest_time_of_another_form_is_shown_as_it_is(stream, spanner, read, earliest):
-    text = f"too far in the past. Please specify within the earliest read timestamp: {earliest}."
-    spanner.on_stream = answer_with(grpc.StatusCode.OUT_OF_RANGE, text)
-    with pytest.raises(PositionExpired) as caught:
-        read(stream.query(**ARGUMENTS))
-    assert caught.value.fields["lost_until"] == earliest
+def test_an_expired_position_names_what_is_lost(refused):
+    for earliest in ("2025-01-01T00:00:00.5Z", "2025-01-01T00:00:00.5", "2025-01-01",
+                     "2025-13-01T00:00:00Z"):  # fmt: skip
+        error = refused(
+            "OUT_OF_RANGE", TOO_OLD.format(earliest) + " Received start_timestamp: x.",
+            kind=PositionExpired,
+        )  # fmt: skip
+        assert error.fields["lost_from"] == "2024-01-02T03:04:05.000000001Z"
+        assert error.fields["lost_until"] == earliest  # one of another form is shown unchanged
+        assert not error.retriable
 
 
 @pytest.mark.rule("spanner-start-before-token")
 @pytest.mark.parametrize("later", ["refused", "expired", "away", "read"])
-def test_a_stream_that_was_created_again_refuses_the_token(stream, spanner, wire, read, later):
+def test_a_stream_that_was_created_again_refuses_the_token(spanner, read, later, beat):
     """Spanner compares the start with the stream's creation before it looks at the token."""
-    created = "2025-01-01T00:00:00.5Z"
-    too_old = f"too far in the past. Please specify within the earliest read timestamp: {created}."
-    foreign = "Specified partition_token is invalid, as it does not belong to the Change Stream"
-    asked = []
+    created, asked = "2025-01-01T00:00:00.5Z", []
+    answers = {
+        "refused": (grpc.StatusCode.INVALID_ARGUMENT, "it does not belong to the Change Stream"),
+        "expired": (grpc.StatusCode.OUT_OF_RANGE, "This partition is no longer valid."),
+        "away": (grpc.StatusCode.UNAVAILABLE, "away"),
+    }  # fmt: skip
 
     def answer(request, context):
         asked.append(dict(request.params))
         if request.params["start_timestamp"] < created:
-            context.abort(grpc.StatusCode.OUT_OF_RANGE, too_old)
-        if later == "refused":
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, foreign)
-        if later == "expired":
-            context.abort(grpc.StatusCode.OUT_OF_RANGE, "This partition is no longer valid.")
-        if later == "away":
-            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
-        yield wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+            context.abort(grpc.StatusCode.OUT_OF_RANGE, TOO_OLD.format(created))
+        if later in answers:
+            context.abort(*answers[later])
+        yield beat
 
     spanner.on_stream = answer
     with pytest.raises(TokenRefused if later == "refused" else PositionExpired) as caught:
-        read(stream.query(**ARGUMENTS))
+        read()
     first, second = asked
     assert second["partition_token"] == "token"
     assert second["start_timestamp"] == second["end_timestamp"] == "2025-01-01T00:00:01.500000Z"
@@ -268,7 +277,7 @@ def test_a_stream_that_was_created_again_refuses_the_token(stream, spanner, wire
     assert ("dropped and created again" in caught.value.hint) == (later == "refused")
     asked.clear()
     with pytest.raises(PositionExpired):  # the initial query has no token
-        read(stream.query(**{**ARGUMENTS, "token": ""}))
+        read(token="")
     assert len(asked) == 1
 
 
@@ -277,8 +286,7 @@ def test_a_query_that_is_stopped_while_its_token_is_asked_for_ends(stream, spann
 
     def answer(request, context):
         if request.params["start_timestamp"] < "2025":
-            text = "the earliest read timestamp: 2025-01-01T00:00:00Z."
-            context.abort(grpc.StatusCode.OUT_OF_RANGE, text)
+            context.abort(grpc.StatusCode.OUT_OF_RANGE, TOO_OLD.format("2025-01-01T00:00:00Z"))
         asked.set()
         while context.is_active():
             threading.Event().wait(0.001)
@@ -297,106 +305,87 @@ def test_a_query_that_is_stopped_while_its_token_is_asked_for_ends(stream, spann
         tasks.run(read)
 
 
-@pytest.mark.parametrize(
-    "details",
-    [
+def test_an_unknown_token_is_distinguished_from_an_unknown_stream(refused):
+    for details in (
         "Specified partition_token is invalid. Received partition_token: zzz.",
         "It does not belong to the Change Stream associated with the TVF.",
         "The token does not belong to the placement TVF READ_s_eu.",
-    ],
-)
-def test_an_unknown_token_is_distinguished_from_an_unknown_stream(stream, spanner, details, read):
-    spanner.on_stream = answer_with(grpc.StatusCode.INVALID_ARGUMENT, details)
-    with pytest.raises(TokenRefused):
-        read(stream.query(**ARGUMENTS))
-    text = "Table-valued function not found: READ_Everything [at 1:26]"
-    spanner.on_stream = answer_with(grpc.StatusCode.INVALID_ARGUMENT, text)
-    with pytest.raises(QueryRefused):
-        read(stream.query(**ARGUMENTS))
+    ):
+        refused("INVALID_ARGUMENT", details, kind=TokenRefused)
+    refused("INVALID_ARGUMENT", "Table-valued function not found: READ_Everything [at 1:26]")
 
 
-def test_a_precondition_on_the_age_of_the_start_is_an_expired_position(stream, spanner, read):
+def test_a_precondition_on_the_age_of_the_start_is_an_expired_position(refused):
     text = "Read-only transaction timestamp has exceeded the maximum timestamp staleness"
-    spanner.on_stream = answer_with(grpc.StatusCode.FAILED_PRECONDITION, text)
-    with pytest.raises(PositionExpired) as caught:
-        read(stream.query(**ARGUMENTS))
-    assert caught.value.fields["lost_from"] == "2024-01-02T03:04:05.000000001Z"
-    spanner.on_stream = answer_with(grpc.StatusCode.FAILED_PRECONDITION, "Database is dropped")
-    with pytest.raises(QueryRefused):
-        read(stream.query(**ARGUMENTS))
+    error = refused("FAILED_PRECONDITION", text, kind=PositionExpired)
+    assert error.fields["lost_from"] == "2024-01-02T03:04:05.000000001Z"
+    refused("FAILED_PRECONDITION", "Database is dropped")
 
 
 @pytest.mark.rule("spanner-start-limits", "spanner-heartbeat-interval")
-@pytest.mark.parametrize(
-    ("details", "named"),
-    [
+def test_other_ranges_are_settings(refused):
+    for details, named in (
         ("heartbeat_milliseconds must be within min 100", "heartbeat_ms"),
         ("Specified start is too far in the future.", "the setting start, and this host's clock"),
-    ],
-)
-def test_other_ranges_are_settings(stream, spanner, details, named, read):
-    spanner.on_stream = answer_with(grpc.StatusCode.OUT_OF_RANGE, details)
-    with pytest.raises(QueryRefused) as caught:
-        read(stream.query(**ARGUMENTS))
-    assert named in caught.value.hint
+    ):
+        assert named in refused("OUT_OF_RANGE", details).hint
 
 
-def test_a_lost_session_is_created_again(stream, spanner, read):
+def test_a_lost_session_is_created_again(spanner, read, refused):
     texts = ["Session not found: s1", "Session was concurrently deleted", "gone: a resource"]
     info = Any()
     info.Pack(ResourceInfo(resource_type="type.googleapis.com/google.spanner.v1.Session"))
     status = Status(code=5, details=[info]).SerializeToString()
     for number, text in enumerate(texts, 1):
         trailers = (("grpc-status-details-bin", status),) if text == texts[-1] else ()
-        spanner.on_stream = answer_with(grpc.StatusCode.NOT_FOUND, text, trailers)
-        with pytest.raises(QueryInterrupted):
-            read(stream.query(**ARGUMENTS))
+        refused("NOT_FOUND", text, trailers, kind=QueryInterrupted)
         spanner.on_stream = lambda *_: iter(())
-        assert read(stream.query(**ARGUMENTS)) == []
+        assert read() == []
         assert spanner.sessions == 1 + number
 
 
 def test_a_rejection_after_accepted_calls_passes_for_some_minutes(
-    stream, spanner, channels, read, monkeypatch
+    channels, read, refused, monkeypatch
 ):
     now_s, renewed = [0.0], []
     monkeypatch.setattr(channels._rejections, "_clock_s", lambda: now_s[0])
     monkeypatch.setattr(channels._authorization, "renew", lambda: renewed.append(now_s[0]))
-    assert read(stream.query(**ARGUMENTS)) == []
-    spanner.on_stream = answer_with(grpc.StatusCode.UNAUTHENTICATED, "token revoked")
+    assert read() == []
     for now_s[0] in range(0, 300, 30):
-        with pytest.raises(QueryInterrupted, match="token revoked"):
-            read(stream.query(**ARGUMENTS))
+        error = refused("UNAUTHENTICATED", "token revoked", kind=QueryInterrupted)
+        assert "token revoked" in str(error)
     now_s[0] = 300
-    with pytest.raises(QueryRefused, match="token revoked") as caught:
-        read(stream.query(**ARGUMENTS))
-    assert "credentials" in caught.value.hint
+    error = refused("UNAUTHENTICATED", "token revoked")
+    assert "token revoked" in str(error)
+    assert "credentials" in error.hint
     assert renewed == [*range(0, 300, 30), 300]
 
 
-def test_a_session_that_is_refused_raises_an_error(stream, spanner, read):
+def test_a_session_that_is_refused_raises_an_error(spanner, read):
     spanner.on_session = lambda _request, context: context.abort(
         grpc.StatusCode.NOT_FOUND, "Database not found: d"
     )
     with pytest.raises(QueryRefused, match="Database not found"):
-        read(stream.query(**ARGUMENTS))
+        read()
 
 
-def test_an_unreadable_message_is_a_schema_error(stream, spanner, wire, read):
-    spanner.on_stream = lambda *_: iter([wire.message("text", metadata=wire.row_type())])
+def test_an_unreadable_message_is_a_schema_error(spanner, wire, read):
+    for message in (wire.message("text", metadata=wire.row_type()),
+                    wire.message([], metadata=wire.row_type(), chunked=True)):  # fmt: skip
+        spanner.on_stream = lambda *_, message=message: iter([message])
+        with pytest.raises(SchemaError):
+            read()
     with pytest.raises(SchemaError):
-        read(stream.query(**ARGUMENTS))
+        SpannerResponse(b"\xff\xff", ResponseDecoder(ColumnTypesCache())).decode()
 
 
-def test_a_response_is_weighed_as_it_came_and_decoded_later(stream, spanner, wire, tasks):
-    message = wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+def test_a_response_is_weighed_as_it_came_and_decoded_later(stream, spanner, wire, tasks, beat):
     begun = wire.message([], chunked=True)
-    spanner.on_stream = lambda *_: iter([message, begun])
+    spanner.on_stream = lambda *_: iter([beat, begun])
     responses = received(stream.query(**ARGUMENTS), tasks)
     first = next(responses)
-
-    assert first.size_bytes == message.ByteSize()
-    assert first.decode() == ([HeartbeatRecord(SECOND_NS)], 0)
+    assert first.size_bytes == beat.ByteSize()
+    assert first.decode() == (BEAT, 0)
     second = next(responses)
     records, kept = second.decode()
     assert records == []
@@ -452,29 +441,13 @@ def test_a_large_value_takes_no_more_than_is_counted_while_it_is_decoded(switch)
     assert 1.5 < float(done.stdout) < 8, done.stdout
 
 
-def test_bytes_that_are_no_response_are_a_schema_error():
-    with pytest.raises(SchemaError):
-        SpannerResponse(b"\xff\xff", ResponseDecoder(ColumnTypesCache())).decode()
-
-
-def test_a_response_that_stops_in_a_value_is_a_schema_error(stream, spanner, wire, read):
-    message = wire.message([], metadata=wire.row_type(), chunked=True)
-    spanner.on_stream = lambda *_: iter([message])
-    with pytest.raises(SchemaError, match="middle"):
-        read(stream.query(**ARGUMENTS))
-
-
-def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, wire, tasks):
-    ended, asked = threading.Event(), threading.Event()
+def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, tasks, beat):
+    ended, asked, outcome = threading.Event(), threading.Event(), []
 
     def answer(_request, context):
         context.add_callback(ended.set)
-        yield wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+        yield beat
         ended.wait(60)
-
-    spanner.on_stream = answer
-    query = stream.query(**ARGUMENTS)
-    outcome = []
 
     def read_on():
         try:
@@ -483,6 +456,8 @@ def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, wir
         except QueryInterrupted as error:
             outcome.append(error.code)
 
+    spanner.on_stream = answer
+    query = stream.query(**ARGUMENTS)
     thread = threading.Thread(target=read_on)
     thread.start()
     assert asked.wait(30)
@@ -493,43 +468,11 @@ def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, wir
     assert ended.wait(30)
 
 
-def test_a_query_cancelled_before_it_began_never_begins(stream, spanner, read):
+def test_a_query_cancelled_before_it_began_never_begins(stream, spanner, tasks):
     query = stream.query(**ARGUMENTS)
     query.cancel()
-    assert read(query) == []
+    assert list(decoded(query, tasks)) == []
     assert not any(hasattr(request, "sql") for request in spanner.requests)
-
-
-@pytest.fixture
-def beats(spanner, wire):
-    """Let queries return heartbeats."""
-
-    def answer(*_):
-        return iter([wire.message(wire.heartbeat_row(), metadata=wire.row_type())] * 9)
-
-    return lambda: setattr(spanner, "on_stream", answer)
-
-
-def test_places_on_a_channel_are_given_back_however_a_query_ends(
-    stream, spanner, channels, read, beats
-):
-    read(stream.query(**ARGUMENTS))
-    spanner.on_stream = answer_with(grpc.StatusCode.ABORTED, "x")
-    with pytest.raises(QueryInterrupted):
-        read(stream.query(**ARGUMENTS))
-    beats()
-    assert len(read(stream.query(**ARGUMENTS))) == 9
-    assert places(channels) == [0]
-
-
-def test_a_cancelled_query_gives_its_place_back(stream, channels, beats, tasks):
-    query = stream.query(**ARGUMENTS)
-    beats()
-    assert tasks.run(query.next_size) is not None
-    query.cancel()
-    query.cancel()
-    tasks.run(lambda: asyncio.sleep(0))
-    assert places(channels) == [0]
 
 
 def places(channels):
@@ -537,18 +480,35 @@ def places(channels):
     return [place.streams for place in channels._streams._places]
 
 
-def test_many_queries_run_on_several_connections(stream, spanner, channels, wire, tasks):
+def test_places_on_a_channel_are_given_back_however_a_query_ends(
+    spanner, channels, tasks, refused, beat
+):
+    stream = stream_of(channels)
+    assert list(decoded(stream.query(**ARGUMENTS), tasks)) == []
+    refused("ABORTED", "x", kind=QueryInterrupted)
+    spanner.on_stream = lambda *_: iter([beat] * 9)
+    assert len(list(decoded(stream.query(**ARGUMENTS), tasks))) == 9
+    assert places(channels) == [0]
+    query = stream.query(**ARGUMENTS)
+    assert tasks.run(query.next_size) is not None
+    for _ in range(2):
+        query.cancel()
+    tasks.run(lambda: asyncio.sleep(0))
+    assert places(channels) == [0]
+
+
+def test_many_queries_run_on_several_connections(stream, spanner, channels, tasks, beat):
     release = threading.Event()
 
     def answer(*_):
-        yield wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+        yield beat
         release.wait(60)
 
     spanner.on_stream = answer
     queries = [decoded(stream.query(**ARGUMENTS), tasks) for _ in range(120)]
     try:
         for query in queries:
-            assert next(query) == [HeartbeatRecord(SECOND_NS)]
+            assert next(query) == BEAT
         assert places(channels) == [90, 30]
     finally:
         release.set()

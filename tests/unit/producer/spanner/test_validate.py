@@ -1,25 +1,29 @@
-"""Validation: each way the source cannot be read is a clear fault of the settings."""
+"""Before a stream is read: faults of the source and of conditions are faults of the settings."""
+
+import subprocess
+import sys
 
 import grpc
 import pytest
 
-from tidegate.producer.description import GOOGLE_SQL, StreamDescription
+from spanner_simulator import Simulator, SimulatorConfig
+from tidegate.producer.description import GOOGLE_SQL, POSTGRESQL, StreamDescription
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused
-from tidegate.producer.spanner.channel import rpc_error
+from tidegate.producer.spanner.channel import SpannerChannels, rpc_error
+from tidegate.producer.spanner.condition_check import (
+    WHERE_MAX,
+    changing_word,
+    require_condition,
+)
 from tidegate.producer.spanner.validate import validate_stream
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 TABLE = TableSchema("t", (Column("id", ColumnType("INT64"), 1, key_position=1),))
 DESCRIPTION = StreamDescription(
-    name="S",
-    dialect=GOOGLE_SQL,
-    exists=True,
-    others=("S",),
-    watches_all=True,
-    options={"retention_period": "1h"},
-    tables=(TABLE,),
-)
+    name="S", dialect=GOOGLE_SQL, exists=True, others=("S",), watches_all=True,
+    options={"retention_period": "1h"}, tables=(TABLE,),
+)  # fmt: skip
 
 
 class Source:
@@ -74,13 +78,8 @@ def test_a_good_source_is_described_after_the_smallest_query(validate):
     assert asked["token"] == ""
     assert asked["start_ns"] == asked["end_ns"] == 10**13
     assert source.cancelled
-
-
-def test_a_bad_start_is_found_before_any_query(validate):
-    source = Source()
-    with pytest.raises(ConfigError, match="start"):
-        validate(source, start_ns=0)
-    assert source.asked == []
+    # An instant out of range says nothing about rights.
+    assert validate(Source(query=PositionExpired("m", code="OUT_OF_RANGE")))[0] is DESCRIPTION
 
 
 @pytest.mark.rule("spanner-start-in-retention")
@@ -90,6 +89,10 @@ def test_a_start_in_the_past_is_asked_for_and_one_in_the_next_minute_is_not(vali
         validate(source, start_ns=start_ns)
         (asked,) = source.asked
         assert asked["start_ns"] == asked["end_ns"] == asked_ns
+    source = Source()
+    with pytest.raises(ConfigError, match="start"):
+        validate(source, start_ns=0)
+    assert source.asked == []
 
 
 @pytest.mark.rule("spanner-start-in-retention")
@@ -106,25 +109,11 @@ def test_a_start_that_the_stream_does_not_hold_is_a_fault_of_the_settings(valida
         validate(Source(), start_ns=2 * 10**13)
 
 
-@pytest.mark.parametrize("code", ["UNAVAILABLE", "DEADLINE_EXCEEDED"])
-def test_no_answer(code, validate):
-    with pytest.raises(UnreachableError, match="does not answer") as caught:
-        validate(Source(catalogue=QueryInterrupted("m", code=code)))
-    assert caught.value.exit_code == 75
-    assert caught.value.hint
-
-
 class Failed(grpc.RpcError):
     """A call that ended with a status."""
 
-    def __init__(self, code):
-        self._code = code
-
-    def code(self):
-        return self._code
-
-    def details(self):
-        return "why"
+    def __init__(self, code, details="why"):
+        self.code, self.details = (lambda: code), (lambda: details)
 
 
 RETRIED = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL", "RESOURCE_EXHAUSTED",
@@ -132,31 +121,190 @@ RETRIED = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL", "RESOURCE_
 
 
 @pytest.mark.parametrize("place", ["catalogue", "query"])
-@pytest.mark.parametrize("status", [code for code in grpc.StatusCode if code.value[0]],
-                         ids=lambda code: code.name)  # fmt: skip
-def test_only_what_may_pass_is_left_to_a_supervisor(status, place, validate):
-    error = rpc_error(Failed(status), what="query Spanner")
-    expected = UnreachableError if status.name in RETRIED else ConfigError
-    with pytest.raises(expected, match=rf"{status.name}.*why") as caught:
-        validate(Source(**{place: error}))
-    assert caught.value.retriable == (status.name in RETRIED)
-    assert caught.value.hint or status.name not in RETRIED
-
-
-def test_a_session_that_is_gone_may_be_opened_again(validate):
-    failed = Failed(grpc.StatusCode.NOT_FOUND)
-    failed.details = lambda: "Session not found: projects/p/sessions/s"
+def test_only_what_may_pass_is_left_to_a_supervisor(place, validate):
+    for status in [code for code in grpc.StatusCode if code.value[0]]:
+        error = rpc_error(Failed(status), what="query Spanner")
+        expected = UnreachableError if status.name in RETRIED else ConfigError
+        with pytest.raises(expected, match=rf"{status.name}.*why") as caught:
+            validate(Source(**{place: error}))
+        assert caught.value.retriable == (status.name in RETRIED)
+        assert caught.value.exit_code == (75 if status.name in RETRIED else 2)
+        assert caught.value.hint or status.name not in RETRIED
+    with pytest.raises(UnreachableError, match="does not answer"):
+        validate(Source(**{place: QueryInterrupted("m", code="UNAVAILABLE")}))
+    # A session that is gone may be opened again.
+    lost = Failed(grpc.StatusCode.NOT_FOUND, "Session not found: projects/p/sessions/s")
     with pytest.raises(UnreachableError, match="Session not found"):
-        validate(Source(query=rpc_error(failed, what="query Spanner")))
-
-
-@pytest.mark.parametrize("place", ["catalogue", "query"])
-def test_a_missing_right_or_database(place, validate):
+        validate(Source(**{place: rpc_error(lost, what="query Spanner")}))
     error = QueryRefused("could not", hint="Grant it", code="PERMISSION_DENIED", details="EXECUTE")
-    with pytest.raises(ConfigError, match=r"EXECUTE.*Grant it") as caught:
+    with pytest.raises(ConfigError, match=r"EXECUTE.*Grant it"):
         validate(Source(**{place: error}))
-    assert caught.value.exit_code == 2
 
 
-def test_an_instant_out_of_range_says_nothing_about_rights(validate):
-    assert validate(Source(query=PositionExpired("m", code="OUT_OF_RANGE")))[0] is DESCRIPTION
+# ---------------------------------------------------------------- conditions
+
+
+DDL = [
+    "CREATE TABLE Users (Shop INT64, Id INT64, Note STRING(MAX)) PRIMARY KEY (Shop, Id DESC)",
+    "CREATE TABLE Weights (Weight FLOAT64) PRIMARY KEY (Weight)",
+    "CREATE CHANGE STREAM Feed FOR ALL",
+]
+PG_DDL = [
+    'CREATE TABLE "Users" ("Id" bigint PRIMARY KEY, "Note" varchar)',
+    'CREATE CHANGE STREAM "Feed" FOR ALL',
+]
+
+
+@pytest.fixture(scope="module")
+def databases():
+    """Channels to a database of each dialect."""
+    with Simulator(SimulatorConfig()) as simulator:
+        simulator.create_database("gs", ddl=DDL)
+        simulator.create_database("pg", ddl=PG_DDL, dialect="POSTGRESQL")
+        opened = {
+            name: SpannerChannels(
+                database=f"projects/test-project/instances/test-instance/databases/{name}",
+                emulator_host=simulator.grpc_address,
+            )
+            for name in ("gs", "pg")
+        }
+        yield opened
+        for one in opened.values():
+            one.close()
+
+
+def check(databases, where, *, table="Users", database="gs"):
+    require_condition(databases[database], table=table, change_stream="Feed", where=where)
+
+
+@pytest.mark.parametrize(
+    ("database", "where"),
+    [
+        ("gs", "Id > 5 AND Note LIKE 'a%'"),
+        ("gs", "Id > 5 -- large"),
+        ("gs", "Users.Id IN (SELECT Id FROM Users WHERE Shop = 1)"),
+        ("gs", "Note = 'CURRENT_DATE'"),
+        ("pg", '"Id" > 5 AND "Note" IS NOT NULL'),
+        ("pg", "\"Note\" = 'a\\' -- now()"),
+    ],
+)
+def test_a_condition_is_what_could_follow_where(databases, database, where):
+    check(databases, where, database=database)
+
+
+@pytest.mark.parametrize(
+    ("database", "where", "message"),
+    [
+        ("gs", "Nothing > 5", "Unrecognized name: Nothing"),
+        ("gs", "Note", "WHERE clause should return type BOOL"),
+        ("gs", "Id >", "Syntax error"),
+        ("gs", "Id > 5 /*", "Syntax error"),
+        ("gs", "Id > 5) OR (TRUE", "Syntax error"),
+        ("gs", "Id > 5 ORDER BY Id", "Syntax error"),
+        ("gs", "Id > 5 LIMIT 3 --", "Syntax error"),
+        ("gs", "Id > @after1", "has the parameter after1"),
+        ("gs", "Id > RAND() * 9", "value of RAND changes"),
+        ("pg", '"Nothing" > 5', "Nothing"),
+        ("pg", '"Id" > 5) OR (TRUE', "yntax error"),
+        ("pg", '"Id" > $1', "has the parameter p1"),
+        ("pg", '"Id" > 5 AND now() IS NULL', "value of now changes"),
+    ],
+)
+def test_what_spanner_does_not_take_is_named(databases, database, where, message):
+    with pytest.raises(ConfigError, match=r"^--where: ") as caught:
+        check(databases, where, database=database)
+    assert message in caught.value.message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("where", "table", "message"),
+    [
+        (" ", "Users", "condition has"),
+        ("x" * (WHERE_MAX + 1), "Users", "condition has"),
+        ("Weight > 1", "Weights", r"the key column Weights\.Weight has the type FLOAT64"),
+        ("TRUE", "Missing", "the database has no table Missing"),
+    ],
+    ids=["empty", "long", "a key of floats", "a missing table"],
+)
+def test_a_condition_on_what_cannot_be_read_so_is_named(databases, where, table, message):
+    with pytest.raises(ConfigError, match=message):
+        check(databases, where, table=table)
+
+
+def test_a_spanner_that_does_not_answer_is_unreachable(channels, spanner):
+    spanner.on_sql = lambda _request, context: context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+    with pytest.raises(UnreachableError, match="gone"):
+        require_condition(channels, table="Users", change_stream="Feed", where="TRUE")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "where", "word"),
+    [
+        (GOOGLE_SQL, "At > current_timestamp", "current_timestamp"),
+        (GOOGLE_SQL, "At > TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 1 DAY)",
+         "CURRENT_TIMESTAMP"),
+        (GOOGLE_SQL, "rand > 5 AND `CURRENT_DATE` = 7 # RAND()", ""),
+        (GOOGLE_SQL, 'Note = \'it\\\'s now()\' OR Note = """a"rand()"""', ""),
+        (GOOGLE_SQL, "Note = '\\\\' AND RAND () > 1", "RAND"),
+        (POSTGRESQL, "at > localtimestamp", "localtimestamp"),
+        (POSTGRESQL, "note = 'a\\' AND random() > 1", "random"),
+        (POSTGRESQL, "note = 'now()''now()' /* now() */", ""),
+        # A quote inside of a text ends nothing, so what follows the text is looked at.
+        (GOOGLE_SQL, "a = '''x\\'''y''' AND b > RAND() AND a <> '''z'''", "RAND"),
+        (GOOGLE_SQL, 'a = """x\\"""y""" AND b > RAND() AND a <> """z"""', "RAND"),
+        (GOOGLE_SQL, "a = '''x'y''' AND `b` = '''RAND()'''", ""),
+        (POSTGRESQL, "a = E'x\\'y' AND b > now() AND a <> 'z'", "now"),
+        (POSTGRESQL, "a = $$it's$$ AND b > now() AND a <> $$it's$$", "now"),
+        (POSTGRESQL, "a = $q$it's $$ now()$q$ AND a <> e'\\'now()'", ""),
+        # A function can be named in quotes.
+        (GOOGLE_SQL, "`ABS`(b) > 1 AND a > `CURRENT_TIMESTAMP` () AND `c` = 1",
+         "CURRENT_TIMESTAMP"),
+        (POSTGRESQL, '"abs"(b) > 1 AND a > "pg_catalog"."now"() AND "c" = 1', "now"),
+        (POSTGRESQL, '"now" > 5 AND "random" IN (1)', ""),
+    ],
+)  # fmt: skip
+def test_a_name_whose_value_changes_is_found_outside_of_quotes(dialect, where, word):
+    assert changing_word(where, dialect=dialect) == word
+
+
+# ---------------------------------------------------------------- what a worker loads
+
+WORKER = """
+import sys
+import tidegate.producer.cli
+import tidegate.producer.commands.run
+import tidegate.producer.commands.spanner_source
+from tidegate.producer.spanner.api_messages import ExecuteSqlRequest
+assert ExecuteSqlRequest.pb()(sql="SELECT 1").SerializeToString()
+loaded = [name for name in sys.modules if name.startswith("google.cloud.spanner")]
+assert loaded, loaded
+assert all(name.startswith("google.cloud.spanner_v1.types.") for name in loaded), loaded
+"""
+CLIENT_AFTERWARDS = """
+from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
+import google.cloud.spanner_v1
+from google.cloud import spanner
+from google.cloud.spanner_v1 import KeySet, types
+from google.cloud.spanner_v1.types import ExecuteSqlRequest as theirs
+assert google.cloud.spanner_v1.types is types
+assert (theirs, types.TypeCode) == (ExecuteSqlRequest, TypeCode)
+assert KeySet(all_=True)._to_pb().all_
+assert spanner.Client
+"""
+CLIENT_FIRST = """
+from google.cloud import spanner
+from google.cloud.spanner_v1.types import ExecuteSqlRequest as theirs
+from tidegate.producer.spanner.api_messages import ExecuteSqlRequest
+assert theirs is ExecuteSqlRequest
+import google.cloud.spanner_v1
+assert google.cloud.spanner_v1.Client is spanner.Client
+"""
+
+
+@pytest.mark.parametrize("program", [WORKER, CLIENT_AFTERWARDS, CLIENT_FIRST])
+def test_a_worker_loads_messages_alone_and_another_program_the_client_whole(program):
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

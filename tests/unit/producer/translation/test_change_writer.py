@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation import change_writer
-from tidegate.producer.translation.avro_fields import write_long
 from tidegate.producer.translation.change_writer import ChangeWriter
 from tidegate.producer.translation.flat_writer import FlatWriter
-from tidegate.producer.translation.source_writer import SOURCE_FIELDS, SourceWriter
+from tidegate.producer.translation.source_writer import SourceWriter
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import key_schema, value_schema
 from tidegate.schemas.errors import SchemaError
@@ -305,37 +304,6 @@ def test_more_shapes_and_another_envelope_change_no_value(monkeypatch):
 
 # ---------------------------------------------------------------- the source of a change
 
-SOURCE_SCHEMA = fastavro.parse_schema(value_schema("p.s", TABLE)["fields"][-1]["type"])
-INT64S, TEXT = st.integers(-(2**63), 2**63 - 1), st.text(max_size=9)
-RECORDS = st.builds(
-    record_of("INSERT")._replace,
-    record_sequence=TEXT,
-    server_transaction_id=TEXT,
-    is_last_record_in_transaction_in_partition=st.booleans(),
-    value_capture_type=TEXT,
-    number_of_records_in_transaction=INT64S,
-    number_of_partitions_in_transaction=INT64S,
-    transaction_tag=TEXT,
-    is_system_transaction=st.booleans(),
-)
-WRITER = SourceWriter("S")
-
-
-@given(RECORDS, st.integers(0, 2**50), st.integers(0, 2**31 - 1))
-def test_the_parts_of_a_source_are_what_fastavro_writes(record, commit_timestamp_us, mod_number):
-    source = {
-        "commit_timestamp": commit_timestamp_us,
-        "mod_number": mod_number,
-        "change_stream": "S",
-        "partition_token": "",
-        **{name: getattr(record, name) for name in SOURCE_FIELDS if hasattr(record, name)},
-    }
-    assert by_fastavro(SOURCE_SCHEMA, source) == (
-        WRITER.before_mod_number(record, commit_timestamp_us)
-        + write_long(mod_number)
-        + WRITER.after_mod_number(record)
-    )
-
 
 def test_sources_do_not_pile_up_and_a_number_beyond_64_bits_is_refused():
     record, writer = record_of("INSERT"), SourceWriter("S")
@@ -345,4 +313,4 @@ def test_sources_do_not_pile_up_and_a_number_beyond_64_bits_is_refused():
     assert len(writer._known) <= 1024
     assert writer.after_mod_number(record) == first
     with pytest.raises(SchemaError, match="64 bits"):
-        WRITER.after_mod_number(record._replace(number_of_records_in_transaction=2**63))
+        SourceWriter("S").after_mod_number(record._replace(number_of_records_in_transaction=2**63))
