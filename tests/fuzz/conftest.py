@@ -1,20 +1,14 @@
 """What the fuzz targets share: a way to damage bytes, and how many examples a run takes.
 
 Under `make test` a target runs as many examples as any other property.  `python tests/fuzz` sets
-the number, and loads the profile that stands here.
+the number, and loads the profile that is registered here.
 """
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 settings.register_profile(
     "fuzz",
@@ -26,6 +20,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
+
 
 # Numbers that lengths, counts and indexes break on.
 HOSTILE = st.sampled_from(
@@ -74,20 +69,10 @@ def damage(data: st.DataObject, whole: bytes) -> bytes:
     return bytes(found)
 
 
-@pytest.fixture(scope="session")
-def damaged() -> Callable[[st.DataObject, bytes], bytes]:
-    """The function above."""
-    return damage
-
-
 SHOWN_MAX = 2_000
 
 
-@pytest.fixture(scope="session")
-def assert_reportable() -> Callable[[Exception], None]:
-    """Check that an error has a text, and one that is short enough for a line of a log."""
-
-    def check(error: Exception) -> None:
-        assert 0 < len(str(error)) < SHOWN_MAX
-
-    return check
+def assert_reportable(error: Exception, fields: Iterable[str] = ()) -> None:
+    """Check that an error has these fields, and a text that is short enough for a line of a log."""
+    assert 0 < len(str(error)) < SHOWN_MAX
+    assert set(fields) <= getattr(error, "fields", {}).keys()

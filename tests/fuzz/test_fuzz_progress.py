@@ -1,12 +1,21 @@
-"""Bytes of the progress topic: records, or a SchemaError; sets of chunks: whole, or nothing."""
+"""Bytes and records of the progress topic: believed, or refused; sets of chunks: whole, or nothing.
+
+What can be decoded may still make no sense: a watermark, none, or a typed error comes of it.
+"""
 
 import copy
+import json
 from dataclasses import replace
 
 import fastavro
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.fuzz.conftest import assert_reportable, damage
+from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.lineage.subscription import Subscription
+from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.errors import StreamChangedError
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -31,7 +40,9 @@ from tidegate.schemas.progress_codec import (
     encode_key,
     encode_record,
 )
+from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import frame, unframe
+from tidegate.spark_consumer.errors import ConsumerError
 
 CHILDREN = tuple(ChildPartition(f"child-{n}", ("left", "right"), 2**60 + n) for n in range(3))
 TOTALS = (TopicTotals("bank.accounts", 1, 2, 3, 2**64 - 1), TopicTotals("bank.b", 0, 0, 0, 0))
@@ -50,32 +61,23 @@ BODIES = [
     SlotProgress(0, 0, 0, -1, (), ()),
 ]  # fmt: skip
 
+LISTS = ("tokens", "children", "vector", "totals")
+
 
 def items(body):
-    match body:
-        case SlotProgress():
-            return body.tokens
-        case StreamStarted() | PartitionFinished():
-            return body.children
-        case _:
-            return ()
+    return getattr(body, "tokens", None) or getattr(body, "children", ())
 
 
 def said(body):
     """What all chunks of a set say alike."""
-    match body:
-        case SlotProgress():
-            return replace(body, tokens=(), vector=(), chunk=0)
-        case PartitionFinished():
-            return replace(body, children=(), totals=(), chunk=0)
-        case StreamStarted():
-            return replace(body, children=(), chunk=0)
-        case _:
-            return body
+    empty = dict.fromkeys((name for name in LISTS if hasattr(body, name)), ())
+    return replace(body, chunk=0, **empty) if hasattr(body, "chunk") else body
 
 
 CHUNKS = [chunk for body in BODIES for size in (1, 2) for chunk in split(body, items_max=size)]
 ENCODED = [frame(1, encode_record(ProgressRecord("epoch", "worker", body))) for body in CHUNKS]
+
+
 # Sets that nearly meet: one record cut in two ways.
 SAID_OF = [{said(chunk) for n in (1, 2) for chunk in split(body, items_max=n)} for body in BODIES]
 ORDERS = st.sampled_from(range(len(BODIES))).flatmap(
@@ -85,7 +87,7 @@ ORDERS = st.sampled_from(range(len(BODIES))).flatmap(
     )
 )
 
-OWN_SCHEMA = copy.deepcopy(RECORD_SCHEMA)
+FIELDS = RECORD_SCHEMA["fields"]
 
 
 def grown():
@@ -98,18 +100,20 @@ def grown():
 
 FOREIGN = [
     None,
-    fastavro.parse_schema(grown()),
-    fastavro.parse_schema({**OWN_SCHEMA, "fields": OWN_SCHEMA["fields"][:2]}),
-    fastavro.parse_schema({**OWN_SCHEMA, "fields": OWN_SCHEMA["fields"][::-1]}),
-    fastavro.parse_schema("bytes"),
-]
+    *map(
+        fastavro.parse_schema,
+        (
+            grown(), {**copy.deepcopy(RECORD_SCHEMA), "fields": FIELDS[:2]},
+            {**copy.deepcopy(RECORD_SCHEMA), "fields": FIELDS[::-1]}, "bytes",
+        ),
+    ),
+]  # fmt: skip
 
 
-def read(assert_reportable, framed, schema=None):
+def read(framed, schema=None):
     """As every reader of the topic does."""
     try:
-        _, body = unframe(framed)
-        record = decode_record(body, schema)
+        record = decode_record(unframe(framed)[1], schema)
     except SchemaError as error:
         assert_reportable(error)
         return None
@@ -120,23 +124,16 @@ def read(assert_reportable, framed, schema=None):
     return record
 
 
-@given(st.sampled_from(ENCODED), st.data())
-def test_damaged_records(damaged, assert_reportable, whole, data):
-    found = damaged(data, whole)
-    record = read(assert_reportable, found)
+@given(st.sampled_from(ENCODED), st.binary(min_size=1, max_size=8), st.data())
+def test_damaged_records(whole, rest, data):
+    found = damage(data, whole)
+    record = read(found)
     if found == whole:
         assert record is not None
-
-
-@given(st.sampled_from(ENCODED), st.data())
-def test_no_truncated_record_is_believed(assert_reportable, whole, data):
-    end = data.draw(st.integers(0, len(whole) - 1))
-    assert read(assert_reportable, whole[:end]) is None
-
-
-@given(st.sampled_from(ENCODED), st.binary(min_size=1, max_size=8))
-def test_no_bytes_behind_a_record_are_believed(assert_reportable, whole, rest):
-    assert read(assert_reportable, whole + rest) is None
+    # Neither a truncated record is believed, nor bytes after one.
+    assert read(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
+    assert read(whole + rest) is None
+    read(found, data.draw(st.sampled_from(range(len(FOREIGN))).map(FOREIGN.__getitem__)))
 
 
 @given(st.binary(max_size=200))
@@ -144,14 +141,9 @@ def test_no_bytes_behind_a_record_are_believed(assert_reportable, whole, rest):
 @example(b"\0\0\0\0\1\0\0" + b"\xff" * 100)
 @example(b"\0\0\0\0\1" + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
 @example(b"\0\0\0\0\1\0\0\2\2c\x80\x80\x80\x80\x80\x40\2p")
-def test_any_bytes(assert_reportable, data):
-    read(assert_reportable, data)
-    read(assert_reportable, frame(1, data))
-
-
-@given(st.sampled_from(ENCODED), st.sampled_from(range(len(FOREIGN))), st.data())
-def test_records_under_another_schema(damaged, assert_reportable, whole, schema, data):
-    read(assert_reportable, damaged(data, whole), FOREIGN[schema])
+def test_any_bytes(data):
+    read(data)
+    read(frame(1, data))
 
 
 @given(
@@ -159,7 +151,7 @@ def test_records_under_another_schema(damaged, assert_reportable, whole, schema,
     | st.builds(ProgressRecord, st.text(), st.text(), st.from_type(SlotProgress))
 )
 @example(ProgressRecord("e", "w", SlotWatermarkExpired(3, 28_000_000)))
-def test_any_record_is_written_or_refused(assert_reportable, record):
+def test_any_record_is_written_or_refused(record):
     try:
         data = encode_record(record)
     except SchemaError as error:
@@ -180,15 +172,14 @@ def test_any_record_is_written_or_refused(assert_reportable, record):
 
 
 @given(st.lists(st.sampled_from(range(len(ENCODED))), max_size=20) | ORDERS, st.data())
-def test_damaged_chunks_never_make_a_set_of_two(damaged, assert_reportable, order, data):
+def test_damaged_chunks_never_make_a_set_of_two(order, data):
     """What comes out has every chunk of its set, and no item that those did not bring."""
-    assembler = ProgressAssembler()
-    so_far = []
+    assembler, so_far = ProgressAssembler(), []
     for offset, index in enumerate(order):
         framed = ENCODED[index]
         if data.draw(st.sampled_from([False, False, True])):
-            framed = damaged(data, framed)
-        record = read(assert_reportable, framed)
+            framed = damage(data, framed)
+        record = read(framed)
         if record is None:
             continue
         so_far.append(record.body)
@@ -202,3 +193,128 @@ def test_damaged_chunks_never_make_a_set_of_two(damaged, assert_reportable, orde
             assert {chunk.chunk for chunk in set_of} == set(range(record.body.chunks))
         assert set(items(body)) <= {item for chunk in set_of for item in items(chunk)}
     assert len(assembler._open) <= 64
+
+
+# ---------------------------------------------------------------- the first record of an epoch
+
+TOPICS = (DataTopic("bank.a", "id-a", 6, 1), DataTopic("bank.b", "id-b", 6, 2))
+
+IDENTITY = StreamIdentity(
+    stream="projects/p/instances/i/databases/d/changeStreams/S", dialect="GOOGLE_STANDARD_SQL",
+    group="bank-fleet", slots=16, progress_topic_id="id", topics=TOPICS,
+)  # fmt: skip
+OWN = IDENTITY.started(start_ns=1, end_ns=None, children=(ChildPartition("c", (), 1),))
+COMPARED = ("stream", "dialect", "group", "slots", "progress_topic_id")
+
+TEXT = st.text(max_size=5)
+SHORT = st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31)]) | st.integers(0, 3)
+LONG = st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)]) | st.integers(0, 5)
+TOPIC = st.sampled_from(TOPICS) | st.builds(
+    DataTopic, st.sampled_from(["bank.a", "bank.b", "bank.c"]) | TEXT, TEXT, SHORT, SHORT
+)
+OTHERS = {
+    "stream": TEXT, "dialect": TEXT, "group": TEXT, "slots": SHORT, "progress_topic_id": TEXT,
+    "topics": st.lists(TOPIC, max_size=4).map(tuple), "start_ns": LONG, "end_ns": st.none() | LONG,
+    "filters": st.lists(TEXT, max_size=2).map(tuple),
+}  # fmt: skip
+STARTED = st.fixed_dictionaries({}, optional=OTHERS).map(lambda changes: replace(OWN, **changes))
+
+
+def is_own(started):
+    known = {topic.topic: topic for topic in TOPICS}
+    return all(getattr(started, name) == getattr(OWN, name) for name in COMPARED) and all(
+        known.get(topic.topic, topic) == topic for topic in started.topics
+    )
+
+
+@given(STARTED, st.data())
+@example(OWN, None)
+@example(replace(OWN, slots=0), None)
+@example(replace(OWN, topics=(*TOPICS, TOPICS[0])), None)
+@example(replace(OWN, topics=(replace(TOPICS[0], topic_partitions=-1),)), None)
+def test_any_stream_is_this_one_or_refused(started, data):
+    found = [started]
+    if data is not None:
+        whole = encode_record(ProgressRecord("epoch", "worker", OWN))
+        try:
+            found.append(decode_record(damage(data, whole)).body)
+        except SchemaError as error:
+            assert_reportable(error)
+    for body in found:
+        if isinstance(body, StreamStarted):
+            try:
+                IDENTITY.require(body)
+            except StreamChangedError as error:
+                assert_reportable(error)
+                assert not is_own(body)
+            else:
+                assert is_own(body)
+
+
+# ---------------------------------------------------------------- records that make no sense
+
+SUBSCRIPTION = Subscription(TopicNames("bank"))
+TOPIC_NAMES = st.sampled_from(["bank.a", "bank-progress", "other.a", ""])
+NAME = st.sampled_from(["", "a", "b", "c"])
+SMALL = st.integers(0, 2)
+
+
+def tuples(of):
+    return st.lists(of, max_size=2).map(tuple)
+
+
+NAMES = tuples(NAME)
+CHILD = st.builds(ChildPartition, NAME, NAMES, LONG)
+SUMS = tuples(st.builds(TopicTotals, TOPIC_NAMES, LONG, LONG, LONG, st.integers(0, 2**64 - 1)))
+TOKEN = st.builds(TokenSnapshot, NAME, LONG, NAMES, NAMES, LONG, st.just(()), SUMS)
+DATA_TOPICS = tuples(st.builds(DataTopic, TOPIC_NAMES, NAME, SHORT, SHORT))
+OFFSETS = tuples(st.builds(TopicOffset, TOPIC_NAMES, SHORT, LONG))
+
+
+def chunked(kind, *fields):
+    """Bodies whose chunk is one that its set can have."""
+    return st.builds(
+        lambda chunk, *found: kind(*found, chunk=chunk[0], chunks=chunk[1]),
+        st.sampled_from([(0, 1), (0, 1), (0, 2), (1, 2), (1, 3), (2, 3)]),
+        *fields,
+    )
+
+
+SENSELESS = st.one_of(
+    chunked(StreamStarted, NAME, NAME, LONG, st.none() | LONG, NAME, SHORT | SMALL, NAME,
+            DATA_TOPICS, tuples(CHILD), NAMES),
+    st.builds(PartitionAnnounced, CHILD, NAME),
+    chunked(PartitionFinished, NAME, NAMES, LONG, LONG, tuples(CHILD), SUMS),
+    chunked(SlotProgress, SMALL, LONG, LONG, LONG, OFFSETS, tuples(TOKEN)),
+)  # fmt: skip
+
+
+def row(slot, offset, body, epoch="e"):
+    if isinstance(body, SlotProgress) and offset % 8:
+        body = replace(body, slot=slot)
+    return ProgressRow(slot, offset, ProgressRecord(epoch, "w", body))
+
+
+ROWS = st.builds(row, SMALL, st.integers(0, 40), SENSELESS, st.sampled_from("eeeeef"))
+REACHED = st.dictionaries(TOPIC_NAMES, st.dictionaries(SMALL, LONG, max_size=3), max_size=3)
+START = StreamStarted("s", "d", 1, None, "g", 1, "id", (), ())
+
+
+@given(st.lists(st.tuples(st.lists(ROWS, max_size=8), REACHED), max_size=4))
+@example([([row(0, 0, START), row(0, 1, SlotProgress(0, 1, 0, 0, (), ()))],
+           {"bank-progress": {0: 2}})])  # fmt: skip
+@example([([row(0, 0, replace(START, slots=2**31 - 1))], {"bank-progress": {0: 1}})])
+@example([([row(0, 0, replace(START, slots=0))], {})])
+def test_any_records(batches):
+    frontier = Frontier(SUBSCRIPTION)
+    try:
+        for rows, reached in batches:
+            frontier.fold(rows, reached=reached)
+            frontier.check_invariants()
+            frontier.watermark()
+            kept = json.loads(json.dumps(list(frontier.items_since(None))))
+            again = Frontier(SUBSCRIPTION)
+            again.apply(kept)
+            assert list(again.items_since(None)) == kept
+    except ConsumerError as error:
+        assert_reportable(error)
