@@ -38,7 +38,7 @@ from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.change_schema import key_schema, value_schema
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
-from tidegate.schemas.progress import ChildPartition, PartitionAnnounced, ProgressRecord
+from tidegate.schemas.progress import PartitionAnnounced, ProgressRecord
 from tidegate.schemas.progress_codec import decode_record, encode_record
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -320,12 +320,6 @@ HUGE = st.integers(-(2**70), 2**70)
 )
 def test_any_record_is_translated_or_refused(record):
     translate(record)
-
-
-@given(st.text(), st.lists(st.text()).map(tuple), HUGE)
-@example("t", (), 253_402_300_799 * 10**9)
-def test_any_child_is_announced_or_refused(token, parents, start_ns):
-    announce(ChildPartition(token, parents, start_ns))
 
 
 # ---------------------------------------------------------------- rows of JSON

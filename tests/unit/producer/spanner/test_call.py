@@ -364,27 +364,6 @@ def test_messages_of_any_size(certificate, monkeypatch, has_tls):
     assert run(use, sizes, options=options, **certificates) == asked
 
 
-def test_every_status_and_its_text():
-    text = "what happened: 100 %, and \u00e9"
-    codes = [code for code in grpc.StatusCode if code.value[0]]
-
-    async def respond(request, context):
-        name, after = request.decode().split()
-        for _ in range(int(after)):
-            yield b"m"
-        await context.abort(grpc.StatusCode[name], text)
-
-    async def use(server):
-        for code, after in itertools.product(codes, (0, 2)):
-            stream = server.call(f"{code.name} {after}".encode())
-            assert await read(stream, after) == [b"m"] * after
-            with pytest.raises(CallError) as caught:
-                await stream.next_size()
-            assert (caught.value.code(), caught.value.details()) == (code, text)
-
-    run(use, respond)
-
-
 # ---------------------------------------------------------------- silence
 
 

@@ -38,7 +38,7 @@ from tidegate.producer.translation.debezium_writer import DebeziumWriter
 from tidegate.producer.translation.event_writer import EventForm
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import key_schema, row_fields, value_schema, with_row
-from tidegate.schemas.debezium_schema import DEBEZIUM_TAIL, is_text
+from tidegate.schemas.debezium_schema import DEBEZIUM_TAIL
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.output_form import Envelope, KeyFormat, ValueFormat
@@ -290,47 +290,6 @@ def test_a_key_in_json_that_is_not_the_primary_key_is_refused():
     for keys in ({}, {"id": "1", "other": "2"}, {"id": "x"}):
         with pytest.raises(SchemaError):
             json_key_of(keys, id="INT64")
-
-
-@given(MOD_TYPES, MODS)
-def test_rows_before_and_after_are_what_was_captured(mod_type, mods):
-    found = events(record(mods, mod_type, 5_000, "00000007"), Envelope.DEBEZIUM, token="token")
-    for number, (event, (keys, new, old)) in enumerate(zip(found, mods, strict=True)):
-        has_before = mod_type == "DELETE" or (mod_type == "UPDATE" and old)
-        assert_row(event, "before", {**old, **keys} if has_before else None)
-        assert_row(event, "after", None if mod_type == "DELETE" else {**new, **keys})
-        source = event["source"]
-        assert event["op"] == {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}[mod_type]
-        assert (source["mod_number"], source["sequence"]) == (number, "7")
-        assert event["ts_ms"] == source["ts_ms"] == 5
-        assert event["ts_us"] == source["ts_us"] == 5_000
-        assert event["ts_ns"] == source["ts_ns"] == 5_000_999
-        assert source["partition_token"] == "token"
-        assert source["read_at_timestamp"] is source["low_watermark"] is None
-
-
-def assert_row(event, place, pairs):
-    row, names = event[place], event["source"][f"{place}_columns"]
-    if pairs is None:
-        assert row is names is None
-        return
-    assert names == [name for name in NAMES if name in pairs]
-    given_values, meant = left(pairs), right(pairs)
-    for column in TABLE.columns:
-        name, kind = column.name, column.type.element or column.type
-        if name not in pairs:
-            assert row[name] is None
-        elif is_text(kind):
-            assert row[name] == given_values[name]
-        elif kind.code == "UUID":
-            assert row[name] == as_text(meant[name])
-        else:
-            assert same(row[name], meant[name])
-
-
-def as_text(value):
-    """UUIDs as text, null and those of a list included."""
-    return [*map(as_text, value)] if isinstance(value, list) else value and str(value)
 
 
 def test_a_sequence_of_two_numbers_stays_text():
