@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit.spark_consumer.core.core_building import SUBSCRIPTION
+from tests.unit.spark_consumer.disk_folder import DiskFolder
 from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
@@ -31,20 +32,10 @@ from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 LONG = "t" * 300
 
 
-class Folder:
-    def __init__(self, path):
-        self._path = path
-
-    def write_json(self, name, content):
-        path = self._path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content))
-
-
 @pytest.fixture
 def place(tmp_path):
     """A checkpoint after four batches, with two slots and twelve releases."""
-    gate, output = Folder(tmp_path / "check" / "gate"), Folder(tmp_path / "out")
+    gate, output = DiskFolder(tmp_path / "check" / "gate"), DiskFolder(tmp_path / "out")
     frontier = Frontier(SUBSCRIPTION)
     children = [ChildPartition(LONG, ("",), 0), ChildPartition("b", ("",), 0)]
     bodies = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +12,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.unit.spark_consumer.batch.test_batch_figures import figures
+from tests.unit.spark_consumer.disk_folder import DiskFolder
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.batch.batch_figures import RecentFigures
-from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
 from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
@@ -227,18 +226,9 @@ def test_progress_has_the_figures_of_its_batch_among_the_observed_metrics(runnin
     assert last.observedMetrics["tidegate"].copies == 2
 
 
-class Folder(LocalFolder):
-    """Also writes, as the gate does."""
-
-    def write_json(self, name, content):
-        path = Path(self.root, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content))
-
-
 @pytest.fixture
 def gate(running, tmp_path):
-    running.gate, running.output = Folder(tmp_path / "gate"), Folder(tmp_path / "out")
+    running.gate, running.output = DiskFolder(tmp_path / "gate"), DiskFolder(tmp_path / "out")
     running.gate.write_json(QUERY_FILE, {"output": str(tmp_path / "out")})
 
     def store(batch, watermark_us, *, releases, mirrored):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from datetime import UTC, datetime
 
@@ -12,6 +11,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from matplotlib.patches import StepPatch
 
+from tests.unit.spark_consumer.disk_folder import DiskFolder
 from tidegate.program import extras
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
@@ -28,24 +28,6 @@ from tidegate.spark_consumer.sinks.port import TableVersion
 SECOND = 1_000_000
 
 
-class Folder:
-    def __init__(self, path):
-        self._path = path
-
-    def write_json(self, name, content):
-        path = self._path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content))
-
-    def read_json(self, name):
-        path = self._path / name
-        return json.loads(path.read_text()) if path.exists() else None
-
-    def delete(self, names):
-        for name in names:
-            (self._path / name).unlink(missing_ok=True)
-
-
 @pytest.fixture
 def publish(tmp_path):
     """Write a release of ten seconds, published `lag_s` after its end, with rows by table."""
@@ -59,7 +41,7 @@ def publish(tmp_path):
         }
         known = sum(count or 0 for count in rows.values()) or 7
         manifest = Manifest(number, "q", number, after_us, through_us, known, tables)
-        write_manifest(Folder(tmp_path), manifest)
+        write_manifest(DiskFolder(tmp_path), manifest)
         published_ns = round((through_us / SECOND + lag_s) * 1_000_000_000)
         os.utime(tmp_path / manifest_name(number), ns=(published_ns, published_ns))
 
@@ -106,7 +88,7 @@ def test_the_newest_ones_are_read_of_those_that_are_kept(publish, tmp_path):
 
     assert releases(None, tmp_path, last=2)["release"].tolist() == [4, 5]
     for _ in range(2):
-        drop_manifests(Folder(tmp_path), before=3)
+        drop_manifests(DiskFolder(tmp_path), before=3)
     assert releases(None, f"file:{tmp_path}")["release"].tolist() == [3, 4, 5]
 
 
@@ -132,7 +114,7 @@ def test_what_a_run_drops_meanwhile_is_left_out(publish, tmp_path):
 def test_a_watermark_that_nanoseconds_cannot_hold_is_a_time_all_the_same(tmp_path):
     end = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
     through_us = int(end.timestamp()) * SECOND
-    write_manifest(Folder(tmp_path), Manifest(0, "q", 0, 5, through_us, 0, {}))
+    write_manifest(DiskFolder(tmp_path), Manifest(0, "q", 0, 5, through_us, 0, {}))
 
     assert releases(None, tmp_path)["through"][0] == end
 
