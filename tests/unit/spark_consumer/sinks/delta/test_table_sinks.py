@@ -416,6 +416,9 @@ def test_tables_with_changes_are_merged_and_every_table_has_a_version(sink):
     later = sink.write(release(5, t=1, u=0))
     assert sink.tables.prepared[2:] == [("t", "t", 5)]
     assert {name: one.version for name, one in later.items()} == {"t": 5, "u": 3}
+    # A release without changes merges nothing.
+    assert [one.version for one in sink.write(release(6, t=0)).values()] == [5]
+    assert len(sink.merged) == 2
     # Versions are of the tables that were there by then.
     schemas = [one.schemas for one in first.tables.values()]
     assert {name: one.version for name, one in sink.versions(4, schemas).items()} == {
@@ -515,3 +518,12 @@ def test_late_events_are_those_that_the_producer_counts(seed):
     late = [one for one in published if is_late(as_change(one))]
     assert len(late) == world.model.counts["late_events"]
     assert world.deaths == 0
+
+
+def test_a_frame_of_a_collected_table_is_made_once_and_only_if_it_is_asked_for():
+    made = []
+    schemas = Topic("t", {1: {"id": "INT64"}}, ["id"]).topic_schemas()
+    one = CollectedTable(None, lambda: made.append(1) or object(), [{"ordinal": 0}], schemas)
+    assert (one.rows, one.schema["key"].dataType.fieldNames(), made) == (1, ["id"], [])
+    assert one.frame is one.frame
+    assert made == [1]
