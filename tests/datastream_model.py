@@ -124,6 +124,15 @@ class ObjectModel:
             pass
         self.commit()
 
+    def rows(self):
+        """Return the rows that were published, with the columns that are added."""
+        mods = [message.value.mods[0] for message, _ in self.published]
+        return [{**mod.new_values, **mod.old_values} for mod in mods]
+
+    def uuids(self):
+        """Return the uuids of the events that were published."""
+        return [row["_datastream_uuid"] for row in self.rows()]
+
     def commit(self):
         """Publish what was read."""
         publication = self.partition.publication()

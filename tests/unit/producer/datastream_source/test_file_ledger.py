@@ -15,7 +15,7 @@ from tidegate.producer.datastream.errors import FileNamesCollide, MisplacedFile,
 from tidegate.producer.datastream.event import parse_event
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source import file_ledger
-from tidegate.producer.datastream_source.description import FILES_DIALECT, FilesCatalogue
+from tidegate.producer.datastream_source.description import FilesCatalogue
 from tidegate.producer.datastream_source.event_times import EventTimes
 from tidegate.producer.datastream_source.file_figures import FileFigures, Progress
 from tidegate.producer.datastream_source.file_ledger import FileLedger
@@ -262,15 +262,6 @@ def read_again(parts):
     return found
 
 
-def test_parts_come_by_their_turns():
-    parts = PublishedParts({"b": "3/1,8/4", "a": "2/2,5/5", "c": "1/3"})
-    for name in "abc":
-        parts.found(name)
-    assert read_again(parts) == [("b", 3), ("a", 2), ("c", 1), ("b", 8), ("a", 5)]
-    assert "a" not in parts
-    assert parts.through("a") is None
-
-
 def test_what_no_listing_shows_is_not_read():
     parts = PublishedParts({"a": "2/1", "b": "3/2"})
     assert parts.first() is None
@@ -450,15 +441,11 @@ def test_beyond_the_limit_the_oldest_files_are_forgotten():
     assert seen.add("3", "u0")
 
 
-def test_counts_add_up_over_queries():
+def test_progress_is_that_of_the_queries_that_run():
     figures = FileFigures()
     figures.add({"files": 2, "copies": 1})
     figures.add({"files": 3})
     assert figures.counts() == {"files": 5, "copies": 1}
-
-
-def test_progress_is_that_of_the_queries_that_run():
-    figures = FileFigures()
     assert figures.progress() is None
     figures.report("a", Progress(2, 70))
     figures.report("b", Progress(3, 50))
@@ -562,15 +549,6 @@ def test_so_many_servers_have_an_order(count):
     found = [ranked(servers, name, number) for name in names for number in (0, 10**18 - 1)]
     assert all(one < other for one, other in itertools.pairwise(found))
     assert all(len(one) == len(key(1)) for one in found)
-
-
-def test_it_takes_every_table_and_knows_none():
-    found = FilesCatalogue().describe("files")
-    assert (found.name, found.dialect, found.exists) == ("files", FILES_DIALECT, True)
-    assert found.watches_all
-    assert found.tables == found.filters == ()
-    assert not found.has_key_moves
-    assert FilesCatalogue().table("shop.orders", stream="files") is None
 
 
 def test_a_table_that_is_named_as_rows_on_demand_are_is_refused():

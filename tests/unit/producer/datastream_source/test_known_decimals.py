@@ -154,7 +154,7 @@ def test_a_decimal_that_got_narrower_and_back_stays_text(restarts):
     assert found == [f"0.25{'0' * 28}", "3.50", f"0.{'0' * 29}1"]
 
 
-def test_a_wide_decimal_that_its_columns_first_type_does_not_have_is_refused_by_itself():
+def test_a_wide_decimal_that_its_columns_first_type_does_not_have_is_refused():
     worker = Worker(Registry())
     worker.publish(record(NARROW, unscaled(150)))
     with pytest.raises(SchemaError, match="not representable with 9 fractional digits"):

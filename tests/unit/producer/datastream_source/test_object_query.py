@@ -159,12 +159,6 @@ def test_a_portion_ends_where_its_records_are_many_bytes(tmp_path, tasks):
     query.cancel()
 
 
-def uuids_of(one):
-    """Return the uuids of the events that were published."""
-    mods = [message.value.mods[0] for message, _ in one.published]
-    return [{**mod.new_values, **mod.old_values}["_datastream_uuid"] for mod in mods]
-
-
 class Reader:
     """One object at a place, read by the production core with a clock that a test sets."""
 
@@ -196,7 +190,7 @@ class Reader:
         """Let time pass and read; return the uuids that were published so far."""
         self.model.clock.now_us += minutes * US_PER_MINUTE
         self.model.run()
-        return uuids_of(self.model)
+        return self.model.uuids()
 
 
 def test_files_are_read_once_though_workers_die_and_files_come_late(place):
@@ -291,7 +285,7 @@ def test_a_long_listing_is_never_silent_for_long():
     assert one.clock.now_us - began_us > 120_000_000
     assert longest_us <= 1_500_000
     one.run()
-    assert uuids_of(one) == uuids
+    assert one.uuids() == uuids
 
 
 def test_a_listing_that_fails_halfway_is_not_taken_for_a_whole_one():
@@ -352,7 +346,7 @@ def test_a_file_that_may_not_be_read_stops_its_stream_partition_and_is_read_late
     one.die()
     one.files.denies = ""
     one.run()
-    assert (sorted(uuids_of(one)), one.dead_letters) == (sorted(uuids), [])
+    assert (sorted(one.uuids()), one.dead_letters) == (sorted(uuids), [])
 
 
 def test_a_published_file_that_may_not_be_read_any_more_is_not_passed_over():

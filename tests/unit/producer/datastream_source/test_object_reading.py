@@ -54,14 +54,6 @@ def put(one, number, some, *, source="mysql", minute=FIRST, after_us=0, data=Non
     return path
 
 
-def uuids(one):
-    found = []
-    for message, _ in one.published:
-        (mod,) = message.value.mods
-        found.append({**mod.new_values, **mod.old_values}["_datastream_uuid"])
-    return found
-
-
 def names(some):
     return [event["uuid"] for event in some]
 
@@ -95,7 +87,7 @@ def test_a_death_in_the_middle_of_a_file_goes_on_behind_its_last_record():
     assert 0 < len(one.published) < 500
     one.die()
     one.run()
-    assert uuids(one) == names(some)
+    assert one.uuids() == names(some)
 
 
 @pytest.mark.rule("datastream-copies-left-out")
@@ -106,7 +98,7 @@ def test_copies_are_recognised_after_a_death_whatever_is_read_first():
     one.die()
     put(one, 1, some[:2] + some[4:])  # two copies, in a file that sorts before the other one
     one.run()
-    assert sorted(uuids(one)) == sorted(names(some[:3] + some[4:]))
+    assert sorted(one.uuids()) == sorted(names(some[:3] + some[4:]))
     assert one.filtered == 2
 
 
@@ -116,7 +108,7 @@ def test_a_backlog_is_read_without_copies_though_its_minutes_were_over_long_ago(
     put(one, 2, some[3:6], minute=FIRST + 2)
     put(one, 3, some[5:], minute=FIRST + 4)
     one.run()
-    assert uuids(one) == names(some)
+    assert one.uuids() == names(some)
     assert one.filtered == 2
 
 
@@ -133,7 +125,7 @@ def test_a_closed_minutes_files_leave_the_position_and_are_not_read_again():
     one.die()
     one.clock.now_us += 60 * US_PER_MINUTE
     one.run()
-    assert len(uuids(one)) == 6
+    assert len(one.uuids()) == 6
 
 
 @pytest.mark.rule("datastream-in-order")
@@ -146,12 +138,12 @@ def test_a_late_file_is_published_once_and_counted():
     one.clock.now_us += 15 * US_PER_MINUTE
     one.run()
     assert one.query._reading.counts["late_files"] == 1
-    assert len(uuids(one)) == 6
+    assert len(one.uuids()) == 6
     for _ in range(3):
         one.die()
         one.clock.now_us += 15 * US_PER_MINUTE
         one.run()
-    assert len(uuids(one)) == 6
+    assert len(one.uuids()) == 6
     one.clock.now_us += 48 * 60 * US_PER_MINUTE
     one.run()
     assert one.files.opened.count(late) >= 1
@@ -178,7 +170,7 @@ def test_files_are_listed_though_the_wall_clock_is_set_back():
     put(one, 2, some[3:], minute=FIRST + 59)
     one.clock.now_us += 10_000_000
     one.run()
-    assert len(uuids(one)) == 6
+    assert len(one.uuids()) == 6
 
 
 def test_a_file_that_was_read_in_time_and_written_late_is_not_taken_for_a_late_one():
@@ -191,7 +183,7 @@ def test_a_file_that_was_read_in_time_and_written_late_is_not_taken_for_a_late_o
     one.run()
     one.die()
     one.run()
-    assert len(uuids(one)) == 4
+    assert len(one.uuids()) == 4
 
 
 def test_files_before_the_start_are_not_read():
@@ -199,7 +191,7 @@ def test_files_before_the_start_are_not_read():
     put(one, 1, some[:2], minute=FIRST - 1, after_us=120 * US_PER_MINUTE)
     put(one, 2, some[2:])
     one.run()
-    assert uuids(one) == names(some[2:])
+    assert one.uuids() == names(some[2:])
 
 
 def test_a_late_event_gets_the_earliest_time_that_is_open():
@@ -225,12 +217,11 @@ def test_an_event_among_forgotten_ones_is_counted_and_named_by_its_record(monkey
     put(one, 2, some[:2] + some[11:], minute=FIRST + 6)
     one.run()
     assert one.query._reading.counts["late_events"] == 2
-    late = {}
-    for message, _ in one.published:
-        record = message.value
-        (mod,) = record.mods
-        uuid = {**mod.new_values, **mod.old_values}["_datastream_uuid"]
-        late[uuid] = (FIRST + 5) * US_PER_MINUTE < time_and_turn(record.record_sequence)[0]
+    earliest_us = (FIRST + 5) * US_PER_MINUTE
+    late = {
+        uuid: earliest_us < time_and_turn(message.value.record_sequence)[0]
+        for uuid, (message, _) in zip(one.uuids(), one.published, strict=True)
+    }
     assert [late[event["uuid"]] for event in some] == [True] * 2 + [False] * 10
 
 
@@ -250,12 +241,12 @@ def test_a_file_that_is_being_written_is_read_on_once_it_is_whole():
     one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
     put(one, 1, some, data=data[: len(data) // 2])
     one.run()
-    published = len(uuids(one))
+    published = len(one.uuids())
     assert 0 < published < 40
     put(one, 1, some, data=data)
     one.clock.now_us += 20_000_000
     one.run()
-    assert uuids(one) == names(some)
+    assert one.uuids() == names(some)
     assert one.dead_letters == []
 
 
@@ -318,12 +309,12 @@ def test_a_file_that_has_grown_since_it_was_read_is_read_on():
     for count in (3, 6, 9):
         put(one, 1, some, data=json_bytes(some[:count]), after_us=count)
         one.run()
-        assert uuids(one) == names(some[:count])
+        assert one.uuids() == names(some[:count])
         one.clock.now_us += 20_000_000
     assert one.query._reading.counts["files"] == 3
     one.die()
     one.run()
-    assert len(uuids(one)) == 9
+    assert len(one.uuids()) == 9
 
 
 def test_a_file_that_is_written_again_with_the_same_events_is_published_once():
@@ -340,7 +331,7 @@ def test_a_file_that_is_written_again_with_the_same_events_is_published_once():
         one.run()
         one.die()
     one.run()
-    assert uuids(one) == names(some)
+    assert one.uuids() == names(some)
     assert one.counts["files"] == 1
 
 
@@ -353,7 +344,7 @@ def test_an_empty_file_waits_for_what_is_written_into_it_and_goes_aside():
     put(one, 1, some, after_us=5)
     one.clock.now_us += 20_000_000
     one.run()
-    assert uuids(one) == names(some)
+    assert one.uuids() == names(some)
     one.clock.now_us += 60 * US_PER_MINUTE
     one.run()
     (letter,) = one.dead_letters
@@ -371,7 +362,7 @@ def test_names_of_objects_and_files_may_be_any(name):
     one.run()
     one.die()
     one.run()
-    assert uuids(one) == names(some)
+    assert one.uuids() == names(some)
     for message, _ in one.published:
         assert message.value.transaction_tag.encode().endswith(b".avro")
     token = one.partition.child.token
@@ -385,7 +376,7 @@ def test_an_event_that_is_no_text_goes_aside_and_the_rest_flows():
     put(one, 1, some, data=json_bytes(some))
     one.run()
     assert [letter.reason for letter in one.dead_letters] == [InvalidEvent.__name__]
-    assert uuids(one) == [some[0]["uuid"], some[2]["uuid"]]
+    assert one.uuids() == [some[0]["uuid"], some[2]["uuid"]]
 
 
 def test_a_file_that_stays_cut_short_goes_aside_with_its_place_and_the_rest_flows():
@@ -398,7 +389,7 @@ def test_a_file_that_stays_cut_short_goes_aside_with_its_place_and_the_rest_flow
     (letter,) = one.dead_letters
     assert letter.reason == FileCutShort.__name__
     assert path in letter.content.decode()
-    assert some[39]["uuid"] in uuids(one)
+    assert some[39]["uuid"] in one.uuids()
     one.die()
     one.run()
     assert len(one.dead_letters) == 1
@@ -425,7 +416,7 @@ def test_a_file_that_was_refused_and_is_copied_again_is_read_whole(kept, dies):
             one.die()
         one.clock.now_us += 60 * US_PER_MINUTE
     one.run()
-    assert uuids(one) == names(some)
+    assert one.uuids() == names(some)
     assert len(one.dead_letters) == 1
     one.clock.now_us += 48 * 60 * US_PER_MINUTE
     one.run()
@@ -445,7 +436,7 @@ def test_a_file_that_is_refused_again_behind_more_records_is_named_again():
     one.run()
     assert [letter.reason for letter in one.dead_letters] == ["FileCutShort", "FileDamaged"]
     assert '"record": 4' in one.dead_letters[1].content.decode()
-    assert len(uuids(one)) == 3
+    assert len(one.uuids()) == 3
 
 
 def spoiled(kind):
@@ -481,7 +472,7 @@ def test_an_event_that_cannot_be_used_goes_aside_or_stops_the_stream_partition(k
     one = model()
     path = put(one, 1, some)
     one.run()
-    assert uuids(one) == [some[0]["uuid"], some[2]["uuid"]]
+    assert one.uuids() == [some[0]["uuid"], some[2]["uuid"]]
     (letter,) = one.dead_letters
     assert letter.reason in reasons
     assert path in letter.content.decode()
@@ -492,7 +483,7 @@ def test_an_event_that_cannot_be_used_goes_aside_or_stops_the_stream_partition(k
         stopping.run()
     assert type(raised.value).__name__ in reasons
     stopping.commit()
-    assert uuids(stopping) == [some[0]["uuid"]]
+    assert stopping.uuids() == [some[0]["uuid"]]
     # The event stays in its file, whatever later files have.
     stopping.die()
     put(stopping, 2, events(4)[3:], minute=FIRST + 1)
@@ -501,7 +492,7 @@ def test_an_event_that_cannot_be_used_goes_aside_or_stops_the_stream_partition(k
     stopping.files.remove(path)
     stopping.die()
     stopping.run()
-    assert uuids(stopping) == [some[0]["uuid"], events(4)[3]["uuid"]]
+    assert stopping.uuids() == [some[0]["uuid"], events(4)[3]["uuid"]]
 
 
 def test_two_sources_in_one_object():
@@ -509,12 +500,12 @@ def test_two_sources_in_one_object():
     put(one, 1, events(3))
     put(one, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
     one.run()
-    assert len(uuids(one)) == 3
+    assert len(one.uuids()) == 3
     assert {letter.reason for letter in one.dead_letters} == {MixedSources.__name__}
     other = model()  # a path of its own
     put(other, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
     other.run()
-    assert (len(uuids(other)), other.dead_letters) == (3, [])
+    assert (len(other.uuids()), other.dead_letters) == (3, [])
 
 
 @pytest.mark.rule("datastream-one-source")
@@ -532,7 +523,7 @@ def test_which_source_an_object_is_of_outlives_its_files():
         put(one, 2, other, source=source, minute=FIRST + 124)
         one.clock.now_us += US_PER_MINUTE
         one.run()
-        assert len(uuids(one)) == 3
+        assert len(one.uuids()) == 3
         assert [letter.reason for letter in one.dead_letters] == [MixedSources.__name__] * 3
 
 
@@ -548,7 +539,7 @@ def test_a_position_without_a_source_learns_it_from_its_files():
     put(one, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
     one.clock.now_us += US_PER_MINUTE
     one.run()
-    assert len(uuids(one)) == 3
+    assert len(one.uuids()) == 3
 
 
 def test_a_file_of_another_writer():
@@ -558,7 +549,7 @@ def test_a_file_of_another_writer():
     put(one, 3, events(2), minute=FIRST + 2)
     one.clock.now_us += 60 * US_PER_MINUTE
     one.run()
-    assert len(uuids(one)) == 2
+    assert len(one.uuids()) == 2
     assert len(one.dead_letters) == 2
     assert WrongSchema.__name__ in {letter.reason for letter in one.dead_letters}
 
@@ -572,7 +563,7 @@ def test_a_file_outside_of_a_minutes_folder_stops():
     one.files.remove(f"{ROOT}/a.avro")
     put(one, "a", events(1))
     one.run()
-    assert uuids(one) == [event["uuid"] for event in events(1)]
+    assert one.uuids() == [event["uuid"] for event in events(1)]
 
 
 def test_two_files_with_one_name_in_the_position(monkeypatch):
@@ -588,7 +579,7 @@ def test_two_files_with_one_name_in_the_position(monkeypatch):
     one.files.remove(original)
     put(one, 3, some[1:])
     one.run()
-    assert sorted(uuids(one)) == sorted(names(some))
+    assert sorted(one.uuids()) == sorted(names(some))
 
 
 def test_uuids_are_bounded_and_the_oldest_files_are_forgotten():
@@ -597,7 +588,7 @@ def test_uuids_are_bounded_and_the_oldest_files_are_forgotten():
     put(one, 2, some[4:8], minute=FIRST + 1)
     put(one, 3, some[8:] + some[:1] + some[7:8], minute=FIRST + 2)
     one.run()
-    assert len(uuids(one)) == 10  # the first one again: its file's were forgotten
+    assert len(one.uuids()) == 10  # the first one again: its file's were forgotten
     assert one.query._reading._uuids.forgotten == 4
 
 
@@ -614,13 +605,6 @@ def with_gtids(some, *, server=SERVERS[0], log="binlog.{:06d}", first=1):
             gtid=f"{server}:{number}", binlog_file=log.format(900 - number), binlog_position=4
         )
     return some
-
-
-def rows_in_order(one):
-    """Return the rows that were published, by their transactions."""
-    found = sorted(one.published, key=lambda pair: pair[0].value.server_transaction_id)
-    mods = [message.value.mods[0] for message, _ in found]
-    return [{**mod.new_values, **mod.old_values} for mod in mods]
 
 
 @pytest.mark.rule("datastream-gtid-order")
@@ -648,7 +632,9 @@ def test_servers_of_mysql_that_follow_one_another_have_one_order():
     put(one, 2, [], data=json_bytes(some[10:] + some[:6]), minute=FIRST + 1)
     one.run()
     assert one.dead_letters == []
-    rows = rows_in_order(one)
+    found = zip(one.published, one.rows(), strict=True)
+    in_order = sorted(found, key=lambda pair: pair[0][0].value.server_transaction_id)
+    rows = [row for _, row in in_order]
     assert [row["_datastream_uuid"] for row in rows] == names(some)
     assert [row["_datastream_tx_id"] for row in rows] == [
         event["source_metadata"]["gtid"] for event in some

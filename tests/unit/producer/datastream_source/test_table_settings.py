@@ -33,12 +33,9 @@ from tidegate.spark_consumer.sinks.delta.newest import newest_rows
 
 FIRST = START_MS * 1_000 // US_PER_MINUTE
 NAMES = {
-    "mysql": "shop.orders",
-    "oracle": "SHOP.ORDERS",
-    "postgresql": "public.orders",
-    "sqlserver": "dbo.orders",
-    "salesforce": "Order",
-}
+    "mysql": "shop.orders", "oracle": "SHOP.ORDERS", "postgresql": "public.orders",
+    "sqlserver": "dbo.orders", "salesforce": "Order",
+}  # fmt: skip
 ROTATED = 24
 """The first change after the operator has begun a log and noted the time."""
 SECOND_MS = 1_000
@@ -57,16 +54,12 @@ def events_of(source, seed):
         alive = alive - {key} if is_deleted else alive | {key}
         rows[key] = None if is_deleted else plain_row(number, key)
         at_ms = START_MS + number * SECOND_MS
-        event = change_event(
-            TABLES[source],
-            number,
-            at_ms=at_ms,
-            read_ms=at_ms,
-            change_type=kind,
-            uuid=f"3c0ffaeb-0000-0000-0000-{number:012x}",
-            payload=plain_row(number, key),
-        )
-        changes.append(event)
+        changes.append(
+            change_event(
+                TABLES[source], number, at_ms=at_ms, read_ms=at_ms, change_type=kind,
+                uuid=f"3c0ffaeb-0000-0000-0000-{number:012x}", payload=plain_row(number, key),
+            )
+        )  # fmt: skip
     read_ms = START_MS + (ROTATED + 6) * SECOND_MS
     backfill = [
         backfill_event(
@@ -192,9 +185,10 @@ def test_a_row_of_an_earlier_backfill_stays_before_every_change(source):
     tables = settings(source, since_us=later)
     one = published(source, changes, backfill, tables=tables)
     orders = [
-        message.value.server_transaction_id for message, _ in one.published
-        if "backfill" in {**message.value.mods[0].new_values}.get("_datastream_read_method", "")
-    ]  # fmt: skip
+        message.value.server_transaction_id
+        for (message, _), row in zip(one.published, one.rows(), strict=True)
+        if "backfill" in row["_datastream_read_method"]
+    ]
     assert len(orders) == len(backfill)
     assert all(order.startswith("00-") for order in orders)
 
@@ -240,14 +234,11 @@ def test_a_place_may_be_the_last_transaction_before(former):
     put(one, FIRST, json_bytes([*backfill, *changes]))
     one.run()
     assert one.dead_letters == []
-    found = sorted(message.value.server_transaction_id for message, _ in one.published)
-    methods = {
-        message.value.server_transaction_id: {
-            **message.value.mods[0].new_values, **message.value.mods[0].old_values,
-        }["_datastream_read_method"]
-        for message, _ in one.published
-    }  # fmt: skip
-    placed = [methods[order] for order in found]
+    found = zip(one.published, one.rows(), strict=True)
+    placed = [
+        row["_datastream_read_method"]
+        for _, row in sorted(found, key=lambda pair: pair[0][0].value.server_transaction_id)
+    ]
     assert placed[:ROTATED] == ["cdc"] * ROTATED
     assert placed[ROTATED : ROTATED + len(backfill)] == ["backfill"] * len(backfill)
 
