@@ -283,82 +283,86 @@ class FakeKiller:
         return killed
 
 
-def conductor(
-    monkeypatch: pytest.MonkeyPatch, *, done: int, refusals: int = 0
-) -> tuple[Conductor, Any, Control, FakePipeline, list[str]]:
+class Conducted:
+    """A conductor whose customers have made some transfers of 100, and all that it acts on."""
+
+    def __init__(self) -> None:
+        self.customers = SimpleNamespace(done=100, transfers=100, has_finished=False)
+        self.control, self.pipeline, self.events = Control(), FakePipeline(), []
+        view = SimpleNamespace(seconds=1.0, event=self.events.append)
+        self.conductor = Conductor(
+            seed=1,
+            customers=self.customers,
+            control=self.control,
+            pipeline=self.pipeline,
+            view=view,
+        )
+
+    def conduct(self, plan: list[Disturbance] = PLAN, tick: Any = lambda: None) -> None:
+        self.conductor.conduct(plan, tick)
+
+
+@pytest.fixture
+def conducted(monkeypatch: pytest.MonkeyPatch) -> Conducted:
     monkeypatch.setattr(conductor_module, "Killer", FakeKiller)
     monkeypatch.setattr(conductor_module, "_REFUSED_AGAIN_S", 0.0)
-    customers = SimpleNamespace(done=done, transfers=100, has_finished=False)
-    control, pipeline, events = Control(refusals), FakePipeline(), []
-    view = SimpleNamespace(seconds=1.0, event=events.append)
-    made = Conductor(seed=1, customers=customers, control=control, pipeline=pipeline, view=view)
-    return made, customers, control, pipeline, events
+    return Conducted()
 
 
-def test_everything_planned_is_done(monkeypatch: pytest.MonkeyPatch):
-    made, _, control, _, events = conductor(monkeypatch, done=100)
-    made.conduct(PLAN, lambda: None)
-    assert control.story == ["split", "merge", "split"]
+@pytest.mark.parametrize("cut", [0, 1])
+@pytest.mark.parametrize("refusals", [0, 5])
+def test_everything_planned_is_done(conducted: Conducted, cut: int, refusals: int):
+    """A second plan goes on counting, and a refusal is tried again."""
+    conducted.control.refusals = refusals
+    conducted.conduct(PLAN[:cut])
+    conducted.conduct(PLAN[cut:])
+    made = conducted.conductor
+    assert conducted.control.story == ["split", "merge", "split"]
     assert (made.splits, made.merges) == (2, 1)
     assert [one.worker for one in made.consumer_killer.kills] == ["consumer"]
     assert made.worker_killer.kills[0].worker in {"w1", "w2"}
-    assert len(events) == 2
+    assert len(conducted.events) == 2
 
 
-def test_a_second_plan_goes_on_counting(monkeypatch: pytest.MonkeyPatch):
-    made, _, control, _, _ = conductor(monkeypatch, done=100)
-    made.conduct(PLAN[:1], lambda: None)
-    made.conduct(PLAN[1:], lambda: None)
-    assert control.story == ["split", "merge", "split"]
-    assert (made.splits, made.merges) == (2, 1)
-
-
-def test_nothing_is_done_before_its_time(monkeypatch: pytest.MonkeyPatch):
-    made, customers, control, _, _ = conductor(monkeypatch, done=15)
+def test_nothing_is_done_before_its_time(conducted: Conducted):
+    conducted.customers.done = 15
     is_caught_up = threading.Event()
 
     def tick() -> None:
-        if control.story == ["split"] and not is_caught_up.is_set():
+        if conducted.control.story == ["split"] and not is_caught_up.is_set():
             is_caught_up.set()
-            customers.done = 100
+            conducted.customers.done = 100
 
-    made.conduct(PLAN, tick)
-
+    conducted.conduct(tick=tick)
     assert is_caught_up.is_set()
-    assert control.story == ["split", "merge", "split"]
+    assert conducted.control.story == ["split", "merge", "split"]
 
 
-def test_a_refusal_is_tried_again(monkeypatch: pytest.MonkeyPatch):
-    made, _, control, _, _ = conductor(monkeypatch, done=100, refusals=5)
-    made.conduct(PLAN, lambda: None)
-    assert control.story == ["split", "merge", "split"]
-
-
-def test_lasting_refusals_end_the_run(monkeypatch: pytest.MonkeyPatch):
-    made, *_ = conductor(monkeypatch, done=100, refusals=1_000)
+def test_lasting_refusals_end_the_run(conducted: Conducted):
+    conducted.control.refusals = 1_000
     with pytest.raises(LocalStackError, match="too early"):
-        made.conduct(PLAN, lambda: None)
+        conducted.conduct()
 
 
-def test_a_dead_program_ends_the_run_and_its_threads(monkeypatch: pytest.MonkeyPatch):
-    made, _, control, pipeline, _ = conductor(monkeypatch, done=0)
-    pipeline.failure = PartFailedError("w1 ended by itself")
+def test_a_dead_program_ends_the_run_and_its_threads(conducted: Conducted):
+    conducted.customers.done = 0
+    conducted.pipeline.failure = PartFailedError("w1 ended by itself")
     with pytest.raises(PartFailedError):
-        made.conduct(PLAN, lambda: None)
-    assert control.story == []
+        conducted.conduct()
+    assert conducted.control.story == []
 
 
-def test_customers_that_stand_still_end_the_run(monkeypatch: pytest.MonkeyPatch):
+def test_customers_that_stand_still_end_the_run(
+    conducted: Conducted, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(conductor_module, "_IDLE_MAX_S", 0.0)
-    made, _, control, _, _ = conductor(monkeypatch, done=45)
+    conducted.customers.done = 45
     with pytest.raises(PartFailedError, match="goes on to transfer 50"):
-        made.conduct(PLAN, lambda: None)
-    assert "split" in control.story
+        conducted.conduct()
+    assert "split" in conducted.control.story
 
 
-def test_customers_that_failed_end_the_run(monkeypatch: pytest.MonkeyPatch):
-    made, *_ = conductor(monkeypatch, done=0)
-
+def test_customers_that_failed_end_the_run(conducted: Conducted):
     class Failed:
         done, transfers = 0, 100
 
@@ -366,9 +370,9 @@ def test_customers_that_failed_end_the_run(monkeypatch: pytest.MonkeyPatch):
         def has_finished(self) -> bool:
             raise PartFailedError("the bank's customers failed")
 
-    made.customers = Failed()
+    conducted.conductor.customers = Failed()
     with pytest.raises(PartFailedError, match="customers failed"):
-        made.conduct(PLAN, lambda: None)
+        conducted.conduct()
 
 
 CYCLES = """

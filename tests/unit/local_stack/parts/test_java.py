@@ -55,25 +55,21 @@ def make_java(folder: Path, version: str | None, *, exit_code: int = 0) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("version", "major"),
+    ("version", "exit_code", "major"),
     [
-        ("17.0.15", 17),
-        ("21", 21),
-        ("21.0.2", 21),
-        ("1.8.0_392", 8),
-        ("23-ea", 23),
+        ("17.0.15", 0, 17),
+        ("21", 0, 21),
+        ("21.0.2", 0, 21),
+        ("1.8.0_392", 0, 8),
+        ("23-ea", 0, 23),
+        # A stub, and one that fails whatever it prints.
+        (None, 1, None),
+        ("17.0.1", 1, None),
     ],
 )
-def test_probe_reads_the_major_version(tmp_path, version, major):
-    assert major == probe(make_java(tmp_path, version)).major
-
-
-def test_a_stub_is_no_java(tmp_path):
-    assert probe(make_java(tmp_path, None, exit_code=1)) is None
-
-
-def test_a_program_that_fails_is_no_java_whatever_it_prints(tmp_path):
-    assert probe(make_java(tmp_path, "17.0.1", exit_code=1)) is None
+def test_probe_reads_the_major_version(tmp_path, version, exit_code, major):
+    found = probe(make_java(tmp_path, version, exit_code=exit_code))
+    assert (found and found.major) == major
 
 
 def test_a_file_that_cannot_be_run_is_no_java(tmp_path):
@@ -83,17 +79,11 @@ def test_a_file_that_cannot_be_run_is_no_java(tmp_path):
     assert probe(program) is None
 
 
-@pytest.mark.parametrize(
-    ("major", "accepted"), [(16, False), (17, True), (19, True), (21, True), (22, False)]
-)
-def test_seventeen_to_twenty_one_are_accepted(major, accepted):
-    assert accepted == Java(program=Path("/x/bin/java"), major=major).is_accepted
-
-
-def test_home_is_behind_links(tmp_path):
-    program = make_java(tmp_path / "jdk", "17.0.1")
+def test_seventeen_to_twenty_one_are_accepted_and_home_is_behind_links(tmp_path):
+    accepted = [n for n in range(8, 30) if Java(program=Path("/x/bin/java"), major=n).is_accepted]
+    assert accepted == [17, 18, 19, 20, 21]
     link = tmp_path / "java"
-    link.symlink_to(program)
+    link.symlink_to(make_java(tmp_path / "jdk", "17.0.1"))
     assert (tmp_path / "jdk").resolve() == Java(program=link, major=17).home
 
 
@@ -128,13 +118,16 @@ def test_a_stub_and_an_old_one_do_not_hide_a_good_one(tmp_path):
     assert good == found.program
 
 
-def test_missing_says_what_to_type(tmp_path):
+def test_missing_says_what_to_type_and_unsupported_what_was_found(tmp_path):
     make_java(tmp_path / "stub", None, exit_code=1)
-    with pytest.raises(JavaMissingError) as caught:
+    make_java(tmp_path / "new", "23.0.1")
+    with pytest.raises(JavaMissingError) as missing:
         find_java({"PATH": str(tmp_path / "stub" / "bin")}, places=())
-    assert "17 to 21" in str(caught.value)
-    assert "JAVA_HOME" in str(caught.value)
-    assert 2 == caught.value.exit_code
+    assert "17 to 21" in str(missing.value)
+    assert "JAVA_HOME" in str(missing.value)
+    with pytest.raises(JavaUnsupportedError, match="is Java 23") as unsupported:
+        find_java({"JAVA_HOME": str(tmp_path / "new")}, places=())
+    assert missing.value.exit_code == unsupported.value.exit_code == 2
 
 
 def test_a_java_home_that_does_not_exist_is_refused(tmp_path):
@@ -143,19 +136,9 @@ def test_a_java_home_that_does_not_exist_is_refused(tmp_path):
     text = f"JAVA_HOME is {tmp_path}/gone, and {tmp_path}/gone/bin/java does not exist"
     assert text in str(caught.value)
     assert 2 == caught.value.exit_code
-
-
-def test_a_java_home_with_a_java_or_none_is_fine(tmp_path):
     make_java(tmp_path / "a", "17.0.1")
     require_java_home({"JAVA_HOME": str(tmp_path / "a")})
     require_java_home({})
-
-
-def test_unsupported_names_what_was_found(tmp_path):
-    make_java(tmp_path / "new", "23.0.1")
-    with pytest.raises(JavaUnsupportedError, match="is Java 23") as caught:
-        find_java({"JAVA_HOME": str(tmp_path / "new")}, places=())
-    assert 2 == caught.value.exit_code
 
 
 @pytest.mark.parametrize(
@@ -220,27 +203,23 @@ def cache(tmp_path) -> Path:
     return tmp_path / "cache"
 
 
-def test_a_fetched_set_is_whole(java, cache):
+def test_a_fetched_set_is_whole_and_fetched_once(java, cache, calls):
     assert fetched_jvm_parts(cache) is None
     parts = fetch_jvm_parts(java, cache=cache)
-    assert parts == fetched_jvm_parts(cache)
+    assert parts == fetched_jvm_parts(cache) == fetch_jvm_parts(java, cache=cache)
+    assert 1 == number_of_calls(calls)
     assert str(parts.root / "broker" / "*") == parts.broker_class_path
     assert ["delta.jar"] == [jar.name for jar in parts.spark_jars]
     assert ["runtime.jar"] == [jar.name for jar in parts.iceberg_jars]
     assert "runner\n" == parts.registry_jar.read_text()
     assert not list(parts.root.rglob("*.tar.gz"))
-
-
-def test_nothing_else_is_left_in_the_cache(java, cache):
-    parts = fetch_jvm_parts(java, cache=cache)
     left = {path.name for path in (cache / "jvm").iterdir()}
     assert {parts.root.name, f"{parts.root.name}.lock"} == left
-
-
-def test_a_second_run_fetches_nothing(java, cache, calls):
-    fetch_jvm_parts(java, cache=cache)
-    fetch_jvm_parts(java, cache=cache)
-    assert 1 == number_of_calls(calls)
+    stamp = parts.root / "stamp.json"
+    jars = {"broker/kafka_2.13-4.1.1.jar", "iceberg/runtime.jar", "spark/delta.jar"}
+    assert set(json.loads(stamp.read_text())) == jars | {"registry/registry-app-runner.jar"}
+    stamp.write_text("{")
+    assert fetched_jvm_parts(cache) is None
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "foreign"])
@@ -273,18 +252,21 @@ def test_two_runs_at_once_fetch_once(java, cache, calls):
     assert fetched_jvm_parts(cache) is not None
 
 
-def test_a_failure_says_why_and_publishes_nothing(tmp_path, cache):
-    java = make_java_of_jvm_parts(tmp_path, BROKEN_IVY)
-    with pytest.raises(FetchError, match=r"org\.example#sample;1\.0: not found"):
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        (BROKEN_IVY, r"org\.example#sample;1\.0: not found"),
+        (
+            "#!/bin/sh\nmkdir -p broker spark registry\n",
+            "the schema registry's archive was not fetched",
+        ),
+    ],
+)
+def test_a_failure_says_why_and_publishes_nothing(tmp_path, cache, script, text):
+    java = make_java_of_jvm_parts(tmp_path, script)
+    with pytest.raises(FetchError, match=text) as caught:
         fetch_jvm_parts(java, cache=cache)
-    assert fetched_jvm_parts(cache) is None
-
-
-def test_a_registry_that_is_not_among_the_jars_is_an_error(tmp_path, cache):
-    java = make_java_of_jvm_parts(tmp_path, "#!/bin/sh\nmkdir -p broker spark registry\n")
-    with pytest.raises(FetchError, match="the schema registry's archive was not fetched") as caught:
-        fetch_jvm_parts(java, cache=cache)
-    assert "ivysettings.xml" in caught.value.hint
+    assert script is BROKEN_IVY or "ivysettings.xml" in caught.value.hint
     assert fetched_jvm_parts(cache) is None
 
 
@@ -295,29 +277,9 @@ def test_another_list_of_parts_is_another_folder(java, cache, monkeypatch):
     assert first != fetch_jvm_parts(java, cache=cache).root
 
 
-def test_a_stamp_that_is_no_json_counts_as_none(java, cache):
-    root = fetch_jvm_parts(java, cache=cache).root
-    (root / "stamp.json").write_text("{")
-    assert fetched_jvm_parts(cache) is None
-
-
-def test_the_stamp_lists_every_file(java, cache):
-    root = fetch_jvm_parts(java, cache=cache).root
-    listed = json.loads((root / "stamp.json").read_text())
-    assert {
-        "broker/kafka_2.13-4.1.1.jar",
-        "iceberg/runtime.jar",
-        "spark/delta.jar",
-        "registry/registry-app-runner.jar",
-    } == (set(listed))
-
-
 def test_the_cache_follows_the_environment():
     assert Path("/x/tidegate") == cache_dir({"XDG_CACHE_HOME": "/x", "HOME": "/home/me"})
     assert Path("/home/me/.cache/tidegate") == cache_dir({"HOME": "/home/me"})
-
-
-def test_an_empty_home_is_not_the_current_folder():
     assert cache_dir({"HOME": ""}).is_absolute()
 
 
@@ -395,12 +357,9 @@ def test_a_failure_says_why(fetch):
     assert "TIDEGATE_IVY_SETTINGS" in caught.value.hint
 
 
-def test_ivy_comes_with_pyspark():
+def test_ivy_comes_with_pyspark(monkeypatch):
     pytest.importorskip("pyspark")
     assert find_ivy_jar().name.startswith("ivy-")
-
-
-def test_without_pyspark_it_says_what_to_type(monkeypatch):
     monkeypatch.setattr(ivy.importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(FetchError, match=r"pip install 'tidegate\[local\]'"):
         find_ivy_jar()
@@ -412,34 +371,24 @@ def archives(tmp_path: Path) -> ClassArchives:
     return ClassArchives(tmp_path)
 
 
-def test_a_program_starts_from_its_archive(archives: ClassArchives):
-    archives.seal("17 /jars")
-    assert archives.options("spark") == (
-        f"-XX:SharedArchiveFile={archives.folder}/spark.jsa",
-        *SILENT,
-    )
-    assert archives.options("registry") == ()
-    assert archives.exist
-    assert archives.are_of("17 /jars")
-    assert not archives.are_of("21 /jars")
-
-
-def test_an_archive_without_a_stamp_is_not_used(archives: ClassArchives):
+@pytest.mark.parametrize("stamp", [None, "", "[]", '{"key": "17", "spark.jsa"'])
+def test_an_archive_without_a_whole_stamp_is_not_used(archives: ClassArchives, stamp: str | None):
+    if stamp is not None:
+        (archives.folder / "stamp.json").write_text(stamp)
     assert archives.options("spark") == ()
     assert not archives.exist
     assert not archives.are_of("17 /jars")
 
 
-@pytest.mark.parametrize("stamp", ["", "[]", '{"key": "17", "spark.jsa"'])
-def test_a_damaged_stamp_counts_as_absent(archives: ClassArchives, stamp: str):
-    (archives.folder / "stamp.json").write_text(stamp)
-    assert archives.options("spark") == ()
-    assert not archives.exist
-
-
-def test_an_archive_that_was_cut_short_is_not_used(archives: ClassArchives):
-    # Java does not ignore one: it dies of SIGBUS.
+def test_a_program_starts_from_its_whole_archive(archives: ClassArchives):
     archives.seal("17 /jars")
+    shared = f"-XX:SharedArchiveFile={archives.folder}/spark.jsa"
+    assert archives.options("spark") == (shared, *SILENT)
+    assert archives.options("registry") == ()
+    assert archives.exist
+    assert archives.are_of("17 /jars")
+    assert not archives.are_of("21 /jars")
+    # Java does not ignore one that was cut short: it dies of SIGBUS.
     (archives.folder / "spark.jsa").write_bytes(b"clas")
     assert archives.options("spark") == ()
 
