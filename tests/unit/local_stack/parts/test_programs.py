@@ -70,30 +70,18 @@ def said(child: ChildProcess) -> bool:
 
 
 def test_output_goes_to_the_log_and_the_exit_code_comes_back(tmp_path):
-    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
-    child = ChildProcess(spec(tmp_path, code))
-    child.start()
-    assert 7 == child.wait(deadline_s=PATIENCE_S)
-    assert {"out", "err"} == set(child.log_tail().split())
-
-
-def test_standard_output_can_go_elsewhere(tmp_path):
-    stdout = tmp_path / "said"
-    code = "import sys; print('out'); print('err', file=sys.stderr)"
-    child = ChildProcess(spec(tmp_path, code, stdout=stdout))
-    child.start()
-    child.wait(deadline_s=PATIENCE_S)
-    assert "out\n" == stdout.read_text()
-    assert "err" == child.log_tail()
-
-
-def test_environment_and_folder_are_handed_over(tmp_path):
-    code = "import os; print(os.environ['SAMPLE'], os.getcwd())"
+    code = "import os, sys; print(os.environ['SAMPLE'], os.getcwd()); sys.exit('err')"
     environ = {**os.environ, "SAMPLE": "x"}
     child = ChildProcess(spec(tmp_path, code, environ=environ, folder=tmp_path))
     child.start()
+    assert 1 == child.wait(deadline_s=PATIENCE_S)
+    assert {"x", str(tmp_path.resolve()), "err"} == set(child.log_tail().split())
+    # Standard output can go elsewhere.
+    child = ChildProcess(spec(tmp_path / "b", code, environ=environ, stdout=tmp_path / "said"))
+    child.start()
     child.wait(deadline_s=PATIENCE_S)
-    assert f"x {tmp_path.resolve()}" == child.log_tail()
+    assert (tmp_path / "said").read_text().startswith("x ")
+    assert "err" == child.log_tail()
 
 
 def test_stop_ends_the_whole_group(tmp_path):
@@ -105,35 +93,38 @@ def test_stop_ends_the_whole_group(tmp_path):
     wait_until(lambda: not is_alive(child.pid) and not is_alive(grandchild))
 
 
-def test_stop_kills_what_does_not_listen(tmp_path):
-    child = ChildProcess(spec(tmp_path, STUBBORN, grace_ms=200))
+ENDS_ITSELF = (
+    "import signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+    "print('up', flush=True)\ntime.sleep(600)"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "grace_ms", "exit_code"),
+    [(STUBBORN, 200, 128 + signal.SIGKILL), (ENDS_ITSELF, 5_000, 3)],
+    ids=["stubborn", "clean"],
+)
+def test_a_stop_lets_the_program_end_itself_or_kills_it(tmp_path, code, grace_ms, exit_code):
+    child = ChildProcess(spec(tmp_path, code, grace_ms=grace_ms))
     child.start()
     child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
     child.stop()
-    assert 128 + signal.SIGKILL == child.exit_code
+    child.stop()
+    assert exit_code == child.exit_code
     wait_until(lambda: not is_alive(child.pid))
 
 
-def test_a_clean_stop_lets_the_program_end_itself(tmp_path):
-    code = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
-        "print('up', flush=True)\ntime.sleep(600)"
-    )
-    child = ChildProcess(spec(tmp_path, code))
-    child.start()
-    child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
-    child.stop()
-    child.stop()
-    assert 3 == child.exit_code
-
-
-def test_kill_is_a_crash(tmp_path):
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_kill_is_a_crash_of_a_paused_group_too(tmp_path, is_paused):
     child = ChildProcess(spec(tmp_path, PARENT_OF_ONE))
     child.start()
     child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
     grandchild = int(child.log_tail().split()[-1])
+    if is_paused:
+        child.pause()
     child.kill()
+    child.resume()
     assert 128 + signal.SIGKILL == child.exit_code
     wait_until(lambda: not is_alive(grandchild))
 
@@ -147,16 +138,6 @@ def test_a_paused_group_stands_still_and_goes_on(tmp_path):
         child.resume()
         wait_until(lambda: all(one.status() != psutil.STATUS_STOPPED for one in group))
         assert child.is_running
-
-
-def test_a_paused_group_can_be_killed(tmp_path):
-    child = ChildProcess(spec(tmp_path, PARENT_OF_ONE))
-    child.start()
-    child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
-    child.pause()
-    child.kill()
-    child.resume()
-    assert 128 + signal.SIGKILL == child.exit_code
 
 
 def test_killing_the_program_itself_is_seen(tmp_path):
@@ -174,27 +155,24 @@ def test_no_such_program(tmp_path):
     assert not child.is_running
 
 
-def test_an_early_end_shows_the_log(tmp_path):
+SLEEPS = "import time; time.sleep(600)"
+
+
+def test_waiting_ends_with_the_program_a_deadline_or_a_cancellation(tmp_path):
     with (
         ChildProcess(spec(tmp_path, "import sys; sys.exit('the reason')")) as child,
         pytest.raises(PartFailedError, match=r"ended with code 1(.|\n)*the reason"),
     ):
         child.wait_ready(lambda: False, deadline_s=PATIENCE_S)
-
-
-def test_a_deadline_passes(tmp_path):
     with (
-        ChildProcess(spec(tmp_path, "import time; time.sleep(600)")) as child,
+        ChildProcess(spec(tmp_path, SLEEPS)) as child,
         pytest.raises(PartFailedError, match=r"was not ready within 0\.2 s"),
     ):
         child.wait_ready(lambda: False, deadline_s=0.2)
-
-
-def test_waiting_can_be_cancelled(tmp_path):
     cancelled = threading.Event()
     cancelled.set()
     with (
-        ChildProcess(spec(tmp_path, "import time; time.sleep(600)"), cancelled=cancelled) as child,
+        ChildProcess(spec(tmp_path, SLEEPS), cancelled=cancelled) as child,
         pytest.raises(Cancelled),
     ):
         child.wait_ready(lambda: False, deadline_s=PATIENCE_S)
@@ -263,16 +241,13 @@ def test_a_program_that_cannot_start_is_reported(supervise):
     assert 127 == program.wait(PATIENCE_S)
 
 
-def test_the_pipe_ends_the_program(supervise):
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_the_pipe_or_a_signal_ends_the_program(supervise, number):
     program, _ = supervise("/bin/sleep", "600")
-    program.stdin.close()
-    assert 128 + signal.SIGTERM == program.wait(PATIENCE_S)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_program(supervise, number):
-    program, _ = supervise("/bin/sleep", "600")
-    program.send_signal(number)
+    if number is None:
+        program.stdin.close()
+    else:
+        program.send_signal(number)
     assert 128 + signal.SIGTERM == program.wait(PATIENCE_S)
 
 

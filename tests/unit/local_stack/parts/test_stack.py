@@ -72,16 +72,17 @@ def parts(monkeypatch, story):
     return how
 
 
-def test_all_parts_start_and_stop(parts, story, tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path)) as stack:
+def test_all_parts_start_and_stop_and_each_is_reported(parts, story, tmp_path):
+    lines: list[str] = []
+    with LocalStack(load_config(data_dir=tmp_path), report=lines.append) as stack:
         assert {"kafka up", "registry up", "simulator up"} == set(story)
         assert "at kafka" == stack.bootstrap_servers
         assert "at registry" == stack.registry_url
         assert ("at simulator", "at simulator") == (stack.spanner_address, stack.control_address)
     assert ["simulator down", "registry down", "kafka down"] == story[3:]
-
-
-def test_the_simulator_can_be_left_out(parts, story, tmp_path):
+    ready = {"Kafka is ready", "schema registry is ready", "Spanner simulator is ready"}
+    assert ready <= set(lines)
+    story.clear()
     with LocalStack(load_config(data_dir=tmp_path), with_simulator=False) as stack:
         assert ("", "") == (stack.spanner_address, stack.control_address)
     assert not any("simulator" in line for line in story)
@@ -95,31 +96,20 @@ def test_one_that_fails_takes_the_others_down(parts, story, tmp_path):
     assert {"kafka down", "registry down", "simulator down"} <= set(story)
 
 
-def test_each_part_is_reported_when_it_is_ready(parts, tmp_path):
-    lines: list[str] = []
-    with LocalStack(load_config(data_dir=tmp_path), report=lines.append):
-        pass
-    assert {"Kafka is ready", "schema registry is ready", "Spanner simulator is ready"} <= set(
-        lines
-    )
-
-
-def test_a_taken_port_is_found_before_anything_starts(parts, story, tmp_path):
+def test_a_taken_port_and_a_missing_java_are_found_before_anything_starts(
+    parts, story, tmp_path, monkeypatch
+):
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
         with pytest.raises(PortTakenError, match="kafka_port"):
             LocalStack(load_config(data_dir=tmp_path, kafka_port=taken)).__enter__()
-    assert [] == story
 
-
-def test_a_missing_java_is_found_before_anything_starts(parts, story, tmp_path, monkeypatch):
     def no_java():
         raise JavaMissingError("no java")
 
     monkeypatch.setattr(stack_module, "find_java", no_java)
     with pytest.raises(JavaMissingError):
         LocalStack(load_config(data_dir=tmp_path)).__enter__()
-
     assert [] == story
 
 
@@ -184,34 +174,29 @@ def test_only_a_lasting_broker_has_both_compilers_of_java(broker, tmp_path, is_l
     assert (tmp_path / "calls").read_text().count("-XX:TieredStopAtLevel=1") == count
 
 
-def test_the_data_folder_is_formatted_once(broker, tmp_path):
+def test_the_data_folder_is_formatted_once_and_settings_are_those_of_this_machine(broker, tmp_path):
+    broker.session_ms = 60_000
     for _ in range(2):
         with pytest.raises(PartFailedError):
             broker.start()
     calls = (tmp_path / "calls").read_text()
     assert 1 == calls.count("StorageTool format")
     assert 2 == calls.count("kafka.Kafka ")
-
-
-def test_it_listens_on_this_machine_only(broker):
-    with pytest.raises(PartFailedError):
-        broker.start()
     found = settings(broker)
     for name in ("listeners", "advertised.listeners", "controller.quorum.voters"):
         assert "127.0.0.1:" in found[name]
         assert "0.0.0.0" not in found[name]
     assert f"127.0.0.1:{broker.port}" == broker.bootstrap_servers
+    # A topic is never made by mistake; a patient broker outlasts a busy machine.
+    assert "false" == found["auto.create.topics.enable"]
+    assert found["broker.session.timeout.ms"] == "60000"
 
 
-def test_a_topic_is_never_made_by_mistake(broker):
-    with pytest.raises(PartFailedError):
-        broker.start()
-    assert "false" == settings(broker)["auto.create.topics.enable"]
-
-
-def test_stopping_what_was_never_started_is_fine(broker):
+def test_stopping_what_was_never_started_is_fine(broker, tmp_path):
     broker.stop()
     broker.kill()
+    make_registry(tmp_path, 81).stop()
+    make_simulator(tmp_path).stop()
 
 
 def test_a_cluster_id_never_looks_like_an_option():
@@ -219,13 +204,6 @@ def test_a_cluster_id_never_looks_like_an_option():
     assert 500 == len(ids)
     assert not any(text.startswith("-") for text in ids)
     assert {22} == {len(text) for text in ids}
-
-
-def test_a_patient_broker_outlasts_a_busy_machine(broker):
-    broker.session_ms = 60_000
-    with pytest.raises(PartFailedError):
-        broker.start()
-    assert settings(broker)["broker.session.timeout.ms"] == "60000"
 
 
 def make_registry(tmp_path: Path, port: int) -> SchemaRegistry:
@@ -269,21 +247,11 @@ def test_it_is_ready_when_its_subjects_answer(tmp_path, answer_with, status, rea
     assert ready is registry._answers()
 
 
-def test_it_is_not_ready_while_nobody_listens(tmp_path):
-    assert not make_registry(tmp_path, choose_ports({"x": 0})["x"])._answers()
-
-
 def test_a_proxy_is_not_asked_for_our_own_machine(tmp_path, answer_with, monkeypatch):
+    assert not make_registry(tmp_path, choose_ports({"x": 0})["x"])._answers()
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     assert make_registry(tmp_path, answer_with(200))._answers()
-
-
-def test_the_address_is_what_the_clients_take(tmp_path):
     assert "http://127.0.0.1:81/apis/ccompat/v7" == make_registry(tmp_path, 81).url
-
-
-def test_stopping_what_was_never_started_is_fine_of_schema_registry(tmp_path):
-    make_registry(tmp_path, 81).stop()
 
 
 def make_simulator(tmp_path, **more) -> SpannerSimulator:
@@ -301,10 +269,6 @@ def test_it_learns_where_the_simulator_listens():
 def test_anything_else_is_an_error(said):
     with pytest.raises(PartFailedError, match="instead of its addresses"):
         simulator_module._addresses(said)
-
-
-def test_stopping_what_was_never_started_is_fine_of_simulator(tmp_path):
-    make_simulator(tmp_path).stop()
 
 
 CALL = "from tidegate.local_stack.parts.simulator_program import main; main()"
@@ -330,18 +294,14 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_is_the_simulators_own_program():
+def test_it_is_the_simulators_own_program_or_says_what_to_install():
     done = run(CALL)
     assert 0 == done.returncode, done.stderr
     assert "SPANNER_EMULATOR_HOST" in done.stdout
-
-
-def test_without_the_simulator_it_says_what_to_install():
     done = run(WITHOUT + CALL)
     assert 2 == done.returncode
-    assert [
-        'The simulator is not installed. Install it with: pip install "tidegate[local]"'
-    ] == done.stderr.splitlines()
+    text = 'The simulator is not installed. Install it with: pip install "tidegate[local]"'
+    assert [text] == done.stderr.splitlines()
 
 
 @pytest.fixture
@@ -350,17 +310,13 @@ def listener():
         yield server
 
 
-def test_free_ports_are_different_and_usable():
+def test_free_ports_are_different_usable_and_below_those_of_connections():
     ports = choose_ports({f"p{number}": 0 for number in range(20)})
     assert 20 == len(set(ports.values()))
     with socket.create_server((HOST, ports["p0"])):
         assert accepts(ports["p0"])
-
-
-def test_free_ports_lie_below_those_of_connections():
-    first, last = 32_768, 60_999
-    ports = choose_ports({f"p{number}": 0 for number in range(20)}).values()
-    assert not [port for port in ports if first <= port <= last]
+    assert not [port for port in ports.values() if 32_768 <= port <= 60_999]
+    assert not accepts(ports["p1"])
 
 
 def test_where_no_such_port_is_free_the_system_chooses(listener, monkeypatch):
@@ -368,26 +324,15 @@ def test_where_no_such_port_is_free_the_system_chooses(listener, monkeypatch):
     assert choose_ports({"x": 0})["x"] != listener.getsockname()[1]
 
 
-def test_a_port_that_was_asked_for_is_kept(listener):
+def test_a_port_that_was_asked_for_is_kept_or_taken(listener):
     wanted = choose_ports({"x": 0})["x"]
-    assert {"free": wanted} == {"free": choose_ports({"other": 0, "free": wanted})["free"]}
-
-
-def test_a_taken_port_names_its_setting(listener):
+    assert wanted == choose_ports({"other": 0, "free": wanted})["free"]
     taken = listener.getsockname()[1]
     with pytest.raises(PortTakenError, match=f"kafka_port {taken}") as caught:
         choose_ports({"registry_port": 0, "kafka_port": taken})
     assert 2 == caught.value.exit_code
-
-
-def test_the_same_port_twice_is_taken():
-    wanted = choose_ports({"x": 0})["x"]
     with pytest.raises(PortTakenError):
         choose_ports({"a": wanted, "b": wanted})
-
-
-def test_accepts_is_false_where_nobody_listens():
-    assert not accepts(choose_ports({"x": 0})["x"])
 
 
 @pytest.fixture
