@@ -11,10 +11,6 @@ from tidegate.producer.records import PartitionEndRecord
 from tidegate.producer.translation.parked_survey import ParkedSurvey
 from tidegate.schemas import order_key, partitioner
 
-_POSITIONS = "tests/unit/producer/core/test_position.py"
-
-_MOVES = "tests/unit/producer/core/test_key_moves.py"
-
 _sequence_pair = order_key.sequence_pair
 
 
@@ -28,9 +24,6 @@ _waits = stream_partition.waits_for_move_ins
 
 def _end_is_read_at_once(item: Any, at_us: int) -> bool:
     return not isinstance(item, PartitionEndRecord) and _waits(item, at_us)
-
-
-_SURVEY = "tests/unit/producer/translation/test_parked_survey.py"
 
 
 def _each_key_alone(self: Any) -> Any:
@@ -63,15 +56,15 @@ BROKEN_ORDER = (
     UnitMutant(
         "a key placed by the live number of topic partitions",
         (
-            "tests/unit/producer/kafka/test_publisher.py::test_keys_stay_where_the_recorded_number_of_topic_partitions_puts_them",
+            "tests/unit/producer/kafka/test_publisher.py::TestDelivery::test_keys_stay_where_the_recorded_number_of_topic_partitions_puts_them",
         ),
         ((kafka_publisher, "topic_partition_of", _leave_the_place_to_the_client),),
     ),
     UnitMutant(
         "a hash over signed bytes",
         (
-            "tests/unit/schemas/test_partitioner.py::test_framed_avro_keys_stand_where_javas_client_puts_them",
-            "tests/unit/producer/kafka/test_partitioner.py::test_a_key_is_placed_as_the_contract_says",
+            "tests/unit/schemas/test_encodings.py::test_framed_avro_keys_stand_where_javas_client_puts_them",
+            "tests/unit/producer/kafka/test_publisher.py::test_a_key_is_placed_as_the_contract_says",
         ),
         ((partitioner, "murmur2", _murmur2_of_signed_bytes),),
     ),
@@ -84,17 +77,23 @@ BROKEN_ORDER = (
     ),
     UnitMutant(
         "record sequences compared as text",
-        (f"{_POSITIONS}::TestPosition::test_sequences_of_any_width_are_compared_as_numbers",),
+        (
+            "tests/unit/producer/core/test_stream_partition.py::TestPosition::test_sequences_of_any_width_are_compared_as_numbers",
+        ),
         ((position, "sequence_pair", str),),
     ),
     UnitMutant(
         "keys of one row put back one after the other",
-        (f"{_SURVEY}::test_the_keys_of_one_row_go_back_together_and_in_the_order_of_the_row",),
+        (
+            "tests/unit/producer/translation/test_putting_back.py::test_the_keys_of_one_row_go_back_together_and_in_the_order_of_the_row",
+        ),
         ((ParkedSurvey, "_groups", _each_key_alone),),
     ),
     UnitMutant(
         "an end that does not wait for keys that moved in",
-        (f"{_MOVES}::TestWaiting::test_what_follows_is_held_and_the_query_given_back",),
+        (
+            "tests/unit/producer/core/test_stream_partition.py::TestWaiting::test_what_follows_is_held_and_the_query_given_back",
+        ),
         ((stream_partition, "waits_for_move_ins", _end_is_read_at_once),),
     ),
 )

@@ -23,8 +23,6 @@ from tidegate.spark_consumer.sinks.iceberg.java_table import JavaTable
 from tidegate.spark_consumer.sinks.iceberg.snapshot_log import SnapshotLog
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink
 
-_FILES = "tests/unit/spark_consumer/sinks/delta/test_direct_files.py"
-
 _properties = CommitProperties
 
 
@@ -59,9 +57,8 @@ def _keeping_what_has_no_duration(table: Any, rows: Any, **more: Any) -> None:
     _merge(table, rows, **{**more, "is_deleted": "false"})
 
 
-_CHANGELOG = "tests/spark/sinks/iceberg/test_changelog.py"
-
-_JAVA = "tests/spark/sinks/iceberg/test_java_table.py"
+_JAVA = "tests/spark/sinks/test_iceberg.py"
+_BY_KEY = "tests/spark/sinks/delta/test_by_key.py"
 
 
 def _has_by_snapshots(log: Any, commit: Any) -> bool:
@@ -80,9 +77,6 @@ _publish = JavaTable.publish
 
 _FOLDER_LOOKUPS = "tests/unit/spark_consumer/sinks/delta"
 
-_TABLE = f"{_FOLDER_LOOKUPS}/test_direct_table.py"
-
-_UNKNOWN = "test_updates_of_unknown_rows_are_found_by_first_keys_of_any_type"
 
 _VERSIONS = "test_versions_are_found_by_first_keys_of_any_type"
 
@@ -101,7 +95,6 @@ def _found_by_filter(
 
 _LOOP = "tests/unit/spark_consumer/batch/test_effect_loop.py"
 
-_BY_KEY = "tests/spark/sinks/delta/test_mirror_by_key.py"
 
 _execute, _rows = BatchRun._execute, hand_over_module._rows
 
@@ -152,7 +145,7 @@ BROKEN_OUTPUT = (
     UnitMutant(
         "a commit time cut inside a transaction",
         (
-            "tests/spark/batch/test_inner_cuts.py::test_all_rows_of_a_backfill_are_one_release_of_many_slices",
+            "tests/spark/batch/test_releases.py::test_all_rows_of_a_backfill_are_one_release_of_many_slices",
         ),
         ((inner_cuts, "transaction_begin", lambda: F.col("order_key")),),
     ),
@@ -163,25 +156,28 @@ BROKEN_OUTPUT = (
     ),
     UnitMutant(
         "a release named before its rows are there",
-        (f"{_JAVA}::test_a_staged_snapshot_is_published_once_with_properties",),
+        (f"{_JAVA}::test_of_two_runs_that_write_one_release_one_publishes_it",),
         ((JavaTable, "publish", _set_properties_first),),
     ),
     UnitMutant(
         "a release written again after maintenance",
-        (f"{_CHANGELOG}::test_maintenance_by_others_neither_repeats_a_release_nor_ends_the_query",),
+        (
+            "tests/spark/sinks/test_iceberg.py::test_maintenance_by_others_neither_repeats_a_release_nor_ends_the_query",
+        ),
         ((SnapshotLog, "has", _has_by_snapshots),),
     ),
     UnitMutant(
         "a rewrite on top of commits that it has not seen",
-        (f"{_FILES}::test_a_release_that_came_in_between_ends_it_with_a_conflict",),
+        (
+            "tests/unit/spark_consumer/sinks/delta/test_data_files.py::test_a_release_that_came_in_between_ends_it_with_a_conflict",
+        ),
         ((direct_files, "CommitProperties", _retried),),
     ),
     UnitMutant(
         "rows looked up by a comparison in the types of each file",
         (
-            f"{_TABLE}::test_nothing_between_two_keys_is_found",
             f"{_FOLDER_LOOKUPS}/test_direct_history.py::{_VERSIONS}",
-            f"{_FOLDER_LOOKUPS}/test_direct_merge.py::{_UNKNOWN}",
+            "tests/unit/spark_consumer/sinks/delta/test_direct_tables.py::test_updates_of_unknown_rows_are_found_by_first_keys_of_any_type",
         ),
         ((DirectTable, "found", _found_by_filter),),
     ),
@@ -192,9 +188,7 @@ BROKEN_OUTPUT = (
     ),
     UnitMutant(
         "a mirror by key in which an older change wins",
-        (
-            f"{_BY_KEY}::test_an_older_change_neither_brings_a_deleted_row_back_nor_changes_a_newer_one",
-        ),
+        (f"{_BY_KEY}::test_after_each_batch_a_row_is_that_of_its_newest_changes",),
         ((key_merge, "_is_newer", _is_newer_always),),
     ),
     UnitMutant(
@@ -204,7 +198,7 @@ BROKEN_OUTPUT = (
     ),
     UnitMutant(
         "a topic that is read before its former producer is ended",
-        (f"{_SINK_TOPICS}::test_a_former_run_is_ended_before_the_topic_is_read",),
+        (f"{_SINK_TOPICS}::test_the_contract",),
         ((OrderedTopicSink, "_start", _read_first),),
     ),
     UnitMutant(

@@ -40,7 +40,6 @@ def _names_without_changes(item: Any) -> bool:
 
 _TESTS = "tests/unit/producer/core/test_stream_partition.py"
 
-_POSITIONS = "tests/unit/producer/core/test_position.py"
 
 _lies_past = stream_partition.lies_past
 
@@ -76,7 +75,7 @@ BROKEN_PUBLISHING = (
     UnitMutant(
         "a commit that was refused taken for one without an answer",
         (
-            "tests/unit/producer/kafka/test_publisher.py::test_a_commit_error_that_is_neither_fatal_nor_retriable_leaves_the_outcome_open",
+            "tests/unit/producer/kafka/test_publisher.py::TestOutcomes::test_a_commit_error_that_is_neither_fatal_nor_retriable_leaves_the_outcome_open",
         ),
         ((KafkaPublisher, "commit", _take_refusal_for_silence),),
     ),
@@ -106,7 +105,7 @@ BROKEN_PUBLISHING = (
     UnitMutant(
         "a move-out that counts as progress again and again",
         (
-            f"{_POSITIONS}::TestPosition::test_a_move_out_that_is_read_again_changes_nothing",
+            "tests/unit/producer/core/test_stream_partition.py::TestPosition::test_a_move_out_that_is_read_again_changes_nothing",
             f"{_TESTS}::TestBackOff::test_a_query_that_fails_after_each_repeat_is_not_repeated_often",
         ),
         ((Position, "with_move", _move_as_progress),),

@@ -36,10 +36,6 @@ def _without_slots(self: Any, tokens: Any, publications: Any, before: Any, after
     return _draft(self, tokens, publications, before, replace(after, vector=vector))
 
 
-_PUBLISHER = "tests/unit/producer/kafka/test_publisher.py"
-
-_TOMBSTONE = "test_a_tombstone_without_headers_follows_each_delete_and_moves_the_vector"
-
 _produce = KafkaPublisher._produce
 
 
@@ -53,7 +49,9 @@ def _without_vector(self: Any, topic: str, **options: Any) -> Any:
 BROKEN_WATERMARK = (
     UnitMutant(
         "a tombstone whose offset is in no vector",
-        (f"{_PUBLISHER}::{_TOMBSTONE}",),
+        (
+            "tests/unit/producer/kafka/test_publisher.py::TestParkedAndTombstones::test_a_tombstone_without_headers_follows_each_delete_and_moves_the_vector",
+        ),
         ((KafkaPublisher, "_produce", _without_vector),),
     ),
     UnitMutant(
