@@ -6,14 +6,14 @@ import pytest
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.events import ProgressReadLost, ReadInterrupted, TopicState
+from tidegate.producer.core.events import FleetRead, ProgressReadLost, ReadInterrupted, TopicState
 from tidegate.producer.memory.broker import MemoryBroker, ProducerFenced
 from tidegate.producer.memory.clock import ManualClock
 from tidegate.producer.memory.data_topics import MemoryDataTopics
 from tidegate.producer.memory.group import Group, GroupRefusal, MemberMetadata
-from tidegate.producer.memory.group_client import ClientState
-from tidegate.producer.memory.log import TOMBSTONE
-from tidegate.producer.memory.membership import MemoryMembership
+from tidegate.producer.memory.group_client import ClientState, GroupClient
+from tidegate.producer.memory.log import TOMBSTONE, Log, Outcome, ProducerHandle, Transaction
+from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
 from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.memory.progress_follower import MemoryProgressFollower
 from tidegate.producer.memory.publisher import MemoryPublisher
@@ -74,6 +74,18 @@ class TestBroker:
         assert broker.describe_topic(DATA).topic_id not in {None, before.topic_id}
         assert broker.read(DATA) == []
 
+    def test_markers_may_come_later_and_in_any_order(self):
+        broker = MemoryBroker({DATA: 2}, group=Group(SLOTS), settles_at_once=False)
+        handle = broker.init_producer("w")
+        broker.produce(handle, FIRST, b"k", "one")
+        broker.produce(handle, SECOND, b"k", "two")
+        transaction = broker.end(handle, commit=True)
+        assert values(broker) == []
+        broker.write_marker(transaction, 1)
+        assert values(broker) == ["two"]
+        broker.settle()
+        assert values(broker) == ["one", "two"]
+
     def test_a_transaction_that_timed_out_fences_its_producer(self, broker):
         kept, other = broker.init_producer("kept"), broker.init_producer("other")
         assert broker.end(kept, commit=True) is None, "it has sent nothing"
@@ -106,6 +118,39 @@ def test_a_missing_topic_is_made_and_an_existing_one_kept():
     assert limits.bytes_max("p.new") == broker.bytes_max("p.new")
 
 
+class TestLog:
+    @pytest.fixture
+    def log(self):
+        return Log(("t", 0))
+
+    def test_a_reader_stops_at_the_first_open_transaction(self, log):
+        one = Transaction(ProducerHandle("w", 1))
+        for value, transaction in (("before", None), ("inside", one), ("after", None)):
+            log.append(b"k", value, transaction)
+        assert [entry.value for entry in log.read()] == ["before"]
+        assert (log.stable_end, log.uncommitted_end) == (1, 3)
+        one.outcome = Outcome.COMMITTED
+        log.mark(one)
+        assert [entry.value for entry in log.read(1, 3)] == ["inside", "after"]
+        assert log.stable_end == 4
+
+    def test_compaction_keeps_the_newest_of_each_key_and_returns_the_rest(self, log):
+        for key, value in ((b"a", 1), (b"b", 2), (b"a", 3), (b"a", 4)):
+            log.append(key, value, None)
+        assert [entry.value for entry in log.compact(3)] == [1]
+        assert [entry.value for entry in log.read()] == [2, 3, 4]
+
+    def test_retention_deletes_from_the_beginning_and_spares_what_is_open(self, log):
+        for number in range(3):
+            log.append(b"k", number, None)
+        log.append(b"k", "open", Transaction(ProducerHandle("w", 1)))
+        log.expire(2)
+        assert (log.begin, [entry.value for entry in log.read()]) == (2, [2])
+        log.expire(9)
+        assert (log.begin, log.end) == (3, 4)
+        assert [entry.value for entry in log.entries] == ["open"]
+
+
 NOTHING = frozenset()
 
 
@@ -126,6 +171,16 @@ class TestGroup:
         group.join("c", "", NOTHING)
         assert not group.complete()
 
+    def test_without_chance_slots_stay_with_their_owner(self):
+        group = Group(4)
+        ids = joined(group, "a")
+        owned = group.assignment()["a"]
+        group.join("b", "", NOTHING)
+        group.join("a", ids["a"], owned)
+        group.complete()
+        assert group.assignment() == {"a": frozenset({0, 1}), "b": NOTHING}
+        assert group.unassigned == {2, 3}, "revoked in this rebalance, assigned in the next"
+
     def test_metadata_of_another_generation_or_process_is_refused(self):
         group = Group(2)
         ids = joined(group, "a")
@@ -144,6 +199,61 @@ class TestGroup:
         assert group.expire("a")
         assert not group.expire("a")
         assert group.held_by(metadata) == NOTHING
+
+
+def settled(group, client):
+    """Let a client work and its application agree until nothing happens any more."""
+    for _ in range(12):
+        client.work()
+        group.complete()
+        while client.callbacks:
+            client.done(client.callbacks[0])
+    return client
+
+
+class TestGroupClient:
+    """What a member's client tells its application, and when it joins again."""
+
+    @pytest.fixture
+    def group(self):
+        return Group(2)
+
+    @pytest.fixture
+    def client(self, group):
+        made = settled(group, GroupClient(group, "a"))
+        assert made.owned == {0, 1}
+        assert made.is_settled
+        assert made.metadata().generation == group.generation
+        return made
+
+    def test_a_loss_takes_the_place_of_a_revocation_and_it_joins_again(self, group, client):
+        client.rejoin()
+        revoked = client.callbacks[0]
+        group.expire("a")
+        client.work()
+        client.done(revoked)
+        assert client.callbacks[0] == ("lost", {0, 1})
+        assert client.metadata().generation == -1
+        settled(group, client)
+        assert client.owned == {0, 1}
+
+    def test_it_leaves_only_when_its_slots_are_released(self, group, client):
+        client.rejoin()
+        client.work()
+        assert "a" in group.members
+        client.done(client.callbacks[0])
+        client.work()
+        assert "a" not in group.members
+        assert client.state is ClientState.OUT
+
+    def test_the_former_process_of_a_name_is_locked_out(self, group, client):
+        heir = settled(group, GroupClient(group, "a"))
+        client.work()
+        assert client.state is ClientState.LOCKED_OUT
+        client.leave()
+        assert client.state is ClientState.LOCKED_OUT, "it has no place to give up"
+        assert client.has_left
+        assert (heir.has_left, heir.owned) == (False, {0, 1})
 
 
 ANNOUNCED = ProgressRecord("e", "w", PartitionAnnounced(ChildPartition("c", (), 1), "p"))
@@ -268,6 +378,14 @@ class TestMembership:
         with pytest.raises(ProducerError):
             polled(member)
 
+    def test_the_stream_start_is_found_once_it_is_there(self, broker):
+        finder = MemoryStreamStartFinder(broker, topic=PROGRESS, root_slot=0)
+        assert finder.poll() == (None, True)
+        broker.logs[PROGRESS, 0].append(b"k", ANNOUNCED, None)
+        broker.logs[PROGRESS, 0].append(b"k", STARTED, None)
+        assert finder.poll(0.1) == (STARTED, False)
+        finder.close()
+
     def test_every_member_reads_later_tables_from_the_roots_slot_each_once(self, broker, join):
         table = ProgressRecord("e", "w", TableAdded(DataTopic("t", "id", 1, 7)))
         root = broker.logs[PROGRESS, 0]
@@ -296,6 +414,16 @@ def beat(slot, revision=1):
 @pytest.fixture
 def follower(broker):
     return MemoryProgressFollower(broker, topic=PROGRESS, slots=SLOTS, epoch="e")
+
+
+def test_each_poll_reads_every_slot_to_its_end(broker, follower):
+    assert follower.poll(NOW_US) == FleetRead(dict.fromkeys(range(SLOTS)), is_current=False)
+    for slot in range(SLOTS):
+        broker.logs[PROGRESS, slot].append(b"k", beat(slot), None)
+        broker.logs[PROGRESS, slot].append(b"k", TOMBSTONE, None)
+    lowest_us = {slot: 30 + slot for slot in range(SLOTS)}
+    assert follower.poll(NOW_US) == FleetRead(lowest_us, is_current=True)
+    assert follower.poll(NOW_US) is None
 
 
 @pytest.mark.parametrize(
