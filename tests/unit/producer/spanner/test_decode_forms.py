@@ -224,6 +224,26 @@ def test_a_record_without_one_of_its_fields_is_refused(wire):
             assert caught.value.fields["field"] == name
 
 
+@pytest.mark.parametrize(
+    ("name", "junk"),
+    [
+        ("mod_type", ["UPSERT", 1]), ("commit_timestamp", ["x", 5]), ("table_name", [None, 1]),
+        ("is_system_transaction", [0, "true"]), ("mods", [{}, [1], ["x"]]),
+        ("transaction_tag", [1]),
+        ("number_of_records_in_transaction", [1.5, True, "x", None]), ("column_types", [1, [{}]]),
+    ],
+)  # fmt: skip
+def test_a_field_of_another_kind_is_refused(wire, name, junk):
+    row = json.loads(wire.json_data_row(number_of_records_in_transaction="2"))
+    for value in junk:
+        changed = {**row["data_change_record"], name: value}
+        with pytest.raises(SchemaError):
+            json_record(wire, json.dumps({"data_change_record": changed}))
+    texts = {**row["data_change_record"], "number_of_records_in_transaction": "2"}
+    found = json_record(wire, json.dumps({"data_change_record": texts}))
+    assert found.number_of_records_in_transaction == 2
+
+
 def test_values_that_are_missing_are_refused_and_null_is_empty(wire):
     with pytest.raises(SchemaError):
         json_mod(wire, new_values=...)
