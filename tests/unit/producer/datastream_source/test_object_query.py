@@ -32,11 +32,15 @@ from tidegate.producer.records import DataChangeRecord, HeartbeatRecord, Partiti
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 MINUTE = 28_487_519
-FIRST = datetime.now(UTC) - timedelta(minutes=5)
+
+
+def first(minutes=0):
+    """Return the minute of a file that came some minutes ago."""
+    return datetime.now(UTC) - timedelta(minutes=5 - minutes)
 
 
 def query_of(tmp_path, tasks, *, parks=True, token=None):
-    start_us = int((FIRST - timedelta(hours=1)).timestamp()) * 1_000_000
+    start_us = int((first() - timedelta(hours=1)).timestamp()) * 1_000_000
     files = DatastreamFiles(
         LocalStore(), str(tmp_path), tasks, SystemClock(), limits=SourceLimits(), poll_ms=50,
         parks=parks,
@@ -61,10 +65,10 @@ def read(tasks, query, count):
 
 def test_files_that_appear_are_read_and_heartbeats_do_not_fall(tmp_path, tasks):
     events = history("mysql", random.Random(1), 20)
-    write_stream(tmp_path, "mysql", events[:7], first=FIRST)
+    write_stream(tmp_path, "mysql", events[:7], first=first())
     query = query_of(tmp_path, tasks)
     found = read(tasks, query, 7)
-    write_stream(tmp_path, "mysql", events[7:], first=FIRST + timedelta(minutes=1))
+    write_stream(tmp_path, "mysql", events[7:], first=first(1))
     found += read(tasks, query, 13)
     query.cancel()
     rows = [
@@ -78,10 +82,10 @@ def test_files_that_appear_are_read_and_heartbeats_do_not_fall(tmp_path, tasks):
 
 
 def test_the_initial_query_leads_to_the_objects_and_each_to_its_files(tmp_path, tasks):
-    write_stream(tmp_path, "mysql", history("mysql", random.Random(1), 7), first=FIRST)
-    ((first,),) = [one.decode()[0] for one in received(query_of(tmp_path, tasks, token=""), tasks)]
-    (child,) = first.children
-    assert (child.parents, child.start_ns) == ((), first.start_ns)
+    write_stream(tmp_path, "mysql", history("mysql", random.Random(1), 7), first=first())
+    ((root,),) = [one.decode()[0] for one in received(query_of(tmp_path, tasks, token=""), tasks)]
+    (child,) = root.children
+    assert (child.parents, child.start_ns) == ((), root.start_ns)
     objects = query_of(tmp_path, tasks, token=child.token)
     start, _ = next(received(objects, tasks)).decode()[0]
     objects.cancel()
@@ -98,7 +102,7 @@ def test_the_initial_query_leads_to_the_objects_and_each_to_its_files(tmp_path, 
 
 
 def test_an_open_file_is_closed_when_the_query_is_cancelled(tmp_path, tasks):
-    write_stream(tmp_path, "mysql", history("mysql", random.Random(1), 7), first=FIRST)
+    write_stream(tmp_path, "mysql", history("mysql", random.Random(1), 7), first=first())
     query = query_of(tmp_path, tasks)
     while query._open is None:
         query.step()
@@ -110,7 +114,7 @@ def test_an_open_file_is_closed_when_the_query_is_cancelled(tmp_path, tasks):
 def test_what_comes_before_an_event_that_stops_is_returned_first(tmp_path, tasks):
     events = history("mysql", random.Random(1), 7)
     events[3]["read_method"] = "db2-cdc"
-    write_stream(tmp_path, "mysql", events, first=FIRST)
+    write_stream(tmp_path, "mysql", events, first=first())
     query = query_of(tmp_path, tasks, parks=False)
     assert len(read(tasks, query, 3)) >= 3
     with pytest.raises(UnknownReadMethod) as raised:
@@ -122,7 +126,7 @@ def test_what_comes_before_an_event_that_stops_is_returned_first(tmp_path, tasks
 def test_a_large_block_is_read_once_its_bytes_are_held(tmp_path, tasks):
     events = history("mysql", random.Random(1), 3)
     events[1]["payload"]["note"] = "a" * (4 * LARGE_BYTES)
-    write_stream(tmp_path, "mysql", events, first=FIRST)
+    write_stream(tmp_path, "mysql", events, first=first())
     query = query_of(tmp_path, tasks)
     sizes = []
 
@@ -149,7 +153,7 @@ def test_a_portion_ends_where_its_records_are_many_bytes(tmp_path, tasks):
     events = history("mysql", random.Random(1), 7)
     for event in events:
         event["payload"]["note"] = "a" * LARGE_BYTES
-    write_stream(tmp_path, "mysql", events, first=FIRST)
+    write_stream(tmp_path, "mysql", events, first=first())
     query = query_of(tmp_path, tasks)
     portions = []
     while sum(portions) < 7:
@@ -482,6 +486,7 @@ def test_each_folder_is_named_once_and_a_new_one_later():
     assert [one.tokens for one in found[:-1]] == [(object_token(7, "a"),), (object_token(7, "b"),)]
     assert isinstance(found[-1], HeartbeatRecord)
     assert query.step() == ([], NOW_US + 1_000_000)
+    assert query.earliest_us * 1_000 == found[-1].timestamp_ns
     store.put(f"r/c/{minute_folder(MINUTE)}/a.avro", b"")
     query.clock.now_us += 1_000_000
     found, _ = query.step()
@@ -624,6 +629,7 @@ def test_a_cancelled_query_ends_and_releases_what_is_open(tasks):
     assert following(tasks, query) is None
     canceller.join(30)  # the query ends before `cancel` has released what is open
     assert query.stopped >= 1
+    assert not tasks.run(query.receive).decode()[0]  # nothing is done any more
 
 
 def test_a_step_that_runs_releases_what_is_open_itself(tasks):
