@@ -13,6 +13,7 @@ from tests.unit.producer.commands.conftest import NOWHERE, started
 from tidegate.lineage.fleet_status import PartitionCondition
 from tidegate.lineage.lineage_graph import LineageGraph, Relative
 from tidegate.producer.commands import dead_letters as dead_letters_command
+from tidegate.producer.commands import discover as discover_command
 from tidegate.producer.commands import environment
 from tidegate.producer.commands import schemas as command
 from tidegate.producer.commands.asyncapi import asyncapi
@@ -303,6 +304,7 @@ def test_objects_of_files(tmp_path, source, form):
         str(tmp_path), files_max=0, progress=lambda what, done: seen.append(done)
     )
     (only,) = found.objects
+    assert json.loads(discover_command.as_json(found))["kind"] == source
     assert (found.kind, only.key) == (source, ("id",))
     assert only.files_read == len(files) == seen[-1]
     assert [one.name for one in only.fields] == ["id", "note", "at", "price"]
