@@ -34,7 +34,7 @@ from tidegate.spark_consumer.core.release import first_ordinals
 
 pytestmark = pytest.mark.spark
 
-PLAN = SimpleNamespace(query_id="q", batch=7, sinks=("a",))
+PLAN = SimpleNamespace(query_id="q", batch=7, sinks=("a", "b"))
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = "tests.spark.programs"
 TOPIC = Topic("a", {2: {"id": "INT64"}}, ["id"], key_id=1)
