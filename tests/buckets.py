@@ -22,8 +22,6 @@ from gcp_storage_emulator.storage import Storage
 from moto import settings as moto_settings
 from moto.server import ThreadedMotoServer
 
-__all__ = ["GcsServer", "S3Server", "gcs_server", "s3_server"]
-
 _REGION = "us-east-1"
 _PATIENCE_S = 30.0
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"

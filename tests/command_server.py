@@ -18,14 +18,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["run_module"]
+from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[1]
 _LOADED = {

@@ -8,8 +8,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-__all__ = ["damaged_row", "places"]
-
 
 def damaged_row(
     row: list[Any], data: st.DataObject, plain: st.SearchStrategy[Any], *, times: tuple[int, int]

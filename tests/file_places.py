@@ -10,8 +10,6 @@ from pathlib import Path
 from tidegate.producer.datastream import file_store
 from tidegate.producer.datastream.file_store import open_location
 
-__all__ = ["BucketPlace", "FolderPlace"]
-
 _SETTING = "source.location"
 
 

@@ -9,8 +9,6 @@ from tidegate.producer.spanner.connection import Connection
 from tidegate.producer.spanner.endpoint import Endpoint
 from tidegate.producer.spanner.stream_channels import StreamChannels
 
-__all__ = ["PATIENCE_S", "read", "run", "sizes"]
-
 PATIENCE_S = 60
 
 

@@ -29,8 +29,6 @@ from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_key, encode_re
 from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import frame
 
-__all__ = ["HandStream", "Ids"]
-
 COLUMNS = {"id": "INT64", "t": "STRING"}
 PATIENCE_S = 60
 

@@ -11,8 +11,6 @@ from tidegate.spark_consumer.errors import TopicWriterReplaced
 from tidegate.spark_consumer.sinks.kafka.port import TopicFacts
 from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
 
-__all__ = ["RELEASES", "MemoryStage", "MemoryTopic"]
-
 OUTPUT, RELEASES = "all-changes", "all-changes-releases"
 
 

@@ -12,8 +12,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DATA_CHANGES", "MERGED", "ORACLE", "example"]
-
 DATA_CHANGES = (
     "data_change_of_one_account",
     "data_change_of_the_other_account",

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tidegate.producer.driver.tasks import TaskThread
-    from tidegate.producer.ports import Response, RunningQuery
-    from tidegate.producer.records import StreamRecord
-
-__all__ = ["decoded", "received"]
+from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.ports import Response, RunningQuery
+from tidegate.producer.records import StreamRecord
 
 
 def received(query: RunningQuery, tasks: TaskThread) -> Iterator[Response]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BY_VALUE", "DONE", "GENERAL", "RESET", "RESTARTED", "WITHOUT"]
-
 GENERAL = frozenset({"ConfigError", "InvalidSettings", "SchemaError", "UnreachableError"})
 
 _DELTA = "tests/spark/sinks/delta"

@@ -9,8 +9,6 @@ import pytest
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import WriterReplaced
 
-__all__ = ["StorageContract"]
-
 
 class StorageContract:
     """Needs the fixtures `spark` and `storage`, which has taken its folder."""

@@ -26,18 +26,6 @@ from tidegate.spark_consumer.sinks.kafka.port import OutputTopic
 from tidegate.spark_consumer.sinks.kafka.transaction_record import TransactionRecord
 from tidegate.spark_consumer.sinks.port import Release, SourceRecord
 
-__all__ = [
-    "CASES",
-    "Killed",
-    "Stage",
-    "Watched",
-    "change",
-    "opened",
-    "published",
-    "release",
-    "values",
-]
-
 NAMES = TopicNames("bank")
 QUERY = "query-1"
 TABLES = ("bank.accounts", "bank.ledger")

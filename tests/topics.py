@@ -16,8 +16,6 @@ from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import frame
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, reader_schema
 
-__all__ = ["ROWS_SCHEMA", "Change", "Topic", "table_schema"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROWS_SCHEMA = (
     "topic string, topic_partition int, offset long, key binary, value binary, "

@@ -7,6 +7,7 @@ run has a checkpoint and an output of its own, and reads the same topics.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -14,12 +15,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
@@ -29,10 +31,6 @@ from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.ports import choose_ports
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
 
 SINKS = (
     "changelog,mirror",

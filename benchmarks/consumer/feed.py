@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -22,9 +23,6 @@ from tidegate.schemas.progress import (
 from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_key, encode_record
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
 from tidegate.schemas.wire_format import frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 COLUMNS = {
     "id": "INT64",

@@ -9,10 +9,11 @@ seconds are those of this process and of its JVM, so that they say something on 
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
@@ -31,9 +32,6 @@ from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.port import Release
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 from tidegate.spark_consumer.spark.session import local_session
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class Releases:

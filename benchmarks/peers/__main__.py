@@ -14,9 +14,10 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from benchmarks.measuring import machine, say, spread, spread_text
 from benchmarks.peers import debezium, worker
@@ -27,13 +28,9 @@ from tidegate.local_stack.config import load_config
 from tidegate.local_stack.errors import FetchError
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.java import Java, find_java
+from tidegate.local_stack.parts.process import ProcessSpec
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.accelerator import accelerator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tidegate.local_stack.parts.process import ProcessSpec
 
 Figures: TypeAlias = dict[str, float]
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 import datetime
 import decimal
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
-
-if TYPE_CHECKING:
-    from tidegate.local_stack.parts.database_name import DatabaseName
 
 TABLE = "Accounts"
 STREAM = "Everything"

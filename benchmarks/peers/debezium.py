@@ -6,19 +6,15 @@ The options of the JVM are those of Kafka's own start script.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from benchmarks.peers.backlog import STREAM
+from benchmarks.peers.parts import PeerParts
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.java import Java
 from tidegate.local_stack.parts.ports import HOST, choose_ports
 from tidegate.local_stack.parts.process import ProcessSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from benchmarks.peers.parts import PeerParts
-    from tidegate.local_stack.parts.database_name import DatabaseName
-    from tidegate.local_stack.parts.java import Java
 
 _CONNECT = "org.apache.kafka.connect.cli.ConnectStandalone"
 _JVM = (

@@ -8,17 +8,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate.local_stack.parts.ivy import retrieve
+from tidegate.local_stack.parts.java import Java
 from tidegate.local_stack.parts.jvm_parts import cache_dir, only_one
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.local_stack.parts.java import Java
 
 _IVY_XML = Path(__file__).with_name("ivy.xml")
 _JARS = "jars"

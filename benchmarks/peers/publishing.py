@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tidegate.local_stack.parts.process import ChildProcess
-
-if TYPE_CHECKING:
-    from tidegate.local_stack.parts.process import ProcessSpec
+from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
 
 TOPIC_PARTITIONS = 6
 _WARM_FROM = 1 / 3

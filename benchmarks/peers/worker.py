@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from benchmarks.peers.backlog import STREAM
+from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.process import ProcessSpec
+from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.accelerator import SWITCH
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tidegate.local_stack.parts.database_name import DatabaseName
-    from tidegate.local_stack.parts.stack import LocalStack
 
 AS_DEBEZIUM = {"envelope": "debezium", "value-format": "json", "key-format": "json"}
 """The settings with which it writes what Debezium's connector writes."""

@@ -7,11 +7,9 @@ caches and clock rate from single rounds, and the aim is about the program.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
@@ -14,9 +14,6 @@ from tidegate.producer.core.worker import Worker
 from tidegate.producer.messages import PublishableRecord
 from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
 from tidegate.schemas.topics import slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SLOTS = 16
 _START_US = 1_700_000_000_000_000

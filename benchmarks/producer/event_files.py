@@ -5,15 +5,13 @@ A change is an UPDATE of a row with the eight columns of the other benchmarks' t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import fastavro
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 IN_FILE = 1_000
 OBJECTS = 4

@@ -16,10 +16,10 @@ import json
 import struct
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.measuring import MIB, memory_bytes
 from benchmarks.producer.event_files import IN_FILE, event_of
@@ -32,9 +32,6 @@ from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimi
 from tidegate.producer.datastream_source.object_reading import ObjectReading, ReadFile
 from tidegate.program.garbage import collect_rarely
 from tidegate.schemas.errors import invariant
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _UUIDS_MAX = SourceLimits().uuids_max
 _BEYOND = 300_000

@@ -11,14 +11,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
 from benchmarks.measuring import MIB, memory_bytes
 from benchmarks.producer.event_files import OBJECTS, write_objects
 from benchmarks.producer.memory_fleet import step, topic_id
+from tidegate.producer.core import effects as do
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream.file_store import LocalStore
@@ -41,14 +43,9 @@ from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.program.garbage import collect_rarely
+from tidegate.schemas.progress import DataTopic
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.core import effects as do
-    from tidegate.schemas.progress import DataTopic
 
 _CHANGES = 40_000
 _SLOTS = 4
@@ -142,8 +139,7 @@ def _worker(folder: Path, changes: int) -> dict[str, float]:
     while publisher.committed < changes:
         step(worker)
         if time.monotonic() > began + _TIMEOUT_S:
-            message = f"{publisher.committed:,} of {changes:,} changes after {_TIMEOUT_S} s"
-            raise SystemExit(message)
+            raise SystemExit(f"{publisher.committed:,} of {changes:,} changes after {_TIMEOUT_S} s")
     seconds = time.process_time() - cpu_began
     worker.close()
     tasks.close()

@@ -11,26 +11,22 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.measuring import MIB, memory_bytes
-from benchmarks.producer.responses import START_NS, STREAM, TABLE, Fault
+from benchmarks.producer.responses import START_NS, STREAM, TABLE, Case, Fault
 from benchmarks.producer.source import SourceProcess
+from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.instants import format_rfc3339
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
 from tidegate.schemas.topics import TopicNames
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from benchmarks.producer.responses import Case
-    from tidegate.local_stack.parts.stack import LocalStack
 
 _TOPIC_PARTITIONS = 6
 _PATIENCE_S = 90.0

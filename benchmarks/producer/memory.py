@@ -17,8 +17,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import psutil
@@ -45,9 +46,6 @@ from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.translation.translator import Translator
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 MEMORY = {"memory, backlog": 1_000, "memory, silent": 1_000}
 """How many readers."""

@@ -5,19 +5,15 @@ A worker compares its topics with the broker's after some seconds, so their ids 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from benchmarks.producer.responses import TABLE
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import TableEncoding
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import DataTopic
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
-
-if TYPE_CHECKING:
-    from tidegate.producer.driver.loop import FleetWorker
-    from tidegate.producer.memory.broker import MemoryBroker
-    from tidegate.producer.translation.translator import TableEncoding
 
 NAMES = TopicNames("bench")
 

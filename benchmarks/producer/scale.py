@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
 from benchmarks.producer.core import handling, reading_worker
 from benchmarks.producer.memory_fleet import NAMES
-from benchmarks.producer.virtual_fleet import TOPIC, VirtualFleet
+from benchmarks.producer.virtual_fleet import TOPIC, Commit, VirtualFleet
 from tidegate.producer.core.now import Now
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
@@ -30,11 +31,6 @@ from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import SLOTS_DEFAULT
 from tidegate.schemas.wire_format import frame
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from benchmarks.producer.virtual_fleet import Commit
 
 _FEW, _MANY = 10, 10_000
 _WARM_UP_S, _MEASURED_S = 15, 60

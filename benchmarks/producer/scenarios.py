@@ -5,17 +5,14 @@ Each scenario takes the stack and the checkout whose worker is measured, and ret
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 
 from benchmarks.producer.fleet import Fleet
 from benchmarks.producer.responses import LARGE_BYTES, Case, Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.local_stack.parts.stack import LocalStack
 
 Figures: TypeAlias = dict[str, float]
 

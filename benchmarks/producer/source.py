@@ -20,7 +20,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, ReadRequest, ResultSet, Session
@@ -40,9 +41,6 @@ from benchmarks.producer.responses import (
 )
 from benchmarks.producer.table_rows import table_responses
 from tidegate.schemas.instants import parse_rfc3339_ns
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 _SESSION = "projects/p/instances/i/databases/d/sessions/s"
 _SERVICE = "google.spanner.v1.Spanner"

@@ -6,14 +6,12 @@ its own key, and the server is faster than any reader.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from google.cloud.spanner_v1.types import PartialResultSet
 
 from benchmarks.producer.responses import TABLE, value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _FIRST_KEY = 1_000_000_000
 """So that all keys have ten digits."""
@@ -33,8 +31,7 @@ def table_responses(request: Any, rows: int) -> Iterator[bytes]:
     first, end = _range(request.key_set, rows)
     key = TABLE.key_columns[0].name
     if request.columns[0] != key:
-        message = f"the first column of a read is {request.columns[0]}, not {key}"
-        raise ValueError(message)
+        raise ValueError(f"the first column of a read is {request.columns[0]}, not {key}")
     cut = [_row(request.columns, kind) for kind in range(_KINDS)]
     for start in range(first, end, _ROWS_IN_MESSAGE):
         yield b"".join(

@@ -7,12 +7,14 @@ caller adds to it.  What the worker writes into the progress topic is counted as
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from heapq import heapify, heapreplace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from benchmarks.producer.memory_fleet import NAMES, data_topic, step, topic_id
+from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
@@ -21,18 +23,12 @@ from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.clock import ManualClock
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
-from tidegate.producer.memory.publisher import MemoryPublisher
+from tidegate.producer.memory.publisher import MemoryPublisher, _Queued
 from tidegate.producer.messages import batch_bytes
 from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 from tidegate.schemas.progress import ChildPartition, SlotChanges, SlotProgress
 from tidegate.schemas.topics import ROOT_TOKEN, SLOTS_DEFAULT, slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tidegate.producer.core import effects as do
-    from tidegate.producer.memory.publisher import _Queued
 
 TOPIC = NAMES.data("Accounts")
 _TOPIC_PARTITIONS = 6

@@ -18,8 +18,6 @@ from tests.any_schema.changes import World, make_world
 from tests.any_schema.memory_lane import differences
 from tidegate.schemas.errors import TidegateError
 
-__all__ = ["main"]
-
 _SHOWN_MAX = 20
 _LINE_MAX = 300
 

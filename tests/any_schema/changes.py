@@ -20,17 +20,6 @@ from tests.any_schema.tables import DIALECTS, KEY_KINDS, SourceTable, drawn_tabl
 from tests.any_schema.values import MEGABYTE, Kind, near, plain_key
 from tidegate.producer.records import DataChangeRecord, Mod
 
-__all__ = [
-    "CAPTURES",
-    "STAGE_US",
-    "Committed",
-    "Stage",
-    "World",
-    "drawn_keys",
-    "make_world",
-    "worlds",
-]
-
 CAPTURES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 STAGE_US = 1_000_000
 """Every stage's commit times lie in a second of its own."""

@@ -22,8 +22,6 @@ from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.core.topic_schemas import row_columns
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
-__all__ = ["differences", "plain_change"]
-
 _SIDES = ("new", "old")
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from tests.any_schema.changes import Committed, Stage
 from tests.any_schema.values import plain_key
 
-__all__ = ["PlainTable", "comparable", "plain_tables"]
-
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 

@@ -16,8 +16,6 @@ from tidegate.schemas.tables import TableSchema
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, reader_schema
 
-__all__ = ["Published", "PublishedStage", "publish"]
-
 _NAMES = TopicNames("p")
 _STREAM = "everything"
 

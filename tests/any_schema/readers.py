@@ -19,8 +19,6 @@ import pyarrow.parquet
 
 from tests.any_schema.values import plain
 
-__all__ = ["ICEBERG_READERS", "READERS", "Read"]
-
 Row = dict[str, Any]
 Read = Callable[[Any, Path], list[Row]]
 

@@ -8,8 +8,6 @@ from typing import Any
 from tests.topics import ROWS_SCHEMA
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 
-__all__ = ["NAMES", "release_of"]
-
 NAMES = tuple(column.split()[0] for column in ROWS_SCHEMA.split(", "))
 
 

@@ -35,8 +35,6 @@ from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.spark.query_session import QuerySession
 
-__all__ = ["PER_MERGE", "SinkWorld", "sink_world"]
-
 _SETTINGS: Mapping[str, tuple[str, ...]] = {
     "spark.sql.session.timeZone": ("Asia/Tokyo", "America/New_York"),
     "spark.sql.ansi.enabled": ("false",),

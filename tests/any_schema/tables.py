@@ -17,18 +17,6 @@ from tests.any_schema.values import KINDS_OF, Kind
 from tidegate.producer.records import RecordColumn
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
-__all__ = [
-    "DIALECTS",
-    "KEY_KINDS",
-    "NAMES_AVRO_LACKS",
-    "TABLE_NAMES",
-    "SourceColumn",
-    "SourceTable",
-    "drawn_table",
-    "tables",
-    "with_name",
-]
-
 DIALECTS = tuple(KINDS_OF)
 NAME_MAX = 128
 COLUMNS_MAX = 100

@@ -22,8 +22,6 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-__all__ = ["KINDS", "KINDS_OF", "MEGABYTE", "Kind", "near", "plain", "plain_key", "values"]
-
 MEGABYTE = 1_000_000
 _PLAIN = frozenset({int, str, bytes, type(None)})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,8 +15,6 @@ import typer
 
 from tests.chaos.faults import KINDS, LANES
 
-__all__ = ["main"]
-
 
 def main(
     *,

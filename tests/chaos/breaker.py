@@ -13,8 +13,6 @@ from tests.chaos.patience import Patience
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.steps import StepFollower, wait_for_step
 
-__all__ = ["Applied", "Breaker"]
-
 _CYCLE_DEADLINE_S = 150.0
 """A worker without stream partitions commits once a minute; a broker may be away meanwhile."""
 

@@ -47,8 +47,6 @@ from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import HEADER_ORDER, HEADER_ORIGIN, TopicNames
 from tidegate.schemas.wire_format import unframe
 
-__all__ = ["Found", "Places", "PlanRecorder", "collect", "lineage_facts", "queries_in"]
-
 _MODS = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-__all__ = ["committed_messages", "topics_in"]
-
 _POLL_S = 0.2
 _QUIET_MAX_S = 60.0
 _ADMIN_S = 15.0
@@ -49,8 +47,7 @@ def committed_messages(bootstrap_servers: str, topics: Sequence[str]) -> Iterato
                 elif error.code() != KafkaError._PARTITION_EOF:
                     raise RuntimeError(error.str())
             if time.monotonic() - quiet_since > _QUIET_MAX_S:
-                message = f"Kafka does not give its records up to {ends}"
-                raise TimeoutError(message)
+                raise TimeoutError(f"Kafka does not give its records up to {ends}")
     finally:
         consumer.close()
 

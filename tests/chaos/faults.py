@@ -14,17 +14,6 @@ from typing import Literal
 
 from tidegate.local_stack.demo.kills import CONSUMER_STEPS, WORKER_STEPS
 
-__all__ = [
-    "KINDS",
-    "LANES",
-    "SESSION_TIMEOUT_MS",
-    "TRANSACTION_TIMEOUT_MS",
-    "Fault",
-    "FaultKind",
-    "Lane",
-    "faults_of",
-]
-
 Lane = Literal["workers", "consumer", "broker"]
 FaultKind = Literal[
     "kill-worker",

@@ -14,8 +14,6 @@ from tidegate.local_stack.judge.changelog import compare_changelog
 from tidegate.local_stack.judge.log import LoggedTransaction
 from tidegate.schemas.progress import ProgressBody, SlotChanges, SlotProgress
 
-__all__ = ["Checker", "figures_of", "heartbeat_versions"]
-
 Checker = Callable[[History], Iterator[Violation]]
 
 _OF_THE_JUDGE = ("unlike_source", "ordinals_broken", "out_of_order")

@@ -16,8 +16,6 @@ from pathlib import Path
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.parts.programs import Program
 
-__all__ = ["Ending", "Fleet", "Member", "explanation_of", "last_words", "tracebacks_in"]
-
 _RESTARTS_MAX = 15
 _RESTART_PAUSE_S = 1.0
 _TAIL_BYTES = 65_536
@@ -209,8 +207,9 @@ class Fleet:
                 if now_s < due_s:
                     continue
                 if member.number >= _RESTARTS_MAX:
-                    message = f"{name} ends again and again: {member.ending.words}"
-                    raise PartFailedError(message, log=str(member.log))
+                    raise PartFailedError(
+                        f"{name} ends again and again: {member.ending.words}", log=str(member.log)
+                    )
                 self.start(name)
 
     def _note(self, member: Member) -> None:

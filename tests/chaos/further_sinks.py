@@ -32,16 +32,6 @@ from tidegate.producer.datastream.file_store import LocalStore
 from tidegate.producer.datastream.file_tree import all_files
 from tidegate.schemas.topics import HEADER_ORDER
 
-__all__ = [
-    "FIRST_SETTINGS",
-    "ORDERED_TOPIC",
-    "SETTINGS",
-    "compare_histories",
-    "compare_keys",
-    "compare_sinks",
-    "since",
-]
-
 ORDERED_TOPIC = "everything-in-order"
 
 _FIRST = "changelog,mirror,changelog_by_key,mirror_by_key"

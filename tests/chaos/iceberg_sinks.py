@@ -26,14 +26,6 @@ from tidegate.local_stack.judge.log import LoggedTransaction
 from tidegate.local_stack.judge.source import SourceTable
 from tidegate.local_stack.judge.values import canonical_json
 
-__all__ = [
-    "Cut",
-    "compare_cuts_of_mirror",
-    "compare_iceberg_changelog",
-    "iceberg_changelogs",
-    "iceberg_cuts",
-]
-
 _WAREHOUSE = "iceberg"
 _MIRROR = "iceberg_mirror"
 

@@ -16,8 +16,6 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["iceberg_folders", "read_iceberg"]
-
 _DELETED = 2
 """The status of a file that a snapshot no longer has."""
 
@@ -40,8 +38,7 @@ def read_iceberg(folder: Path, *, snapshot: int | None = None) -> list[tuple[str
     if snapshot is None and wanted in {None, -1}:
         return []
     if wanted not in snapshots:
-        message = f"{folder} has no snapshot {wanted}"
-        raise ValueError(message)
+        raise ValueError(f"{folder} has no snapshot {wanted}")
     paths = _data_files(snapshots[wanted]["manifest-list"])
     return [(str(path), pq.read_table(path, partitioning=None)) for path in paths]
 
@@ -59,8 +56,9 @@ def _newest_metadata(folder: Path) -> dict[str, Any]:
 def _data_files(manifest_list: str) -> Iterator[Path]:
     for manifest in _records(manifest_list):
         if manifest["content"]:
-            message = f"{manifest['manifest_path']} deletes rows of files, which are not read"
-            raise ValueError(message)
+            raise ValueError(
+                f"{manifest['manifest_path']} deletes rows of files, which are not read"
+            )
         for entry in _records(manifest["manifest_path"]):
             if entry["status"] != _DELETED:
                 yield _local(entry["data_file"]["file_path"])

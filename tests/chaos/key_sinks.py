@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-__all__ = ["compare_changelog_by_key", "compare_mirror_by_key", "in_order_of_batches"]
-
 _OF_KEYS = ("row_state", "order_key", "column_updates")
 
 

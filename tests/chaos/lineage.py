@@ -10,8 +10,6 @@ from typing import Any
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.errors import LocalStackError
 
-__all__ = ["Lineage"]
-
 _LIVE_MIN, _LIVE_MAX = 6, 14
 _CHURN_EVERY_S = (2.0, 6.0)
 

@@ -12,8 +12,6 @@ from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.parts.stack import LocalStack
 
-__all__ = ["Run", "run_on_a_stack"]
-
 _STREAM_PARTITIONS = 8
 _EQUAL_TIMESTAMPS = 0.2
 """How likely transactions on disjoint rows are to share a commit timestamp."""

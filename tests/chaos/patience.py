@@ -10,8 +10,6 @@ import os
 import time
 from collections.abc import Callable
 
-__all__ = ["Patience"]
-
 
 class Patience:
     """A time-out that passes more slowly while more processes want to run than there are cores."""

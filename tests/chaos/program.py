@@ -16,8 +16,6 @@ from tests.chaos.report import Report
 from tidegate.local_stack.demo.view import RunView
 from tidegate.schemas.errors import TidegateError
 
-__all__ = ["run_program"]
-
 
 def run_program(run: Callable[[Path, RunView], Report], *, keep: bool, as_json: bool) -> None:
     """Run in a temporary folder and print the report; raises typer.Exit with the exit code.

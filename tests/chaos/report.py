@@ -12,8 +12,6 @@ from rich.table import Table
 from tests.chaos.breaker import Applied
 from tests.chaos.fleet import Ending
 
-__all__ = ["EXAMPLES_MAX", "Report"]
-
 EXAMPLES_MAX = 5
 
 

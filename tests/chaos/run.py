@@ -49,8 +49,6 @@ from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.topics import SLOTS_DEFAULT
 from tidegate.spark_consumer.commands.status import status
 
-__all__ = ["Options", "run_chaos"]
-
 _ACCOUNTS = 60
 _LATENESS_S = 600.0
 """The customers' transfers last so long, twice, beyond the time that was asked for."""

@@ -13,8 +13,6 @@ from tests.chaos.patience import Patience
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
 
-__all__ = ["Stage"]
-
 _LATENESS_S = 600.0
 """How long the faults may take beyond the time that was asked for."""
 

@@ -19,8 +19,6 @@ from tidegate.local_stack.judge.delta import ReleaseManifest
 from tidegate.local_stack.judge.log import LoggedTransaction, record_sequence_numbers
 from tidegate.local_stack.judge.values import canonical, canonical_json
 
-__all__ = ["Types", "compare_transactions"]
-
 Row = Mapping[str, Any]
 Types = Mapping[str, Mapping[str, pa.DataType]]
 """Of each source table's columns."""

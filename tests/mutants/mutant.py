@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tests.simulation.mutant import Patches
 
-__all__ = ["UnitMutant"]
-
 
 @dataclass(frozen=True, slots=True)
 class UnitMutant:

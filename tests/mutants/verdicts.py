@@ -9,8 +9,6 @@ from typing import Literal
 
 from tests.command_server import run_module
 
-__all__ = ["Verdict", "verdicts_on"]
-
 Verdict = Literal["passed", "failed", "broke"]
 
 _REPOSITORY = Path(__file__).resolve().parents[2]

@@ -12,8 +12,6 @@ from threading import Lock
 from moto.s3.responses import S3Response
 from moto.server import main
 
-__all__ = ["put_one_at_a_time"]
-
 
 def put_one_at_a_time() -> None:
     """Serialize the requests that put objects in this process."""

@@ -20,8 +20,6 @@ from pydantic_core import PydanticUndefined
 from tidegate.producer.config import ProducerConfig
 from tidegate.spark_consumer.config import ConsumerConfig
 
-__all__ = ["CASES", "RENDERED", "first_line", "plain_settings", "rendered", "write_values"]
-
 _HELM = Path(__file__).resolve().parents[2] / "deploy" / "helm"
 _HERE = Path(__file__).resolve().parent / "charts"
 _KUBERNETES = "1.30.0"

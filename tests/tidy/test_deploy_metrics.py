@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import promql_parser
 import pytest
@@ -13,9 +14,6 @@ import yaml
 
 from tidegate.producer.metrics import METRICS as PRODUCER
 from tidegate.spark_consumer.metrics import METRICS as CONSUMER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 ALERTS = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())

@@ -15,8 +15,6 @@ import typer
 
 from tidegate.local_stack.demo.bank import Dialect
 
-__all__ = ["main", "settings_of"]
-
 
 def settings_of(texts: list[str]) -> dict[str, str]:
     """Return settings given as NAME=VALUE; raises typer.BadParameter for another text."""

@@ -15,8 +15,6 @@ from typing import Any
 from tests.chaos.producer.topic_log import DataEntry, Topics
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place
 
-__all__ = ["place_of", "with_first_rows"]
-
 _TAG = "spanner-backfill"
 _READ = "tidegate-backfill/read"
 _TIME_BYTES = 8

@@ -11,8 +11,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tests.chaos.producer.reader import Reader, Where
 from tests.chaos.producer.topic_log import Decoder, ForeignRecord
 
-__all__ = ["Follower"]
-
 _BATCH_MAX = 500
 _POLL_S = 0.2
 _LOOK_EVERY_S = 3.0
@@ -49,8 +47,7 @@ class Follower:
     def require_alive(self) -> None:
         """Raise RuntimeError if the thread has failed."""
         if self._thread is not None and not self._thread.is_alive() and not self._ended.is_set():
-            message = "the follower has failed"
-            raise RuntimeError(message)
+            raise RuntimeError("the follower has failed")
 
     def _run(self) -> None:
         consumer = Consumer(

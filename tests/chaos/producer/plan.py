@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from tests.chaos.faults import KINDS, Fault, FaultKind, faults_of
 
-__all__ = ["SIZES", "WorkerStage", "broker_faults_of", "worker_stages_of"]
-
 SIZES = (1, 4, 2, 3)
 """How many workers there are, one stage after the other."""
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 from tests.chaos.producer.topic_log import DataEntry, ProgressEntry, Topics
 
-__all__ = ["Logs", "Reader", "ReadingOrder", "Where", "reading_orders", "replay"]
-
 Where = tuple[str, int]
 """A topic and the number of a topic partition."""
 Logs = Mapping[Where, Sequence[DataEntry | ProgressEntry]]

@@ -56,8 +56,6 @@ from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 
-__all__ = ["Options", "run_chaos"]
-
 _PREFIX = "chaos"
 _RATE = 15.0
 _BACKFILLS = 0.5

@@ -20,8 +20,6 @@ from typing import Any
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.errors import LocalStackError
 
-__all__ = ["KINDS", "READ_FAULTS", "SourceFault", "SourceFaults", "source_faults_of"]
-
 KINDS = (
     "status at the open",
     "status after rows",
@@ -149,8 +147,7 @@ class SourceFaults:
                 until.wait(fault.hold_s)
                 self._send("/release", **stream, token=token)
             case _:
-                message = f"no such fault: {fault.kind}"
-                raise ValueError(message)
+                raise ValueError(f"no such fault: {fault.kind}")
 
     def _rule(self, fault: SourceFault, **what: Any) -> None:
         self._send("/add-fault", stream=self.control.stream, count=fault.count, **what)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from tidegate.local_stack.demo.bank import Dialect
 
-__all__ = ["Statements"]
-
 _POSTGRESQL = {
     "INT64": "bigint",
     "STRING(MAX)": "text",

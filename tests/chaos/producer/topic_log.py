@@ -22,17 +22,6 @@ from xxhash import xxh64_digest
 
 from tidegate.local_stack.judge.log import Place
 
-__all__ = [
-    "DataEntry",
-    "Decoder",
-    "ForeignRecord",
-    "ProgressEntry",
-    "Topics",
-    "order_key_of",
-    "origin_of",
-    "registry_schemas",
-]
-
 Schemas = Callable[[int], Any]
 """Returns the parsed Avro schema of an id in the registry."""
 
@@ -181,8 +170,9 @@ class Decoder:
                 return None
             return self._data(message)
         except (ValueError, KeyError, IndexError, EOFError, struct.error) as error:
-            reason = f"{topic}/{number}@{offset}: {type(error).__name__}: {error}"
-            raise ForeignRecord(reason) from error
+            raise ForeignRecord(
+                f"{topic}/{number}@{offset}: {type(error).__name__}: {error}"
+            ) from error
 
     def _progress(self, message: Message) -> ProgressEntry | None:
         key, value = self._read(message.key()), message.value()
@@ -204,8 +194,7 @@ class Decoder:
         is_dead = topic == self.topics.dead_letters
         first = ["order", "mod", "topic" if is_dead else "origin"]
         if [name for name, _ in headers[:3]] != first:
-            reason = f"its first headers are {headers[:3]}"
-            raise ValueError(reason)
+            raise ValueError(f"its first headers are {headers[:3]}")
         named = dict(headers)
         return DataEntry(
             topic=topic,

@@ -14,8 +14,6 @@ from tests.chaos.producer.topic_log import DataEntry, Topics, order_key_of, orig
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction
 from tidegate.local_stack.judge.values import rfc3339_us
 
-__all__ = ["Findings", "compare", "late_changes"]
-
 Findings = dict[str, list[str]]
 """Figure -> one text for each thing that is wrong."""
 
@@ -185,8 +183,7 @@ def _is_same(decoded: Any, committed: Any) -> bool:
         case date():
             return decoded == date.fromisoformat(committed)
         case _:
-            message = f"the judge cannot compare a {type(decoded).__name__}"
-            raise TypeError(message)
+            raise TypeError(f"the judge cannot compare a {type(decoded).__name__}")
 
 
 def _place(entry: DataEntry) -> str:

@@ -25,17 +25,6 @@ from google.cloud.spanner_v1 import KeySet
 from tests.chaos.producer.statements import Statements
 from tidegate.local_stack.judge.log import LoggedChange
 
-__all__ = [
-    "STREAM",
-    "SchemaChange",
-    "Table",
-    "Workload",
-    "initial_ddl",
-    "initial_tables",
-    "is_poison",
-    "schema_changes_of",
-]
-
 STREAM = "everything"
 _KEY = ("Shop", "Sku")
 _KEYS = 120
