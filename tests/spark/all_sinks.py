@@ -37,19 +37,6 @@ from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.function import FunctionSink
 from tidegate.spark_consumer.spark import sink_factory
 
-__all__ = [
-    "ALL",
-    "BATCH",
-    "READ",
-    "RELEASED_US",
-    "ROWS",
-    "WAITING",
-    "AllSinks",
-    "Killed",
-    "Places",
-    "write",
-]
-
 FUNCTIONS = ("function", "batches")
 ALL = (*SINKS, *FUNCTIONS)
 JOINING = ("iceberg_mirror", "parquet_transactions")

@@ -3,8 +3,6 @@
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import frame
 
-__all__ = ["GATE_SCHEMA", "change", "commit_times_us"]
-
 GATE_SCHEMA = (
     "is_progress boolean, topic string, topic_partition int, offset long, key binary,"
     " value binary, order_key binary, mod string, origin long"

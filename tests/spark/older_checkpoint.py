@@ -27,8 +27,6 @@ from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.ports import choose_ports
 
-__all__ = ["BATCHES", "PREFIX", "SETTINGS", "broker", "write_batch"]
-
 PREFIX = "older"
 BATCHES = 3
 SETTINGS = {"prefix": PREFIX, "release_rows_max": 3, "log_level": "error"}

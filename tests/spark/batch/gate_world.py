@@ -50,8 +50,6 @@ from tidegate.spark_consumer.metrics import consumer_metrics
 from tidegate.spark_consumer.sinks.manifest import read_manifest
 from tidegate.spark_consumer.sinks.port import TableVersion
 
-__all__ = ["ACCOUNTS", "LEDGER", "GateWorld"]
-
 PROGRESS, ACCOUNTS, LEDGER = "bank-progress", "bank.accounts", "bank.ledger"
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS_ID = 1
@@ -86,8 +84,7 @@ class Log:
         for topic in self.topics.values():
             schemas |= topic.schemas | {topic.key_id: topic.key_schema}
         if schema_id not in schemas:
-            message = "the registry has no schema with this id"
-            raise SchemaNotFound(message, schema_id=schema_id)
+            raise SchemaNotFound("the registry has no schema with this id", schema_id=schema_id)
         return schemas[schema_id]
 
     def _next(self, topic):

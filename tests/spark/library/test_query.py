@@ -187,9 +187,9 @@ def test_a_batch_that_spark_interrupts_ends_the_query_whatever_the_length_of_its
         began.set()
         while of_spark[0].isActive:
             time.sleep(0.05)
-        text = "An error occurred while calling o1.collect.\n: java.lang.InterruptedException\n"
         raise Py4JJavaError(
-            text + "\tat org.apache.spark.Somewhere.run(Somewhere.scala:1)\n" * 2_000
+            "An error occurred while calling o1.collect.\n: java.lang.InterruptedException\n"
+            + "\tat org.apache.spark.Somewhere.run(Somewhere.scala:1)\n" * 2_000
         )
 
     program.deed = deed

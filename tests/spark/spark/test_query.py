@@ -44,10 +44,9 @@ class LateRun:
         """Start a query; Spark looks for `metadata`, and finds it when it writes its own."""
         if self._files == ("metadata",):
             self._files = ()
-            message = (
+            raise ConcurrentModificationError(
                 "Multiple streaming queries are concurrently using file:/check/spark/metadata."
             )
-            raise ConcurrentModificationError(message)
         return writing.start()
 
     def during(self, batch):
