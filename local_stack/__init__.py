@@ -10,7 +10,8 @@ This module imports none of them: `dev` imports `parts.java` before anything is 
 """
 
 if __name__ != "tidegate.local_stack":
-    raise ImportError(
+    message = (
         f"this package is tidegate.local_stack, and was imported as {__name__!r}: "
         "write `import tidegate.local_stack`, and take the repository's top folder off sys.path"
     )
+    raise ImportError(message)

@@ -18,20 +18,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tidegate.local_stack.config import LocalStackConfig
 from tidegate.local_stack.demo.bank import ACCOUNTS, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
     open_accounts,
 )
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidegate.local_stack.config import LocalStackConfig
+    from tidegate.local_stack.demo.view import RunView
+
 
 PREFIX = "bank"
 _WORKERS = 2

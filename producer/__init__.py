@@ -7,7 +7,8 @@ Start it with `tidegate-producer run` or `python -m tidegate.producer`.
 """
 
 if __name__ != "tidegate.producer":
-    raise ImportError(
+    message = (
         f"this package is tidegate.producer, and was imported as {__name__!r}: "
         "write `import tidegate.producer`, and take the repository's top folder off sys.path"
     )
+    raise ImportError(message)

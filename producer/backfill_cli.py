@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from tidegate.producer.backfill.requests import CHUNK_ROWS_DEFAULT, SHARE_DEFAULT, RunState
-from tidegate.producer.commands.backfill import BackfillReport
 from tidegate.producer.config import ProducerConfig
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from tidegate.producer.commands.backfill import BackfillReport
 
 
 def add_backfill_command(app: typer.Typer) -> None:

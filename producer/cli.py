@@ -10,7 +10,7 @@ from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from itertools import islice
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -20,9 +20,6 @@ from rich.status import Status
 from rich.table import Table
 
 from tidegate.producer.backfill_cli import add_backfill_command
-from tidegate.producer.commands.accept_gap import GapReport
-from tidegate.producer.commands.redrive import RedriveReport
-from tidegate.producer.commands.reset import ResetReport
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.control_cli import add_control_commands
 from tidegate.producer.dead_letters_cli import add_dead_letters_command
@@ -35,6 +32,12 @@ from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.schemas.instants import NS_PER_US
+
+if TYPE_CHECKING:
+    from tidegate.producer.commands.accept_gap import GapReport
+    from tidegate.producer.commands.redrive import RedriveReport
+    from tidegate.producer.commands.reset import ResetReport
+
 
 _Report = TypeVar("_Report")
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.status import Status
 
-from tidegate.producer.commands.control import ControlReport, DrainReport
 from tidegate.producer.fleet_config import FleetConfig
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ExitCode
 from tidegate.schemas.progress import ControlState
+
+if TYPE_CHECKING:
+    from tidegate.producer.commands.control import ControlReport, DrainReport
+
 
 _By = Annotated[str, typer.Option("--by", help="Who wants it, for the record; else this user.")]
 _Wait = Annotated[

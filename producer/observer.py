@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from tidegate.producer.core.events import (
     DrainRequested,
@@ -20,13 +21,16 @@ from tidegate.producer.core.worker import Worker
 from tidegate.producer.datastream_source.file_figures import FileFigures
 from tidegate.producer.errors import QueryError
 from tidegate.producer.fault_notes import note_event, note_silent
-from tidegate.producer.metrics import CounterName, ProducerMetrics
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.retried_faults import RetriedFaults
 from tidegate.program.health import Health
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import TopicTotals
+
+if TYPE_CHECKING:
+    from tidegate.producer.metrics import CounterName, ProducerMetrics
+
 
 _GAUGES_INTERVAL_S = 1.0
 _SHOWN = 3

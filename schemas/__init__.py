@@ -5,7 +5,8 @@ error tree.  It uses neither Spanner's API nor Spark, and does no I/O.
 """
 
 if __name__ != "tidegate.schemas":
-    raise ImportError(
+    message = (
         f"this package is tidegate.schemas, and was imported as {__name__!r}: "
         "write `import tidegate.schemas`, and take the repository's top folder off sys.path"
     )
+    raise ImportError(message)

@@ -14,18 +14,19 @@ All load pyspark when they are first used, never before.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
-
-from tidegate.spark_consumer.sinks.delta.as_of import as_of
-from tidegate.spark_consumer.sinks.function import FunctionSink
-from tidegate.spark_consumer.spark.query import build_query
+from typing import TYPE_CHECKING, Any
 
 if __name__ != "tidegate.spark_consumer":
-    raise ImportError(
+    message = (
         f"this package is tidegate.spark_consumer, and was imported as {__name__!r}: "
         "write `import tidegate.spark_consumer`, and take the repository's top folder off sys.path"
     )
+    raise ImportError(message)
 
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.as_of import as_of
+    from tidegate.spark_consumer.sinks.function import FunctionSink
+    from tidegate.spark_consumer.spark.query import build_query
 
 __all__ = ["FunctionSink", "as_of", "build_query"]
 
@@ -38,5 +39,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
     return getattr(import_module(_HOMES[name]), name)

@@ -25,21 +25,23 @@ the packages, `status`, `releases`, `plot_releases` and the classes of the port;
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidegate.spark_consumer.commands.status import status
-from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
-from tidegate.spark_consumer.library.audit import audit
-from tidegate.spark_consumer.library.builder import stream
-from tidegate.spark_consumer.library.query import QueryFailed
-from tidegate.spark_consumer.library.session import session
-from tidegate.spark_consumer.notebook.release_figure import plot_releases
-from tidegate.spark_consumer.notebook.releases import releases
-from tidegate.spark_consumer.sinks.delta.as_of import as_of
-from tidegate.spark_consumer.sinks.handed_batch import BatchSink, HandedBatch
-from tidegate.spark_consumer.sinks.port import Release, Sink, TableVersion
-from tidegate.spark_consumer.sinks.released_frame import changes_of, transactions_of
 from tidegate.version import __version__
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.commands.status import status
+    from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
+    from tidegate.spark_consumer.library.audit import audit
+    from tidegate.spark_consumer.library.builder import stream
+    from tidegate.spark_consumer.library.query import QueryFailed
+    from tidegate.spark_consumer.library.session import session
+    from tidegate.spark_consumer.notebook.release_figure import plot_releases
+    from tidegate.spark_consumer.notebook.releases import releases
+    from tidegate.spark_consumer.sinks.delta.as_of import as_of
+    from tidegate.spark_consumer.sinks.handed_batch import BatchSink, HandedBatch
+    from tidegate.spark_consumer.sinks.port import Release, Sink, TableVersion
+    from tidegate.spark_consumer.sinks.released_frame import changes_of, transactions_of
 
 __all__ = [
     "ICEBERG_PACKAGES",
@@ -86,7 +88,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used; raises ImportError where an extra is missing."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
+        message = f"module 'tidegate' has no attribute {name!r}"
+        raise AttributeError(message)
     return getattr(import_module(_HOMES[name]), name)
 
 

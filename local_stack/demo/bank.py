@@ -15,9 +15,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.local_stack.judge.delta import TableRows
+if TYPE_CHECKING:
+    from tidegate.local_stack.judge.delta import TableRows
+
 
 ACCOUNTS = "accounts"
 LEDGER = "ledger"

@@ -12,14 +12,18 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tidegate.local_stack.demo.churn import Disturbance, SimulatorControl
-from tidegate.local_stack.demo.customers import Customers
 from tidegate.local_stack.demo.kills import CONSUMER_STEPS, WORKER_STEPS, Killer
-from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import LocalStackError, PartFailedError
 from tidegate.local_stack.parts.programs import Program
+
+if TYPE_CHECKING:
+    from tidegate.local_stack.demo.customers import Customers
+    from tidegate.local_stack.demo.pipeline import Pipeline
+
 
 _POLL_S = 0.05
 _REFUSALS_MAX = 20

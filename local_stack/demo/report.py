@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from tidegate.local_stack.judge.verdict import Delivery
+if TYPE_CHECKING:
+    from tidegate.local_stack.judge.verdict import Delivery
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.local_stack.judge.delta import ChangelogRow, ChangelogTable, ReleaseManifest
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place, origin_number
 from tidegate.local_stack.judge.values import canonical_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tidegate.local_stack.judge.delta import ChangelogRow, ChangelogTable, ReleaseManifest
 
 
 _EXAMPLES_MAX = 5

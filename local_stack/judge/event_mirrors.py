@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.local_stack.judge.changelog import examples
 from tidegate.local_stack.judge.cuts import MirrorReader
-from tidegate.local_stack.judge.delta import ReleaseManifest, TableRows
 from tidegate.local_stack.judge.events import EventRow, SourceEvent
+
+if TYPE_CHECKING:
+    from tidegate.local_stack.judge.delta import ReleaseManifest, TableRows
+
 
 _ADDED = "_datastream_"
 _UUID, _KIND = "_datastream_uuid", "_datastream_change_type"

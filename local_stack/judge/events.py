@@ -10,10 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.local_stack.judge.changelog import compare_changelog, examples
-from tidegate.local_stack.judge.delta import ChangelogRow, ChangelogTable, ReleaseManifest
+
+if TYPE_CHECKING:
+    from tidegate.local_stack.judge.delta import ChangelogRow, ChangelogTable, ReleaseManifest
+
 
 _ADDED = "_datastream_"
 _ORDER, _UUID = "_datastream_order", "_datastream_uuid"

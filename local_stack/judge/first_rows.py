@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidegate.local_stack.judge.cuts import SourceReader
-from tidegate.local_stack.judge.delta import ChangelogTable, TableRows
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place
+
+if TYPE_CHECKING:
+    from tidegate.local_stack.judge.cuts import SourceReader
+    from tidegate.local_stack.judge.delta import ChangelogTable, TableRows
+
 
 BACKFILL_TAG = "spanner-backfill"
 _TOKENS = "tidegate-backfill/"

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1 import KeySet, TypeCode
 
-from tidegate.local_stack.judge.delta import TableRows
 from tidegate.local_stack.judge.values import rfc3339_us
+
+if TYPE_CHECKING:
+    from tidegate.local_stack.judge.delta import TableRows
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ALL = KeySet(all_=True)  # type: ignore[no-untyped-call]  # the client has no types

@@ -13,16 +13,20 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidegate.local_stack.parts.class_archives import SPARK, ClassOptions, class_archives
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
-from tidegate.local_stack.parts.secure_listener import SecureListener
 from tidegate.local_stack.parts.settings_file import write_settings_file
 from tidegate.local_stack.parts.steps import NO_STEP, last_step
 from tidegate.program.java import QUICK_START
+
+if TYPE_CHECKING:
+    from tidegate.local_stack.parts.secure_listener import SecureListener
+
 
 _PRODUCER = "TIDEGATE_PRODUCER_"
 _CONSUMER = "TIDEGATE_CONSUMER_"

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from tidegate.local_stack.config import LocalStackConfig
 from tidegate.local_stack.parts.java import find_java, require_java_home
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
@@ -22,6 +21,10 @@ from tidegate.local_stack.parts.process import Cancelled
 from tidegate.local_stack.parts.schema_registry import SchemaRegistry
 from tidegate.local_stack.parts.secure_listener import SecureListener
 from tidegate.local_stack.parts.simulator import SpannerSimulator
+
+if TYPE_CHECKING:
+    from tidegate.local_stack.config import LocalStackConfig
+
 
 _SESSION_MS, _PATIENT_SESSION_MS = 3_000, 60_000
 

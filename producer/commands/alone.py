@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate.producer.commands.parts import Parts
-from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.sole_worker import SoleWorker
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.sole_run import SoleRun
@@ -16,6 +14,11 @@ from tidegate.producer.kafka.admin import RetryingAdmin
 from tidegate.producer.kafka.group_members import group_members
 from tidegate.program.kafka_clients import admin_config
 from tidegate.schemas.errors import ConfigError, InvariantViolation
+
+if TYPE_CHECKING:
+    from tidegate.producer.commands.parts import Parts
+    from tidegate.producer.config import ProducerConfig
+
 
 LEAVING_S = 5.0
 """How long Kafka may take to notice what it should have noticed."""

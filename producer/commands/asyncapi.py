@@ -6,11 +6,14 @@ Made from what exists: topics, their numbers of topic partitions, and the newest
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidegate.producer.commands.schemas import StreamTopic
-from tidegate.producer.config import ProducerConfig
 from tidegate.version import __version__
+
+if TYPE_CHECKING:
+    from tidegate.producer.commands.schemas import StreamTopic
+    from tidegate.producer.config import ProducerConfig
+
 
 _AVRO = "application/vnd.apache.avro+json;version=1.9.0"
 _JSON = "application/json"

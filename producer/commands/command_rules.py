@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from tidegate.lineage.fleet_status import FleetStatus, fleet_status
-from tidegate.producer.commands.fleet_reader import FleetRecords
 from tidegate.producer.commands.stream_state import StreamState, stream_state
 from tidegate.producer.errors import CommandRefused
+
+if TYPE_CHECKING:
+    from tidegate.producer.commands.fleet_reader import FleetRecords
 
 
 class Command(StrEnum):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
 from tidegate.producer.commands.alone import LEAVING_S
-from tidegate.producer.config import ProducerConfig
 from tidegate.producer.datastream.errors import DatastreamError
 from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
@@ -23,6 +23,10 @@ from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.translation.dead_letter_groups import DeadLetterGroup, grouped
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
+
+if TYPE_CHECKING:
+    from tidegate.producer.config import ProducerConfig
+
 
 _REMEDIES = {
     "MessageTooLarge": "Raise the topic's max.message.bytes, and redrive",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tidegate.producer.commands.opened_source import OpenedSource
-from tidegate.producer.config import ProducerConfig
 from tidegate.producer.datastream.file_store import open_location
 from tidegate.producer.datastream_source.description import FilesCatalogue
 from tidegate.producer.datastream_source.limits import SourceLimits
@@ -12,8 +13,11 @@ from tidegate.producer.datastream_source.stream import DatastreamFiles
 from tidegate.producer.datastream_source.table_settings import LaterBackfill, TableSettings
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.tasks import TaskThread
-from tidegate.producer.source_config import FilesSource
 from tidegate.schemas.instants import US_PER_MS, US_PER_SECOND
+
+if TYPE_CHECKING:
+    from tidegate.producer.config import ProducerConfig
+    from tidegate.producer.source_config import FilesSource
 
 
 def open_files(config: ProducerConfig, files: FilesSource) -> OpenedSource:

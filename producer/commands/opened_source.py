@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tidegate.producer.description import StreamDescription
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.ports import Catalogue, ChangeStream
-from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.query_options import QueryOptions
+
+if TYPE_CHECKING:
+    from tidegate.producer.spanner.channel import SpannerChannels
 
 
 @dataclass(frozen=True, slots=True)

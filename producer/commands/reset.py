@@ -10,14 +10,17 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from tidegate.producer.commands.alone import require_no_worker
-from tidegate.producer.config import ProducerConfig
 from tidegate.producer.kafka.removal import StreamRemoval
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import SchemaError
+
+if TYPE_CHECKING:
+    from tidegate.producer.config import ProducerConfig
 
 
 @dataclass(frozen=True, slots=True)

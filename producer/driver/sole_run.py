@@ -6,14 +6,17 @@ For one thread, which has to come back here every few seconds: the group is poll
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tidegate.producer.core import events as on
 from tidegate.producer.core.sole_worker import SoleWorker
 from tidegate.producer.driver.clock import SystemClock
-from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.runtime_ports import Clock
 from tidegate.schemas.errors import ProducerError
 from tidegate.schemas.instants import US_PER_SECOND
+
+if TYPE_CHECKING:
+    from tidegate.producer.driver.loop import FleetWorker
 
 
 class SoleRun:

@@ -21,10 +21,11 @@ from tidegate.program.kafka_clients import admin_config
 from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied
 from tidegate.schemas.errors import ConsumerError, SchemaError
 from tidegate.schemas.progress import ProgressRecord
-from tidegate.schemas.progress_decoder import ProgressDecoder
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+    from tidegate.schemas.progress_decoder import ProgressDecoder
 
 
 _BATCH_MAX = 200

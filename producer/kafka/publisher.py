@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
@@ -28,7 +28,6 @@ from tidegate.producer.core.events import (
     TransactionFailure,
 )
 from tidegate.producer.kafka.delivery_reports import Callback, DeliveryReports
-from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.partitioner import topic_partition_of
 from tidegate.producer.kafka.refusals import RefusedMessage, fault_of
 from tidegate.producer.kafka.retries import retry
@@ -41,6 +40,10 @@ from tidegate.schemas.errors import ConfigError, TidegateError, UnreachableError
 from tidegate.schemas.progress_codec import encode_key, encode_record
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN, HEADER_REDRIVEN
 from tidegate.schemas.wire_format import frame
+
+if TYPE_CHECKING:
+    from tidegate.producer.kafka.message_limits import KafkaMessageLimits
+
 
 Headers = list[tuple[str, str | bytes | None]]
 

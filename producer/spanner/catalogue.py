@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.description import (
     DIALECTS,
@@ -21,9 +21,12 @@ from tidegate.producer.description import (
     filters_of,
 )
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
-from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
+
+if TYPE_CHECKING:
+    from tidegate.producer.spanner.channel import SpannerChannels
+
 
 _TIMEOUT_S = 15.0
 _SYSTEM_SCHEMAS = {"INFORMATION_SCHEMA", "SPANNER_SYS", "PG_CATALOG"}

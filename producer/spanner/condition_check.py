@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.description import POSTGRESQL
 from tidegate.producer.errors import QueryError, QueryRefused
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
-from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
 from tidegate.schemas.errors import ConfigError, UnreachableError
+
+if TYPE_CHECKING:
+    from tidegate.producer.spanner.channel import SpannerChannels
+
 
 WHERE_MAX = 1_000
 """Characters of a condition: each chunk of a run has it in its tokens."""

@@ -10,7 +10,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
@@ -25,11 +25,14 @@ from tidegate.producer.records import StreamRecord
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
 from tidegate.producer.spanner.call import WAITING
 from tidegate.producer.spanner.channel import SpannerChannels
-from tidegate.producer.spanner.forms import Decoder, StreamForm
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream_channels import ResponseStream
 from tidegate.schemas.errors import SchemaError, TidegateError
 from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
+
+if TYPE_CHECKING:
+    from tidegate.producer.spanner.forms import Decoder, StreamForm
+
 
 _PART_EVERY_S = 1.0
 _T = TypeVar("_T")

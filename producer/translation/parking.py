@@ -11,7 +11,7 @@ its key could not be recognised, and would overtake it.  Its error is raised, as
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.producer.errors import (
     IncompatibleChange,
@@ -24,9 +24,12 @@ from tidegate.producer.ports import MessageLimits, RecordTranslator
 from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.translation.limited import key_text
 from tidegate.producer.translation.parked_record import write_parked_record
-from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
+
+if TYPE_CHECKING:
+    from tidegate.producer.translation.translator import Translator
+
 
 _Poison: TypeAlias = SchemaError | IncompatibleChange | MessageTooLarge | TopicRefused
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
@@ -26,9 +26,12 @@ from tidegate.producer.ports import Catalogue, DataTopics
 from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.translation.fresh_answers import FreshAnswers, monotonic_us
 from tidegate.producer.translation.table_evolution import evolve
-from tidegate.producer.translation.table_registrar import TableRegistrar
-from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.errors import SchemaError
+
+if TYPE_CHECKING:
+    from tidegate.producer.translation.table_registrar import TableRegistrar
+    from tidegate.producer.translation.translator import TableEncoding, Translator
+
 
 _Refusal: TypeAlias = SchemaError | IncompatibleChange | TopicRefused
 

@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from structlog.typing import FilteringBoundLogger
-
 from tidegate.lineage.frontier import EndOffsets
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.batch.batch_figures import BatchFigures, RecentFigures
@@ -23,12 +21,14 @@ from tidegate.spark_consumer.batch.step_timer import StepTimer
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.dead_letters import DEAD_LETTERS
 from tidegate.spark_consumer.errors import RunStopped
-from tidegate.spark_consumer.metrics import ConsumerMetrics
 from tidegate.spark_consumer.sinks.delta.late_events import LATE_EVENTS
 from tidegate.spark_consumer.sinks.port import ClosingSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from structlog.typing import FilteringBoundLogger
+
+    from tidegate.spark_consumer.metrics import ConsumerMetrics
 
 
 class Batch:

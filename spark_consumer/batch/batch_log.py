@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-
-from structlog.typing import FilteringBoundLogger
+from typing import TYPE_CHECKING
 
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.plan import Plan
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
 
 SUMMARY_SECONDS = 60.0
 

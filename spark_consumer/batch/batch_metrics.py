@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.spark_consumer.batch.batch_figures import BatchFigures, sinks_stand_at
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
-from tidegate.spark_consumer.metrics import ConsumerMetrics
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.metrics import ConsumerMetrics
 
 
 class BatchMetrics:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import find_missing_topics
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.config import ConsumerConfig
 
 
 def require_stream(config: ConsumerConfig) -> HttpSchemaRegistry:

@@ -36,11 +36,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_check
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 
 
 __all__ = [

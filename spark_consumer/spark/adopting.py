@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import OutputProof, State
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes, table_logs
 from tidegate.spark_consumer.sinks.delta.output_proof import prove_output
@@ -24,6 +23,8 @@ from tidegate.spark_consumer.sinks.manifest import newest_manifest, read_manifes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tidegate.spark_consumer.config import ConsumerConfig
 
 
 def is_unused(spark: SparkSession, config: ConsumerConfig) -> bool:

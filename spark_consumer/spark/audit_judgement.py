@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row
@@ -17,8 +17,11 @@ from tidegate.spark_consumer.batch.transaction_sums import is_in_gap, is_whole
 from tidegate.spark_consumer.core.proof import Fault, Findings, Mismatch, Verdict
 from tidegate.spark_consumer.core.transactions import TransactionCount
 from tidegate.spark_consumer.sinks.delta.incomplete import free
-from tidegate.spark_consumer.spark.audit_markers import Markers
 from tidegate.spark_consumer.spark.audit_rows import sums_by_origin
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.spark.audit_markers import Markers
+
 
 LISTED_MAX = 100
 """Mismatches of each kind that are listed; all are counted."""

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.lineage.frontier import Frontier
-from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.spark.failures import find_successor, name_failure
-from tidegate.spark_consumer.spark.standby import LeaseKeeper
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidegate.spark_consumer.batch.batch import Batch
+    from tidegate.spark_consumer.spark.standby import LeaseKeeper
 
 
 @dataclass(frozen=True, slots=True)

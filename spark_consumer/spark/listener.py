@@ -5,6 +5,8 @@ Spark calls a listener late and may skip calls, so nothing is decided here.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -13,7 +15,9 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from tidegate.spark_consumer.metrics import ConsumerMetrics
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.metrics import ConsumerMetrics
+
 
 _WHOLE = frozenset({"addBatch", "triggerExecution"})
 """The gate's own phases together, and all of both."""

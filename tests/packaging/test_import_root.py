@@ -79,3 +79,28 @@ def test_links_are_relative(repository):
     """An absolute link would lead every clone back to the first one."""
     for package in PACKAGES:
         assert f"../{package}" == str((repository / "tidegate" / package).readlink())
+
+
+@pytest.mark.parametrize(
+    ("module", "libraries"),
+    [
+        # `dev` imports it before anything is installed.
+        ("tidegate.local_stack.parts.java", ("pydantic", "structlog", "rich")),
+        ("tidegate.local_stack.cli", ("grpc", "deltalake", "pyarrow", "confluent_kafka")),
+        ("tidegate.producer.cli", ("grpc", "google", "confluent_kafka", "fastavro")),
+        ("tidegate.spark_consumer.cli", ("pyspark", "deltalake", "pyarrow", "google")),
+        ("tidegate", ("pyspark", "pydantic", "confluent_kafka")),
+    ],
+)
+def test_a_program_starts_without_the_libraries_of_its_commands(module, libraries, repository):
+    """`--help` answers at once, and a part of Tidegate needs no library of the others."""
+    code = f"import sys, {module}; print([name for name in {libraries} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "[]\n"

@@ -12,15 +12,18 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from socketserver import ThreadingMixIn
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from tidegate.program.health import Health
-from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidegate.program.settings_stream import StreamSettings
+
 
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 _JSON = ("Content-Type", "application/json")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, GROUP_DENIED, is_denied, kafka_failure
 from tidegate.program.kafka_log import KafkaClientLog
-from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import UnreachableError
 from tidegate.schemas.progress import StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
+
+if TYPE_CHECKING:
+    from tidegate.program.settings_stream import StreamSettings
+
 
 _PATIENCE_S = 30.0
 _POLL_S = 0.5

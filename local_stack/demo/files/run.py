@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNTS
@@ -27,7 +28,6 @@ from tidegate.local_stack.demo.files.writer import FilesWriter
 from tidegate.local_stack.demo.kills import CONSUMER_STEPS, WORKER_STEPS, Killer
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.demo.report import latency_of
-from tidegate.local_stack.demo.run import DemoOptions
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.judge.delta import DeltaReader
 from tidegate.local_stack.judge.event_deliveries import event_deliveries
@@ -37,6 +37,10 @@ from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.local_stack.parts.steps import StepFollower
+
+if TYPE_CHECKING:
+    from tidegate.local_stack.demo.run import DemoOptions
+
 
 PREFIX = "files"
 LATENESS_S = 10

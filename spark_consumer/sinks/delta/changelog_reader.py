@@ -9,6 +9,7 @@ takes the rows as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
@@ -21,10 +22,13 @@ from tidegate.spark_consumer.errors import ChangesNotConserved
 from tidegate.spark_consumer.sinks.change_types import change_type
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog, WrittenCommit
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.port import AnyTable, DecodedTable, Merge, Release
 from tidegate.spark_consumer.sinks.sql_names import quoted
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+
 
 ORDINALS = 2**36
 """More than the changes of a release: ordinals of later releases follow those of earlier ones."""

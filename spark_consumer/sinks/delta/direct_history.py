@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_merge import as_tuples, same_key
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, REPLACE, folded_value
 from tidegate.spark_consumer.sinks.delta.history_columns import IS_CURRENT, VALID_FROM, VALID_TO
 from tidegate.spark_consumer.sinks.delta.row_fold import FoldedChange
 from tidegate.spark_consumer.sinks.sql_names import double_quoted
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+
 
 CURRENT: Mapping[str, Any] = {IS_CURRENT: True}
 """The partition of the current versions."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.fold import (
     DELETE,
     PATCH,
@@ -17,6 +16,9 @@ from tidegate.spark_consumer.sinks.delta.fold import (
 )
 from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow
 from tidegate.spark_consumer.sinks.sql_names import double_quoted
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 
 
 def merge_folded(

@@ -15,11 +15,12 @@ import structlog
 from tidegate.program.extras import is_installed
 from tidegate.spark_consumer.checkpoint.s3_access import S3Access
 from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace, OnlySpark, find_place
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.partitions import unequal_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 
 
 _MIRROR_BYTES_MAX = 256 * 1024**2

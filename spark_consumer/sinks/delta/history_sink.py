@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Observation
@@ -31,7 +32,6 @@ from tidegate.spark_consumer.sinks.delta.direct_history import (
     merge_rows,
     stage_rows,
 )
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.history_columns import IS_CURRENT, history_schema
 from tidegate.spark_consumer.sinks.delta.history_merge import merge_staged, stage
 from tidegate.spark_consumer.sinks.delta.incomplete import free
@@ -42,6 +42,9 @@ from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.observed import observed
 from tidegate.spark_consumer.sinks.port import AnyTable
 from tidegate.spark_consumer.sinks.session_settings import session_settings
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -18,11 +18,14 @@ from tidegate.program.extras import is_installed
 from tidegate.spark_consumer.checkpoint.s3_access import S3Access
 from tidegate.spark_consumer.core.compaction import CompactionBudget, CompactionLimits, choose_run
 from tidegate.spark_consumer.errors import WriterReplaced
-from tidegate.spark_consumer.sinks.delta.direct_files import DirectFiles
 from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace, OnlySpark, find_place
 from tidegate.spark_consumer.sinks.manifest import ManifestWriter
 from tidegate.spark_consumer.sinks.port import Sink, TableSink
 from tidegate.spark_consumer.sinks.vacuumed import KeptVersions, VacuumedVersions
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct_files import DirectFiles
+
 
 _FILES_PER_BATCH = 200
 _LOOKS_PER_BATCH = 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
@@ -17,7 +17,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.incomplete import IncompleteTables
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
@@ -27,6 +26,9 @@ from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 from tidegate.spark_consumer.sinks.port import AnyTable
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.sinks.sql_names import quoted
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 
 
 class DeltaMergingSink(TableMergingSink[SinkTables, IncompleteTables]):

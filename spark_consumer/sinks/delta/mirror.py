@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, Observation
@@ -23,7 +24,6 @@ from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded, unmatched_updates
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, fold, folded_value
 from tidegate.spark_consumer.sinks.delta.incomplete import free, lost_updates
 from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
@@ -40,6 +40,10 @@ from tidegate.spark_consumer.sinks.delta.tables import fold_settings, for_each_t
 from tidegate.spark_consumer.sinks.observed import observed
 from tidegate.spark_consumer.sinks.port import AnyTable
 from tidegate.spark_consumer.sinks.session_settings import session_settings
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+
 
 _MERGED = (
     "numTargetRowsInserted",

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-from tidegate.spark_consumer.sinks.delta.catalog_names import CatalogNames
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.sinks.port import Merge, MergingSink, Release, Sink, TableVersion
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.catalog_names import CatalogNames
 
 
 def named(sink: Sink, names: CatalogNames, *, output: Storage) -> Sink:

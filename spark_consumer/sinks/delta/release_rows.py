@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from heapq import merge
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.spark_consumer.core.cadence import CHANGELOG
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.manifest import Manifest
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+
 
 _PLACE = itemgetter("ordinal")
 

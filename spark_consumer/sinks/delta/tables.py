@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
 from pyspark import inheritable_thread_target
@@ -20,7 +20,6 @@ from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 from tidegate.schemas.errors import SchemaError, invariant
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
-from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.refused_writes import named_refusals
@@ -28,6 +27,10 @@ from tidegate.spark_consumer.sinks.manifest import Manifest, newest_manifest
 from tidegate.spark_consumer.sinks.port import AnyTable
 from tidegate.spark_consumer.sinks.session_settings import for_rows, session_settings
 from tidegate.spark_consumer.sinks.sql_names import quoted
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+
 
 DELTA_SESSION_SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
