@@ -153,7 +153,7 @@ def test_hadoop_has_the_version_of_sparks_own():
 def test_the_testing_page_names_files_that_exist():
     page = (REPOSITORY / "docs/testing.md").read_text()
     named = set(re.findall(r"`([\w/]+\.(?:py|txt))`", page))
-    folders = ("", "tests/simulation/", "tests/chaos/producer/")
+    folders = ("", "tests/simulation/", "tests/integration/", "tests/chaos/producer/")
 
     assert [
         name for name in sorted(named) if not any((REPOSITORY / f / name).exists() for f in folders)

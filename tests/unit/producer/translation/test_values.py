@@ -378,7 +378,8 @@ def as_json(column_type, given_value, envelope):
     if code == "NUMERIC" and not column_type.annotation:
         return Decimal(given_value)
     if code == "TIMESTAMP":
-        return format_rfc3339(parse_rfc3339_ns(given_value))
+        text = format_rfc3339(parse_rfc3339_ns(given_value))
+        return re.sub(r"0+Z$", "Z", text) if "." in text else text
     if code == "JSON":
         return json.loads(given_value)
     return given_value.lower() if code == "UUID" else given_value
