@@ -15,6 +15,9 @@ from uuid import uuid4
 import pytest
 
 from tests.spark.conftest import local_spark
+from tests.spark.sinks.conftest import kit
+
+__all__ = ["kit"]
 
 _PATIENCE_S = 60.0
 

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.spark.gate_rows import GATE_SCHEMA
+from tests.spark.sinks.conftest import kit
+
+__all__ = ["kit", "local_spark", "spark_jars"]
 
 _HERE = Path(__file__).parent
 _LONGEST = "test_any_schema_properties.py"
