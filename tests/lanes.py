@@ -128,6 +128,8 @@ STEPS: dict[str, Selection | Program] = {
         ("tests/integration",),
         "integration and not smoke and not deep",
         "loadfile",
+        # Chaos is one long test: last, it would be alone.
+        is_ordered=True,
         is_named=True,
         programs=_PRODUCT,
     ),
