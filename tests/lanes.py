@@ -56,7 +56,9 @@ class Selection:
     markers: str = ""
     """An expression for pytest's `-m`: names of markers, `and`, `or`, `not`."""
     dist: str = ""
-    """How pytest-xdist distributes them to one process per core; empty for a single process."""
+    """How pytest-xdist distributes them to several processes; empty for a single process."""
+    processes: str = "logical"
+    """How many: one for each core, or more where tests mostly wait for other programs."""
     is_ordered: bool = False
     """Whether files begin as they were collected; else xdist begins with those of most tests."""
     is_named: bool = False
@@ -82,7 +84,7 @@ class Selection:
         return [
             *("python", "-m", "pytest", "-v" if self.is_named else "-q", f"--junitxml={results}"),
             *(("-m", self.markers) if self.markers else ()),
-            *(("-n", "logical", "--dist", self.dist) if self.dist else ()),
+            *(("-n", self.processes, "--dist", self.dist) if self.dist else ()),
             *(("--no-loadscope-reorder",) if self.is_ordered else ()),
             *(option for option in options if option not in asked),
             *paths,
@@ -128,6 +130,8 @@ STEPS: dict[str, Selection | Program] = {
         ("tests/integration",),
         "integration and not smoke and not deep",
         "loadfile",
+        # They wait more than half of the time.
+        processes="3",
         # Chaos is one long test: last, it would be alone.
         is_ordered=True,
         is_named=True,

@@ -6,7 +6,10 @@ first use, so that the pytest plug-in costs nothing in a run that does not use i
 
 from __future__ import annotations
 
-from spanner_simulator.simulator import PortTakenError, Simulator, SimulatorConfig
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spanner_simulator.simulator import PortTakenError, Simulator, SimulatorConfig
 
 __all__ = ["PortTakenError", "Simulator", "SimulatorConfig"]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spanner_simulator.core.tokens import scan
-from spanner_simulator.core.values import Dialect
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import Dialect
 
 
 def split_ddl(text: str, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> list[str]:

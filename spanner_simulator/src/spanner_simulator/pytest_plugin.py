@@ -7,14 +7,17 @@ imported when a test first asks for it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spanner_simulator.core.values import Dialect
-from spanner_simulator.simulator import Simulator, SimulatorConfig
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spanner_simulator.core.values import Dialect
+    from spanner_simulator.simulator import Simulator, SimulatorConfig
+
 
 _PROJECT = "test-project"
 _INSTANCE = "test-instance"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spanner_simulator.control.on_loop import OnLoop
 from spanner_simulator.control.verb import action, question
 from spanner_simulator.core.timestamps import format_us, parse_ns
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.host import Host
+
+if TYPE_CHECKING:
+    from spanner_simulator.server.host import Host
+
 
 # Commit timestamps begin with the Unix epoch; the last year that can be written is left for what
 # lies ahead of now, as a query's end and a retention period do.

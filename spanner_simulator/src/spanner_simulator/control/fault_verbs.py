@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spanner_simulator.control.description import describe_fault
 from spanner_simulator.control.on_loop import OnLoop
@@ -10,8 +10,11 @@ from spanner_simulator.control.stream_verbs import status_code
 from spanner_simulator.control.verb import action, question
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.faults import Fault, FaultKind, FaultRule, FaultTime
-from spanner_simulator.server.host import Host
 from spanner_simulator.server.transport.methods import METHODS
+
+if TYPE_CHECKING:
+    from spanner_simulator.server.host import Host
+
 
 _METHODS = frozenset(method for methods in METHODS.values() for method in methods)
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 import ipaddress
 import sys
 import threading
-from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 import orjson
@@ -23,6 +22,10 @@ import orjson
 from spanner_simulator.control.verb import Verb, verbs_of
 from spanner_simulator.control.verbs import Verbs
 from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
 
 # How often the accepting thread checks for a shutdown, in seconds.
 _POLL_S = 0.05

@@ -6,10 +6,13 @@ What runs there runs between two calls of clients, so that a split is as atomic 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from spanner_simulator.server.host import Host
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from spanner_simulator.server.host import Host
+
 
 _T = TypeVar("_T")
 # Far beyond what any verb takes: a loop that does not answer is broken.

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import (
-    Callable,
-    Iterator,  # read at run time with the rest of the signature
-)
+from collections.abc import Iterator  # read at run time with the rest of the signature
 from concurrent.futures import CancelledError
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from spanner_simulator.control.description import describe_stream_partition
 from spanner_simulator.control.on_loop import OnLoop
 from spanner_simulator.control.verb import action, question
-from spanner_simulator.core.change_streams.change_streams import StreamState
 from spanner_simulator.core.change_streams.churn import (
     CHURN_LIFE_MS_MAX,
     CHURN_LIVE_MAX,
     CHURN_WEIGHTS,
     ChurnSettings,
 )
-from spanner_simulator.core.change_streams.commit_log import LoggedTransaction
-from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-from spanner_simulator.core.database import Database
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.host import Host, HostedDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.core.change_streams.change_streams import StreamState
+    from spanner_simulator.core.change_streams.commit_log import LoggedTransaction
+    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.server.host import Host, HostedDatabase
+
 
 # How long a follower of a commit log sleeps before it looks whether it is still wanted.
 _PATIENCE_S = 0.5

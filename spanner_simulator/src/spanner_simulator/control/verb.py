@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import (
+    TYPE_CHECKING,
     Any,
     Literal,
     TypeVar,
@@ -24,6 +24,10 @@ from typing import (
 )
 
 from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 
 _MARK = "_verb_mark"
 _F = TypeVar("_F", bound="Callable[..., Any]")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from spanner_simulator.core.values import Dialect
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import Dialect
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,26 @@ is too large for one message; so the same statement with that token goes on righ
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.core.change_streams.records import StreamRow
-from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 from spanner_simulator.core.change_streams.stream_query import Position
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.chunks import pieces_of
-from spanner_simulator.server.encoding.change_rows import (
-    ChangeRowEncoder,
-    RowForm,
-)
 from spanner_simulator.server.messages import plain_of
 from spanner_simulator.server.wire_bytes import message_bytes, plain_bytes, row_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from spanner_simulator.core.change_streams.records import StreamRow
+    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+    from spanner_simulator.server.encoding.change_rows import (
+        ChangeRowEncoder,
+        RowForm,
+    )
+
 
 # A message has at most a mebibyte; this leaves room for metadata and token.
 _MESSAGE_BYTES_MAX = 1_000_000

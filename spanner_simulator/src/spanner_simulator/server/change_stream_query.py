@@ -7,9 +7,8 @@ stream partition sends nothing at all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1 import types as spanner
 
@@ -22,21 +21,26 @@ from spanner_simulator.core.change_streams.change_stream_call import (
     parse_call,
     resolve,
 )
-from spanner_simulator.core.change_streams.change_streams import StreamState
 from spanner_simulator.core.change_streams.stream_query import (
     ROWS_PER_POLL_MAX,
     PartitionQuery,
     Position,
-    Step,
     initial_rows,
     without_ending,
 )
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.change_faults import CallFault
 from spanner_simulator.server.change_messages import ChangeMessages
-from spanner_simulator.server.host import Host, HostedDatabase, Reader, Session
-from spanner_simulator.server.messages import Message, parameters
+from spanner_simulator.server.messages import parameters
 from spanner_simulator.server.type_messages import value_type_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from spanner_simulator.core.change_streams.change_streams import StreamState
+    from spanner_simulator.core.change_streams.stream_query import Step
+    from spanner_simulator.server.host import Host, HostedDatabase, Reader, Session
+    from spanner_simulator.server.messages import Message
 
 
 async def serve_change_stream_query(

@@ -6,24 +6,31 @@ the request to the core without anything in between.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from typing import TYPE_CHECKING
 
 from google.cloud.spanner_v1 import types as spanner
 from google.protobuf import empty_pb2
 
-from spanner_simulator.core.rows.mutations import Delete, Mutation
-from spanner_simulator.core.rows.transactions import Transaction
-from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.rows.mutations import Delete
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.host import Host, Session
-from spanner_simulator.server.messages import Message, timestamp_message
+from spanner_simulator.server.messages import timestamp_message
 from spanner_simulator.server.mutation_messages import mutation
-from spanner_simulator.server.open_transactions import OpenTransaction
 from spanner_simulator.server.statuses import status_message
 from spanner_simulator.server.transaction_selection import (
     begin_transaction,
     find_transaction,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
+    from spanner_simulator.core.rows.mutations import Mutation
+    from spanner_simulator.core.rows.transactions import Transaction
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.server.host import Host, Session
+    from spanner_simulator.server.messages import Message
+    from spanner_simulator.server.open_transactions import OpenTransaction
+
 
 # The raw class, as to ask for it takes longer than to use it.
 _COMMIT_RESPONSE = spanner.CommitResponse.pb()

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.connections import cut_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
 
 FaultKind = Literal["status", "clean_end", "stall", "slow", "drop"]
 FaultTime = Literal["open", "after_rows", "end"]

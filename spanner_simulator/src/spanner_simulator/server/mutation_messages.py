@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spanner_simulator.core.rows.mutations import (
     Delete,
     KeyBound,
@@ -9,11 +11,15 @@ from spanner_simulator.core.rows.mutations import (
     KeySpan,
     Mutation,
     Write,
-    WriteKind,
 )
-from spanner_simulator.core.values import Plain
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.messages import Message, plain_of
+from spanner_simulator.server.messages import plain_of
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.rows.mutations import WriteKind
+    from spanner_simulator.core.values import Plain
+    from spanner_simulator.server.messages import Message
+
 
 _WRITE_KINDS: dict[str, WriteKind] = {
     "insert": "insert",

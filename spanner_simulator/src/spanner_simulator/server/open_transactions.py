@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.messages import Message
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.rows.transactions import Transaction
+    from spanner_simulator.server.messages import Message
+
 
 TransactionMode = Literal["read_write", "read_only", "partitioned_dml"]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 _PAGE_MAX = 1000
 

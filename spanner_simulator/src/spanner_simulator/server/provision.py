@@ -6,15 +6,19 @@ could not have made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from google.cloud.spanner_admin_database_v1 import types as database_admin
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 
-from spanner_simulator.core.values import Dialect
 from spanner_simulator.server.admin.database_admin import DatabaseAdminService
 from spanner_simulator.server.admin.instance_admin import InstanceAdminService
-from spanner_simulator.server.host import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.core.values import Dialect
+    from spanner_simulator.server.host import Host
 
 
 async def create_database(

@@ -8,10 +8,9 @@ sent, in messages between which others have their turn.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1 import types as spanner
 
@@ -20,8 +19,7 @@ from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.change_stream_query import (
     serve_change_stream_query,
 )
-from spanner_simulator.server.host import Host, Session
-from spanner_simulator.server.messages import Message, plain_of
+from spanner_simulator.server.messages import plain_of
 from spanner_simulator.server.open_transactions import Answered
 from spanner_simulator.server.read_shares import Share, check_partitioning, share_count
 from spanner_simulator.server.results import (
@@ -34,6 +32,12 @@ from spanner_simulator.server.statements import SqlRequest, run_dml, run_stateme
 from spanner_simulator.server.statuses import status_message
 from spanner_simulator.server.transaction_selection import Selected, selected_transaction
 from spanner_simulator.server.type_messages import metadata_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from spanner_simulator.server.host import Host, Session
+    from spanner_simulator.server.messages import Message
 
 
 class QueryMethods:

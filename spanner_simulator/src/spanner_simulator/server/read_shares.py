@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from spanner_simulator.core.values import Value
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.messages import Message
-from spanner_simulator.server.transaction_selection import Selected
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.core.values import Value
+    from spanner_simulator.server.messages import Message
+    from spanner_simulator.server.transaction_selection import Selected
+
 
 _SHARES = 4
 _SHARES_MAX = 200

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.core.database import Database
-from spanner_simulator.core.schema.schema_objects import Table
-from spanner_simulator.core.schema.statements import ColumnDefinition
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.host import Host, Session
-from spanner_simulator.server.messages import Message
 from spanner_simulator.server.mutation_messages import key_set
 from spanner_simulator.server.read_shares import Share, check_partitioning, share_count
 from spanner_simulator.server.results import (
@@ -24,6 +19,15 @@ from spanner_simulator.server.transaction_selection import (
     Selected,
     selected_transaction,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.schema.statements import ColumnDefinition
+    from spanner_simulator.server.host import Host, Session
+    from spanner_simulator.server.messages import Message
 
 
 class ReadMethods:

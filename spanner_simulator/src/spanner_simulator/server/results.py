@@ -7,17 +7,15 @@ request, at the same read time, go on after exactly what it had sent.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.values import Value, ValueType, encode, encoder
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.chunks import pieces_of
-from spanner_simulator.server.messages import Message
 from spanner_simulator.server.type_messages import metadata_bytes
 from spanner_simulator.server.wire_bytes import (
     FALSE,
@@ -29,6 +27,12 @@ from spanner_simulator.server.wire_bytes import (
     row_bytes,
     string_bytes,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from spanner_simulator.server.messages import Message
+
 
 _MESSAGE_BYTES_MAX = 900_000
 # What the service allows in one ResultSet; more has to be streamed.

@@ -7,14 +7,19 @@ echoed (clients require it), and whose transactions end with it.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from google.cloud.spanner_v1 import types as spanner
 from google.protobuf import empty_pb2
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.host import Host, Session
-from spanner_simulator.server.messages import Message, timestamp_message
+from spanner_simulator.server.messages import timestamp_message
 from spanner_simulator.server.paging import page_of
+
+if TYPE_CHECKING:
+    from spanner_simulator.server.host import Host, Session
+    from spanner_simulator.server.messages import Message
+
 
 _BATCH_MAX = 100
 _LABEL_FILTER = re.compile(r"\s*labels\.([a-z0-9_-]+)\s*:\s*(?:\"([^\"]*)\"|([^\s\"]+))\s*")

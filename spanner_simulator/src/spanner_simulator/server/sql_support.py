@@ -6,19 +6,23 @@ expression or a view in DDL is refused with a text that says what to install.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from spanner_simulator.core.database import Database
-from spanner_simulator.core.rows.expressions import Expressions
-from spanner_simulator.core.schema.analysis import Analysis, ProtoFiles
-from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.engine import SqlEngine
 from spanner_simulator.sql.proto_descriptors import read_descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.core.rows.expressions import Expressions
+    from spanner_simulator.core.schema.analysis import Analysis, ProtoFiles
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.sql.engine import SqlEngine
+
 
 LIBRARIES: Final = ("duckdb", "numpy", "pyarrow", "sqlglot")
 

@@ -7,20 +7,26 @@ client gets for it; what the statement means is decided by the engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.host import Session
-from spanner_simulator.server.messages import Message, plain_of
+from spanner_simulator.server.messages import plain_of
 from spanner_simulator.server.open_transactions import Answered
 from spanner_simulator.server.results import Reply, count_stats
-from spanner_simulator.server.transaction_selection import Selected
 from spanner_simulator.server.type_messages import value_type_of
 from spanner_simulator.sql.parameter import Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.server.host import Session
+    from spanner_simulator.server.messages import Message
+    from spanner_simulator.server.transaction_selection import Selected
+
 
 _MODE = spanner.ExecuteSqlRequest.QueryMode
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.core.database import Database
-from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.timestamps import MAX_NS, MIN_NS
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.host import Host, Session
-from spanner_simulator.server.messages import Message, timestamp_message, timestamp_us_of
+from spanner_simulator.server.messages import timestamp_message, timestamp_us_of
 from spanner_simulator.server.open_transactions import OpenTransaction
-from spanner_simulator.server.results import ResumePoint
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.core.rows.transactions import Transaction
+    from spanner_simulator.server.host import Host, Session
+    from spanner_simulator.server.messages import Message
+    from spanner_simulator.server.results import ResumePoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,19 @@ Metadata is cached by its columns, as small results would otherwise spend most o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.core.values import Annotation, TypeCode, ValueType
+from spanner_simulator.core.values import TypeCode, ValueType
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.messages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.core.values import Annotation
+    from spanner_simulator.server.messages import Message
 
 
 @lru_cache(maxsize=1024)

@@ -6,17 +6,20 @@ Nothing is run: an expression or a query is bound to the schema, and its types a
 from __future__ import annotations
 
 import re
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from spanner_simulator.core.schema.analysis import ProtoFiles
-from spanner_simulator.core.schema.catalogue import Catalogue
-from spanner_simulator.core.schema.schema_objects import Table
-from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.statement import new_binding
 from spanner_simulator.sql.expressions import bind_over_row
 from spanner_simulator.sql.proto_descriptors import read_descriptors
 from spanner_simulator.sql.syntax import bounded_depth, parse_statement
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.schema.analysis import ProtoFiles
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.values import ValueType
+
 
 _PLACE: Final = re.compile(r" \[at 1:(\d+)\]")
 # The binder sees an expression as a query.

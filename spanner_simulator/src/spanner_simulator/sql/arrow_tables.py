@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spanner_simulator.core.values import Value, ValueType
 from spanner_simulator.sql.carriers import pg_numeric_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from spanner_simulator.core.values import Value, ValueType
+
 
 _ARROW: dict[str, pa.DataType] = {
     "BOOL": pa.bool_(),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spanner_simulator.core.values import Value, ValueType
 from spanner_simulator.sql.sql_types import field_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.core.values import Value, ValueType
 
 
 def pg_numeric_text(value: Decimal) -> str:

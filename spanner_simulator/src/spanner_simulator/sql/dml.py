@@ -6,36 +6,26 @@ statements, and to others after the commit only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from spanner_simulator.core.database import Database
 from spanner_simulator.core.rows.mutations import (
     COMMIT_TIMESTAMP,
     PENDING,
     Delete,
     KeySet,
-    Mutation,
     Write,
-    WriteKind,
 )
-from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.rows.write_set import key_text
-from spanner_simulator.core.schema.catalogue import Catalogue
-from spanner_simulator.core.schema.schema_objects import Table
-from spanner_simulator.core.values import Plain, Row, Value, ValueType, encode
+from spanner_simulator.core.values import encode
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import BoundQuery
 from spanner_simulator.sql.binder.dml_binder import BoundDml, bind_dml
 from spanner_simulator.sql.binder.scans import Scan
 from spanner_simulator.sql.binder.select_list import expand_items, output_columns
 from spanner_simulator.sql.binder.tables import check_hints
-from spanner_simulator.sql.duck import Duck
-from spanner_simulator.sql.parameter import Parameter
 from spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
 from spanner_simulator.sql.sql_types import STRING
-from spanner_simulator.sql.syntax import Syntax
 from spanner_simulator.sql.terms.bound import (
     Bound,
     ColumnRef,
@@ -44,6 +34,21 @@ from spanner_simulator.sql.terms.bound import (
     Scope,
     quoted,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.core.rows.mutations import Mutation, WriteKind
+    from spanner_simulator.core.rows.transactions import Transaction
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.values import Plain, Row, Value, ValueType
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.duck import Duck
+    from spanner_simulator.sql.parameter import Parameter
+    from spanner_simulator.sql.syntax import Syntax
+
 
 _ACTION = "action taken"  # no column's name has a blank
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 import inspect
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import duckdb
 from duckdb.func import SPECIAL
 
-from spanner_simulator.core.values import Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.arrow_tables import arrow_table
 from spanner_simulator.sql.functions import (
@@ -26,6 +24,12 @@ from spanner_simulator.sql.functions import (
     time_routines,
 )
 from spanner_simulator.sql.functions.routines import ROUTINES, Routine, out_of_range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from spanner_simulator.core.values import Value, ValueType
+
 
 TableRows: TypeAlias = "tuple[Mapping[str, ValueType], Sequence[Mapping[str, Value]]]"
 

@@ -6,12 +6,10 @@ Expressions are bound once per table; those that are mere constants never reach 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spanner_simulator.core.rows.mutations import PENDING
 from spanner_simulator.core.schema.catalogue import Catalogue
-from spanner_simulator.core.schema.schema_objects import Table
-from spanner_simulator.core.values import Dialect, Row, Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.binding import NOW, NOW_SQL, Binding
 from spanner_simulator.sql.binder.scans import Scan
@@ -28,6 +26,11 @@ from spanner_simulator.sql.terms.bound import (
     Scope,
     quoted,
 )
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.values import Dialect, Row, Value, ValueType
+
 
 _EXPRESSIONS_MAX: Final = 4096
 

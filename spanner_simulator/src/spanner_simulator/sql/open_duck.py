@@ -7,8 +7,10 @@ it; and a simulator whose queries never need DuckDB does not wait for it to load
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
-from spanner_simulator.sql.duck import Duck
+if TYPE_CHECKING:
+    from spanner_simulator.sql.duck import Duck
 
 
 class _Local(threading.local):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from spanner_simulator.core.values import Plain, ValueType
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import Plain, ValueType
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,20 @@ and projected one by one. Whatever looks at several rows at once is refused with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.function_tables.google_functions import GOOGLE_FUNCTIONS
 from spanner_simulator.sql.function_tables.postgres_functions import POSTGRES_FUNCTIONS
-from spanner_simulator.sql.function_tables.signatures import Signature
-from spanner_simulator.sql.syntax import Syntax
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spanner_simulator.sql.function_tables.signatures import Signature
+    from spanner_simulator.sql.syntax import Syntax
+
 
 _CLAUSES: Final = {
     "with_": "WITH",

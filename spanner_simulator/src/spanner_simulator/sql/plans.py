@@ -6,23 +6,27 @@ A plan holds as long as the catalogue has the very objects that it was bound to.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from spanner_simulator.core.database import Database
-from spanner_simulator.core.rows.transactions import Transaction
-from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.values import Plain, Value, ValueType, decode
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.binding import NOW, Binding
-from spanner_simulator.sql.binder.bound_query import BoundQuery, Lookup
 from spanner_simulator.sql.binder.scans import Scan, key_plan
 from spanner_simulator.sql.carriers import from_duck, to_duck
-from spanner_simulator.sql.duck import Duck, TableRows
-from spanner_simulator.sql.parameter import Parameter
 from spanner_simulator.sql.sql_types import carrier
 from spanner_simulator.sql.terms.bound import Constant, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.core.rows.transactions import Transaction
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.sql.binder.bound_query import BoundQuery, Lookup
+    from spanner_simulator.sql.duck import Duck, TableRows
+    from spanner_simulator.sql.parameter import Parameter
+
 
 _NAME: Final = re.compile(r"""'(?:''|[^'])*'|"(?:""|[^"])*"|\$(\w+)""")
 

@@ -6,19 +6,23 @@ numbers of enums: the simulator stores messages without looking into them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    FileDescriptorProto,
-    FileDescriptorSet,
-)
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
 
 from spanner_simulator.core.schema.analysis import ProtoFiles
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from google.protobuf.descriptor_pb2 import (
+        DescriptorProto,
+        EnumDescriptorProto,
+        FileDescriptorProto,
+    )
 
 
 def read_descriptors(serialised: bytes) -> ProtoFiles:

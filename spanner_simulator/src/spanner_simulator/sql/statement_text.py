@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from spanner_simulator.core.tokens import EscapeError, Token, content, scan
-from spanner_simulator.core.values import Dialect
+from spanner_simulator.core.tokens import EscapeError, content, scan
 from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.core.tokens import Token
+    from spanner_simulator.core.values import Dialect
+
 
 _EXCERPT_MAX = 80
 _HINT_ENTRY = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9.]*)\s*=\s*([^,]+?)\s*")
@@ -135,10 +141,8 @@ def _decode_literal(sql: str, token: Token, dialect: Dialect) -> str | bytes:
     try:
         return content(token, dialect)
     except EscapeError as error:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
-            _located(sql, f"Syntax error: Illegal escape sequence: {error}", token.at),
-        ) from error
+        message = f"Syntax error: Illegal escape sequence: {error}"
+        raise SpannerError(Code.INVALID_ARGUMENT, _located(sql, message, token.at)) from error
 
 
 def _located(written: str, message: str, position: int) -> str:

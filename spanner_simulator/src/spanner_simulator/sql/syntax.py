@@ -8,22 +8,27 @@ binder alone decides what exists and what it means. What sqlglot does not know o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from sqlglot import TokenType, exp
 from sqlglot.dialects.bigquery import BigQuery
-from sqlglot.dialects.dialect import Dialect as SqlglotDialect
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.bigquery import BigQueryParser
 from sqlglot.parsers.postgres import PostgresParser
 
-from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.statement_text import StatementText, read_statement_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlglot.dialects.dialect import Dialect as SqlglotDialect
+
+    from spanner_simulator.core.values import Dialect
+
 
 Node: TypeAlias = exp.Expr
 Conflict = Literal["error", "ignore", "update"]

@@ -7,12 +7,15 @@ returns a split, a merge or a move of it. The policy decides and changes nothing
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-from spanner_simulator.core.rng import Rng
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+    from spanner_simulator.core.rng import Rng
+
 
 ChurnKind = Literal["split", "merge", "move"]
 _KINDS: tuple[ChurnKind, ...] = ("split", "merge", "move")

@@ -8,14 +8,18 @@ otherwise two stream partitions that exchange keys could wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from spanner_simulator.core.change_streams.records import (
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
 )
-from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 
 
 def sequence_text(order: int, number: int) -> str:

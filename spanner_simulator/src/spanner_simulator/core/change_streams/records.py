@@ -8,11 +8,12 @@ What each commit makes is a tuple: that takes a fifth of the time that a frozen 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from spanner_simulator.core.change_streams.row_mod import Mod, RowMod
-from spanner_simulator.core.rows.mutations import ModType
-from spanner_simulator.core.schema.schema_objects import CaptureType
+if TYPE_CHECKING:
+    from spanner_simulator.core.change_streams.row_mod import Mod, RowMod
+    from spanner_simulator.core.rows.mutations import ModType
+    from spanner_simulator.core.schema.schema_objects import CaptureType
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from spanner_simulator.core.schema.schema_objects import Table
-from spanner_simulator.core.values import Plain, Row, Value, encoder
+from spanner_simulator.core.values import encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.values import Plain, Row, Value
 
 
 class Mod(NamedTuple):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from spanner_simulator.core.schema.schema_objects import Role
-from spanner_simulator.core.schema.statements import ObjectKind
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from spanner_simulator.core.schema.schema_objects import Role
+    from spanner_simulator.core.schema.statements import ObjectKind
 
 
 def own_roles(roles: Mapping[str, Role]) -> list[Role]:

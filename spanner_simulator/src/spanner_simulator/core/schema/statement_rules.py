@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from spanner_simulator.core.schema import (
     column_rules,
@@ -16,7 +16,9 @@ from spanner_simulator.core.schema import (
     view_rules,
 )
 from spanner_simulator.core.schema import statements as ddl
-from spanner_simulator.core.schema.catalogue import Catalogue
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.schema.catalogue import Catalogue
 
 
 def apply_statement(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from spanner_simulator.core.values import ValueType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import ValueType
 
 
 def type_name(value_type: ValueType, *, element: bool = True) -> str:

@@ -6,8 +6,7 @@ Backups, access policies and what else the simulator has not are refused by name
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_admin_database_v1 import types as database_admin
 from google.iam.v1 import iam_policy_pb2
@@ -15,12 +14,18 @@ from google.protobuf import empty_pb2
 
 from spanner_simulator.core.schema.ddl import parse_ddl
 from spanner_simulator.core.schema.ddl_text import catalogue_ddl
-from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.admin.operations import done_operation, operation_name
-from spanner_simulator.server.host import Host, HostedDatabase
-from spanner_simulator.server.messages import Message, timestamp_message
+from spanner_simulator.server.messages import timestamp_message
 from spanner_simulator.server.paging import page_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spanner_simulator.core.values import Dialect
+    from spanner_simulator.server.host import Host, HostedDatabase
+    from spanner_simulator.server.messages import Message
+
 
 _CREATE_DATABASE: dict[Dialect, re.Pattern[str]] = {
     "GOOGLE_STANDARD_SQL": re.compile(

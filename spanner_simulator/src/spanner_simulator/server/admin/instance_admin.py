@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 from google.iam.v1 import iam_policy_pb2
@@ -10,9 +11,13 @@ from google.protobuf import empty_pb2
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.admin.operations import done_operation, operation_name
-from spanner_simulator.server.host import Host
-from spanner_simulator.server.messages import Message, timestamp_message
+from spanner_simulator.server.messages import timestamp_message
 from spanner_simulator.server.paging import page_of
+
+if TYPE_CHECKING:
+    from spanner_simulator.server.host import Host
+    from spanner_simulator.server.messages import Message
+
 
 _CONFIGS = ("emulator-config", "regional-simulated")
 _INSTANCE_ID = re.compile(r"[a-z][a-z0-9-]{0,62}[a-z0-9]")

@@ -6,15 +6,19 @@ Clients may poll, and need not: operations stay until they are deleted or their 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.host import Host
-from spanner_simulator.server.messages import Message
 from spanner_simulator.server.paging import page_of
 from spanner_simulator.server.statuses import status_message
+
+if TYPE_CHECKING:
+    from spanner_simulator.server.host import Host
+    from spanner_simulator.server.messages import Message
+
 
 _OPERATION_ID = re.compile(r"[a-z][a-z0-9_]*")
 

@@ -10,20 +10,24 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from spanner_simulator.core.change_streams.change_stream_call import (
     is_mutable,
     read_function,
 )
-from spanner_simulator.core.change_streams.records import StreamRow
-from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-from spanner_simulator.core.schema.schema_objects import ChangeStream
-from spanner_simulator.core.values import Dialect
 from spanner_simulator.server.encoding.change_rows_json import JsonRows
 from spanner_simulator.server.encoding.change_rows_proto import ProtoRows
 from spanner_simulator.server.encoding.change_rows_struct import StructRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spanner_simulator.core.change_streams.records import StreamRow
+    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+    from spanner_simulator.core.schema.schema_objects import ChangeStream
+    from spanner_simulator.core.values import Dialect
+
 
 _BLOCK_ROWS = 256
 KEPT_BYTES_MAX = 256 * 1024 * 1024

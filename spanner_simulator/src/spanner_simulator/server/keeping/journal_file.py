@@ -14,9 +14,12 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
 
 _MAGIC = b"spanner-simulator journal 1\n"
 _LENGTH = struct.Struct(">I")

@@ -7,15 +7,18 @@ acknowledged. Without a directory nothing is kept and nothing can fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from spanner_simulator.core.database import Database
 from spanner_simulator.core.journal import JournalEntry, entry_to_plain
-from spanner_simulator.server.keeping.data_directory import DataDirectory
-from spanner_simulator.server.keeping.journal_file import JournalFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.server.keeping.data_directory import DataDirectory
+    from spanner_simulator.server.keeping.journal_file import JournalFile
 
 
 class Keeper:

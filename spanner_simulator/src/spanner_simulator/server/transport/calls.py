@@ -8,20 +8,24 @@ theirs to the row.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from spanner_simulator.core.change_streams.change_stream_call import is_change_stream_query
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.faults import Fault
-from spanner_simulator.server.host import Host
-from spanner_simulator.server.messages import Message
 from spanner_simulator.server.statuses import sendable, trailing_metadata
 from spanner_simulator.server.transport.faulty_calls import faulty_reply, faulty_stream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+
+    from spanner_simulator.server.faults import Fault
+    from spanner_simulator.server.host import Host
+    from spanner_simulator.server.messages import Message
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_admin_database_v1 import types as database_admin
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
@@ -14,9 +13,14 @@ from google.longrunning import operations_pb2
 from spanner_simulator.server.admin.database_admin import DatabaseAdminService
 from spanner_simulator.server.admin.instance_admin import InstanceAdminService
 from spanner_simulator.server.admin.operations import OperationsService
-from spanner_simulator.server.host import Host
 from spanner_simulator.server.spanner_service import SpannerService
 from spanner_simulator.server.transport.calls import Calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.server.host import Host
+
 
 _STREAMING = frozenset(("StreamingRead", "ExecuteStreamingSql", "BatchWrite"))
 

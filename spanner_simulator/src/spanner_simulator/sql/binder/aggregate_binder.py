@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.conditions import bind_condition
 from spanner_simulator.sql.binder.ordering import order_sql
 from spanner_simulator.sql.binder.resolution import functions_of, unresolved
 from spanner_simulator.sql.function_tables.signatures import resolve
 from spanner_simulator.sql.sql_types import INT64, STRING
-from spanner_simulator.sql.syntax import Node, unsupported
+from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, Scope
 from spanner_simulator.sql.terms.literals import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
 
 _INSIDE: Final = "an aggregate function"
 

@@ -6,17 +6,11 @@ catalogue; `dependencies` say when it no longer holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from spanner_simulator.core.schema.catalogue import Catalogue
-from spanner_simulator.core.values import Dialect, Plain, ValueType
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.binder.bound_query import BoundQuery
-from spanner_simulator.sql.binder.scans import Scan
-from spanner_simulator.sql.parameter import Parameter
 from spanner_simulator.sql.sql_types import (
     INT64,
     STRING,
@@ -26,9 +20,8 @@ from spanner_simulator.sql.sql_types import (
     type_name,
     unsized,
 )
-from spanner_simulator.sql.statement_text import StatementText
-from spanner_simulator.sql.syntax import Node, position
-from spanner_simulator.sql.terms.bound import Bound, Constant, Restriction, Scope
+from spanner_simulator.sql.syntax import position
+from spanner_simulator.sql.terms.bound import Bound, Constant
 from spanner_simulator.sql.terms.coercion import (
     cast_sql,
     implicit_cost,
@@ -37,6 +30,19 @@ from spanner_simulator.sql.terms.coercion import (
 )
 from spanner_simulator.sql.terms.enum_casts import enum_of_int
 from spanner_simulator.sql.terms.literals import literal, value_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.core.values import Dialect, Plain, ValueType
+    from spanner_simulator.sql.binder.bound_query import BoundQuery
+    from spanner_simulator.sql.binder.scans import Scan
+    from spanner_simulator.sql.parameter import Parameter
+    from spanner_simulator.sql.statement_text import StatementText
+    from spanner_simulator.sql.syntax import Node
+    from spanner_simulator.sql.terms.bound import Restriction, Scope
+
 
 NOW = "now_ns"
 NOW_SQL = f"CAST(${NOW} AS HUGEINT)"

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from spanner_simulator.core.values import ValueType
 from spanner_simulator.sql.sql_types import (
     INT64,
 )
-from spanner_simulator.sql.syntax import Node
 from spanner_simulator.sql.terms.bound import (
     Bound,
-    Constant,
     Relation,
     RelationColumn,
     quoted,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.core.values import ValueType
+    from spanner_simulator.sql.syntax import Node
+    from spanner_simulator.sql.terms.bound import Constant
 
 
 @dataclass(frozen=True, slots=True)

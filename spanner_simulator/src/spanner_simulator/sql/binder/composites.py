@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from sqlglot import exp
 
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import SpannerError
 from spanner_simulator.sql.binder import subqueries
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import unwrapped
 from spanner_simulator.sql.binder.type_names import read_type
 from spanner_simulator.sql.sql_types import (
@@ -24,7 +22,7 @@ from spanner_simulator.sql.sql_types import (
     field_key,
     is_same,
 )
-from spanner_simulator.sql.syntax import Node, literal_of, position, unsupported
+from spanner_simulator.sql.syntax import literal_of, position, unsupported
 from spanner_simulator.sql.terms.bound import (
     Bound,
     Constant,
@@ -32,6 +30,12 @@ from spanner_simulator.sql.terms.bound import (
 )
 from spanner_simulator.sql.terms.coercion import cast_sql, read_literal
 from spanner_simulator.sql.terms.literals import text_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
 
 
 def bind_cast(binding: Binding, scope: Scope, node: Node) -> Bound:

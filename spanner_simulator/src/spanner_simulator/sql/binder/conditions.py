@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.sql_types import BOOL, array_of, is_floating, is_same
-from spanner_simulator.sql.syntax import Node
 from spanner_simulator.sql.terms.bound import Bound, Comparison, Constant, Restriction, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.core.values import ValueType
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
 
 _FLIPPED: Final[dict[str, Comparison]] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WORDS: Final = {

@@ -6,24 +6,29 @@ per row, the values to write (INSERT), key and new values (UPDATE), or the key (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
 
-from spanner_simulator.core.schema.schema_objects import Table
-from spanner_simulator.core.schema.statements import ColumnDefinition
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import BoundQuery, Lookup, OutputColumn
 from spanner_simulator.sql.binder.conditions import bind_condition
 from spanner_simulator.sql.binder.from_binder import bind_relation
 from spanner_simulator.sql.binder.tables import find_view, path_of, table_not_found
 from spanner_simulator.sql.sql_types import type_name
-from spanner_simulator.sql.syntax import Conflict, Node, Syntax, parse_expression, unsupported
+from spanner_simulator.sql.syntax import parse_expression, unsupported
 from spanner_simulator.sql.terms.bound import Bound, Scope, quoted
 from spanner_simulator.sql.terms.literals import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.schema.statements import ColumnDefinition
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Conflict, Node, Syntax
+
 
 _INSERT_ARGS = frozenset(("this", "expression", "conflict", "returning", "is_function"))
 _UPDATE_ARGS = frozenset(("this", "expressions", "where", "returning"))

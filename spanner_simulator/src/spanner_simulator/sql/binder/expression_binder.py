@@ -6,9 +6,8 @@ is refused by name, never passed on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from sqlglot import exp
 
@@ -19,7 +18,6 @@ from spanner_simulator.sql.binder import (
     leaves,
     subqueries,
 )
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import unwrapped
 from spanner_simulator.sql.binder.names import access_field, bind_name, name_parts
 from spanner_simulator.sql.binder.resolution import apply
@@ -28,9 +26,16 @@ from spanner_simulator.sql.sql_types import (
     INT64,
     TIMESTAMP,
 )
-from spanner_simulator.sql.syntax import Node, unsupported
+from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, Scope
 from spanner_simulator.sql.terms.literals import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
 
 _COMPARISONS: Final[dict[type[Any], str]] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from spanner_simulator.core.schema.schema_objects import View
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import has_tail, relation_of
 from spanner_simulator.sql.binder.conditions import all_of, bind_condition, compare
 from spanner_simulator.sql.binder.output_names import identifier_name
@@ -18,8 +16,14 @@ from spanner_simulator.sql.binder.tables import (
     table_relation,
 )
 from spanner_simulator.sql.sql_types import BOOL, INT64, field_key
-from spanner_simulator.sql.syntax import Node, parse_statement, position, unsupported
+from spanner_simulator.sql.syntax import parse_statement, position, unsupported
 from spanner_simulator.sql.terms.bound import Bound, Relation, RelationColumn, Scope
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.schema.schema_objects import View
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
 
 _VIEWS_MAX: Final = 16
 _JOIN_ARGS: Final = frozenset(("this", "side", "kind", "on", "using", "method", "hint"))

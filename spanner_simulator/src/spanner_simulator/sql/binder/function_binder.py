@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
@@ -13,11 +12,9 @@ from spanner_simulator.core.rows.mutations import PENDING
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder import aggregate_binder, subqueries
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import unwrapped
 from spanner_simulator.sql.binder.resolution import apply, functions_of, not_found
 from spanner_simulator.sql.function_tables.json_text_sql import json_document_sql
-from spanner_simulator.sql.function_tables.signatures import Signature
 from spanner_simulator.sql.functions.time_routines import DATE_PARTS, DEFAULT_ZONE
 from spanner_simulator.sql.sql_types import (
     DATE,
@@ -28,10 +25,18 @@ from spanner_simulator.sql.sql_types import (
     STRING,
     TIMESTAMP,
 )
-from spanner_simulator.sql.syntax import Node, unsupported
+from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, Constant, Scope
 from spanner_simulator.sql.terms.coercion import cast_sql
 from spanner_simulator.sql.terms.literals import literal, text_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.function_tables.signatures import Signature
+    from spanner_simulator.sql.syntax import Node
+
 
 _PART: Final = ValueType("PART")  # type: ignore[arg-type]  # no value has it; see `signatures`
 _SCHEMAS: Final = frozenset(("spanner", "pg_catalog"))

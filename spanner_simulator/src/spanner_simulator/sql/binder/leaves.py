@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.sql_types import (
     BOOL,
     BYTES,
@@ -14,7 +13,7 @@ from spanner_simulator.sql.sql_types import (
     PG_NUMERIC,
     STRING,
 )
-from spanner_simulator.sql.syntax import Node, literal_of
+from spanner_simulator.sql.syntax import literal_of
 from spanner_simulator.sql.terms.bound import (
     Bound,
     Constant,
@@ -22,6 +21,11 @@ from spanner_simulator.sql.terms.bound import (
 )
 from spanner_simulator.sql.terms.coercion import read_literal
 from spanner_simulator.sql.terms.literals import literal
+
+if TYPE_CHECKING:
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
 
 _INT64_MAX = 2**63 - 1
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.sql_types import JSON, field_key
 from spanner_simulator.sql.syntax import position, unsupported
-from spanner_simulator.sql.terms.bound import Bound, Relation, RelationColumn, Scope
+from spanner_simulator.sql.terms.bound import Bound, Scope
 from spanner_simulator.sql.terms.literals import text_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.terms.bound import Relation, RelationColumn
 
 
 def name_parts(node: exp.Column | exp.Dot) -> list[exp.Identifier]:
@@ -68,9 +73,8 @@ def _in_scope(
                 return columns[0].bound, 2
             if len(columns) > 1:
                 if not binding.is_postgres:
-                    raise binding.error(
-                        f"Name {parts[1].name} is ambiguous inside {parts[0].name}", parts[1]
-                    )
+                    name = f"Name {parts[1].name} is ambiguous inside {parts[0].name}"
+                    raise binding.error(name, parts[1])
                 raise _ambiguous(binding, parts[1])
             if relation.value is not None:
                 return relation.value, 1
@@ -136,7 +140,5 @@ def access_field(binding: Binding, bound: Bound, part: exp.Identifier) -> Bound:
         return Bound(f"json_field({bound.sql}, {text_literal(part.name)})", JSON)
     if kind is not None and kind.code == "PROTO":
         raise unsupported(f"access to fields of messages ({part.name} of {kind.proto_name})")
-    raise binding.text.error(
-        f"Cannot access field {part.name} on a value with type {binding.type_name(bound)}",
-        position(part),
-    )
+    message = f"Cannot access field {part.name} on a value with type {binding.type_name(bound)}"
+    raise binding.text.error(message, position(part))

@@ -5,13 +5,18 @@ NaN is the least number in GoogleSQL, and the greatest in PostgreSQL as in DuckD
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.sql_types import is_floating
-from spanner_simulator.sql.syntax import Node
-from spanner_simulator.sql.terms.bound import Bound, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+    from spanner_simulator.sql.terms.bound import Bound, Scope
+
 
 _UNORDERED = frozenset(("ARRAY", "STRUCT", "JSON", "PROTO"))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from spanner_simulator.sql.binder.binding import Binding
-from spanner_simulator.sql.syntax import Node
+if TYPE_CHECKING:
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
 
 _NAMELESS: Final = "?column?"
 _TYPE_NAMES: Final = {

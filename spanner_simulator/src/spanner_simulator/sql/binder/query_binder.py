@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder import from_binder, set_operations
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import (
     BoundQuery,
     Lookup,
@@ -30,12 +28,18 @@ from spanner_simulator.sql.binder.select_list import (
     expand_items,
     output_columns,
 )
-from spanner_simulator.sql.syntax import Node, position, unsupported
+from spanner_simulator.sql.syntax import position, unsupported
 from spanner_simulator.sql.terms.bound import (
     Bound,
     Scope,
     quoted,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
 
 
 def bind_query(

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.binding import NOW_SQL, Binding
 from spanner_simulator.sql.function_tables.google_functions import GOOGLE_FUNCTIONS
 from spanner_simulator.sql.function_tables.postgres_functions import POSTGRES_FUNCTIONS
-from spanner_simulator.sql.function_tables.signatures import Signature, resolve
+from spanner_simulator.sql.function_tables.signatures import resolve
 from spanner_simulator.sql.functions.time_routines import DEFAULT_ZONE
-from spanner_simulator.sql.syntax import Node, unsupported
+from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound
 from spanner_simulator.sql.terms.literals import text_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spanner_simulator.sql.function_tables.signatures import Signature
+    from spanner_simulator.sql.syntax import Node
+
 
 _SLOT = re.compile(r"\{(\d+)(?:\.(count|part))?\}")
 

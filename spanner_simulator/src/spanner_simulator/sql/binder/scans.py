@@ -7,14 +7,19 @@ those rows only. A range may hold more than the statement needs, never less.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from spanner_simulator.core.key_encoding import successor
 from spanner_simulator.core.rows.storage import KeyRange
-from spanner_simulator.core.schema.schema_objects import Table
-from spanner_simulator.core.values import Value, ValueType
-from spanner_simulator.sql.terms.bound import Comparison, Constant, Restriction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.values import Value, ValueType
+    from spanner_simulator.sql.terms.bound import Comparison, Constant, Restriction
+
 
 # More combinations of listed values than this are read as one range.
 _RANGES_MAX = 1000

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from sqlglot import exp
 
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import (
     BoundQuery,
     OutputColumn,
@@ -20,11 +18,18 @@ from spanner_simulator.sql.binder.select_list import aliases
 from spanner_simulator.sql.sql_types import (
     INT64,
 )
-from spanner_simulator.sql.syntax import Node, unsupported
+from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import (
     Bound,
     Scope,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
 
 _CLAUSES: Final = frozenset(
     (

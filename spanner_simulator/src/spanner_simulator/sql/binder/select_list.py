@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from spanner_simulator.core.values import ValueType
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import OutputColumn
 from spanner_simulator.sql.binder.names import unknown
 from spanner_simulator.sql.binder.output_names import output_name
@@ -15,12 +14,18 @@ from spanner_simulator.sql.sql_types import (
     INT64,
     field_key,
 )
-from spanner_simulator.sql.syntax import Node, unsupported
+from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import (
     Bound,
     RelationColumn,
     Scope,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
 
 
 def expand_items(

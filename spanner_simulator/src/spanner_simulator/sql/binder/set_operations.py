@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import invariant
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.bound_query import (
     BoundQuery,
     OutputColumn,
@@ -20,13 +17,20 @@ from spanner_simulator.sql.sql_types import (
     is_same,
     supertype,
 )
-from spanner_simulator.sql.syntax import Node, unsupported
+from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import (
     Bound,
     Scope,
     quoted,
 )
 from spanner_simulator.sql.terms.coercion import cast_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spanner_simulator.core.values import ValueType
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
 
 
 def bind_set_operation(

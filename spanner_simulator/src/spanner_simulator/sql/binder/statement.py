@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spanner_simulator.core.schema.catalogue import Catalogue
-from spanner_simulator.core.values import Dialect
 from spanner_simulator.sql.binder import expression_binder, query_binder
 from spanner_simulator.sql.binder.binding import Binding
-from spanner_simulator.sql.binder.bound_query import BoundQuery
-from spanner_simulator.sql.parameter import Parameter
-from spanner_simulator.sql.statement_text import StatementText
-from spanner_simulator.sql.syntax import Node
-from spanner_simulator.sql.terms.bound import Bound, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.core.values import Dialect
+    from spanner_simulator.sql.binder.bound_query import BoundQuery
+    from spanner_simulator.sql.parameter import Parameter
+    from spanner_simulator.sql.statement_text import StatementText
+    from spanner_simulator.sql.syntax import Node
+    from spanner_simulator.sql.terms.bound import Bound, Scope
 
 
 class _Binders:

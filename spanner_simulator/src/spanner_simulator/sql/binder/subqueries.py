@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spanner_simulator.sql.binder import conditions
-from spanner_simulator.sql.binder.binding import Binding
-from spanner_simulator.sql.binder.bound_query import BoundQuery, OutputColumn
 from spanner_simulator.sql.sql_types import (
     BOOL,
     array_of,
     is_floating,
 )
-from spanner_simulator.sql.syntax import Node
 from spanner_simulator.sql.terms.bound import (
     Bound,
     Scope,
     quoted,
 )
+
+if TYPE_CHECKING:
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.binder.bound_query import BoundQuery, OutputColumn
+    from spanner_simulator.sql.syntax import Node
 
 
 def _single_column(binding: Binding, query: BoundQuery, what: str, node: Node) -> OutputColumn:

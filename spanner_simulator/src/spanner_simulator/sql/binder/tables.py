@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
 from spanner_simulator.core.schema.information_schema import information_schema_table
-from spanner_simulator.core.schema.schema_objects import Table, View
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.binder.scans import Scan
 from spanner_simulator.sql.syntax import position
 from spanner_simulator.sql.terms.bound import (
@@ -19,6 +17,11 @@ from spanner_simulator.sql.terms.bound import (
     RelationColumn,
     quoted,
 )
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.schema.schema_objects import Table, View
+    from spanner_simulator.sql.binder.binding import Binding
+
 
 _STATEMENT_HINTS: Final = frozenset(
     (

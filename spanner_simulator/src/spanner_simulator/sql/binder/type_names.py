@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
 from spanner_simulator.core.values import ValueType
-from spanner_simulator.sql.binder.binding import Binding
 from spanner_simulator.sql.sql_types import (
     BOOL,
     BYTES,
@@ -25,7 +24,12 @@ from spanner_simulator.sql.sql_types import (
     UUID,
     array_of,
 )
-from spanner_simulator.sql.syntax import Node, unsupported
+from spanner_simulator.sql.syntax import unsupported
+
+if TYPE_CHECKING:
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
 
 _GOOGLE: Final = {
     "BIGINT": INT64, "INT": INT64, "BOOLEAN": BOOL, "DOUBLE": FLOAT64, "FLOAT": FLOAT32,

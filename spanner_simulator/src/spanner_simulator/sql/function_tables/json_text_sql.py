@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-from spanner_simulator.core.values import ValueType
 from spanner_simulator.sql.sql_types import field_key
 from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.literals import text_literal
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import ValueType
 
 
 def json_document_sql(sql: str, value_type: ValueType, *, quotes_wide: bool) -> str:

@@ -11,11 +11,10 @@ ORDER BY.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from spanner_simulator.core.values import Dialect, ValueType
+from spanner_simulator.core.values import ValueType
 from spanner_simulator.sql.sql_types import (
     PG_JSONB,
     PG_NUMERIC,
@@ -23,8 +22,14 @@ from spanner_simulator.sql.sql_types import (
     is_numeric,
     supertype,
 )
-from spanner_simulator.sql.terms.bound import Bound
 from spanner_simulator.sql.terms.coercion import implicit_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spanner_simulator.core.values import Dialect
+    from spanner_simulator.sql.terms.bound import Bound
+
 
 _LINE = re.compile(
     r"(?P<aggregate>@)?(?P<name>[A-Z_0-9.]+)\((?P<arguments>.*?)\)\s*->\s*"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from spanner_simulator.core.json_text import normalise_json, normalise_jsonb
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.functions.number_routines import float_to_text
 from spanner_simulator.sql.functions.routines import out_of_range, routine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 _Json: TypeAlias = "dict[str, _Json] | list[_Json] | str | int | float | Decimal | bool | None"
 _Path: TypeAlias = "tuple[str | int, ...]"

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.functions.routines import out_of_range, routine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 
 _STEP: Final = Decimal("1e-9")
 _LIMIT: Final = Decimal("1e29")

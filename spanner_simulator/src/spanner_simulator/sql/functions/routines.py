@@ -6,11 +6,13 @@ refuses is a `SpannerError`, which reaches the client as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)

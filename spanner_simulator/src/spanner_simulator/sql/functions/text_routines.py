@@ -7,12 +7,15 @@ import binascii
 import hashlib
 import re
 import uuid
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.functions.routines import out_of_range, routine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 _TRUE = frozenset(("true", "t", "yes", "y", "on", "1"))
 _FALSE = frozenset(("false", "f", "no", "n", "off", "0"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from spanner_simulator.sql.functions.routines import out_of_range, routine
 from spanner_simulator.sql.functions.time_routines import (
@@ -13,6 +13,10 @@ from spanner_simulator.sql.functions.time_routines import (
     local_time,
     zone,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 _ELEMENT = re.compile(r"%(E\*S|E[1-9]S|E4Y|Ez|[A-Za-z%])", re.DOTALL)
 _PG_ELEMENT = re.compile(

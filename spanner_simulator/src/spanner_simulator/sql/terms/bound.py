@@ -6,11 +6,14 @@ that a condition puts on key columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from spanner_simulator.core.values import Value, ValueType
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spanner_simulator.core.values import Value, ValueType
+
 
 Comparison = Literal["=", "<", "<=", ">", ">="]
 

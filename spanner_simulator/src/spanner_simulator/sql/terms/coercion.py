@@ -7,10 +7,8 @@ its mistakes are the statement's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from spanner_simulator.core.values import Dialect, Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.functions import (
     json_routines,
@@ -28,6 +26,12 @@ from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound
 from spanner_simulator.sql.terms.enum_casts import enum_cast_sql, member_number
 from spanner_simulator.sql.terms.literals import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.core.values import Dialect, Value, ValueType
+
 
 _ZONE = f"'{time_routines.DEFAULT_ZONE}'"
 _IMPLICIT: Final = {

@@ -5,10 +5,14 @@ A number without a member is a value, too, and its text is the number.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from spanner_simulator.core.plain_forms import is_enum_number
-from spanner_simulator.core.values import ValueType
 from spanner_simulator.sql.functions.routines import out_of_range, routine
 from spanner_simulator.sql.terms.literals import text_literal
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import ValueType
 
 
 def member_number(kind: ValueType, text: str) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
-from spanner_simulator.core.values import Value, ValueType
 from spanner_simulator.sql.sql_types import carrier
 from spanner_simulator.sql.terms.bound import Bound, Constant
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import Value, ValueType
 
 
 def text_literal(text: str) -> str:

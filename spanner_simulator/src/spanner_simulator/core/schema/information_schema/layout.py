@@ -8,9 +8,11 @@ use are NULL, as documented.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from spanner_simulator.core.values import Dialect
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import Dialect
+
 
 Kind = Literal["TEXT", "INT64", "BOOL"]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.information_schema.rows import (
     ViewRow,
     located,
@@ -12,7 +11,12 @@ from spanner_simulator.core.schema.information_schema.rows import (
 )
 from spanner_simulator.core.schema.information_schema.stream_views import routine
 from spanner_simulator.core.schema.role_rules import read_functions
-from spanner_simulator.core.schema.statements import ObjectKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.core.schema.statements import ObjectKind
 
 
 def roles(catalogue: Catalogue) -> Iterator[ViewRow]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from spanner_simulator.core.values import Value
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import Value
+
 
 # By lower-case column name; what is missing is NULL.
 ViewRow: TypeAlias = "dict[str, Value]"
