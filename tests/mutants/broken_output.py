@@ -156,7 +156,7 @@ BROKEN_OUTPUT = (
     ),
     UnitMutant(
         "a release named before its rows are there",
-        (f"{_JAVA}::test_of_two_runs_that_write_one_release_one_publishes_it",),
+        (f"{_JAVA}::test_a_staged_snapshot_is_published_once_with_properties",),
         ((JavaTable, "publish", _set_properties_first),),
     ),
     UnitMutant(

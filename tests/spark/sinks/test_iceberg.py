@@ -373,3 +373,36 @@ def test_a_write_that_is_overtaken_each_time_ends_with_an_error_by_name(writer, 
     assert numbers(lake) == [0]
     writer.write(1)
     assert numbers(lake) == [0, 1]
+
+
+def test_a_staged_snapshot_is_published_once_with_properties(kit, lake):
+    def stage(marker, number):
+        kit.spark.conf.set("spark.wap.id", marker)
+        try:
+            kit.spark.createDataFrame([(number,)], "n bigint").writeTo(name).append()
+        finally:
+            kit.spark.conf.unset("spark.wap.id")
+
+    def numbers():
+        return sorted(row["n"] for row in lake.rows("test", "t"))
+
+    lake.place.register(kit.spark)
+    name = lake.place.identifier("test", "t")
+    first = kit.spark.createDataFrame([(1,)], "n bigint")
+    first.writeTo(name).tableProperty("write.wap.enabled", "true").create()
+    table = lake.java("test", "t")
+
+    stage("a", 2)
+    staged = table.staged("a")
+    assert (numbers(), table.staged("b")) == ([1], None)
+    assert table.publish(staged, {"k": "v"}, marker="a")
+    assert numbers() == [1, 2]
+    assert table.load()
+    assert (table.current().number, table.current().marker) == (staged, "a")
+    # Neither the same snapshot nor another one of its name is published, nor are its properties.
+    assert not table.publish(staged, {"k": "w"}, marker="a")
+    stage("a", 2)
+    assert not table.publish(table.staged("a"), {"k": "w"}, marker="a")
+    assert numbers() == [1, 2]
+    assert table.load()
+    assert table.properties()["k"] == "v"
