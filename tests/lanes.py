@@ -333,10 +333,15 @@ def run_lane(
     parser.add_argument("--timings", type=Path)
     own, options = parser.parse_known_args(arguments)
     steps = [name for name in LANES[lane] if name not in set(without)]
-    found = [_run_step(name, options, run=run, always=always) for name in steps]
-    results = [one for one in found if one is not None]
-    if not options:
-        _stamp(results)
+    results: list[Result] = []
+    for name in steps:
+        # What is edited while the step runs was not tested.
+        digest = None if options else _digest(name)
+        result = _run_step(name, options, run=run, always=always)
+        if result is not None:
+            results.append(result)
+            if result.passed and not result.failed:
+                STAMPS.write(name, digest)
     if own.timings is not None:
         append_timings(own.timings, f"./dev {lane}", results)
     return results
@@ -380,27 +385,16 @@ def run_ci(arguments: Sequence[str], *, run: Run) -> list[Result]:
     return results + run_checks("wheel", run=run)
 
 
-def _folders(name: str) -> tuple[str, ...] | None:
-    """Return what a step's stamp covers, besides what is imported; None if it has no stamp."""
+def _digest(name: str) -> str | None:
+    """Return the hash of what a step covers as it is on disk; None if it has no stamp."""
     step = STEPS[name]
     if isinstance(step, Program) or step.programs is None:
         return None
-    return (*step.paths, *step.programs)
+    return STAMPS.digest((*step.paths, *step.programs), step.markers)
 
 
 def _tested_steps() -> tuple[str, ...]:
-    return tuple(
-        name
-        for name in STEPS
-        if (folders := _folders(name)) is not None and STAMPS.is_tested(name, folders)
-    )
-
-
-def _stamp(results: Iterable[Result]) -> None:
-    for result in results:
-        folders = _folders(result.step)
-        if folders is not None and result.passed and not result.failed:
-            STAMPS.write(result.step, folders)
+    return tuple(name for name in STEPS if STAMPS.is_tested(name, _digest(name)))
 
 
 def _run_program(name: str, command: Sequence[str], *, run: Run) -> Result:

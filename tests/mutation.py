@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.stamps import files_of_git
+
 _ROOT = Path(__file__).resolve().parents[1]
 _NO_FAULTS = ("core/RemoveDecorator",)
 """What a decorator changes is mostly a matter of types."""
@@ -187,18 +189,12 @@ def _passes(tree: Path, files: Sequence[str], *, limit_s: float) -> tuple[bool, 
 
 
 def _copy_to(tree: Path) -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        source, target = _ROOT / name, tree / name
-        if source.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target, follow_symlinks=False)
+    for name in files_of_git(_ROOT):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(_ROOT / name, tree / name)
+    # A link to a folder is not one of git's files.
+    for link in (path for path in (_ROOT / "tidegate").iterdir() if path.is_symlink()):
+        (tree / "tidegate" / link.name).symlink_to(link.readlink())
 
 
 if __name__ == "__main__":

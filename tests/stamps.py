@@ -1,8 +1,9 @@
 """What a step's tests can depend on, as one hash: `./dev ci` leaves out steps whose hash is known.
 
-A step covers the files in its folders, everything that these import, directly or not, and the
-folders of the programs that its tests start.  A step that has passed leaves its hash in
-`.ci/tested/`; committed, it says that nothing which the step covers has changed since.
+A step covers the files in its folders, everything that these import, directly or not, the data
+below the folders of all these, and the folders of the programs that its tests start.  A step that
+has passed leaves its hash in `.ci/tested/`; committed, it says that nothing which the step covers
+has changed since.
 
 Standard library only: `dev` imports this module before anything is installed.
 """
@@ -44,17 +45,30 @@ class Stamps:
         self._root = root
         self._imports: dict[str, set[str]] = {}
 
-    def is_tested(self, step: str, folders: Iterable[str]) -> bool:
+    def is_tested(self, step: str, digest: str | None) -> bool:
         """Whether the step has passed with all that it covers as it is on disk."""
         stamp = self._stamp(step)
-        return stamp.exists() and stamp.read_text().strip() == self._digest(folders)
+        return digest is not None and stamp.exists() and stamp.read_text().strip() == digest
 
-    def write(self, step: str, folders: Iterable[str]) -> None:
-        """Note that the step has passed as a whole."""
-        if self._files:
+    def write(self, step: str, digest: str | None) -> None:
+        """Note that the step has passed as a whole; `digest` is that of when it began."""
+        if digest is not None:
             stamp = self._stamp(step)
             stamp.parent.mkdir(parents=True, exist_ok=True)
-            stamp.write_text(f"{self._digest(folders)}\n")
+            stamp.write_text(f"{digest}\n")
+
+    def digest(self, folders: Iterable[str], selection: str) -> str | None:
+        """Return the hash of all that a step covers, and of how it selects its tests.
+
+        None without git.
+        """
+        if not self._files:
+            return None
+        found = hashlib.sha256(f"{selection} {self._settings()}".encode())
+        for path in self.covered(folders):
+            content = hashlib.sha256((self._root / path).read_bytes()).hexdigest()
+            found.update(f"{path} {content}\n".encode())
+        return found.hexdigest()
 
     def covered(self, folders: Iterable[str]) -> list[str]:
         """Return the paths of all files that the tests and programs in `folders` can depend on.
@@ -74,14 +88,11 @@ class Stamps:
             path = todo.pop()
             found.add(path)
             todo |= self._imported(path) - found
-        return sorted(found)
-
-    def _digest(self, folders: Iterable[str]) -> str:
-        found = hashlib.sha256(self._settings().encode())
-        for path in self.covered(folders):
-            content = hashlib.sha256((self._root / path).read_bytes()).hexdigest()
-            found.update(f"{path} {content}\n".encode())
-        return found.hexdigest()
+        folders_read = tuple({path.rpartition("/")[0] for path in found if path.endswith(".py")})
+        data = {path for path in self._files if not path.endswith(".py")}
+        return sorted(
+            found | {path for path in data if any(_is_in(path, one) for one in folders_read)}
+        )
 
     def _settings(self) -> str:
         project = self._root / "pyproject.toml"
@@ -94,20 +105,7 @@ class Stamps:
 
     @cached_property
     def _files(self) -> frozenset[str]:
-        """All files that git knows or would add; what tools have made is ignored by it."""
-        try:
-            done = subprocess.run(
-                ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                cwd=self._root,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-        except (OSError, subprocess.CalledProcessError):
-            return frozenset()
-        return frozenset(
-            name for name in done.stdout.split("\0") if name and (self._root / name).is_file()
-        )
+        return frozenset(files_of_git(self._root))
 
     def _imported(self, path: str) -> set[str]:
         """Return the files that a module imports, at any depth of it, and their packages."""
@@ -136,6 +134,21 @@ class Stamps:
             found |= {f"{place}{part}/__init__.py", f"{place}{part}.py"}
             place = f"{place}{part}/"
         return found & self._files
+
+
+def files_of_git(root: Path) -> list[str]:
+    """Return all files that git knows or would add: none that a tool has made; [] without git."""
+    try:
+        done = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [name for name in done.stdout.split("\0") if name and (root / name).is_file()]
 
 
 def _is_in(path: str, place: str) -> bool:

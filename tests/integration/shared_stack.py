@@ -193,7 +193,7 @@ def gate(spark: Any, programs: Programs, **options: object) -> Iterator[Tidegate
         },
         **options,
     }
-    query = stream_builder(spark, **settings).start()  # type: ignore[arg-type]
+    query = stream_builder(spark, **settings).start()
     try:
         yield query
     finally:

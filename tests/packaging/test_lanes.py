@@ -268,3 +268,17 @@ def test_a_failed_or_partial_run_leaves_no_stamp(tree, options, runs):
     lanes.run_lane("test", options, run=runs)
 
     assert stamped(tree) == set()
+
+
+def test_what_is_edited_while_a_step_runs_does_not_count_as_tested(tree):
+    edit = tree / "spark_consumer" / "one.py"
+    runs = Runs()
+
+    def run(command, limit_s):
+        edit.write_text(f"{len(runs.commands)}\n")
+        return runs(command, limit_s)
+
+    lanes.run_lane("test-real", [], run=run)
+
+    assert "spark" not in lanes._tested_steps()
+    assert "slow spark" not in lanes._tested_steps()

@@ -46,6 +46,7 @@ SOURCES = {
     "spark_consumer/gate.py": "from tidegate.schemas import codec\n",
     "schemas/__init__.py": "",
     "schemas/codec.py": "",
+    "schemas/avro/v1.avsc": "{}",
     "schemas/other.py": "",
     "producer/__init__.py": "",
     "producer/worker.py": "",
@@ -85,6 +86,7 @@ def test_a_stamp_covers_what_is_imported_and_nothing_else(tree):
         ("tidegate/lineage/frontier.py", "1\n", False),
         ("tests/shared.py", "1\n", False),
         ("tests/spark/table.avro", "y", False),
+        ("schemas/avro/v1.avsc", "[]", False),
         ("tests/spark/test_new.py", "", False),
         ("spark_consumer/__main__.py", "", False),
         ("requirements/dev.txt", "pytest>=8\n", False),
@@ -97,20 +99,24 @@ def test_a_stamp_covers_what_is_imported_and_nothing_else(tree):
 def test_a_step_counts_as_tested_until_something_that_it_covers_changes(
     tree, name, text, is_tested
 ):
-    Stamps(tree).write("spark", CONSUMER)
-    assert Stamps(tree).is_tested("spark", CONSUMER)
-    assert not Stamps(tree).is_tested("slow spark", CONSUMER)
+    def digest(selection="not slow"):
+        return Stamps(tree).digest(CONSUMER, selection)
+
+    Stamps(tree).write("spark", digest())
+    assert Stamps(tree).is_tested("spark", digest())
+    assert not Stamps(tree).is_tested("slow spark", digest())
+    assert not Stamps(tree).is_tested("spark", digest("slow"))
 
     (tree / name).write_text(text)
 
-    assert Stamps(tree).is_tested("spark", CONSUMER) == is_tested
+    assert Stamps(tree).is_tested("spark", digest()) == is_tested
 
 
 def test_without_git_nothing_counts_as_tested(tree, monkeypatch):
-    Stamps(tree).write("spark", CONSUMER)
+    Stamps(tree).write("spark", Stamps(tree).digest(CONSUMER, ""))
     monkeypatch.setenv("GIT_DIR", str(tree / "nowhere"))
 
-    assert not Stamps(tree).is_tested("spark", CONSUMER)
+    assert not Stamps(tree).is_tested("spark", Stamps(tree).digest(CONSUMER, ""))
 
 
 STAMPED = {
