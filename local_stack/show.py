@@ -60,9 +60,8 @@ def wait_for_key(
             raise PartFailedError(
                 message,
                 hint=(
-                    f"There are {len(rows)} rows, the last ones with the keys "
-                    f"{keys}. Check the key, "
-                    "and whether `tidegate-local up` still runs"
+                    f"There are {len(rows)} rows, the last ones with the keys {keys}. Check the "
+                    "key, and whether `tidegate-local up` still runs"
                 ),
             )
         if seconds >= say_after_s and not is_said:

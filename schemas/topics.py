@@ -171,9 +171,8 @@ class TopicNames:
         if len(topic) > _TOPIC_LENGTH_MAX:
             raise ConfigError(
                 (
-                    f"table {table}: its topic's name has {len(topic)} "
-                    "characters, and Kafka allows "
-                    f"{_TOPIC_LENGTH_MAX}"
+                    f"table {table}: its topic's name has {len(topic)} characters, and Kafka "
+                    f"allows {_TOPIC_LENGTH_MAX}"
                 ),
                 hint=f"Use a shorter prefix or {SETTING}, or leave the table out",
                 topic=topic,

@@ -108,9 +108,8 @@ def accept_gap(
             raise ConfigError(
                 "a gap cannot be accepted where keys move between stream partitions",
                 hint=(
-                    "What began in the gap would always be missing: start a new "
-                    "stream, with another "
-                    "prefix"
+                    "What began in the gap would always be missing: start a new stream, with "
+                    "another prefix"
                 ),
             )
         progress("reading the progress topic", 0)

@@ -165,9 +165,8 @@ def _require_version(records: FleetRecords) -> None:
         raise ConfigError(
             f"the fleet writes progress records of version {lowest}, which have no such one",
             hint=(
-                "Upgrade all workers and readers, then set progress_version to "
-                f"{_FIRST_VERSION} and "
-                "restart the workers"
+                f"Upgrade all workers and readers, then set progress_version to {_FIRST_VERSION} "
+                "and restart the workers"
             ),
         )
 

@@ -107,9 +107,8 @@ def require_names(config: ProducerConfig, description: StreamDescription) -> Non
         for name in reserved_names(column.name for column in table.columns):
             raise ConfigError(
                 (
-                    "envelope: a flat value cannot have the column "
-                    f"{table.name}.{name}, whose name "
-                    "begins with __"
+                    f"envelope: a flat value cannot have the column {table.name}.{name}, whose "
+                    "name begins with __"
                 ),
                 hint=RESERVED_HINT,
             )

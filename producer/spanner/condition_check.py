@@ -82,9 +82,8 @@ def _require(channels: SpannerChannels, table: str, change_stream: str, where: s
     if (wrong := unordered_key(found)) is not None:
         raise ConfigError(
             (
-                f"--where: the key column {table}.{wrong.name} has the type "
-                f"{wrong.type.code}, whose "
-                "values a query cannot continue behind"
+                f"--where: the key column {table}.{wrong.name} has the type {wrong.type.code}, "
+                "whose values a query cannot continue behind"
             ),
             hint="Backfill the whole table, without --where",
         )

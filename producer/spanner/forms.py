@@ -113,9 +113,8 @@ def _google_sql_proto(name: str) -> StreamForm:
 def _google_sql_text(name: str) -> str:
     return (
         f"SELECT ChangeRecord FROM `READ_{name}`("  # noqa: S608 - the name is checked
-        "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp, "
-        "partition_token => @partition_token, "
-        "heartbeat_milliseconds => @heartbeat_milliseconds)"
+        "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp, partition_token => "
+        "@partition_token, heartbeat_milliseconds => @heartbeat_milliseconds)"
     )
 
 

@@ -103,9 +103,8 @@ def grown(
     if others := sorted({envelope_of(one) for one in versions} - {setting}):
         raise IncompatibleChange(
             (
-                f"envelope: the setting is '{setting}', and the topic's "
-                "registered value schemas have "
-                f"'{others[0]}'"
+                f"envelope: the setting is '{setting}', and the topic's registered value schemas "
+                f"have '{others[0]}'"
             ),
             hint=OTHER_ENVELOPE_HINT,
             table=table,

@@ -59,9 +59,8 @@ def require_kept(
                 raise DataTopicChanged(
                     "a topic that was read is not there any more: it was deleted",
                     hint=(
-                        "Its changes are gone: reset the stream, and start with a "
-                        "new output. If the "
-                        "topic is there, allow this principal to describe it"
+                        "Its changes are gone: reset the stream, and start with a new output. If "
+                        "the topic is there, allow this principal to describe it"
                     ),
                     topic=topic,
                     topic_partition=topic_partition,

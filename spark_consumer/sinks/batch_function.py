@@ -20,11 +20,10 @@ from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.released_frame import in_order, with_variants
 
 BATCH_FIELDS = (
-    "batch BIGINT, table STRING, topic_partition INT, offset BIGINT, "
-    "commit_timestamp TIMESTAMP_LTZ, server_transaction_id STRING, "
-    "record_sequence STRING, mod_number INT, mod_type STRING, "
-    "key VARIANT, new_values VARIANT, old_values VARIANT, new_columns ARRAY<STRING>, "
-    "old_columns ARRAY<STRING>, order_key BINARY"
+    "batch BIGINT, table STRING, topic_partition INT, offset BIGINT, commit_timestamp "
+    "TIMESTAMP_LTZ, server_transaction_id STRING, record_sequence STRING, mod_number INT, "
+    "mod_type STRING, key VARIANT, new_values VARIANT, old_values VARIANT, new_columns "
+    "ARRAY<STRING>, old_columns ARRAY<STRING>, order_key BINARY"
 )
 """The columns of the frame that a function gets, in order."""
 

@@ -21,9 +21,8 @@ def require_iceberg(spark: SparkSession, *, catalog: str = "") -> None:
         raise ConfigError(
             "the Spark session lacks Iceberg, which the sinks iceberg_… need",
             hint=(
-                f"Stop it and start it with {ICEBERG_PACKAGES} among "
-                "spark.jars.packages, or its jar"
-                " among spark.jars; tidegate.session(iceberg=True) does it"
+                f"Stop it and start it with {ICEBERG_PACKAGES} among spark.jars.packages, or its "
+                "jar among spark.jars; tidegate.session(iceberg=True) does it"
             ),
         )
     if catalog and not spark.conf.get(f"spark.sql.catalog.{catalog}", None):

@@ -124,9 +124,8 @@ def _versions(
             raise ReleaseVacuumed(
                 "files of the mirrors at this time were deleted",
                 hint=(
-                    "Use a later time; the setting vacuum_retention_hours says how "
-                    "long mirrors can be "
-                    "read as they were"
+                    "Use a later time; the setting vacuum_retention_hours says how long mirrors "
+                    "can be read as they were"
                 ),
                 output=output,
                 time_us=time_us,

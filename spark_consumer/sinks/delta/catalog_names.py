@@ -96,9 +96,8 @@ class CatalogNames:
             raise ConfigError(
                 "catalog: the name is taken",
                 hint=(
-                    "Drop or rename what has the name, or choose another schema; "
-                    "the output is complete"
-                    " up to the release before"
+                    "Drop or rename what has the name, or choose another schema; the output is "
+                    "complete up to the release before"
                 ),
                 name=name,
                 found=found or "no location",

@@ -158,9 +158,8 @@ _STATE_AFTER = (
     f"WHEN {_NEWEST} > {_or_first(_NEW_BASE)} THEN '{_INCOMPLETE}' ELSE '{_DELETED}' END"
 )
 _FIRST_STATE = (
-    f"CASE WHEN s.action = '{REPLACE}' THEN '{_PRESENT}' "
-    f"WHEN s.action = '{DELETE}' AND NOT s.updated_after_base THEN '{_DELETED}' "
-    f"ELSE '{_INCOMPLETE}' END"
+    f"CASE WHEN s.action = '{REPLACE}' THEN '{_PRESENT}' WHEN s.action = '{DELETE}' AND NOT "
+    f"s.updated_after_base THEN '{_DELETED}' ELSE '{_INCOMPLETE}' END"
 )
 
 

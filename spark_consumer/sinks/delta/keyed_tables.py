@@ -37,9 +37,8 @@ class KeyedTables(SinkTables):
                 raise ConfigError(
                     "a table holds a later batch than this checkpoint knows",
                     hint=(
-                        "Restore the checkpoint of the query that wrote it; if it "
-                        "is lost, begin with"
-                        " an empty --output and an empty --checkpoint"
+                        "Restore the checkpoint of the query that wrote it; if it is lost, begin "
+                        "with an empty --output and an empty --checkpoint"
                     ),
                     table=log.path,
                     batch_in_table=newest,

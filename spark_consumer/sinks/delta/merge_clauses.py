@@ -30,10 +30,9 @@ class MergeClauses:
         assigned = ", ".join(f"t.{column} = {value}" for column, value in self.changed.items())
         return (
             f"MERGE INTO {table} t USING {source} s ON {self.same_key} "  # noqa: S608 - quoted names
-            f"WHEN MATCHED AND {self.is_deleted} THEN DELETE "
-            f"WHEN MATCHED THEN UPDATE SET {assigned} "
-            f"WHEN NOT MATCHED AND {self.is_inserted} THEN INSERT ({', '.join(self.inserted)}) "
-            f"VALUES ({', '.join(self.inserted.values())})"
+            f"WHEN MATCHED AND {self.is_deleted} THEN DELETE WHEN MATCHED THEN UPDATE SET "
+            f"{assigned} WHEN NOT MATCHED AND {self.is_inserted} THEN INSERT "
+            f"({', '.join(self.inserted)}) VALUES ({', '.join(self.inserted.values())})"
         )
 
 

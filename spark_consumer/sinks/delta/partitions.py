@@ -154,9 +154,8 @@ def _refuse(table: str, column: str, rows: int) -> None:
             (
                 "mirror_partition_by: an empty text, one with a null character, "
                 "__HIVE_DEFAULT_PARTITION__ and a text that makes a folder's name longer than 255 "
-                "encoded bytes (in S3 and Google Cloud Storage: a file's key "
-                "longer than 1,024) cannot "
-                "be partitions"
+                "encoded bytes (in S3 and Google Cloud Storage: a file's key longer than 1,024) "
+                "cannot be partitions"
             ),
             hint=(
                 "Start with a new output and checkpoint, without this column in "

@@ -134,9 +134,8 @@ class OrderedTopicSink:
             raise ConfigError(
                 "the output topic holds records, and its releases topic names no release",
                 hint=(
-                    "Name a topic that is empty, or restore "
-                    f"{self._topic.releases_topic} if it was "
-                    "deleted"
+                    f"Name a topic that is empty, or restore {self._topic.releases_topic} if it "
+                    "was deleted"
                 ),
                 topic=self._topic.topic,
             )
