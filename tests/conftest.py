@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ JAVA_MARKERS = ("integration", "spark")
 THREADS = Path("/proc/self/task")
 # As long as the publisher and the membership wait for a client's call before they give it up.
 CLIENT_END_S = 60.0
+REFERRERS_MAX = 8
 
 # Threads in which the product leaves a client behind that hangs (`KafkaPublisher._bounded`,
 # `GroupMonitor`).  After its broker was down, librdkafka has been seen never to return.
@@ -74,7 +76,8 @@ def no_kafka_client_is_left_open(request: pytest.FixtureRequest) -> Iterator[Non
             started = [one for one in threading.enumerate() if one not in threads_before]
             pytest.fail(
                 "the test has left a Kafka client open: close it, or drop what refers to it; "
-                f"its threads: {[_where(one) for one in started]}; alive: {kafka_clients_alive()}"
+                f"its threads: {[_where(one) for one in started]}; "
+                f"alive, each with what refers to it: {kafka_clients_alive()}"
             )
         time.sleep(0.1)
 
@@ -87,7 +90,7 @@ def _where(thread: threading.Thread) -> str:
 
 
 def kafka_clients_alive() -> list[str]:
-    """Name the types of the Kafka clients that something still refers to.
+    """Name the types of the Kafka clients that something still refers to, and of what does.
 
     None, beside a client that is open: the client is closing.
     """
@@ -95,7 +98,27 @@ def kafka_clients_alive() -> list[str]:
     import confluent_kafka.admin
 
     clients = (kafka.Consumer, kafka.Producer, kafka.admin.AdminClient)
-    return [type(one).__qualname__ for one in gc.get_objects() if isinstance(one, clients)]
+    alive = [one for one in gc.get_objects() if isinstance(one, clients)]
+    return [" < ".join([type(one).__qualname__, *_referrers(one, but=alive)]) for one in alive]
+
+
+def _referrers(target: object, *, but: object) -> list[str]:
+    """Name what refers to an object, what refers to that, and so on: each time the first found."""
+    names: list[str] = []
+    seen = {id(but), id(names), id(target)}
+    while len(names) < REFERRERS_MAX:
+        found = [
+            one
+            for one in gc.get_referrers(target)
+            if id(one) not in seen and not isinstance(one, types.FrameType | types.ModuleType)
+        ]
+        if not found:
+            break
+        target = found[0]
+        seen |= {id(found), id(target)}
+        is_function = isinstance(target, types.FunctionType | types.MethodType)
+        names.append(target.__qualname__ if is_function else type(target).__qualname__)
+    return names
 
 
 def open_kafka_clients() -> int:
