@@ -19,7 +19,7 @@ _INTERFACE = 2
 """What the module has to have as its own; another one takes other arguments."""
 
 Piece: TypeAlias = tuple[str, int, bytes | str, Callable[[Any], bytes] | None]
-"""Of a change: ("fixed", 0, bytes, None), or a column's value: the usual form of its type, the
+"""A piece of a change: ("fixed", 0, bytes, None), or a column's value: its type's usual form, the
 place of its document, its name, and what writes it in any form."""
 
 

@@ -35,7 +35,7 @@ KEY_PARKED = "KeyParked"
 
 _BATCH_HEADER_BYTES = 61
 _FIXED_FIELDS_BYTES = 3
-"""Of a record that is alone in its batch: attributes, timestamp delta, offset delta."""
+"""A record that is alone in its batch has them: attributes, timestamp delta, offset delta."""
 
 
 class ChangeMessage(NamedTuple):

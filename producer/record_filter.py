@@ -48,7 +48,7 @@ class RecordFilter:
     mod_types: tuple[ModType, ...] = MOD_TYPES
     """The kinds of changes that are published."""
     tags_left_out: tuple[str, ...] = ()
-    """Of transactions."""
+    """The tags of transactions."""
     system_transactions_left_out: bool = False
     _tables: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
     _narrowed: dict[tuple[str, int], _Narrowed] = field(

@@ -21,7 +21,7 @@ class SourceField:
     key_position: int | None = None
     """From 1, in the order of the primary key; None outside of it."""
     watched_by: tuple[str, ...] = ()
-    """Of Spanner: the change streams that capture it."""
+    """With Spanner: the change streams that capture it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class SourceObject:
     """Its names with dots between them, the outermost first."""
     fields: tuple[SourceField, ...]
     watched_by: tuple[str, ...] = ()
-    """Of Spanner: the change streams that watch it."""
+    """With Spanner: the change streams that watch it."""
     files_read: int = 0
-    """Of Datastream."""
+    """With Datastream: how many."""
     events: Mapping[str, int] = field(default_factory=dict)
-    """Of Datastream: how many events of each change type the files that were read hold."""
+    """With Datastream: how many events of each change type the files that were read hold."""
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ _NAMES = {
     Envelope.DEBEZIUM: DEBEZIUM_NAME,
     Envelope.DATASTREAM: DATASTREAM_NAME,
 }
-"""Of the records, by which readers know the envelope."""
+"""The records' names, by which readers know the envelope."""
 
 _ROWS = {
     Envelope.TIDEGATE: _NEW_VALUES,

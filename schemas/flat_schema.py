@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 FLAT_NAME = "FlatChange"
-"""Of the record, by which a reader knows the envelope: a column may have any other name."""
+"""The record's name, by which a reader knows the envelope: a column may have any other name."""
 
 _RESERVED = "__"
 

@@ -26,7 +26,7 @@ class ChecksumKind(StrEnum):
     """How the order keys of a stream partition's changes are summed; fixed for its whole life."""
 
     BLAKE2B_64 = "BLAKE2B_64"
-    """Of stream partitions that began under version 1."""
+    """For stream partitions that began under version 1."""
     XXHASH_64 = "XXHASH_64"
     """What Spark's `xxhash64` computes."""
 
@@ -91,7 +91,7 @@ class StreamStarted:
     chunk: int = 0
     chunks: int = 1
     timestamps: TimestampForm = TimestampForm.MICROS
-    """Of all data topics; records of version 1 hold `MICROS` only."""
+    """The form in all data topics; records of version 1 hold `MICROS` only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class TokenMove:
     watermark_us: int
     boundary: tuple[tuple[str, str], ...] = ()
     totals: tuple[TopicTotals, ...] = ()
-    """Of the topics whose totals have changed, as they are now."""
+    """Those topics whose totals have changed, as they are now."""
     filtered: int = 0
     parked: int = 0
 
@@ -235,7 +235,7 @@ class SlotChanges:
     vector: tuple[TopicOffset, ...]
     """The entries that have changed."""
     slowest: SlowestToken | None
-    """Of all tokens that are open now; None without one."""
+    """The slowest of all tokens that are open now; None without one."""
     open: int
     """How many tokens are open now."""
     added: tuple[TokenSnapshot, ...] = ()
@@ -366,4 +366,4 @@ class ProgressRecord:
     worker: str
     body: ProgressBody
     version: int = PROGRESS_VERSION
-    """Of the schemas that its key and value are written with."""
+    """Which schemas its key and value are written with."""

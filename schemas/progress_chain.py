@@ -25,7 +25,7 @@ class SlotChain:
     def __init__(self, start: SlotProgress, *, offset: int) -> None:
         """Begin with a complete snapshot, at its offset."""
         self.offset = offset
-        """Of the snapshot: from here on the chain can be read."""
+        """Where the snapshot is: from here on the chain can be read."""
         self.position = 0
         self.revision = start.revision
         self.minute = start.minute

@@ -7,7 +7,7 @@ A table that has them comes from a source whose events arrive out of order (`doc
 from __future__ import annotations
 
 SOURCE_ORDER = "_datastream_order"
-"""Of a row's changes the one with the highest value is the newest, whenever it was released."""
+"""The change of a row that has the highest value is the newest, whenever it was released."""
 
 CHANGES_BEGIN_WITH = "01"
 """What the order of a change begins with; rows that were found, and not changed, are before all,

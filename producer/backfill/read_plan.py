@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tidegate.producer.backfill.read_partition import Key, ReadPartition
 
 READ_PARTITIONS_MAX = 256
-"""Of a backfill, unless it has more tables.  Each of them names as many tokens at its end."""
+"""How many one backfill has, unless it has more tables.  Each names as many tokens at its end."""
 
 _ROWS_MIN = 10_000
 """Rows of a key range, at least, unless it is the last one."""

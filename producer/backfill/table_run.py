@@ -39,25 +39,25 @@ class RunPlace:
     """Names it among all runs of the stream."""
     table: str
     number: int = 0
-    """Of the chunk, from 0."""
+    """The chunk's number, from 0."""
     after: Key | None = None
     """The last key that was read; None at the table's beginning."""
     due_ns: int = 0
-    """Of a `wait`: the pause before the next chunk begins here."""
+    """For a `wait`: the pause before the next chunk begins here."""
     refusals: int = 0
     """How many chunks in a row Spanner has refused to read."""
     read_ns: int = 0
-    """Of a `chunk`: the time T of its rows."""
+    """For a `chunk`: the time T of its rows."""
     rows: int = 0
-    """Of a `chunk`: how many it has, unless the table ends before."""
+    """For a `chunk`: how many it has, unless the table ends before."""
     where: str = ""
     """The condition, in SQL, that rows have to meet; empty: all rows are read."""
     failure: str = ""
-    """Of a `wait`: why the run ends here, before the table's end."""
+    """For a `wait`: why the run ends here, before the table's end."""
     held_ns: int = 0
-    """Of a `wait`: how long the watermark was held for the chunk before; the pause follows."""
+    """For a `wait`: how long the watermark was held for the chunk before; the pause follows."""
     since_ns: int = 0
-    """Of a `wait` that is to measure it: since when the watermark has been held."""
+    """For a `wait` that is to measure it: since when the watermark has been held."""
 
     @property
     def is_chunk(self) -> bool:

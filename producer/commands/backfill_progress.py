@@ -15,9 +15,9 @@ class BackfillProgress:
     """A backfill that goes on."""
 
     rows: int
-    """Of all its tables, as they were when the stream began."""
+    """The rows of all its tables, as they were when the stream began."""
     published: int
-    """Of these."""
+    """How many of these are published."""
     seconds_left: float | None = None
     """At the rate since the status before; None in the first one, and where nothing came."""
 

@@ -49,7 +49,7 @@ class ControlReport:
 
     stream: str
     state: StreamState
-    """Of the stream, when the command ended."""
+    """The stream's state when the command ended."""
     written: bool
     """Whether a record was written; False if the last one says the same."""
     draining: tuple[int, ...] = ()

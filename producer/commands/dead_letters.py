@@ -57,7 +57,7 @@ class ListedGroup:
     error: str
     """The newest text."""
     token: str
-    """Of the newest one, as all that follows."""
+    """The newest one's, as all that follows."""
     place: str
     topic_partition: int
     offset: int

@@ -41,10 +41,10 @@ class FleetRecords:
     """What the records of an epoch say."""
 
     view: FleetView
-    """Of all slots."""
+    """What all slots say together."""
     started: StreamStarted
     version: int
-    """Of the record that opened the epoch."""
+    """The version of the record that opened the epoch."""
     epoch: str
     history: PartitionHistory
 

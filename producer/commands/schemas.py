@@ -31,7 +31,7 @@ class Subject:
     subject: str
     versions: int
     schema_id: int
-    """Of the newest version."""
+    """The newest version's id."""
     compatibility: str | None
     """Its own level; None where only the registry's default holds."""
 

@@ -55,7 +55,7 @@ class StartQuery:
     end_ns: int | None = None
     """Inclusive; only where the service requires an end, and the next query goes on."""
     resumption: Mapping[str, str] = field(default_factory=dict)
-    """Of the position that it starts at: what a source of files has to read and not to return."""
+    """For the position that it starts at: what a source of files has to read and not to return."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ class StreamStartAbsent:
     """A search reached the end of the root's slot and has not found a `StreamStarted`."""
 
     search_id: int
-    """Of the `FindStreamStart` that began the search."""
+    """The number in the `FindStreamStart` that began the search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ class FleetRead:
     is_current: bool
     """Whether each slot was just read to its end and has a heartbeat in effect."""
     published: tuple[tuple[str, int], ...] = ()
-    """Of `AwaitSources`: those that have come true, each once."""
+    """What `AwaitSources` waited for and has come true, each once."""
     has_stopped: bool = False
     """Whether a stream partition of the fleet is stopped."""
 

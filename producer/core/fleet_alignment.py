@@ -36,7 +36,7 @@ class FleetAlignment:
         self._slots = slots
         self._index = index
         self._lowest: dict[int, int] = {}
-        """Of slots with something that can move, own ones included."""
+        """By slot; only slots with something that can move, own ones included."""
         self._has_stopped = False
         self._current_at_us: int | None = None
         self._look_at_us = 0

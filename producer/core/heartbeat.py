@@ -30,7 +30,7 @@ class HeartbeatLimits:
     """What heartbeats look like, and how long they are kept."""
 
     version: int = PROGRESS_VERSION
-    """Of a slot that holds no record of a later version."""
+    """The version of a slot that holds no record of a later version."""
     history_minutes: int = 7 * 24 * 60
     """How long a `SlotWatermark` is kept."""
     chain_length_max: int = 1_000
@@ -61,7 +61,7 @@ class Heartbeat:
     after: SlotState
     """The slot once it is committed; of the vector, what the transaction has written."""
     version: int
-    """Of the records that say it."""
+    """The version of the records that say it."""
 
 
 class HeartbeatWriter:
@@ -73,7 +73,7 @@ class HeartbeatWriter:
         self._slot = slot
         self._limits = limits
         self._position: int | None = None
-        """Of the chain's newest record; None before a chain has begun."""
+        """Where the chain's newest record is; None before a chain has begun."""
         self._entries = 0
         """Tokens that the chain's changes have named."""
         self._next_number = 0

@@ -57,7 +57,7 @@ class _Recovery:
     committed_offset: int | None
     chains: dict[str, SlotChain] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
-    """Of the newest record in each chain."""
+    """The version of the newest record in each chain."""
     broken: dict[str, SchemaError] = field(default_factory=dict)
     """Why what followed a chain did not continue it."""
     announced: list[tuple[int, str, PartitionAnnounced]] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Slot:
         self.revision = 0
         self.minute = -1
         self.chain_offset: int | None = None
-        """Of the newest `SlotProgress`; None without one."""
+        """The offset of the newest `SlotProgress`; None without one."""
         self.vector: dict[tuple[str, int], int] = {}
         self.heartbeat = HeartbeatWriter(number, heartbeats or HeartbeatLimits())
         self.paused_by: int | None = None

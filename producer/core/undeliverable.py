@@ -30,7 +30,7 @@ attempt makes smaller ones.
 
 _READ_AGAIN_MAX = 1_000
 _RECORDS_MAX = 1_000
-"""Of which attempts are counted; the one that has failed least recently is forgotten."""
+"""For so many records attempts are counted; the one that has failed least recently is forgotten."""
 _Record: TypeAlias = tuple[str, str, int | None]
 """Topic, key and commit time."""
 

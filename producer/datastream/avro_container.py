@@ -46,7 +46,7 @@ _Codec: TypeAlias = "Callable[[bytes], Iterator[bytes | LargeRead]]"
 MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _XZ_BYTES_MAX = 72 << 20
-"""Of memory to decompress: the dictionary of the largest preset has 64 MiB."""
+"""The memory that decompressing may take: the dictionary of the largest preset has 64 MiB."""
 _DAMAGE = (
     EOFError, IndexError, KeyError, LookupError, MemoryError, OverflowError, RecursionError,
     TypeError, ValueError, struct.error,

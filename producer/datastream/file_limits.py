@@ -17,20 +17,20 @@ from typing_extensions import Buffer
 LARGE_BYTES = 512 << 10
 """More than this is announced before it is read."""
 HEAD_BYTES_MAX = 4 << 20
-"""Of an Avro file: a table of 10,000 columns needs half of it."""
+"""The head of an Avro file: a table of 10,000 columns needs half of it."""
 BLOCK_BYTES_MAX = 128 << 20
-"""Of Avro, plain and compressed; an event is in one block."""
+"""A block of Avro, plain and compressed; an event is in one block."""
 LINE_BYTES_MAX = 64 << 20
 RATIO_MAX = 250
-"""Of plain bytes to compressed ones: events differ by their uuids at least."""
+"""Plain bytes to compressed ones: events differ by their uuids at least."""
 _INFLATED_BYTES_MIN = 16 << 20
 """What compressed bytes may become whatever the ratio: one event may hold a long text of blanks."""
 ITEMS_MAX = 250_000
 """Values of one event: columns, and the elements of arrays and documents."""
 DEPTH_MAX = 128
-"""Of values within values, and of types within types; MySQL's documents have at most 100."""
+"""Values within values, and of types within types; MySQL's documents have at most 100."""
 DIGITS_MAX = 150_000
-"""Of a number: PostgreSQL's have at most 131,072 before the point and 16,383 after it."""
+"""Digits of a number: PostgreSQL's have at most 131,072 before the point and 16,383 after it."""
 EMPTY_MAX = 10_000
 """Lines and blocks without a record, one after the other."""
 _BUFFER_BYTES = 64 << 10

@@ -30,7 +30,7 @@ _BUFFER_BYTES = 1 << 20
 _BLOCK_BYTES = 4 << 20
 """What a bucket is asked for at a time: libraries hold as much of each open file, s3fs 50 MB."""
 _FLAG = "--datastream"
-"""Of `discover`: what errors name, unless another setting is given."""
+"""The option of `discover`, which errors name unless another setting is given."""
 _EXTRAS = {
     "gs": Extra("gcs", ("fsspec", "gcsfs")),
     "s3": Extra("s3", ("fsspec", "s3fs")),

@@ -36,7 +36,7 @@ class _Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MySqlMetadata(_Metadata):
-    """Of MySQL.
+    """What events of MySQL say of their source.
 
     Streams that follow global transaction identifiers have `binlog_file` and `binlog_position` in
     place of the first two.
@@ -57,7 +57,7 @@ class MySqlMetadata(_Metadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleMetadata(_Metadata):
-    """Of Oracle."""
+    """What events of Oracle say of their source."""
 
     log_file: str | None
     scn: int | None
@@ -77,7 +77,7 @@ class OracleMetadata(_Metadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgreSqlMetadata(_Metadata):
-    """Of PostgreSQL."""
+    """What events of PostgreSQL say of their source."""
 
     schema: str | None
     table: str
@@ -92,7 +92,7 @@ class PostgreSqlMetadata(_Metadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlServerMetadata(_Metadata):
-    """Of SQL Server.
+    """What events of SQL Server say of their source.
 
     The documentation gives `database` the type long and `schema` an array of strings; files have
     strings.  Both are read, an array with dots between its parts.
@@ -121,7 +121,7 @@ class SqlServerMetadata(_Metadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SalesforceMetadata(_Metadata):
-    """Of Salesforce."""
+    """What events of Salesforce say of their source."""
 
     object_name: str
     domain: str | None
@@ -134,7 +134,7 @@ class SalesforceMetadata(_Metadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpannerMetadata(_Metadata):
-    """Of Spanner, in files that Tidegate writes."""
+    """What files that Tidegate writes say of Spanner."""
 
     database: str | None
     schema: str | None

@@ -59,7 +59,7 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
 
 BACKFILL_KEY = b"\0"
-"""Of every row of a backfill: before all changes."""
+"""The key of every row of a backfill: before all changes."""
 _CHANGE = b"\1"
 _EPOCH_OFFSET = 1 << 63
 _MYSQL = struct.Struct(">QQB")

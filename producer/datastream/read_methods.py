@@ -25,7 +25,7 @@ class SourceKind(StrEnum):
     SQL_SERVER = "sqlserver"
     SALESFORCE = "salesforce"
     SPANNER = "spanner"
-    """Of Tidegate's own files; Datastream does not read Spanner."""
+    """In Tidegate's own files only; Datastream does not read Spanner."""
 
 
 class ReadKind(StrEnum):

@@ -91,7 +91,7 @@ _TYPES = {
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]{1,4}),([0-9]{1,3})\)")
 """One of a larger scale is no number that a database has."""
 _DECIMAL_BYTES_MAX = 166
-"""Of 400 digits."""
+"""What 400 digits take."""
 _NUMERIC_DIGITS, _NUMERIC_SCALE = 29, 9
 _NAME_PART = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _EXACT = Context(prec=400)
@@ -108,7 +108,7 @@ class _Form:
 
     columns: tuple[RecordColumn, ...]
     convert: tuple[tuple[str, str, Callable[[Any], Any]], ...]
-    """Of the columns of the source: its name, the one that is published, the value's form."""
+    """For each column of the source: its name, the one that is published, the value's form."""
     keys: tuple[str, ...]
     """In the order of the columns."""
 

@@ -23,7 +23,7 @@ class Progress:
 
 
 class FileFigures:
-    """Of all objects that one worker reads."""
+    """The figures of all objects that one worker reads."""
 
     def __init__(self) -> None:
         """Start with nothing counted."""

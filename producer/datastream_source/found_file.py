@@ -23,7 +23,7 @@ class FoundFile:
     path: str
     """What the store opens it by."""
     minute: int
-    """Of its folder, since 1970."""
+    """The minute of its folder, since 1970."""
     name: str
     """16 hexadecimal digits: the minute, then a hash of the path below the object's folder.
 

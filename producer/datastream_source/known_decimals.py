@@ -13,7 +13,7 @@ from tidegate.producer.records import DataChangeRecord, RecordColumn
 from tidegate.schemas.tables import ColumnType
 
 TEXT_DECIMAL = ColumnType("NUMERIC", None, "PG_NUMERIC")
-"""Of a decimal that `NUMERIC` is too narrow for."""
+"""The type of a decimal that `NUMERIC` is too narrow for."""
 _OTHER = {ColumnType("NUMERIC"): TEXT_DECIMAL, TEXT_DECIMAL: ColumnType("NUMERIC")}
 _LISTS_MAX = 256
 

@@ -19,7 +19,7 @@ class SourceLimits:
     late_hours: int = 24
     """Files that come later than `open_minutes` are looked for in folders of so many hours."""
     uuids_max: int = 1_000_000
-    """Of an object; beyond them those of its oldest files are forgotten."""
+    """Identifiers kept for one object; beyond them those of its oldest files are forgotten."""
 
     @property
     def open_us(self) -> int:

@@ -45,7 +45,7 @@ class DatastreamFiles:
     """Whether what cannot be published goes to the dead-letter topic."""
     tables: TableSettings = field(default_factory=TableSettings)
     figures: FileFigures = field(default_factory=FileFigures)
-    """Of all queries."""
+    """The figures of all queries."""
     resumption: Mapping[str, str] = field(default_factory=dict)
 
     def resumed(self, resumption: Mapping[str, str]) -> DatastreamFiles:

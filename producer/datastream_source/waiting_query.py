@@ -12,7 +12,7 @@ from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 
 _RECORD_BYTES = 600
-"""Of a record beside its texts: the columns that are added, and Python's objects."""
+"""What a record takes beside its texts: the columns that are added, and Python's objects."""
 _VALUE_BYTES = 64
 """Size of a value without its text, or of a value that is not a text."""
 

@@ -50,7 +50,7 @@ class ByteBudget:
         self._lock = threading.Lock()
         self._line = BudgetLine(bytes_max)
         self._turns: dict[Request, _Turn] = {}
-        """Of those that wait."""
+        """The turns of those that wait."""
 
     @property
     def taken(self) -> int:

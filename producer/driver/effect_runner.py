@@ -50,7 +50,7 @@ class EffectRunner:
         self.stream_start: StreamStartFinder | None = None
         """The running search for the epoch's first record."""
         self.search_id = 0
-        """Of that search."""
+        """The number of that search."""
         self.is_stopped = False
         self.error: TidegateError | None = None
         self.leaves_group = False

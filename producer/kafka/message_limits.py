@@ -25,7 +25,7 @@ PROGRESS_BYTES_MIN = 512 * 1024
 
 _CALL_TIMEOUT_S = 10.0
 _REQUEST_OVERHEAD_BYTES = 16 * 1024
-"""Of a produce request, beside its one batch."""
+"""What a produce request takes beside its one batch."""
 _TOPIC_DEFAULTS = {"max.message.bytes": 1_048_588, "segment.bytes": 1 << 30}
 _BROKER_DEFAULTS = {"socket.request.max.bytes": 100 << 20}
 _log = structlog.get_logger()

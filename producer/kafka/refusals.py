@@ -74,7 +74,7 @@ class RefusedMessage:
 
 
 class Refusals:
-    """Of each topic, the message that matters most: with a lasting fault, then the largest.
+    """For each topic the message that matters most: with a lasting fault, then the largest.
 
     A batch is refused as a whole, and its largest message is the likely cause.
     """

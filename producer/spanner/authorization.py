@@ -33,7 +33,7 @@ class Authorization:
         self._lock = threading.Lock()
         self._renewed_s = -_RENEW_EVERY_S
         self._turn = asyncio.Lock()
-        """Of the calls that start together one refreshes the token."""
+        """One of the calls that start together refreshes the token."""
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """Return TLS with the credentials; raises ConfigError if there are none."""

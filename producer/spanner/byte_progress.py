@@ -8,7 +8,7 @@ times are the caller's.
 from __future__ import annotations
 
 RATE_MIN_BYTES_PER_S = 1_024
-"""Of a message that counts as coming.
+"""A message that comes at this rate counts as coming.
 
 A link of 4.8 Mbit/s carries 585 messages at once at this rate, and one of a telephone still one; at
 less a message of the largest size, 10 MiB, would take longer than three hours.

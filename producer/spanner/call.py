@@ -33,7 +33,7 @@ WAITING = -1
 """Instead of a size: nothing came yet, and the connection brought bytes of other calls."""
 _SHOWN_MAX = 200
 RETRY_AFTER_HEADER = "retry-after"
-"""Of a web page; an error has it among its trailers."""
+"""A web page's header; an error has it among its trailers."""
 _PREFIX = struct.Struct(">BI")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OF_HTTP = {

@@ -71,7 +71,7 @@ _KEY_ORDER = (
 
 Row = Mapping[str, Any]
 _Watched = Mapping["_TableName", frozenset[str] | None]
-"""Of each table the columns that a stream lists, besides the key; None: it watches all of them."""
+"""For each table the columns that a stream lists, besides the key; None: it watches all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class SpannerChannels:
         self._lock = threading.Lock()
         self._session_lock = threading.Lock()
         self._session_turn = asyncio.Lock()
-        """Of the queries that start together one asks for the session, with one thread."""
+        """One of the queries that start together asks for the session, with one thread."""
 
     def execute_sql(self, request: Any, *, timeout_s: float) -> Any:
         """Run a query and return its `ResultSet`; raises QueryError."""

@@ -50,7 +50,7 @@ _SILENT_S = 5.0
 """As long as the shortest silence after which a query counts as stalled."""
 _WINDOW_BYTES = 16 << 20
 _FIRST_WINDOW_BYTES = 65_535
-"""Of a connection, until its first update."""
+"""A connection's window until its first update."""
 _HEADER_BYTES_MAX = 64 << 10
 _BUSY_BYTES_PER_S = 64 << 10
 """More than the heartbeats of all calls of a connection."""

@@ -63,7 +63,7 @@ _DATA_FIELDS = (
     "is_system_transaction",
 )
 _REPEATED_FIELDS = (3, 4, 5, 7, 8, 9, 10, 11, 12)
-"""Of `_DATA_FIELDS`: all but time, sequence, transaction and mods."""
+"""From `_DATA_FIELDS`: all but time, sequence, transaction and mods."""
 _COLUMN_FIELDS = ("name", "type", "is_primary_key", "ordinal_position")
 _MOD_FIELDS = ("keys", "new_values", "old_values")
 _CHILDREN_FIELDS = ("start_timestamp", "record_sequence", "child_partitions")

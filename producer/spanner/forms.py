@@ -58,11 +58,11 @@ class StreamForm:
     start: str
     """Name of the parameter with the start; a TIMESTAMP as RFC 3339 text."""
     end: str
-    """Of the end: as the start, or NULL."""
+    """The end's form: as the start, or NULL."""
     token: str
-    """Of the stream partition token: a STRING, or NULL for the initial query."""
+    """The stream partition token's form: a STRING, or NULL for the initial query."""
     heartbeat: str
-    """Of the heartbeat interval: an INT64, in milliseconds."""
+    """The heartbeat interval's form: an INT64, in milliseconds."""
     decoding_factor: int
     """What a message takes until it is decoded and translated, itself included, by its size."""
     decoder: Callable[[], Decoder]

@@ -34,7 +34,7 @@ class DeadLetterGroup:
     """When the first of them was written; None if the records do not say it."""
     last_us: int | None
     error: str
-    """Of the newest of them that has a text."""
+    """The text of the newest of them that has one."""
     token: str
     """The newest one's stream partition, as all that follows."""
     place: str

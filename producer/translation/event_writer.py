@@ -33,7 +33,7 @@ class EventForm:
     """What events say of their stream, and how they are written."""
 
     prefix: str = ""
-    """Of the stream's topics."""
+    """The prefix of the stream's topics."""
     project: str = ""
     instance: str = ""
     database: str = ""

@@ -20,7 +20,7 @@ from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation.fresh_answers import FreshAnswers, monotonic_us
 
 _OVERHEAD_BYTES_MAX = 200
-"""Of a message beside its key, value and order key, rather too many than too few."""
+"""What a message takes beside its key, value and order key, rather too many than too few."""
 
 
 class LimitedTranslator:

@@ -53,7 +53,7 @@ class ParkedKey:
     """The order key of its first change."""
     last: bytes = b""
     mod: bytes = b""
-    """Of its last change."""
+    """The last change's `mod`."""
     is_sorted: bool = True
     """Whether its row's changes come in their order: not if the topic was given topic partitions,
     and not if the row has another parked key."""

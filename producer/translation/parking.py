@@ -38,7 +38,7 @@ POISON = (SchemaError, IncompatibleChange, MessageTooLarge, TopicRefused)
 """What is raised for a change that no repetition publishes."""
 
 ERROR_CHARACTERS_MAX = 1_000
-"""Of an error's text in a parked change."""
+"""How much of an error's text a parked change has."""
 
 _KEY_SHOWN_MAX = 100
 

@@ -31,10 +31,10 @@ ROWS_TAKEN_WHOLE_MAX = 5_000
 """Up to this many offsets, choosing would cost more than collecting all rows."""
 
 MINUTES_KEPT = SNAPSHOTS_WAITING_MAX
-"""Of a slot's history: the frontier would keep no more."""
+"""How much of a slot's history: the frontier would keep no more."""
 
 PORTION_BYTES = 1 << 20
-"""Of encoded values that are decoded at a time; decoded they take some twenty times as much."""
+"""How many encoded bytes are decoded at a time; decoded they take some twenty times as much."""
 
 _PARTS = 32
 """Parts of the slots, of which one is in the driver's memory."""

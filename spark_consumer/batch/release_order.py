@@ -20,7 +20,7 @@ from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 
 COPY_COLUMNS = ("copies", "is_conflict", "last")
-"""Of each change in a release: its records, whether they differ, and the place of the last one."""
+"""For each change in a release: its records, whether they differ, and the place of the last one."""
 
 SLICE = "slice"
 """Number of the slice, from 0 in commit order."""

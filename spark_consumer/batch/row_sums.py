@@ -21,7 +21,7 @@ HASH = "row_hash"
 """Name of the column that `with_hash` adds."""
 
 HALF_BITS = 32
-"""Of a hash of 64."""
+"""Half of a hash of 64 bits."""
 
 
 def with_hash(frame: DataFrame) -> DataFrame:

@@ -37,7 +37,7 @@ CHANGE_SCHEMA = StructType(
 """A change as the gate stores it: raw bytes, so that no new schema can break waiting changes."""
 
 HEADERS = "headers"
-"""Of a row without an order key, all its headers; null for all others."""
+"""All headers of a row without an order key; null for all others."""
 
 HEADER_TYPE = "array<struct<key:string,value:binary>>"
 

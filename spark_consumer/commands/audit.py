@@ -24,7 +24,7 @@ from tidegate.spark_consumer.core.proof import AuditReport
 from tidegate.spark_consumer.spark.requirements import require_spark
 
 _SMALL_BYTES = 64 * 1024**2
-"""Of the files of all changelogs: these are read in seconds."""
+"""The files of all changelogs together: these are read in seconds."""
 
 
 def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport:

@@ -29,14 +29,14 @@ from tidegate.spark_consumer.core.html_table import html_table
 from tidegate.spark_consumer.sinks.manifest import read_manifest
 
 RELEASES_SHOWN = 10
-"""Of the newest ones."""
+"""How many of the newest ones."""
 
 TITLES = {
     "slots": "slots, the slowest first",
     "gaps": "accepted gaps",
     "last_releases": "last releases",
 }
-"""Of figures that are tables of their own."""
+"""The figures that are tables of their own."""
 
 
 class Figures(dict[str, Any]):

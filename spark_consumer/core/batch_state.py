@@ -27,7 +27,7 @@ BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""
 
 STATE_FORMAT = 8
-"""Of what `State.snapshot` returns; 7 had no `begins`, 6 no `gaps`, 5 no `origins`.
+"""The format of what `State.snapshot` returns; 7 had no `begins`, 6 no `gaps`, 5 no `origins`.
 
 4 had no `mismatches` either.
 

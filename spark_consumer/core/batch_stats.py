@@ -19,7 +19,7 @@ class BatchStats:
     early: Distribution = NO_CHANGES
     """Above the new watermark."""
     early_checksum: int = 0
-    """Of the rows above the new watermark."""
+    """The checksum of the rows above the new watermark."""
     early_min_us: int | None = None
     early_max_us: int | None = None
     topics: tuple[TopicIds, ...] = ()

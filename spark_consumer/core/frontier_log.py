@@ -18,7 +18,7 @@ from tidegate.spark_consumer.core.formats import require_known
 from tidegate.spark_consumer.core.part_log import Part, StoredFile, with_changes
 
 FRONTIER_FORMAT = 3
-"""Of an index; 2 had no accepted gaps; 1 had no number, and held the whole frontier in one file."""
+"""An index's format; 2 had no accepted gaps; 1 no number, and the whole frontier in one file."""
 
 
 @dataclass(frozen=True, slots=True)

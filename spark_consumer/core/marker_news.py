@@ -57,7 +57,7 @@ class MarkerChunk:
 
 @dataclass(frozen=True, slots=True)
 class MarkerNews:
-    """Of a batch: tokens and starts of announced stream partitions, and chunks of markers.
+    """What a batch brings: tokens and starts of announced stream partitions, and chunks of markers.
 
     What began at or below `forgets_us` is not followed any longer: there was too much of it.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 FILE_BYTES_MAX = 4_000_000
-"""Of JSON in one file; an item that is larger has a file of its own."""
+"""How much JSON one file holds; an item that is larger has a file of its own."""
 
 _Mark = TypeVar("_Mark")
 

@@ -47,7 +47,7 @@ class Conflict:
     changes: int
     """Order keys of which this is true."""
     commit_timestamp_us: int
-    """Of one of them; and its first and its last record, as topic/topic partition/offset."""
+    """One of them: its time; its first and its last record, as topic/topic partition/offset."""
     first: str
     last: str
 

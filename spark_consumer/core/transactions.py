@@ -25,7 +25,7 @@ _HINT = (
 )
 
 RecordOfChange: TypeAlias = tuple[int, str, str, int, str]
-"""Of a change: commit time, transaction, record sequence, the stated number, topic."""
+"""A change's commit time, transaction, record sequence, the stated number, topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ _ONE_TASK_MAX = 100_000
 """So many rows are sorted by one task, about; no more need no range partitioning and its job."""
 
 TRANSACTION_BYTES_MAX = 256 * 1024**2
-"""Of the values in Kafka.  As text they are several times as long, and a row of Spark's has 2 GB
+"""As bytes in Kafka.  As text they are several times as long, and a row of Spark's has 2 GB
 at most."""
 
 _WIDE_ROWS = {

@@ -19,7 +19,7 @@ from tidegate.spark_consumer.errors import (
 _CAUSE_MAX = 300
 _TABLES = "tidegate.spark_consumer.sinks.delta."
 _CONNECTION = (ConnectionError, TimeoutError)
-"""Of the JVM, not of storage."""
+"""Failures of the JVM, not of storage."""
 _DELTA_RS = ("_internal", "deltalake._internal", "deltalake.exceptions")
 _SYSTEM_ERROR = re.compile(
     r"\bOs \{ code|\(os error \d+\)|\bGeneric (?!DeltaTable\b)\w+ error\b|local directory"

@@ -59,7 +59,7 @@ class SlotStatus:
     worker: str
     """Who wrote its newest heartbeat; empty without one."""
     version: int
-    """Of that heartbeat; 0 without one."""
+    """That heartbeat's version; 0 without one."""
     open: int
     """Stream partitions that have not finished."""
     watermark_us: int | None

@@ -61,7 +61,7 @@ class _Stream:
     slots: int
     end_ns: int | None
     key_schema_ids: dict[str, int]
-    """Of later tables too."""
+    """Also those of later tables."""
     topic_ids: dict[str, str] = field(default_factory=dict)
     """Kafka's ids of the recorded data topics; empty in what older programs stored."""
 

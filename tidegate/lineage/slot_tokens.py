@@ -45,7 +45,7 @@ class SlotTokens:
         self.worker = ""
         """Who wrote the newest heartbeat."""
         self.version = 0
-        """Of the newest heartbeat; 0 without one."""
+        """The newest heartbeat's version; 0 without one."""
         self.paused_by: int | None = None
         """The number of the newest pause that an owner has said to obey."""
         self._assembler = ProgressAssembler()

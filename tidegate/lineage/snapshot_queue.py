@@ -90,7 +90,7 @@ class SnapshotQueue:
     current: Snapshot | None = None
     """The snapshot in effect."""
     newest: Snapshot | None = None
-    """Of the highest revision."""
+    """The one of the highest revision."""
     _waiting: list[WaitingSnapshot] = field(default_factory=list)
     _in_effect: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     """The vector in effect, each entry with the revision that changed it last, in that order."""
@@ -99,7 +99,7 @@ class SnapshotQueue:
     _vector: Vector = field(default_factory=dict)
     """That of the newest snapshot."""
     _entries: int = 0
-    """Of all that wait."""
+    """The entries of all that wait."""
     _thinned_at: int = -1
     """The newest revision when some were dropped last."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 REJECTED = frozenset({401, 403})
 _FORBIDDEN = 403
 _NO_ERROR_CODE = -1
-"""Of Confluent's client, for an answer that is not the registry's JSON."""
+"""Confluent's client has it for an answer that is not the registry's JSON."""
 
 
 class RegistryAccess:

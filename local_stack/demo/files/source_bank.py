@@ -18,7 +18,7 @@ KEY = "id"
 _ACCOUNTS, _LEDGER = "accounts", "ledger"
 _OPENING = Decimal("1000.00")
 _TURNS, _CLOSES = 24, (6, 18)
-"""Of so many transfers, the ones that close an account; the first opens one again."""
+"""How many transfers make a turn, and which of them close an account; the first opens one again."""
 _KEEP_OPEN = 3
 _OWNERS = ("Ada", "Bjarne", "Cleo", "Dmitri", "Edsger", "Frances", "Grace", "Hedy")
 

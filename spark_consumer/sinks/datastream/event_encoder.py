@@ -58,7 +58,7 @@ class EventEncoder:
             "name": _record_name(schemas.table),
             "fields": datastream_fields(list(fields.values()), schemas.table),
         }
-        """Of a file in Avro: named after the object, as Datastream's are."""
+        """The schema of a file in Avro: named after the object, as Datastream's are."""
         self._parsed = fastavro.parse_schema(self.schema)
         self._texts = {name: json_field(field["type"]) for name, field in fields.items()}
 

@@ -55,7 +55,7 @@ class FilesFolder(RecordFolder, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """Of releases that are begun; one that was begun before keeps its own."""
+    """The settings for releases that are begun; one that was begun before keeps its own."""
 
     format: FileFormat
     limits: FileLimits

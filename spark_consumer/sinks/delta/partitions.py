@@ -26,7 +26,7 @@ _TYPES: Final = frozenset({"long", "boolean", "date", "string"})
 _NULL_TEXTS: Final = ("", "__HIVE_DEFAULT_PARTITION__")
 
 _NAME_BYTES_MAX: Final = 255
-"""Of a folder's name, in the file systems of this machine and in HDFS."""
+"""How long a folder's name may be, in the file systems of this machine and in HDFS."""
 
 _WHOLE_KEY = frozenset({"s3", "s3a", "s3n", "gs"})
 """Schemes of stores that know no folders: only the whole key of a file has a limit."""

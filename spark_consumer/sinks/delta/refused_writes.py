@@ -16,7 +16,7 @@ _APPENDS_ONLY = re.compile(r"DELTA_CANNOT_MODIFY_APPEND_ONLY|table is append-onl
 _CONSTRAINT = re.compile(
     r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES\W.*?CHECK constraint (.{1,300}?) violated", re.DOTALL
 )
-"""Of the text, which also has the row's values, the constraint alone is shown."""
+"""The text also has the row's values; the constraint alone is shown."""
 
 
 @contextmanager

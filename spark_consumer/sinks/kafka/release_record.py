@@ -13,7 +13,7 @@ from typing import Any
 from tidegate.schemas.errors import ConfigError
 
 FORMAT = 1
-"""Of the value; a program refuses others."""
+"""The value's format; a program refuses others."""
 
 CHANGES, TRANSACTIONS = "changes", "transactions"
 
@@ -32,7 +32,7 @@ class ReleaseRecord:
     topic_id: str
     """Kafka's id of the output topic: one that is re-created has another."""
     topic_partitions: int
-    """Of the output topic: another number would move keys."""
+    """Those of the output topic: another number would move keys."""
     holds: str = CHANGES
     """Whether a record of the output topic is a change (`changes`) or a transaction."""
 
