@@ -118,6 +118,8 @@ STEPS: dict[str, Selection | Program] = {
         tuple(f"tests/{name}" for name in _FOLDERS),
         "not integration and not deep",
         "loadfile",
+        # Some wait for programs that they start.
+        processes="3",
     ),
     "simulation": Selection(("tests/simulation",), "not deep", "worksteal", programs=()),
     # Each process has a Spark session, which the tests in it share.
@@ -131,7 +133,7 @@ STEPS: dict[str, Selection | Program] = {
         "integration and not smoke and not deep",
         "loadfile",
         # They wait more than half of the time.
-        processes="3",
+        processes="4",
         # Chaos is one long test: last, it would be alone.
         is_ordered=True,
         is_named=True,
