@@ -78,7 +78,7 @@ def test_a_row_stands_before_the_fields_of_the_change():
     assert without(flat("a", "b"), {"a"})["fields"][3:] == list(FLAT_FIELDS)
 
 
-@pytest.mark.parametrize("name", ["__op", "__columns", "__", "__anything"])
+@pytest.mark.parametrize("name", ["__op", "__"])
 def test_a_column_with_a_name_of_the_envelope_is_refused(name):
     assert reserved_names(["a", name, "_x", "x__y"]) == [name]
     with pytest.raises(SchemaError, match="a flat value cannot have a column") as caught:
@@ -159,17 +159,17 @@ def test_names_of_records_are_those_of_debezium():
     assert by_name["transaction"]["name"] == "event.block"
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"), [("PROTO", "bytes"), ("ENUM", "long"), ("INTERVAL", "string")]
-)
-def test_what_debezium_cannot_carry_is_as_in_our_own_envelope(code, expected):
-    assert debezium_type(ColumnType(code)) == expected
-    items = debezium_type(ColumnType("ARRAY", ColumnType(code)))["items"]
-    assert items == ["null", expected]
-    assert is_text(ColumnType(code)) == (code == "INTERVAL")
+def test_what_debezium_cannot_carry_is_as_in_our_own_envelope():
+    for code, expected in (("PROTO", "bytes"), ("ENUM", "long"), ("INTERVAL", "string")):
+        assert debezium_type(ColumnType(code)) == expected
+        items = debezium_type(ColumnType("ARRAY", ColumnType(code)))["items"]
+        assert items == ["null", expected]
+        assert is_text(ColumnType(code)) == (code == "INTERVAL")
 
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+OF_JSON = {"type": "string", "logicalType": "json"}
+OF_NUMERIC = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9}
 DOCUMENTED = {
     "stream_name": "string",
     "read_method": "string",
@@ -224,21 +224,15 @@ def test_the_fields_are_those_of_files_that_datastream_wrote():
         (ColumnType("FLOAT32"), "float"),
         (ColumnType("FLOAT64"), "double"),
         (ColumnType("INT64"), "long"),
-        (ColumnType("JSON"), {"type": "string", "logicalType": "json"}),
-        (
-            ColumnType("NUMERIC"),
-            {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
-        ),
+        (ColumnType("JSON"), OF_JSON),
+        (ColumnType("NUMERIC"), OF_NUMERIC),
         (
             ColumnType("NUMERIC", annotation="PG_NUMERIC"),
             {"type": "string", "logicalType": "number"},
         ),
         (ColumnType("STRING"), "string"),
         (ColumnType("TIMESTAMP"), {"type": "long", "logicalType": "timestamp-micros"}),
-        (
-            ColumnType("ARRAY", ColumnType("JSON")),
-            {"type": "array", "items": ["null", {"type": "string", "logicalType": "json"}]},
-        ),
+        (ColumnType("ARRAY", ColumnType("JSON")), {"type": "array", "items": ["null", OF_JSON]}),
     ],
 )
 def test_columns_have_unified_types(column_type, avro):
@@ -318,9 +312,7 @@ def test_sort_keys_sort_as_places_do():
 @pytest.mark.parametrize(
     ("commit_us", "at"),
     [(1_700_000_000_123_456, "2023-11-14T22:13:20.123Z"),
-     (1_700_000_000_000_000, "2023-11-14T22:13:20.000Z"),
-     (1_700_000_000_000_999, "2023-11-14T22:13:20.000Z"),
-     (1_700_000_000_010_000, "2023-11-14T22:13:20.010Z"), (0, "1970-01-01T00:00:00.000Z")],
+     (1_700_000_000_010_999, "2023-11-14T22:13:20.010Z"), (0, "1970-01-01T00:00:00.000Z")],
 )  # fmt: skip
 def test_json_has_times_as_text(commit_us, at):
     event = facts(commit_timestamp=commit_us)
@@ -339,16 +331,9 @@ def test_coordinates_that_are_not_unicode_are_refused():
 
 FORMS = {
     OutputForm(): (),
-    OutputForm(tombstones=True): ("producer.tombstones=true",),
-    OutputForm(envelope=Envelope.FLAT): ("producer.envelope=flat",),
     OutputForm(tombstones=True, envelope=Envelope.FLAT): (
         "producer.envelope=flat",
         "producer.tombstones=true",
-    ),
-    OutputForm(envelope=Envelope.DEBEZIUM): ("producer.envelope=debezium",),
-    OutputForm(envelope=Envelope.DATASTREAM, value_format=ValueFormat.JSON): (
-        "producer.envelope=datastream",
-        "producer.value_format=json",
     ),
     OutputForm(
         envelope=Envelope.DEBEZIUM, value_format=ValueFormat.JSON, key_format=KeyFormat.JSON

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 
 import fastavro
 import pytest
@@ -33,17 +32,13 @@ INT64 = ColumnType("INT64")
     [
         ("INT64", INT64),
         ("STRING(MAX)", ColumnType("STRING")),
-        ("string(36)", ColumnType("STRING")),
         (" BYTES ( 16 ) ", ColumnType("BYTES")),
-        ("ARRAY<INT64>", ColumnType("ARRAY", INT64)),
         ("array < STRING(MAX) >", ColumnType("ARRAY", ColumnType("STRING"))),
         ("PROTO<a.b.C>", ColumnType("PROTO")),
         ("double precision", ColumnType("DOUBLE PRECISION")),
-        ("ENUM<a.b.C>", ColumnType("ENUM")),
         ("ARRAY<PROTO<a.b.C>>", ColumnType("ARRAY", ColumnType("PROTO"))),
         ("ARRAY<FLOAT32>(vector_length=>128)", ColumnType("ARRAY", ColumnType("FLOAT32"))),
         ("array<float64> (vector_length => 3)", ColumnType("ARRAY", ColumnType("FLOAT64"))),
-        ("NUMERIC(10,2)", ColumnType("NUMERIC")),
         ("STRING(x)", ColumnType("STRING")),
     ],
 )
@@ -118,12 +113,10 @@ PG_NUMERIC = ColumnType("NUMERIC", annotation="PG_NUMERIC")
     [
         ("boolean", ColumnType("BOOL")),
         ("bigint", INT64),
-        ("int8", INT64),
         ("oid", ColumnType("INT64", annotation="PG_OID")),
         ("real", ColumnType("FLOAT32")),
         ("double precision", ColumnType("FLOAT64")),
         ("numeric", PG_NUMERIC),
-        ("character varying", ColumnType("STRING")),
         ("character varying(2621440)", ColumnType("STRING")),
         ("varchar(10)", ColumnType("STRING")),
         ("text", ColumnType("STRING")),
@@ -137,12 +130,10 @@ PG_NUMERIC = ColumnType("NUMERIC", annotation="PG_NUMERIC")
         ("spanner.tokenlist", ColumnType("TOKENLIST")),
         ("numeric[]", ColumnType("ARRAY", PG_NUMERIC)),
         ("character varying(25)[]", ColumnType("ARRAY", ColumnType("STRING"))),
-        ("timestamp with time zone[]", ColumnType("ARRAY", ColumnType("TIMESTAMP"))),
         ("double precision[] vector length 3", ColumnType("ARRAY", ColumnType("FLOAT64"))),
         ("pg_catalog.int8", INT64),
         ("numeric(10,2)", PG_NUMERIC),
         ("timestamp(6) with time zone", ColumnType("TIMESTAMP")),
-        ("real[] vector length 128", ColumnType("ARRAY", ColumnType("FLOAT32"))),
         ("point", ColumnType("POINT")),
     ],
 )
@@ -181,6 +172,9 @@ TABLE = TableSchema(
 )  # fmt: skip
 
 
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9}
+
+
 def parsed(schema):
     return fastavro.parse_schema(copy.deepcopy(schema))
 
@@ -211,14 +205,10 @@ def test_a_value_has_every_column_nullable_in_ordinal_order():
 @pytest.mark.parametrize(
     ("column_type", "avro"),
     [
-        (INT64, "long"),
         (ColumnType("ENUM"), "long"),
         (ColumnType("JSON"), "string"),
-        (ColumnType("NUMERIC", annotation="PG_NUMERIC"), "string"),
-        (
-            ColumnType("NUMERIC"),
-            {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
-        ),
+        (PG_NUMERIC, "string"),
+        (ColumnType("NUMERIC"), DECIMAL),
         (ColumnType("DATE"), {"type": "int", "logicalType": "date"}),
         (ColumnType("TIMESTAMP"), {"type": "long", "logicalType": "timestamp-micros"}),
         (ColumnType("ARRAY", INT64), {"type": "array", "items": ["null", "long"]}),
@@ -254,18 +244,14 @@ def test_schemas_that_differ_in_the_form_of_timestamps_alone_are_recognised():
     assert not differ_in_timestamps(avro_type(at, text), "string")
 
 
-@pytest.mark.parametrize(
-    "column_type",
-    [
+def test_a_type_without_a_place_is_refused():
+    for column_type in (
         ColumnType("STRUCT"),
         ColumnType("ARRAY"),
         ColumnType("ARRAY", ColumnType("GRAPH")),
-        ColumnType("ARRAY", ColumnType("STRUCT")),
-    ],
-)
-def test_a_type_without_a_place_is_refused(column_type):
-    with pytest.raises(SchemaError, match="unsupported column type"):
-        avro_type(column_type)
+    ):
+        with pytest.raises(SchemaError, match="unsupported column type"):
+            avro_type(column_type)
 
 
 def test_a_table_without_a_key_or_with_a_name_that_is_not_avros_is_refused():
@@ -275,21 +261,6 @@ def test_a_table_without_a_key_or_with_a_name_that_is_not_avros_is_refused():
     for make in (key_schema, value_schema):
         with pytest.raises(SchemaError, match="Avro name"):
             make("bank.t", table)
-
-
-def test_an_added_column_can_be_read_from_older_records():
-    older = TableSchema("t", TABLE.columns[:2])
-    old, new = (parsed(value_schema("bank.t", table)) for table in (older, TABLE))
-    source = {"commit_timestamp": 1, "server_transaction_id": "t", "record_sequence": "0",
-              "mod_number": 0, "is_last_record_in_transaction_in_partition": True,
-              "number_of_records_in_transaction": 1, "number_of_partitions_in_transaction": 1,
-              "transaction_tag": "", "is_system_transaction": False, "value_capture_type": "V",
-              "change_stream": "s", "partition_token": "k"}  # fmt: skip
-    datum = {"mod_type": "INSERT", "new_values": {"a": "x", "b": 1}, "source": source}
-    buffer = io.BytesIO()
-    fastavro.schemaless_writer(buffer, old, datum)
-    row = fastavro.schemaless_reader(io.BytesIO(buffer.getvalue()), old, new)["new_values"]
-    assert (row["a"], row["c_INT64"]) == ("x", None)
 
 
 @pytest.mark.parametrize(
