@@ -23,7 +23,6 @@ from tests.unit.spark_consumer.core.core_building import (
     restored,
     row,
 )
-from tidegate.lineage.errors import MixedEpochs, ProtocolError
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import (
     DataTopic,
@@ -240,51 +239,38 @@ def test_a_stored_plan_is_not_obeyed_once_a_topic_is_another_one():
         again.handle(TopicsDescribed({DATA: "two"}))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"query_id": "x"},
-        {"prefix": "x"},
-        {"batch": 2},
-        {"after_us": 7},
-        {"format": 0},
-        {"sinks": ("x",)},
-    ],
-    ids=str,
-)
-def test_a_plan_of_something_else_is_refused(change):
+def test_a_plan_of_something_else_is_refused():
     first, _, _ = first_batch()
-    run = begin()
-    handle(run, BatchBegun(ends(3, 2)))
-    with pytest.raises(CheckpointMismatch, match=next(iter(change))):
-        run.handle(PlanLoaded(replace(first.plan, **change)))
+    wrong = {
+        "query_id": "x",
+        "prefix": "x",
+        "batch": 2,
+        "after_us": 7,
+        "format": 0,
+        "sinks": ("x",),
+    }
+    for name, value in wrong.items():
+        run = begin()
+        handle(run, BatchBegun(ends(3, 2)))
+        with pytest.raises(CheckpointMismatch, match=name):
+            run.handle(PlanLoaded(replace(first.plan, **{name: value})))
 
 
-@pytest.mark.parametrize(
-    ("change", "sinks", "text"),
-    [
-        *(
-            (change, ("changelog", "mirror"), "does not belong to this batch")
-            for change in ({"query_id": "x"}, {"prefix": "x"}, {"batch": 5})
-        ),
+def test_a_state_of_something_else_is_refused_and_one_without_its_frontier():
+    first, _, _ = first_batch()
+    handle(first, StateStored())
+    both, other = ("changelog", "mirror"), "does not belong to this batch"
+    for changes, sinks, text in (
+        *(({name: value}, both, other) for name, value in (("query_id", "x"), ("prefix", "x"))),
+        ({"batch": 5}, both, other),
         ({}, ("changelog",), r"other sinks.*mirror"),
-        (None, ("changelog", "mirror"), "no state"),
-    ],
-    ids=str,
-)
-def test_a_state_of_something_else_is_refused(change, sinks, text):
-    first, _, _ = first_batch()
-    handle(first, StateStored())
-    state = None if change is None else replace(first.state, **change)
-    run = begin(1, sinks=sinks)
-    handle(run, BatchBegun(ends(3, 2)))
-    with pytest.raises(CheckpointMismatch, match=text):
-        run.handle(StateLoaded(state))
-
-
-def test_a_frontier_that_is_not_there_is_refused():
-    first, _, _ = first_batch()
-    handle(first, StateStored())
+        (None, both, "no state"),
+    ):
+        state = None if changes is None else replace(first.state, **changes)
+        run = begin(1, sinks=sinks)
+        handle(run, BatchBegun(ends(3, 2)))
+        with pytest.raises(CheckpointMismatch, match=text):
+            run.handle(StateLoaded(state))
     events = BatchBegun(ends(3, 2)), StateLoaded(first.state), PlanLoaded(None)
     with pytest.raises(CheckpointMismatch, match="frontier"):
         handle(begin(1), *events, FrontierLoaded(None))
@@ -296,35 +282,11 @@ def test_a_topic_that_is_behind_is_refused_before_anything_is_decided(end_offset
         later(ProgressRead(()), end_offsets=end_offsets)
 
 
-@pytest.mark.parametrize(
-    ("heartbeat", "error"),
-    [
-        (beat(3, watermark_us=19), ProtocolError),
-        (beat(3, watermark_us=30, epoch="another"), MixedEpochs),
-        (replace(beat(3, watermark_us=30), slot=7), ProtocolError),
-    ],
-    ids=["a falling watermark", "two epochs", "a slot's snapshot in another"],
-)
-def test_progress_that_contradicts_the_protocol_ends_the_batch(heartbeat, error):
-    run, _ = later(end_offsets=ends(4, 2))
-    with pytest.raises(error):
-        run.handle(ProgressRead((heartbeat,)))
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        StateLoaded(None),
-        PlanLoaded(None),
-        ProgressRead(()),
-        ChangesCounted(BatchStats()),
-        StateStored(),
-    ],
-    ids=lambda event: type(event).__name__,
-)
-def test_what_was_not_asked_for_is_refused(event):
-    with pytest.raises(InvariantViolation, match="BatchBegun"):
-        begin().handle(event)
+def test_what_was_not_asked_for_is_refused():
+    counted = ChangesCounted(BatchStats())
+    for event in (StateLoaded(None), PlanLoaded(None), ProgressRead(()), counted, StateStored()):
+        with pytest.raises(InvariantViolation, match="BatchBegun"):
+            begin().handle(event)
     with pytest.raises(InvariantViolation):
         begin(-1)
 
@@ -372,19 +334,15 @@ def test_a_segment_that_is_not_whole_is_found_and_named(found):
     assert (caught.value.fields["rows"], caught.value.fields["rows_written"]) == (found.rows, 1)
 
 
-@pytest.mark.parametrize(
-    ("found", "error", "text"),
-    [
+def test_a_segment_that_cannot_be_read_or_does_not_explain_the_fault_ends_the_batch():
+    whole = RowSum(1, 7)
+    for found, error, text in (
         (None, SegmentDamaged, "cannot be read"),
-        (RowSum(1, 7), ChangesNotConserved, None),  # it was whole after all
-    ],
-)
-def test_a_segment_that_cannot_be_read_or_does_not_explain_the_fault_ends_the_batch(
-    found, error, text
-):
-    run, _ = releasing(ReleaseCount(0, 0))
-    with pytest.raises(error, match=text):
-        run.handle(SegmentsInspected((found,)))
+        (whole, ChangesNotConserved, None),
+    ):
+        run, _ = releasing(ReleaseCount(0, 0))
+        with pytest.raises(error, match=text):
+            run.handle(SegmentsInspected((found,)))
 
 
 def test_what_contradicts_its_count_ends_the_batch_before_the_release_is_written():
@@ -514,18 +472,15 @@ def handing(**known):
     return replace(made, **known)
 
 
-@pytest.mark.parametrize(
-    ("known", "rows"),
-    [
+def test_all_changes_of_a_batch_are_handed_over_whether_they_wait_or_are_late():
+    for known, rows in (
         ({"fresh": FreshRows(2, RowSum(3, 0))}, 5),
         ({"late_rows": 4}, 4),
         ({"repeated_rows": 6}, 6),
         ({"fresh": FreshRows(1, RowSum(1, 0)), "late_rows": 1}, 3),
         ({"fresh": None}, None),
-    ],
-)
-def test_all_changes_of_a_batch_are_handed_over_whether_they_wait_or_are_late(known, rows):
-    assert hand_over(handing(**known), ["b", "a"]) == (HandOver(("a", "b"), rows),)
+    ):
+        assert hand_over(handing(**known), ["b", "a"]) == (HandOver(("a", "b"), rows),)
 
 
 def test_a_sink_that_the_plan_does_not_name_waits_for_the_next():

@@ -70,13 +70,15 @@ def test_without_a_release_a_mirror_catches_up_and_the_first_one_is_merged_by_it
     assert due(-1, -1) == ()
 
 
-@pytest.mark.parametrize(
-    ("merged_at_us", "now_us", "is_due"),
-    [(None, 5, True), (100, 109, False), (100, 110, True), (100, 99, True)],
-)
-def test_it_is_due_after_its_time_and_when_the_clock_was_set_back(merged_at_us, now_us, is_due):
+def test_it_is_due_after_its_time_and_when_the_clock_was_set_back():
     cadence = Cadence(every_us=10)
-    assert cadence.is_due(merged_at_us=merged_at_us, now_us=now_us) is is_due
+    for at_us, now_us, is_due in (
+        (None, 5, True),
+        (100, 109, False),
+        (100, 110, True),
+        (100, 99, True),
+    ):
+        assert cadence.is_due(merged_at_us=at_us, now_us=now_us) is is_due
     assert not cadence.is_at_end(10**18)  # a run without a goal has no end
     assert [Cadence(10, goal_us=7).is_at_end(us) for us in (6, 7)] == [False, True]
 
@@ -117,18 +119,15 @@ def test_a_release_is_merged_as_it_is_written_where_the_mirror_has_all_before(
     assert Plan.restore(as_json(plan.snapshot())) == plan
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_merges_that_do_not_ascend_are_a_contradiction():
+    for changes in (
         {"mirror_at": 2, "merges": (2,)},
         {"mirror_at": 1, "merges": (3, 2)},
         {"mirror_at": None, "merges": (2,)},
         {"joining": ("mirror",)},  # no mirror joins without a merge
-    ],
-)
-def test_merges_that_do_not_ascend_are_a_contradiction(changes):
-    with pytest.raises(InvariantViolation, match="out of order"):
-        replace(PLAN, **changes).check_invariants()
+    ):
+        with pytest.raises(InvariantViolation, match="out of order"):
+            replace(PLAN, **changes).check_invariants()
     plan = replace(PLAN, releases=(), mirror_at=0, merges=(1,), through_us=PLAN.after_us)
     assert MergeMirror(0, 1) in plan.steps  # a batch without releases merges what is left
 

@@ -219,12 +219,6 @@ def test_a_plan_names_the_gaps_that_its_watermark_has_passed_and_the_state_keeps
     assert after(state, plan).gaps == (passed,)
 
 
-def test_every_kind_of_row_is_counted():
-    due, early = Distribution(20, (5,)), Distribution(300, (9,))
-    stats = BatchStats(late_rows=1, due=due, early=early, unordered_rows=4_000)
-    assert (stats.rows, BatchStats().rows) == (4_321, 0)
-
-
 # ---------------------------------------------------------------- what Kafka has removed
 KEPT = {
     "bank.a": {0: FirstRecord(7, 5_000), 1: FirstRecord(0, 9_000)},
@@ -291,32 +285,23 @@ def test_the_first_batch_gives_the_average_and_later_ones_move_it():
     assert average_bytes(0, rows=5, size_bytes=0) == 1
 
 
-@pytest.mark.parametrize(
-    ("change_bytes", "offsets"), [(0, 1_000), (10, 1_000), (100, 1_000), (400, 250), (10**9, 1)]
-)
-def test_offsets_follow_from_both_limits(change_bytes, offsets):
-    found = offsets_per_batch(changes_max=1_000, bytes_max=100_000, change_bytes=change_bytes)
-    assert found == offsets
+def test_offsets_follow_from_both_limits():
+    limits = {"changes_max": 1_000, "bytes_max": 100_000}
+    found = [offsets_per_batch(**limits, change_bytes=n) for n in (0, 10, 100, 400, 10**9)]
+    assert found == [1_000, 1_000, 1_000, 250, 1]
     # A query is started again only where it reads far too much or too little.
     restarts = [must_restart(1_000, wanted) for wanted in (499, 500, 1_000, 4_000, 4_001)]
     assert restarts == [True, False, False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("text", "is_late"),
-    [
-        (
-            "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs",
-            True,
-        ),
+def test_spark_says_in_two_ways_that_another_run_has_written():
+    for text, is_late in (
+        ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple", True),
         ("Multiple streaming queries are concurrently using file:/check/spark/commits.", True),
         ("[CONCURRENT_QUERY] Another instance of this query was just started", False),
         ("[STREAM_FAILED] Query terminated with exception: Some data may have been lost", False),
-        ("", False),
-    ],
-)
-def test_spark_says_in_two_ways_that_another_run_has_written(text, is_late):
-    assert is_late_write(text) == is_late
+    ):
+        assert is_late_write(text) == is_late
 
 
 def test_a_query_is_started_again_a_few_times_in_a_while():
@@ -336,21 +321,19 @@ def frontier(watermark):
     return SimpleNamespace(watermark=lambda: watermark)
 
 
-@pytest.mark.parametrize(
-    ("seen", "is_reached"),
-    [
+def test_it_ends_with_the_watermark_or_with_the_stream():
+    behind, has_ended = {"next_release": 3, "mirror_release": 1}, {"stream_has_ended": True}
+    for seen, is_reached in (
         (state_of(0, BEGUN_US - 1), False),
         (state_of(0, BEGUN_US), True),
-        (state_of(0, 5, stream_has_ended=True), True),
-        (state_of(0, BEGUN_US, next_release=3, mirror_release=1), False),
-        (state_of(0, 5, stream_has_ended=True, next_release=3, mirror_release=1), False),
-    ],
-)
-def test_it_ends_with_the_watermark_or_with_the_stream(seen, is_reached):
-    goal = CaughtUp(BEGUN_US, now_s=0)
-    assert not goal.is_reached
-    goal.finish_batch(seen, now_s=1)
-    assert goal.is_reached is is_reached
+        (state_of(0, 5, **has_ended), True),
+        (state_of(0, BEGUN_US, **behind), False),
+        (state_of(0, 5, **has_ended, **behind), False),
+    ):
+        goal = CaughtUp(BEGUN_US, now_s=0)
+        assert not goal.is_reached
+        goal.finish_batch(seen, now_s=1)
+        assert goal.is_reached is is_reached
 
 
 def test_a_stream_that_had_ended_before_gives_no_batch():

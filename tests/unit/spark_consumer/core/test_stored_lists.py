@@ -270,17 +270,6 @@ def test_a_batch_writes_what_has_changed_and_seldom_more(folder):
     assert items(folder.load()) == items(folder.log)
 
 
-def test_no_file_is_larger_than_its_limit(folder, monkeypatch):
-    monkeypatch.setattr(part_log, "FILE_BYTES_MAX", 9_000)
-    for revision in range(1, 60):
-        folder.beat(revision, changed=TOPICS, read_through=-1)
-    folder.store(1)
-    assert len(folder.files) > 8
-    largest = max(map(len, folder.files.values()))
-    assert largest < 25_000  # the item of the stream
-    assert items(folder.load()) == items(folder.log)
-
-
 def test_a_file_that_is_missing_is_noticed_and_two_attempts_write_different_ones(folder):
     folder.beat(1)
     again = folder.load()
