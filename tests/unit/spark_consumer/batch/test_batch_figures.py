@@ -172,43 +172,29 @@ def log(clock):
     return BatchLog(structlog.get_logger(), monotonic=clock, wall=wall)
 
 
-@pytest.mark.parametrize(
-    ("plan", "level"),
-    [
-        (PLAN, "debug"),
-        (SimpleNamespace(releases=("one",), late_rows=0, slowest=None), "info"),
-        (SimpleNamespace(releases=(), late_rows=1, slowest=None), "info"),
-    ],
-)
-def test_only_batches_with_releases_or_late_changes_are_info(log, plan, level):
-    with structlog.testing.capture_logs() as lines:
-        log.finished(LOGGED, plan, input_rows=3, copies=2)
-    (line,) = lines
-    assert (line["event"], line["log_level"], line["batch"]) == ("batch", level, 7)
+def test_only_batches_with_releases_or_late_changes_are_info(log):
+    for releases, late_rows, level in (((), 0, "debug"), (("one",), 0, "info"), ((), 1, "info")):
+        plan = SimpleNamespace(releases=releases, late_rows=late_rows, slowest=None)
+        with structlog.testing.capture_logs() as lines:
+            log.finished(LOGGED, plan, input_rows=3, copies=2)
+        (line,) = lines
+        assert (line["event"], line["log_level"], line["batch"]) == ("batch", level, 7)
 
 
 def test_a_summary_comes_once_a_minute_and_counts_since_the_last_one(log, clock):
     with structlog.testing.capture_logs() as lines:
-        for _ in range(240):
+        for n in range(240):
             clock.seconds += 0.5
-            log.finished(LOGGED, PLAN, input_rows=3, copies=2)
-    summaries = [line for line in lines if line["event"] == "summary"]
-    assert [(s["batches"], s["input_rows"], s["releases"]) for s in summaries] == [
-        (120, 360, 0)
-    ] * 2
-    assert {s["log_level"] for s in summaries} == {"info"}
-    first = summaries[0]
+            state = LOGGED if n < 120 else State("bank", "q", batch=0)
+            log.finished(state, PLAN, input_rows=3, copies=2)
+    first, second = [line for line in lines if line["event"] == "summary"]
+    for one in (first, second):
+        assert (one["batches"], one["input_rows"], one["releases"]) == (120, 360, 0)
+        assert one["log_level"] == "info"
     assert (first["watermark_us"], first["lag_seconds"]) == (5_000_000, 65.0)
     assert (first["waiting_changes"], first["slowest"]) == (5, "token")
-
-
-def test_before_the_first_watermark_there_is_no_lag(log, clock):
-    clock.seconds += 60
-    with structlog.testing.capture_logs() as lines:
-        log.finished(State("bank", "q", batch=0), PLAN, input_rows=0, copies=0)
-    summary = lines[-1]
-    assert (summary["event"], summary["watermark_us"]) == ("summary", None)
-    assert summary["lag_seconds"] is None
+    # Before the first watermark there is no lag.
+    assert second["watermark_us"] is second["lag_seconds"] is None
 
 
 # ---------------------------------------------------------------- what sinks took, and when
@@ -223,20 +209,15 @@ def write(number, *sinks):
     return WriteRelease(SimpleNamespace(number=number), sinks)
 
 
-def test_each_sink_takes_what_a_release_is_written_to():
+def test_a_merge_takes_the_releases_of_earlier_batches_once():
     work = SinkWork()
     steps = (write(0, *BOTH), write(1, *BOTH), StoreSegment(None))
     assert work.take(plan(*steps), {0: 5, 1: 7}) == {"changelog": (2, 12), "mirror": (2, 12)}
-    assert work.take(plan(), {}) == {"changelog": (0, 0), "mirror": (0, 0)}
-
-
-def test_a_merge_takes_the_releases_of_earlier_batches_once():
-    work = SinkWork()
-    assert work.take(plan(write(0, "changelog")), {0: 5})["mirror"] == (0, 0)
-    steps = (write(1, "changelog"), write(2, "changelog"), MergeMirror(-1, 1))
-    found = work.take(plan(*steps), {1: 7, 2: 9})
+    assert work.take(plan(write(2, "changelog")), {2: 5})["mirror"] == (0, 0)
+    steps = (write(3, "changelog"), write(4, "changelog"), MergeMirror(1, 3))
+    found = work.take(plan(*steps), {3: 7, 4: 9})
     assert found == {"changelog": (2, 16), "mirror": (2, 12)}
-    assert work.take(plan(MergeMirror(1, 2)), {})["mirror"] == (1, 9)
+    assert work.take(plan(MergeMirror(3, 4)), {})["mirror"] == (1, 9)
     # Releases of an earlier process are counted, and their changes are not.
     found = SinkWork().take(plan(write(9, "changelog"), MergeMirror(6, 9)), {9: 4})
     assert found["mirror"] == (3, 4)

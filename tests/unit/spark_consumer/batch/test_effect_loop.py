@@ -183,18 +183,6 @@ def test_a_batch_is_released_stored_and_counted():
     assert loop.frontier.watermark().us == 20
 
 
-def test_dropped_between_any_two_steps_another_attempt_ends_the_same():
-    limits = Limits(release_rows_max=1, segment_rows_max=1)
-    reference = Gate()
-    count = len(names(reference.loop(limits=limits)))
-    for kill_at in range(count):
-        gate = Gate()
-        killed(gate.loop(limits=limits), kill_at)
-        again = gate.loop(limits=Limits())
-        names(again)
-        assert gate.released() == (reference.released() if again.frontier is None else [[10, 20]])
-
-
 def test_a_replay_executes_the_plan_it_finds_and_reads_no_progress():
     gate = Gate()
     until(gate.loop(limits=Limits(release_rows_max=1)), "release")
@@ -248,15 +236,6 @@ def test_a_replaced_run_stops_before_its_next_write(step):
     with pytest.raises(WriterReplaced):
         replaced_at(step, gate, loop)
     assert 1 not in gate.checkpoint.late or step != "late"
-
-
-def test_late_rows_go_to_their_table_and_nowhere_else():
-    gate = Gate(10, 20)
-    names(gate.loop())
-    loop = gate.loop(batch=1, rows=gate.memory([row(4, 15)]), data=5)
-    assert "late" in names(loop)
-    assert [one.commit_timestamp_us for one in gate.checkpoint.late[1]] == [15]
-    assert (gate.released(), loop.plan.late_rows) == ([[10, 20]], 1)
 
 
 def test_late_events_are_named_before_their_release_is_published(monkeypatch):

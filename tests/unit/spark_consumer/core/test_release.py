@@ -82,18 +82,6 @@ def test_no_release_without_changes_or_without_a_new_watermark():
     assert cut([], after_us=0, through_us=9, rows_max=1) == (9,)
 
 
-def test_many_changes_become_adjacent_releases_with_ascending_numbers():
-    fresh = Distribution(500, tuple(range(11, 21)))
-    found = releases(fresh=fresh, segments=[segment("s", 14, 14, rows=50)])
-    assert [r.number for r in found] == list(range(4, 4 + len(found)))
-    assert len(found) >= 5
-    assert found[0].after_us == 10
-    assert found[-1].through_us == 20
-    assert all(a.through_us == b.after_us for a, b in itertools.pairwise(found))
-    holding = [r for r in found if "s" in r.segments]
-    assert [r.after_us < 14 <= r.through_us for r in holding] == [True]
-
-
 EVEN = Distribution(400, tuple(range(11, 21)), 1)
 
 

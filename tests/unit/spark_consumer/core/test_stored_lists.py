@@ -253,23 +253,6 @@ def test_who_owns_the_slots_is_stored_and_an_index_without_it_is_read(folder):
     assert items(folder.load()) == items(folder.log)
 
 
-def test_a_batch_writes_what_has_changed_and_seldom_more(folder):
-    folder.beat(1, changed=TOPICS)
-    folder.store(1)
-    whole = folder.written[-1]
-    for batch in range(2, 102):
-        folder.beat(batch, changed=2, read_through=batch)
-        folder.store(batch)
-    # Everything is written again once what has changed since is as much.
-    assert sum(folder.written[2:]) < 8 * whole
-    assert sorted(folder.written[2:])[50] < whole / 4
-    assert len(folder.files) < 20
-    before = len(folder.files)
-    folder.store(102)  # a batch that changes nothing writes an index
-    assert len(folder.files) <= before + 1
-    assert items(folder.load()) == items(folder.log)
-
-
 def test_a_file_that_is_missing_is_noticed_and_two_attempts_write_different_ones(folder):
     folder.beat(1)
     again = folder.load()

@@ -243,26 +243,6 @@ def is_begun(checkpoint, cadence):
     return proof.begun_through_us and bool(cadence.every_us) is (proof.mirror_release is not None)
 
 
-def test_a_merge_that_some_mirrors_have_begun_is_proved_and_repeated():
-    limits = Limits(cadence=EVERY_SECOND_BATCH)
-    former = Checkpoint()
-    for one in steps(former, BEFORE, limits=limits, kafka=Kafka()):
-        step = one.step
-        table = former.mirror.get("a")
-        if table and '"release": 2' in (table.commits[-1].metadata or ""):
-            break  # merged, and not yet named by the manifest
-    assert (step.name, step.release) == ("manifest", 2)
-    proof = proof_of(former)
-    assert (proof.release, proof.mirror_release, proof.mirror_through_us) == (2, 0, 20)
-    assert proof.needs_after_us == 20
-    commits = len(former.mirror["a"].commits)
-    checkpoint = adopted(former)
-    list(steps(checkpoint, AFTER, limits=Limits(), kafka=Kafka()))
-    assert len(checkpoint.mirror["a"].commits) == commits
-    assert checkpoint.manifests()[-1].mirror_release == 2
-    assert mirrored(checkpoint) == list(TIMES_US)
-
-
 @pytest.mark.parametrize("loses", ["the manifest of its cut", "a merge"])
 def test_a_mirror_whose_cut_is_not_proved_is_not_adopted(loses):
     former = Checkpoint()
@@ -276,21 +256,6 @@ def test_a_mirror_whose_cut_is_not_proved_is_not_adopted(loses):
         del former.store.objects["output/_releases/000000000000.json"]
     with pytest.raises(ConfigError, match="without a manifest, or hold others"):
         proof_of(former)
-
-
-def test_what_is_read_again_is_counted_and_not_late():
-    former = Checkpoint()
-    list(steps(former, BEFORE[:2], limits=Limits(), kafka=Kafka()))
-    assert proof_of(former).through_us == 40
-    plans = {
-        one.loop.plan.batch: one.loop.plan
-        for one in steps(adopted(former), AFTER, limits=Limits(), kafka=Kafka())
-        if one.step is None
-    }
-    assert [plans[n].repeated_rows for n in range(3)] == [2, 2, 0]
-    assert [plans[n].adopts_through_us for n in range(3)] == [40, 40, None]
-    assert [plans[n].late_rows for n in range(3)] == [0, 0, 0]
-    assert [len(plans[n].releases) for n in range(3)] == [0, 0, 1]
 
 
 def test_after_everything_was_read_a_late_change_is_late():
