@@ -311,6 +311,9 @@ def test_files_are_read_and_listed_without_temporary_ones(tmp_path):
     assert folder.read_json("states/2.json") == {"a": 1}
     assert folder.written_ms("states/2.json") == 1_234
     assert folder.read_json("states") is folder.read_json("states/2.json/1.json") is None
+    for data in (b"", b"{", b"\xcd\xfe"):
+        with pytest.raises(CheckpointMismatch, match=r"states/1\.json"):
+            decoded(data, file="states/1.json")
 
 
 @pytest.mark.parametrize("address", ["nowhere", "\0", "\ud800"])
@@ -323,12 +326,6 @@ def test_what_is_missing_or_no_file_system_can_name_is_empty(tmp_path, monkeypat
     monkeypatch.setattr(Path, "is_file", lambda _: True)
     folder = LocalFolder(tmp_path)
     assert folder.read_json("1.json") is folder.written_ms("1.json") is None
-
-
-@pytest.mark.parametrize("data", [b"", b"{", b"\xcd\xfe"])
-def test_what_is_not_json_is_named(data):
-    with pytest.raises(CheckpointMismatch, match=r"states/1\.json"):
-        decoded(data, file="states/1.json")
 
 
 # ---------------------------------------------------------------- Spark's offset log

@@ -97,16 +97,6 @@ def is_refused(run):
     return False
 
 
-def test_few_files_stay_and_every_former_run_is_refused():
-    files, runs = Files(), []
-    for number in range(1, 300):
-        runs.append(Writers(files, kept=5))
-        assert runs[-1].take() == number
-        assert Writers(files).newest() == number
-        assert [run for run in runs if not is_refused(run)] == [runs[-1]]
-        assert len(files.content) < 5 + 2 * number.bit_length()
-
-
 def test_a_kill_at_any_step_of_a_start_leaves_one_writer_and_the_next_start_tidies():
     content, former = {}, []
     for _ in range(40):  # files of a program that kept them all

@@ -21,7 +21,7 @@ from tidegate.spark_consumer.commands import audit as audit_command
 from tidegate.spark_consumer.commands import run as command
 from tidegate.spark_consumer.commands import stream_check
 from tidegate.spark_consumer.config import ConsumerConfig
-from tidegate.spark_consumer.core.batch_state import STATE_FORMAT, OutputProof, State
+from tidegate.spark_consumer.core.batch_state import OutputProof
 from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch, Verdict
 from tidegate.spark_consumer.core.retention import FirstRecord
 from tidegate.spark_consumer.kafka import topic_ids
@@ -298,14 +298,3 @@ def test_names_are_compared_where_there_is_a_progress_topic(monkeypatch, missing
     )
     adopt_command.require_names(ConsumerConfig.load(None, **SETTINGS))
     assert seen == ["bank"] * compared
-
-
-def test_the_state_that_adopts_is_stored_and_other_states_do_not_show_it():
-    state = State.adopted(prefix="bank", query_id="q", proof=MOVED, code="1")
-    assert State.restore(json.loads(json.dumps(state.snapshot()))) == state
-    assert (state.batch, state.watermark_us, state.next_release) == (-1, 40_000, 4)
-    assert (state.adopts_through_us, state.mirrored, state.format) == (40_000, 1, STATE_FORMAT)
-    state.check_invariants()
-    plain = State(prefix="bank", query_id="q")
-    assert "adopts_through_us" not in plain.snapshot()
-    assert State.restore(plain.snapshot()) == plain

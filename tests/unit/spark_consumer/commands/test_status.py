@@ -11,7 +11,6 @@ from rich.console import Console
 from tests.unit.spark_consumer.core.core_building import SUBSCRIPTION
 from tests.unit.spark_consumer.disk_folder import DiskFolder
 from tidegate.lineage.frontier import Frontier, ProgressRow
-from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -20,9 +19,8 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TokenSnapshot,
 )
-from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
 from tidegate.spark_consumer.commands import status as status_module
-from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, read_status, status
+from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, status
 from tidegate.spark_consumer.commands.status_table import tables_of
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
@@ -116,20 +114,6 @@ def test_files_that_a_run_deletes_meanwhile_are_read_again_from_its_next_state(p
     monkeypatch.setattr(status_module, "_frontier", run_beside)
     figures = status(str(place / "check"))
     assert (figures["batch"], len(figures["slots"])) == (4, 2)
-
-
-def test_a_gate_elsewhere_is_read_with_its_output(place):
-    gate, output = LocalFolder(place / "check" / "gate"), LocalFolder(place / "out")
-    asked = []
-
-    found = read_status(
-        gate, lambda one: asked.append(one) or output, checkpoint="s3a://c", now_s=lambda: 10.0
-    )
-
-    assert found == status(str(place / "check"), now_s=lambda: 10.0)
-    assert asked == [str(place / "out")]
-    with pytest.raises(ConfigError, match=r"no state in this checkpoint.*s3a://c"):
-        read_status(output, lambda _: None, checkpoint="s3a://c")
 
 
 # ---------------------------------------------------------------- tables

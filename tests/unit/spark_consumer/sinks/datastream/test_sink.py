@@ -134,15 +134,6 @@ def test_a_release_that_is_repeated_after_a_kill_at_any_step_writes_the_same_fil
         assert known <= set(expected)
 
 
-def test_a_release_that_is_written_already_writes_nothing(topics):
-    output = MemoryOutput()
-    release = release_of(0, changes(topics, range(1, 9)))
-    written = sink_of(output, rows_max=2).write(release)
-    output.writes.clear()
-    assert sink_of(output, rows_max=2, minute=MINUTE + 100).write(release) == written
-    assert output.writes == []
-
-
 @pytest.mark.rule("sink-datastream-files")
 def test_of_two_runs_that_begin_a_release_at_once_both_write_the_same_files(topics):
     output = MemoryOutput()

@@ -91,17 +91,6 @@ def test_what_was_adopted_may_concern_the_versions_before_it(table):
     assert [log.has_adopted_since(version) for version in (1, 2, 3)] == [True, True, False]
 
 
-def test_old_commits_are_read_again_when_they_are_needed(table, monkeypatch):
-    monkeypatch.setattr(commit_log, "_RECENT", 4)
-    for number in range(20):
-        write(table, number)
-    log = CommitLog(table, "mirror/t", query_id="q", sink="mirror")
-    log.load(limit=4)
-    assert log.version_at(19) == 20
-    assert log.version_at(2) == 3
-    assert log.written(release(5)).version == 6
-
-
 def test_a_table_of_another_writer_or_with_other_releases_is_refused(table):
     for foreign in ({"query_id": "other"}, {"sink": "changelog"}):
         other = DeltaTable(list(table.commits))
@@ -216,27 +205,22 @@ def test_adopted_changes_are_passed_over_and_later_ones_are_not(table):
         log.load()
 
 
-@pytest.mark.parametrize(
-    ("operation", "mode", "is_adoptable"),
-    [
+def test_what_can_be_adopted_undoes_no_release(table):
+    for operation, mode, is_adoptable in (
         *((operation, None, True) for operation in ("DELETE", "UPDATE", "MERGE", "TRUNCATE")),
         ("WRITE", "Append", True),
         ("WRITE", "Overwrite", False),
         ("WRITE", None, False),
         *((one, None, False) for one in ("RESTORE", "CREATE OR REPLACE TABLE", "unknown")),
-    ],
-)
-def test_what_can_be_adopted_undoes_no_release(operation, mode, is_adoptable):
-    assert TableCommit(1, operation, None, {}, mode=mode).is_adoptable == is_adoptable
-
-
-@pytest.mark.parametrize("operation", ["RESTORE", "CREATE OR REPLACE TABLE", "CLONE"])
-def test_what_may_undo_releases_is_refused_even_without_rows(table, operation):
-    found, log = history(table)
-    found.add(operation, changes_rows=False)
-    with pytest.raises(ForeignChange, match="restore the checkpoint") as raised:
-        log.load()
-    assert "adopt" not in str(raised.value)
+    ):
+        assert TableCommit(1, operation, None, {}, mode=mode).is_adoptable == is_adoptable
+    # What may undo releases is refused even without rows.
+    for operation in ("RESTORE", "CREATE OR REPLACE TABLE", "CLONE"):
+        found, log = history(table)
+        found.add(operation, changes_rows=False)
+        with pytest.raises(ForeignChange, match="restore the checkpoint") as raised:
+            log.load()
+        assert "adopt" not in str(raised.value)
 
 
 def test_a_table_that_is_deleted_or_older_than_its_manifest_is_named(table):

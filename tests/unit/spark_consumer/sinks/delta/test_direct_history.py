@@ -171,31 +171,6 @@ def test_what_an_update_did_not_capture_is_taken_from_the_version_before_it(path
     ]
 
 
-def test_several_changes_of_one_commit_time_make_one_version(path):
-    changes = [
-        of_k(0, 10, "INSERT", "x", {"a": "one"}),
-        of_k(1, 10, "UPDATE", "x", {"a": "two"}),
-        of_k(2, 10, "INSERT", "y", {"a": "gone"}),
-        of_k(3, 10, "DELETE", "y"),
-        of_k(4, 10, "INSERT", "z", {"a": "ended"}),
-    ]
-    write(path, 0, changes)
-    assert versions(path) == [("x", 10, None, "two", None), ("z", 10, None, "ended", None)]
-    write(path, 1, [of_k(0, 10, "DELETE", "z"), of_k(1, 20, "DELETE", "x")])
-    assert versions(path) == [("x", 10, 20, "two", None)]
-
-
-def test_files_of_versions_that_have_ended_are_not_opened(path):
-    for number in range(3):
-        mod = "UPDATE" if number else "INSERT"
-        write(path, number, [of_k(0, number + 1, mod, "x", {"a": str(number)})])
-    table = DeltaTable(path)
-    metrics = [commit["operationMetrics"] for commit in table.history(2)]
-    assert [one["num_target_files_scanned"] for one in metrics] == [1, 1]
-    assert [one["num_target_rows_copied"] for one in metrics] == [0, 0]
-    assert len(table.file_uris()) == 3
-
-
 class Model:
     """One change after the other; it knows neither releases nor versions of no duration."""
 

@@ -10,7 +10,6 @@ from urllib.parse import unquote
 import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
 from pyarrow import parquet
 
 from tests.unit.spark_consumer.sinks.delta.delta_building import (
@@ -64,26 +63,6 @@ def test_a_commit_says_what_spark_would_say(path):
     actions = [json.loads(line) for line in file.read_text().splitlines() if line]
     (txn,) = [action["txn"] for action in actions if "txn" in action]
     assert txn == {"appId": FIRST.application, "version": 0}
-
-
-def test_a_release_that_the_version_has_is_not_written_again(path):
-    for commit in (FIRST, SECOND, FIRST, SECOND):
-        append(path, commit.release, commit)
-    table = DirectTable(path)
-    assert table.has(FIRST)
-    assert not table.has(Commit("query-2", "changelog", 0, 0))
-    assert sorted(row["id"] for row in rows_of(path)) == [0, 1]
-
-
-@pytest.mark.parametrize("writes", ["append", "merge"])
-def test_of_two_writers_at_once_one_ends_with_a_conflict(path, writes):
-    former = DirectTable(path)
-    append(path, 1, FIRST)
-    rows = former.rows([{"id": 1}], ["id", "a"])
-    more = MERGED if writes == "merge" else {}
-    with pytest.raises(DeltaError, match="oncurrent"):
-        getattr(former, writes)(rows, **more, commit=FIRST)
-    assert [row["id"] for row in rows_of(path)] == [1]
 
 
 def test_a_merge_that_changes_nothing_makes_no_commit(path):
@@ -163,8 +142,9 @@ def test_rows_are_found_by_keys_of_any_type_in_files_of_either_command(keyed, is
 @pytest.mark.parametrize("is_merged", [True, False])
 def test_the_log_has_bounds_only_where_they_are_true_for_every_reader(tmp_path, is_merged):
     long = "\U0010ffff" * 100
-    row = {"n": Decimal("1e28"), "f": float("nan"), "id": 1, "text": long, "at": MOMENT}
-    kinds = ("decimal(38,9)", "double", "long", "string", "timestamp")
+    row = {"n": Decimal("1e28"), "f": float("nan"), "id": 1, "text": long, "at": MOMENT, "l": ["x"]}
+    listed = {"type": "array", "elementType": "string", "containsNull": True}
+    kinds = ("decimal(38,9)", "double", "long", "string", "timestamp", listed)
     types = dict(zip(row, kinds, strict=True))
     inner = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
@@ -174,7 +154,7 @@ def test_the_log_has_bounds_only_where_they_are_true_for_every_reader(tmp_path, 
     table = DirectTable(path)
     rows = table.rows([{**row, "r": row}] * 2, [*row, "r"])
     if is_merged:
-        table.merge(rows, **merging("id", "n", "f", "text", "at", "r"), commit=FIRST)
+        table.merge(rows, **merging("id", "n", "f", "text", "at", "l", "r"), commit=FIRST)
     else:
         table.append(rows, commit=FIRST)
     (log,) = Path(path, "_delta_log").glob("*1.json")
