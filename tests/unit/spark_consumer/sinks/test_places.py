@@ -78,28 +78,17 @@ def test_amazons_own_endpoints_follow_from_the_region(endpoint):
     assert named == {**expected, "AWS_REGION": "eu-west-1"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        (
-            {"endpoint": "http://127.0.0.1:9000/", "path_style_access": "true"},
-            ("http://127.0.0.1:9000", "false", "true"),
-        ),
-        (
-            {"endpoint": "store.example:9000", "connection_ssl_enabled": "false"},
-            ("http://lake.store.example:9000", "true", "true"),
-        ),
-        (
-            {"endpoint": "store.example", "path_style_access": "TRUE"},
-            ("https://store.example", "false", "false"),
-        ),
-    ],
-)
-def test_another_endpoint_is_named_with_its_style(settings, expected):
-    found = options(**settings)
+def test_another_endpoint_is_named_with_its_style():
     names = ("AWS_ENDPOINT_URL", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_ALLOW_HTTP")
-    assert tuple(found[name] for name in names) == expected
-    assert found["AWS_REGION"] == "us-east-1"
+    path_style, plain = {"path_style_access": "TRUE"}, {"connection_ssl_enabled": "false"}
+    for endpoint, more, expected in (
+        ("http://127.0.0.1:9000/", path_style, ("http://127.0.0.1:9000", "false", "true")),
+        ("store.example:9000", plain, ("http://lake.store.example:9000", "true", "true")),
+        ("store.example", path_style, ("https://store.example", "false", "false")),
+    ):
+        found = options(endpoint=endpoint, **more)
+        assert tuple(found[name] for name in names) == expected
+        assert found["AWS_REGION"] == "us-east-1"
 
 
 def test_credentials_are_asked_for_each_table_and_may_be_for_a_while():
@@ -116,24 +105,19 @@ def test_credentials_are_asked_for_each_table_and_may_be_for_a_while():
     assert found == {**FIXED, "AWS_REGION": "eu-south-1", "AWS_SKIP_SIGNATURE": "true"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"encryption_algorithm": "AES256"}, {"AWS_SERVER_SIDE_ENCRYPTION": "AES256"}),
-        (
-            {"encryption_algorithm": "SSE-KMS", "encryption_key": "arn"},
-            {"AWS_SERVER_SIDE_ENCRYPTION": "aws:kms", "AWS_SSE_KMS_KEY_ID": "arn"},
-        ),
-        ({"server-side-encryption-algorithm": "AES256"}, {"AWS_SERVER_SIDE_ENCRYPTION": "AES256"}),
-    ],
-)
-def test_encryption_by_the_server_is_asked_for(settings, expected):
-    assert expected.items() <= options(**settings).items()
+def test_encryption_by_the_server_is_asked_for():
+    aes = {"AWS_SERVER_SIDE_ENCRYPTION": "AES256"}
+    kms = {"AWS_SERVER_SIDE_ENCRYPTION": "aws:kms", "AWS_SSE_KMS_KEY_ID": "arn"}
+    for settings, expected in (
+        ({"encryption_algorithm": "AES256"}, aes),
+        ({"encryption_algorithm": "SSE-KMS", "encryption_key": "arn"}, kms),
+        ({"server-side-encryption-algorithm": "AES256"}, aes),
+    ):
+        assert expected.items() <= options(**settings).items()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_a_setting_or_variable_that_delta_rs_cannot_follow_leaves_all_to_spark(environment):
+    for name, value in (
         ("encryption_algorithm", "CSE-KMS"),
         ("encryption_algorithm", "SSE-C"),
         ("proxy_host", "proxy"),
@@ -142,18 +126,14 @@ def test_encryption_by_the_server_is_asked_for(settings, expected):
         ("endpoint_fips", "true"),
         ("create_storage_class", "glacier"),
         ("acl_default", "LogDeliveryWrite"),
-    ],
-)
-def test_a_setting_that_delta_rs_cannot_follow_leaves_all_to_spark(name, value):
-    with pytest.raises(OnlySpark, match=rf"fs\.s3a\.{name.replace('_', '.')} is "):
-        options(**{name: value})
-
-
-@pytest.mark.parametrize("name", ["AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-def test_a_variable_that_the_session_does_not_use_leaves_all_to_spark(environment, name):
-    environment.setenv(name, "other")
-    with pytest.raises(OnlySpark, match=name):
-        options()
+    ):
+        with pytest.raises(OnlySpark, match=rf"fs\.s3a\.{name.replace('_', '.')} is "):
+            options(**{name: value})
+    for name in ("AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        with environment.context() as patch:
+            patch.setenv(name, "other")
+            with pytest.raises(OnlySpark, match=name):
+                options()
 
 
 # ---------------------------------------------------------------- catalogs of Iceberg
@@ -176,17 +156,12 @@ def test_without_a_catalog_the_tables_are_in_one_of_the_output():
         f"{name}.warehouse": "file:/lake/iceberg",
         f"{name}.cache-enabled": "false",
     }
+    others = [IcebergPlace.of(output, prefix="bank-eu.v1") for output in ("file:/lake", "/b")]
+    assert [one == place for one in others] == [True, False]
+    assert place.catalog != others[1].catalog
     for scheme in ("s3a", "s3", "gs"):
         with pytest.raises(ConfigError, match=r"needs a catalog.*iceberg_catalog"):
             IcebergPlace.of(f"{scheme}://lake/x", prefix="bank")
-
-
-def test_two_outputs_of_a_session_have_two_catalogs():
-    first, second, again = (
-        IcebergPlace.of(output, prefix="bank") for output in ("/a", "/b", "/a/")
-    )
-    assert first.catalog != second.catalog
-    assert first == again
 
 
 def test_a_catalog_of_the_session_is_left_as_it_is_and_named_in_manifests():
