@@ -80,21 +80,17 @@ def test_a_factory_with_other_arguments_is_refused_before_anything_is_sent():
 NO_CLASS = "java.lang.ClassNotFoundException"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "is_missing"),
-    [
-        (NO_CLASS, "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", True),
-        (NO_CLASS, "Class com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem not found", True),
-        (
-            "org.apache.hadoop.fs.UnsupportedFileSystemException",
-            'No FileSystem for scheme "other"',
-            True,
-        ),
+def test_only_a_missing_file_system_is_one():
+    s3a = "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
+    unsupported = "org.apache.hadoop.fs.UnsupportedFileSystemException"
+    gcs = "Class com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem not found"
+    for name, text, is_missing in (
+        (NO_CLASS, s3a, True),
+        (NO_CLASS, gcs, True),
+        (unsupported, 'No FileSystem for scheme "other"', True),
         # The file system is there, and lacks what its settings name, or a jar of its own.
         (NO_CLASS, "Class com.example.OurCredentials not found", False),
         (NO_CLASS, "software.amazon.awssdk.core.exception.SdkException", False),
-        ("java.io.IOException", "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", False),
-    ],
-)
-def test_only_a_missing_file_system_is_one(name, text, is_missing):
-    assert is_missing_file_system(name, text) is is_missing
+        ("java.io.IOException", s3a, False),
+    ):
+        assert is_missing_file_system(name, text) is is_missing

@@ -105,10 +105,12 @@ def fail(running, error):
     running.java.end("An exception was raised by the Python Proxy")
 
 
-def test_a_stop_finishes_the_batch_first_and_gives_the_checkpoint_back(running):
+@pytest.mark.parametrize("refused", [None, "RunStopped: the run is stopping"])
+def test_a_stop_finishes_the_batch_first_and_gives_the_checkpoint_back(running, refused):
     query = started(running)
     assert isinstance(query, StreamingQuery)
     assert (query.isActive, query.exception(), query.awaitTermination(0.001)) == (True, None, False)
+    running.java.failure = refused  # a batch that is refused meanwhile is no failure
     query.stop()
     query.stop()
     assert running.steps[:3] == ["batch", "gate", "query"]
@@ -116,15 +118,6 @@ def test_a_stop_finishes_the_batch_first_and_gives_the_checkpoint_back(running):
     assert query.awaitTermination() is None
     assert query.awaitTermination(1) is True
     assert query.exception() is None
-
-
-def test_a_batch_that_was_refused_while_the_query_stopped_is_no_failure(running):
-    query = started(running)
-    running.java.failure = "RunStopped: the run is stopping"
-    query.stop()
-    assert query.exception() is None
-    assert query.awaitTermination() is None
-    assert query.awaitTermination(1) is True
     query.processAllAvailable()
 
 
@@ -150,11 +143,6 @@ def test_a_failure_of_the_gate_is_raised_with_its_class_and_hint(running, wait):
     assert caught.value.error is caught.value.__cause__ is EXPIRED
     assert not caught.value.retriable
     assert caught.value is query.exception()
-
-
-def test_the_lease_is_given_back_when_the_query_has_failed(running):
-    query = started(running)
-    fail(running, EXPIRED)
     assert running.given_back.wait(30)
     assert running.closed.is_set()
     query.stop()  # a failure stays one after a stop

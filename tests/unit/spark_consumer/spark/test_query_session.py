@@ -84,15 +84,6 @@ def stored_as(conf):
     return {name: conf.get(name) for name in STORED_AS} == dict(STORED_AS)
 
 
-def test_what_changes_stored_values_is_set_in_copies_only():
-    program = program_session()
-    found = QuerySession(program)
-    assert stored_as(found.spark.conf)
-    assert DEFAULTS not in found.spark.conf
-    assert found.spark.conf["spark.kept"] == PROGRAM["spark.kept"]
-    assert program.conf == PROGRAM
-
-
 def test_a_schema_without_a_catalog_is_one_of_the_programs_catalog():
     program = program_session()
     schemas = ("", "bank", "other.bank")
@@ -147,20 +138,21 @@ def test_what_the_program_changes_after_the_start_reaches_both_copies_unless_it_
         program.conf[name] = "later"
     found.begin_batch(batches)
     assert (found.spark.conf, batches.conf) == before
-
-
-def test_what_a_sink_sets_in_a_copy_stays_when_the_program_sets_it_later():
-    program = program_session({})
-    found, batches = QuerySession(program), program_session({})
-    found.begin_batch(batches)
+    # What a sink sets in a copy stays when the program sets it later.
     found.spark.conf["spark.sql.shuffle.partitions"] = "1"
     program.conf["spark.sql.shuffle.partitions"] = "9"
     found.begin_batch(batches)
-    assert found.spark.conf["spark.sql.shuffle.partitions"] == "1"
-    assert batches.conf["spark.sql.shuffle.partitions"] == "9"
+    copies = (found.spark.conf, batches.conf)
+    assert [copy["spark.sql.shuffle.partitions"] for copy in copies] == ["1", "9"]
 
 
-def test_a_session_of_our_own_has_the_same_values():
+def test_what_changes_stored_values_is_set_in_copies_and_in_a_session_of_our_own():
+    program = program_session()
+    found = QuerySession(program)
+    assert stored_as(found.spark.conf)
+    assert DEFAULTS not in found.spark.conf
+    assert found.spark.conf["spark.kept"] == PROGRAM["spark.kept"]
+    assert program.conf == PROGRAM
     shared = DELTA_SESSION_SETTINGS.keys() & STORED_AS.keys()
     assert len(shared) > 2
     assert all(DELTA_SESSION_SETTINGS[name] == STORED_AS[name] for name in shared)
@@ -195,23 +187,15 @@ def refused(jars=""):
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("modules", "options", "jars", "text"),
-    [
+def test_what_is_missing_is_a_line_that_says_what_to_type(installed):
+    for modules, options, jars, text in (
         (("delta",), {}, "", 'pip install "tidegate[local]"'),
         (("pyspark",), {}, "", "pip install --no-deps delta-spark=="),
         (("pyspark", "delta"), {"java": False}, "", "Java 17 to 21"),
-        (
-            ("pyspark", "delta"),
-            {},
-            "/no/a.jar,https://host/b.jar",
-            "jars: file not found (jars=['/no/a.jar'])",
-        ),
-    ],
-)
-def test_what_is_missing_is_a_line_that_says_what_to_type(installed, modules, options, jars, text):
-    installed(*modules, **options)
-    assert text in refused(jars)
+        (("pyspark", "delta"), {}, "/no/a.jar,https://host/b.jar", "(jars=['/no/a.jar'])"),
+    ):
+        installed(*modules, **options)
+        assert text in refused(jars)
 
 
 def test_what_is_complete_passes(installed, tmp_path):
@@ -246,29 +230,23 @@ def refused_session(*classes, settings=DELTA):
     return str(caught.value)
 
 
-def test_a_session_with_all_data_sources_and_settings_passes():
-    requirements.require_session(session(*SOURCES))
+def test_a_session_needs_all_data_sources_and_settings():
+    require = requirements.require_session
+    require(session(*SOURCES))
     extensions = f"org.other.Extension, {DELTA['spark.sql.extensions']}"
-    settings = {**DELTA, "spark.sql.extensions": extensions}
-    requirements.require_session(session(*SOURCES, settings=settings))
-
-
-@pytest.mark.parametrize("missing", sorted(SOURCES))
-def test_a_missing_data_source_is_named_with_the_setting_that_brings_it(missing):
-    text = refused_session(*(name for name in SOURCES if name != missing))
-    assert f"a data source for {SOURCES[missing]}" in text
-    assert f"spark.jars.packages={SPARK_PACKAGES}" in text
-    assert "--packages" in text
-    assert "spark.sql.extensions=" not in text
-
-
-@pytest.mark.parametrize("missing", sorted(DELTA))
-def test_each_of_deltas_settings_is_named_with_its_value(missing):
-    without = {name: value for name, value in DELTA.items() if name != missing}
-    text = refused_session(*SOURCES, settings=without)
-    assert f"{missing}={DELTA[missing]}" in text
-    assert "spark.jars.packages" not in text
-    assert [name for name in without if f"{name}=" in text] == []
+    require(session(*SOURCES, settings={**DELTA, "spark.sql.extensions": extensions}))
+    for missing, source in SOURCES.items():
+        text = refused_session(*(name for name in SOURCES if name != missing))
+        assert f"a data source for {source}" in text
+        assert f"spark.jars.packages={SPARK_PACKAGES}" in text
+        assert "--packages" in text
+        assert "spark.sql.extensions=" not in text
+    for missing, value in DELTA.items():
+        without = {name: value for name, value in DELTA.items() if name != missing}
+        text = refused_session(*SOURCES, settings=without)
+        assert f"{missing}={value}" in text
+        assert "spark.jars.packages" not in text
+        assert [name for name in without if f"{name}=" in text] == []
     # All that a plain session lacks is named at once.
     text = refused_session(settings={"spark.sql.extensions": "org.other.Extension"})
     for name, value in {"spark.jars.packages": SPARK_PACKAGES, **DELTA}.items():
@@ -356,18 +334,15 @@ def chained(name, lines):
     return found
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_an_interruption_is_still_one_for_spark_and_short():
+    for name in (
         "java.lang.InterruptedException",
         "java.io.InterruptedIOException",
         "java.nio.channels.ClosedByInterruptException",
-    ],
-)
-def test_an_interruption_is_still_one_for_spark_and_short(name):
-    text = of_spark(chained(name, 10_000))
-    assert OF_SPARK.search(text) is not None
-    assert len(text.partition(CALLING)[2]) < 100
+    ):
+        text = of_spark(chained(name, 10_000))
+        assert OF_SPARK.search(text) is not None
+        assert len(text.partition(CALLING)[2]) < 100
 
 
 def test_of_any_other_error_spark_gets_the_class_and_the_beginning():

@@ -27,16 +27,6 @@ def run(store):
     return files, Lease(files, files.take())
 
 
-def test_what_was_renewed_is_seen(store):
-    files, lease = run(store)
-    assert seen_lease(files, 1) == LeaseSeen(1)
-    lease.renew()
-    lease.renew()
-    assert seen_lease(files, 1) == LeaseSeen(1, renewals=2)
-    lease.give_back()
-    assert seen_lease(files, 1).is_given_back
-
-
 @pytest.mark.parametrize("error", [UnreachableError, CheckpointMismatch])
 def test_a_lease_that_is_read_while_it_is_written_ends_nothing(error):
     class Files:
@@ -47,8 +37,11 @@ def test_a_lease_that_is_read_while_it_is_written_ends_nothing(error):
 
 
 def test_a_run_that_was_replaced_has_no_lease_any_more(store):
-    _, former = run(store)
-    former.renew()
+    former_files, former = run(store)
+    assert seen_lease(former_files, 1) == LeaseSeen(1)
+    for _ in range(2):
+        former.renew()
+    assert seen_lease(former_files, 1) == LeaseSeen(1, renewals=2)
     files, lease = run(store)
     lease.renew()
     for write in (former.renew, former.give_back):
@@ -56,6 +49,8 @@ def test_a_run_that_was_replaced_has_no_lease_any_more(store):
             write()
     assert seen_lease(files, 1) == LeaseSeen(1)
     assert seen_lease(files, 2) == LeaseSeen(2, renewals=1)
+    lease.give_back()
+    assert seen_lease(files, 2).is_given_back
 
 
 def test_a_free_checkpoint_is_taken_at_once_and_a_silent_run_is_waited_for():
@@ -119,32 +114,21 @@ def test_an_empty_checkpoint_is_taken_at_once_and_one_of_a_killed_run_after_its_
     assert turn(store, Clock()) == 1
 
 
-def test_it_stands_by_until_the_other_run_has_ended(store):
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_it_stands_by_until_the_other_run_has_ended_or_it_is_stopped(store, is_stopped):
     _, lease = run(store)
+    stop = threading.Event()
 
     def live():
         if clock.now_s < 60:
             lease.renew()
         elif clock.now_s == 60:
-            lease.give_back()
+            stop.set() if is_stopped else lease.give_back()
 
     clock = Clock(live)
-    assert wait(store, clock) == (True, "stands by: run 1 works on this checkpoint")
+    waits = "stands by: run 1 works on this checkpoint"
+    assert wait(store, clock, stop=stop) == (not is_stopped, waits)
     assert 60 <= clock.now_s < 64
-
-
-def test_it_can_be_stopped_while_it_stands_by(store):
-    _, lease = run(store)
-    stop = threading.Event()
-
-    def live():
-        lease.renew()
-        if clock.now_s == 20:
-            stop.set()
-
-    clock = Clock(live)
-    may_take, _ = wait(store, clock, stop=stop)
-    assert not may_take
 
 
 def turn(store, clock):
