@@ -39,7 +39,6 @@ from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.errors import (
     ChangesNotConserved,
-    CheckpointMismatch,
     TransactionIncomplete,
     WriterReplaced,
 )
@@ -183,17 +182,6 @@ def test_a_batch_is_released_stored_and_counted():
     assert loop.frontier.watermark().us == 20
 
 
-def test_a_replay_executes_the_plan_it_finds_and_reads_no_progress():
-    gate = Gate()
-    until(gate.loop(limits=Limits(release_rows_max=1)), "release")
-    with pytest.raises(CheckpointMismatch, match="sinks"):
-        names(gate.loop(sinks=("changelog",)))
-    again = gate.loop(rows=gate.memory(gate.rows._rows))
-    assert "plan" not in names(again)
-    assert gate.released() == [[10], [20]]
-    assert (again.input_rows, again.frontier) == (0, None)
-
-
 @pytest.mark.rule("sink-mirror", "sink-joins-by-release")
 @pytest.mark.parametrize("every_us", [0, 10**9])
 def test_a_mirror_that_joins_has_all_that_was_released_before(every_us):
@@ -214,15 +202,6 @@ def test_a_mirror_that_joins_has_all_that_was_released_before(every_us):
         assert again.state.sinks == ("changelog", "mirror")
         assert (again.state.mirrored, again.state.begins) == (0, {})
         assert read_manifest(gate.output, 0).mirror_release == 0
-
-
-@pytest.mark.rule("sink-joins-by-release")
-def test_a_sink_that_joins_begins_with_the_next_release():
-    gate = Gate()
-    names(gate.loop(sinks=("mirror",)))
-    again = gate.loop(batch=1, rows=gate.memory())
-    names(again)
-    assert again.state.begins == {"changelog": 1}
 
 
 @pytest.mark.parametrize("step", ["late", "sink-mirror", "pending", "state"])

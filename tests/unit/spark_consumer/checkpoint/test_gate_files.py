@@ -33,7 +33,6 @@ from tidegate.spark_consumer.errors import (
     AmbiguousNames,
     CheckpointConflict,
     CheckpointMismatch,
-    WriterReplaced,
 )
 
 
@@ -99,18 +98,6 @@ def test_states_plans_and_frontiers_are_loaded_as_they_were_stored(files):
     assert files.state(3) is None
 
 
-def test_a_replaced_run_may_not_write(files, storage):
-    StoreClient(storage._store, "gate", None).take()
-    for write in (
-        files.require_writer,
-        lambda: files.store_state(State("bank", "q", batch=3)),
-        lambda: files.store_plan(plan(4)),
-        lambda: files.delete(["a"]),
-    ):
-        with pytest.raises(WriterReplaced):
-            write()
-
-
 @pytest.mark.parametrize("lists_late", [0.0, 1.0])
 def test_the_newest_state_is_found_also_where_the_listing_lacks_it(storage, lists_late):
     files = GateFiles(storage)
@@ -160,18 +147,6 @@ def listed(batch, *numbers, writer=1):
     """A state that stores its segments in files beside it, and the files."""
     parts, files = ALL_IN_THE_STATE.write(segments(*numbers), batch=batch, writer=writer, own_max=0)
     return State("bank", "q", batch=batch, segments=segments(*numbers), listed=parts), files
-
-
-def test_a_state_is_loaded_with_the_segments_beside_it(files, storage):
-    state, parts = listed(3, 1, 2)
-    files.store_state(state, parts)
-    assert files.state(3) is state
-    assert GateFiles(storage).state(3) == state == newest_state(storage)
-    # One that another run has replaced is read again.
-    files.store_state(state, parts)
-    other, parts = listed(3, 4, 5, writer=2)
-    GateFiles(storage).store_state(other, parts)
-    assert files.state(3) == other
 
 
 def test_the_newest_state_is_looked_for_again_if_its_files_are_gone(files, storage):
@@ -247,19 +222,6 @@ def test_schemas_are_read_once_and_then_stored(store_of, storage):
     assert set(first["bank.a"].writer_schemas) == {1, 2, 3}
     with pytest.raises(SchemaError):
         without_registry.schema(99)
-
-
-def test_what_one_version_leaves_out_is_left_out_of_the_topic(store_of):
-    store = store_of(
-        KEY,
-        schema("id", "x", "y", unwatched=("x",)),
-        schema("id", "x", "y", excludes=("exclude_delete",)),
-        schema("id", "x", "y"),
-    )
-    found = store.topics([TopicIds("bank.a", (1,), (2, 3, 4))], SUBSCRIPTION)["bank.a"]
-    assert (found.unwatched, found.excludes) == ({"x"}, ("exclude_delete",))
-    latest = store.topics([TopicIds("bank.a", (1,), (4,))], SUBSCRIPTION)["bank.a"]
-    assert (latest.unwatched, latest.excludes) == (frozenset(), ())
 
 
 def test_tables_whose_names_differ_in_case_only_are_refused_by_name(store_of):

@@ -127,10 +127,3 @@ def test_a_late_deletion_by_an_older_run_is_harmless():
     late._delete_old(20)
     assert Writers(files).newest() == 60
     assert Writers(files, kept=5).take() == 61
-
-
-def test_files_that_the_listing_lacks_are_found():
-    files = Files()
-    files.names = lambda folder: []
-    for number in range(1, 50):
-        assert Writers(files, kept=1).take() == number

@@ -11,7 +11,6 @@ from tests.unit.spark_consumer.core.core_building import (
     DUE,
     DUE_ROWS,
     IDS,
-    PARKED,
     PROGRESS,
     beat,
     begin,
@@ -63,8 +62,7 @@ from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import (
     segment_file,
 )
-from tidegate.spark_consumer.core.frontier_log import FrontierLog
-from tidegate.spark_consumer.core.gate import Limits, after
+from tidegate.spark_consumer.core.gate import after
 from tidegate.spark_consumer.core.hand_over import HandOver, hand_over, require_handed
 from tidegate.spark_consumer.core.plan import (
     PLAN_FORMAT,
@@ -74,14 +72,12 @@ from tidegate.spark_consumer.core.plan import (
 )
 from tidegate.spark_consumer.core.release import Distribution
 from tidegate.spark_consumer.core.row_sums import NO_ROWS, Conflict, ReleaseCount, RowSum
-from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionCount, TransactionFaults
 from tidegate.spark_consumer.errors import (
     ChangesNotConserved,
     CheckpointMismatch,
     ConflictingCopies,
     DataTopicChanged,
     SegmentDamaged,
-    TransactionIncomplete,
     UnorderedChange,
 )
 
@@ -185,18 +181,6 @@ def later_batch(end_offsets=None):
     return run, run.handle(FrontierLoaded(restored(effects)))
 
 
-def test_topics_are_compared_before_anything_is_read_or_counted_and_once():
-    run, effects = recorded_batch()
-    assert effects == [DescribeTopics((DATA,))]
-    assert run.handle(DESCRIBED) == [CountChanges(-1, 20, 2)]
-    run, effects = later_batch()
-    assert effects == [DescribeTopics((DATA,))]
-    assert run.handle(DESCRIBED) == [ReadProgress(1, 7)]
-    assert run.handle(ProgressRead((beat(3, watermark_us=30),))) == [CountChanges(20, 30, 7)]
-    run, _ = later_batch()
-    assert run.handle(TopicsDescribed({})) == [ReadProgress(1, 7)]  # there is no answer
-
-
 @pytest.mark.parametrize(("found", "happened"), [(None, "deleted"), ("two", "re-created")])
 @pytest.mark.parametrize("end_offsets", [ends(4, 9), {PROGRESS: {0: 4}}], ids=["grown", "gone"])
 def test_a_topic_that_is_another_one_is_named_also_where_it_has_grown(found, happened, end_offsets):
@@ -215,18 +199,6 @@ def test_the_topic_of_a_later_table_is_compared_too():
 
 
 # ---------------------------------------------------------------- stored plans and states
-def test_a_plan_that_is_found_is_obeyed_and_nothing_else_is_asked():
-    first, tail, _ = first_batch()
-    again = begin(code="2", limits=Limits(release_rows_max=1))
-    counted = handle(again, BatchBegun(ends(3, 2)), *replayed(first.plan))
-    assert kinds(counted) == [CountRelease]
-    release, state = again.handle(BOTH)
-    assert release == tail[-2]
-    assert state == StoreState(replace(tail[-1].state, code="2"))
-    assert again.plan is first.plan
-    run = begin()
-    with pytest.raises(CheckpointMismatch, match="frontier"):
-        handle(run, BatchBegun(ends(3, 2)), PlanLoaded(first.plan), FrontierLoaded(None))
 
 
 def test_a_stored_plan_is_not_obeyed_once_a_topic_is_another_one():
@@ -326,12 +298,6 @@ def releasing(count):
     return run, run.handle(ReleaseCounted(count))
 
 
-def test_a_release_whose_segments_are_whole_is_written_and_nothing_waits():
-    _, effects = releasing(ReleaseCount(1, 1, RowSum(1, 7), 1))
-    assert kinds(effects) == [WriteRelease, StoreState]
-    assert effects[-1].state.waiting_rows == 0
-
-
 @pytest.mark.parametrize("found", [NO_ROWS, RowSum(1, 8), RowSum(2, 14)], ids=str)
 def test_a_segment_that_is_not_whole_is_found_and_named(found):
     run, effects = releasing(ReleaseCount(found.rows, found.rows, found, found.rows))
@@ -374,59 +340,7 @@ def test_what_contradicts_its_count_ends_the_batch_before_the_release_is_written
         run.handle(ChangesCounted(BatchStats(unordered_rows=1, unordered_at="bank.accounts/0/7")))
 
 
-def test_another_run_writes_its_segments_under_its_own_name():
-    state, plan = with_waiting()
-    found = {"name": "000000000001-000", "min_us": 31, "max_us": 31, "parts": ()}
-    stored = replace(state.segments[0], quantiles_us=(), **found)
-    run = begin(1, writer=5)
-    handle(run, BatchBegun(ends(4, 1)), StateLoaded(state))
-    handle(run, *replayed(replace(plan, stored=(stored,), fresh=None)))
-    effects = run.handle(ReleaseCounted(ReleaseCount(1, 1, RowSum(1, 7), 1)))
-    assert effects[-1].segment.name == "000000000001-000/5"
-    (store,) = run.handle(SegmentStored((RowSum(4, 9),)))
-    assert [(one.name, one.rows) for one in store.state.segments] == [("000000000001-000/5", 4)]
-    assert store.state.waiting_rows == 4
-
-
 # ---------------------------------------------------------------- transactions, gaps, copies
-
-LACKING = TransactionFaults(1, 0, (TransactionCount(8, "t", 1, 2, 2, (DATA,)),))
-
-
-def with_faults(*, leaves_out=False, **changes):
-    """A batch whose release holds a transaction that lacks a record, and what it does then."""
-    run, _ = decided(**changes)
-    count = ReleaseCount(2, 2, transactions=LACKING)
-    return run, run.handle(ReleaseCounted(count, leaves_out))
-
-
-def test_a_transaction_that_lacks_records_ends_the_batch_before_the_release_is_written():
-    run, effects = with_faults()
-    assert effects == [DescribeTopics((PARKED,))]
-    with pytest.raises(TransactionIncomplete, match=r"transaction='t'.*expected=2, found=1"):
-        run.handle(TopicsDescribed({PARKED: None}))
-    # What may be parked is not missing, nor what the change stream leaves out.
-    for found in ({}, {PARKED: "id"}):
-        run, _ = with_faults()
-        written, stored = run.handle(TopicsDescribed(found))
-        assert (written.transactions, stored.state.mismatches) == (ALL_WHOLE, 0)
-    _, (written, stored) = with_faults(leaves_out=True)
-    assert (written.transactions, stored.state.mismatches) == (ALL_WHOLE, 0)
-
-
-def test_a_recorded_mismatch_is_written_with_the_release_and_counted_by_the_state():
-    run, _ = with_faults(records_mismatches=True)
-    written, stored = run.handle(TopicsDescribed({PARKED: None}))
-    assert (written.transactions, stored.state.mismatches) == (LACKING, 1)
-    run.handle(StateStored())
-    nothing_new = replace(run.plan, releases=())
-    assert after(run.state, nothing_new, written={}, waiting_rows=0, code="1").mismatches == 1
-    # A replay judges again what it releases.
-    again = begin()
-    handle(again, BatchBegun(ends(3, 2)), *replayed(run.plan))
-    again.handle(ReleaseCounted(ReleaseCount(2, 2, transactions=LACKING)))
-    with pytest.raises(TransactionIncomplete):
-        again.handle(TopicsDescribed({PARKED: None}))
 
 
 def test_what_repeats_a_change_is_counted_by_the_state_over_all_batches():
@@ -446,23 +360,6 @@ def test_a_release_is_counted_with_the_gaps_in_it_and_names_all_up_to_its_end():
     assert (effects[-1].gaps, effects[-1].complete_from_us) == ((gaps[0],), 7)
     written, stored = run.handle(BOTH)
     assert (written.gaps, stored.state.gaps) == ((gaps[0],), (gaps[0],))
-
-
-def test_a_gap_that_ends_before_a_release_is_named_by_it_and_excuses_nothing_in_it():
-    gap = PartitionGap("t", 3, 8, "ops", 1)
-    run = begin()
-    rows = ProgressRead((*opening(), beat(2, watermark_us=7), row(3, gap)))
-    effects = handle(run, BatchBegun(ends(4, 0)), PlanLoaded(None), rows)
-    state = effects[-1].state
-    assert state.gaps == (gap,)
-    run = begin(1)
-    handle(run, BatchBegun(ends(5, 2)), StateLoaded(state), PlanLoaded(None))
-    log = FrontierLog(effects[0].log.frontier)
-    rows = ProgressRead((beat(4, watermark_us=20, data=2),))
-    effects = handle(run, FrontierLoaded(log), rows, ChangesCounted(DUE))
-    assert effects[-1].gaps == ()
-    written, stored = run.handle(BOTH)
-    assert (written.gaps, stored.state.gaps) == ((gap,), (gap,))
 
 
 # ---------------------------------------------------------------- which changes are handed over

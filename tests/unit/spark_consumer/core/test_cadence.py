@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.spark_consumer.core.core_building import as_json
 from tests.unit.spark_consumer.core.test_plan import PLAN
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import Cadence, merges_due
-from tidegate.spark_consumer.core.gate import after
-from tidegate.spark_consumer.core.plan import MergeMirror, Plan, ReleaseBounds, WriteRelease
+from tidegate.spark_consumer.core.plan import MergeMirror, Plan, WriteRelease
 
 
 def due(stands_at, newest, releases=(), **changes):
@@ -142,74 +139,3 @@ def test_plans_and_states_of_an_older_program_have_every_release_in_the_mirror()
     for name in ("mirror_release", "mirror_merged_at_us"):
         del stored[name]
     assert State.restore(stored).mirrored == 6
-
-
-batches = st.lists(
-    st.tuples(
-        st.integers(0, 3),  # releases
-        st.booleans(),  # new schemas
-        st.sampled_from((0, 10)),  # the setting
-        st.integers(0, 15),  # time until the next batch
-        st.booleans(),  # an end
-    ),
-    max_size=20,
-)
-
-
-@given(batches=batches)
-def test_whatever_comes_each_release_is_merged_once_and_none_is_held_longer_than_the_setting(
-    batches,
-):
-    state, now_us = State(prefix="bank", query_id="q", sinks=ALL), 100
-    taken: list[int] = []
-    schemas_of: dict[int, int] = {}
-    schemas = 0
-    for count, is_new, every_us, pause_us, is_end in batches:
-        schemas += is_new
-        cadence = Cadence(every_us)
-        newest = state.next_release - 1
-        releases = range(newest + 1, newest + 1 + count)
-        schemas_of |= dict.fromkeys(releases, schemas)
-        is_one_by_one = not every_us and state.mirrored == newest
-        merges = merges_due(
-            stands_at=state.mirrored,
-            newest=newest,
-            releases=releases,
-            has_new_schemas=is_new,
-            is_every_release_due=not every_us,
-            is_due=cadence.is_due(merged_at_us=state.mirror_merged_at_us, now_us=now_us),
-            is_end=is_end,
-        )
-        plan = replace(
-            PLAN,
-            batch=state.batch + 1,
-            after_us=state.watermark_us,
-            through_us=state.watermark_us + count,
-            late_rows=0,
-            stored=(),
-            compaction=None,
-            releases=tuple(
-                ReleaseBounds(n, state.watermark_us + i, state.watermark_us + i + 1, ())
-                for i, n in enumerate(releases)
-            ),
-            mirror_at=None if is_one_by_one else state.mirrored,
-            merges=() if is_one_by_one else merges,
-            decided_at_us=now_us,
-        )
-        plan.check_invariants()
-        for step in plan.steps:
-            if isinstance(step, MergeMirror):
-                several = range(step.after + 1, step.through + 1)
-                assert len({schemas_of[n] for n in several}) == 1
-                taken += several
-            elif isinstance(step, WriteRelease) and "mirror" in step.sinks:
-                taken.append(step.bounds.number)
-            elif isinstance(step, WriteRelease):
-                assert step.mirror_at == taken[-1]
-        state = after(state, plan, written={}, waiting_rows=0, code="1")
-        assert taken == list(range(state.mirrored + 1))
-        if state.mirror_release is not None:
-            assert not is_end
-            assert every_us
-            assert now_us - state.mirror_merged_at_us < every_us
-        now_us += pause_us

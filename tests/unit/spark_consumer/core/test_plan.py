@@ -37,6 +37,7 @@ from tidegate.spark_consumer.core.plan import (
     Plan,
     ReleaseBounds,
     SetLateAside,
+    StoreDeadLetters,
     StoreSegment,
     WriteRelease,
 )
@@ -92,6 +93,9 @@ def test_late_rows_first_then_releases_by_number_then_what_waits():
         CompactSegments(PLAN.compaction, 20),
     )
     assert Plan.restore(as_json(PLAN.snapshot())) == PLAN
+    first = replace(PLAN, dead_letters=3)
+    assert first.steps == (StoreDeadLetters(3), *PLAN.steps)
+    assert Plan.restore(as_json(first.snapshot())) == first
     # A replay takes the way that the plan names.
     small = replace(PLAN, releases=(replace(PLAN.releases[0], is_small=True), PLAN.releases[1]))
     assert Plan.restore(as_json(small.snapshot())) == small
@@ -246,7 +250,7 @@ LEDGER = OriginLedger(4, {"t": Followed(10)}, {(-5, "bank.a"): OriginSum(1, 2, 3
         ({"origins": LEDGER}, 5, ("origins", "origins_file"), {"origins": OriginLedger(100)}),
         ({"gaps": (PartitionGap("t", 2, 4, "ops", 3),)}, 6, ("gaps",), {}),
         ({"begins": {"topic": 3}}, 7, ("begins",), {}),
-        ({"copies": 3}, STATE_FORMAT, ("copies",), {}),
+        ({"copies": 3, "dead_letters": 3}, STATE_FORMAT, ("copies", "dead_letters"), {}),
     ],
     ids=str,
 )
@@ -259,7 +263,7 @@ def test_storing_a_state_loses_nothing_and_older_formats_lack_what_came_later(
     for name in gone:
         del stored[name]
     assert State.restore(stored | {"format": found}) == replace(STATE, **expected)
-    assert "copies" not in STATE.snapshot()
+    assert not {"copies", "dead_letters"} & STATE.snapshot().keys()
 
 
 def test_what_is_followed_is_in_the_state_or_in_the_file_that_it_names():

@@ -32,10 +32,8 @@ from tidegate.schemas.progress import (
     TopicTotals,
 )
 from tidegate.spark_consumer.core.batch_effects import (
-    CountRelease,
     DescribeTopics,
     StoreFrontier,
-    StoreState,
 )
 from tidegate.spark_consumer.core.batch_events import (
     BatchBegun,
@@ -61,7 +59,7 @@ from tidegate.spark_consumer.core.origin_ledger import (
     fault_of,
 )
 from tidegate.spark_consumer.core.origin_sums import OriginSum, signed_origin, sum_by_origin
-from tidegate.spark_consumer.core.plan import Plan, StoreDeadLetters, WriteRelease
+from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.core.proof import Fault
 from tidegate.spark_consumer.core.release import Distribution
 from tidegate.spark_consumer.core.row_sums import ReleaseCount
@@ -461,37 +459,6 @@ def with_dead_letters(foreign=0, **more):
     """A batch with two due records, and records without an order key; its effects so far."""
     stats = replace(DUE, due=Distribution(2, (8, 8)), dead_letters=foreign)
     return decided(marked(), stats, data=2 + foreign, sinks=("changelog",), **more)
-
-
-def test_records_without_an_order_key_come_first_and_are_counted_by_the_state():
-    run, effects = with_dead_letters(3)
-    assert effects[-1] == StoreDeadLetters(3)
-    (counting,) = run.handle(DeadLettersStored(3))
-    assert isinstance(counting, CountRelease)
-    _, stored = run.handle(counted(2))
-    assert isinstance(stored, StoreState)
-    assert stored.state.dead_letters == 3
-    assert State.restore(stored.state.snapshot()).dead_letters == 3
-    plan = Plan.restore(run.plan.snapshot())
-    assert plan.steps == run.plan.steps
-    # A replay sets aside what its plan says.
-    again = begin(sinks=("changelog",))
-    effects = handle(again, BatchBegun(ends(5, 5)), *replayed(plan))
-    assert effects[-1] == StoreDeadLetters(3)
-    # A plan and a state without them are as before.
-    run, _ = with_dead_letters()
-    _, stored = run.handle(counted(2))
-    assert "dead_letters" not in {*run.plan.snapshot(), *stored.state.snapshot()}
-
-
-def test_records_of_a_release_are_stored_before_it_is_written():
-    run, _ = with_dead_letters(records_mismatches=True)
-    (storing,) = run.handle(counted(1, rows=1, dead_letters=1))
-    assert storing == StoreDeadLetters(1, 0)
-    written, stored = run.handle(DeadLettersStored(1))
-    assert isinstance(written, WriteRelease)
-    # What they would have been is missing, which the manifest and the state say.
-    assert (written.mismatches, stored.state.mismatches, stored.state.dead_letters) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("of_release", [False, True])

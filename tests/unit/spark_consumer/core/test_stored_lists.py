@@ -99,7 +99,7 @@ def test_a_thousand_batches_write_what_has_changed():
     assert len(folder.lists) < 16
 
 
-def test_no_file_is_larger_than_its_limit_whatever_the_number_of_segments():
+def test_no_file_is_larger_than_its_limit_and_segments_that_are_gone_leave_nothing():
     folder = SegmentFolder()
     folder.store([segment(number) for number in range(6_000)])
     assert len(folder.lists) > 3
@@ -107,6 +107,10 @@ def test_no_file_is_larger_than_its_limit_whatever_the_number_of_segments():
     folder.store(folder.state.segments[3_000:])
     assert folder.largest < FILE_MAX
     assert folder.load() == folder.state
+    folder.store(folder.state.segments[:2])
+    assert folder.state.dropped_lists
+    folder.store([])
+    assert folder.lists == []
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -124,31 +128,6 @@ def test_segments_that_are_loaded_are_those_that_were_stored(seed, monkeypatch):
         assert found == folder.state
         if random.random() < 0.3:
             folder.state, folder.writer = found, folder.writer + 1
-
-
-def test_segments_that_are_gone_leave_nothing():
-    folder = SegmentFolder(own_max=4)
-    folder.store([segment(number) for number in range(1_000)])
-    for end in range(1, 900):
-        folder.store([segment(number) for number in range(end, end + 20)])
-    live = sum(len(json.dumps(one.snapshot())) for one in folder.state.segments)
-    assert sum(len(folder.files[file]) for file in folder.lists) < 8 * live
-    folder.store(folder.state.segments[:2])
-    assert folder.state.dropped_lists
-    folder.store([])
-    assert folder.lists == []
-
-
-def test_a_few_segments_are_in_the_state_alone():
-    folder = SegmentFolder(own_max=4)
-    folder.store([segment(number) for number in range(4)])
-    assert not {"segment_parts", "removed_segments"} & folder.state.snapshot().keys()
-    folder.store([segment(number) for number in range(5)])
-    # The folder is named until it was deleted.
-    folder.store([segment(number) for number in range(2)])
-    assert folder.state.snapshot()["dropped_lists"]
-    folder.store([segment(number) for number in range(2)])
-    assert not folder.state.snapshot()["dropped_lists"]
 
 
 def test_a_list_that_is_missing_is_named_and_two_attempts_write_different_ones():

@@ -323,18 +323,6 @@ def test_a_mirror_that_joins_takes_everything_and_the_others_what_they_lack(outp
     assert found.versions("changelog") == {"accounts": 4}
 
 
-def test_a_manifest_names_the_older_cut_of_every_mirror(output):
-    mirrors = [Mirror("mirror", []), Mirror("history", [])]
-    tables = {"t": SimpleNamespace(schemas=SimpleNamespace(table="accounts"))}
-    release = Release(3, 10, 20, "q", 7, 5, tables)
-    list(write_release(release, sinks=[Sink("changelog", [])], output=output, behind=(mirrors, 2)))
-    found = read_manifest(output, 3)
-    assert found.mirror_release == 2
-    assert {sink: one.version for sink, one in found.tables["accounts"].items()} == {
-        "changelog": 4, "mirror": 12, "history": 12,
-    }  # fmt: skip
-
-
 def test_mirrors_of_a_plan_are_found_by_name_and_merge_a_release_with_a_manifest(output):
     mirror, history, changelog = Mirror("mirror", []), Mirror("history", []), Sink("changelog", [])
     sinks = [changelog, mirror, history]

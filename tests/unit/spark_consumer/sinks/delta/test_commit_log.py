@@ -39,13 +39,6 @@ def opened(table):
     return log
 
 
-def test_a_table_that_does_not_exist_has_nothing():
-    log = opened(DeltaTable())
-    assert not log.exists
-    assert log.written(release(0)) is None
-    assert release(4).application == "q/mirror"
-
-
 def test_each_release_has_the_version_of_its_own_commit(table):
     log = opened(table)
     assert log.written(release(0)) is None  # a preparation is not a release
@@ -159,33 +152,6 @@ def test_commits_of_others_are_passed_over_unless_they_change_rows(table, metada
             look()
 
 
-INHERITED = {
-    "a release": release(1).metadata,
-    "a preparation": release(1).preparation,
-    "an acceptance": Commit.adoption("q", "mirror", version=0),
-}
-
-
-@pytest.mark.parametrize("text", INHERITED.values(), ids=INHERITED)
-def test_commits_that_inherited_our_metadata_are_those_of_others(table, text):
-    write(table, 1)
-    found, log = history(table)
-    for operation in ("OPTIMIZE", "SET TBLPROPERTIES", "CHANGE COLUMN", "UPGRADE PROTOCOL"):
-        if operation != "SET TBLPROPERTIES" or "adopts" not in text:
-            found.add(operation, metadata=text, changes_rows=False)
-    for look in (log.follow, log.load, lambda: log.load(limit=2)):
-        look()
-        assert log.written(release(1)).version == log.version_at(9) == 1
-        assert not log.has_adopted_since(0)
-    found.commits.append(TableCommit(len(found.commits), "MERGE", release(2).metadata, {}))
-    log.follow()
-    assert log.version_at(2) == len(found.commits) - 1
-    found.add("DELETE", metadata=text)
-    for look in (log.follow, log.load):
-        with pytest.raises(ForeignChange, match="operation='DELETE'"):
-            look()
-
-
 def test_adopted_changes_are_passed_over_and_later_ones_are_not(table):
     write(table, 0)
     found, log = history(table)
@@ -295,18 +261,6 @@ def test_a_table_does_not_stand_at_a_release_before_the_one_that_it_holds(cleane
     assert (log.newest_release, log.written(release(7)), log.version_at(7)) == (-1, None, 5)
 
 
-def test_commits_that_a_cleaned_log_still_has_are_enough(table):
-    for number in (1, 2, 3):
-        write(table, number)
-    found, log = history(table)
-    found.cleaned = 2
-    log.load()
-    assert [log.find_version(number) for number in (1, 2, 3)] == [None, 2, 3]
-    log.require_version(1, release=1)
-    assert log.find_version(1) == 1
-    assert (log.knows_after(1), log.knows_after(2)) == (False, True)
-
-
 def test_a_copy_of_another_querys_table_is_refused_when_its_commits_are_gone(table):
     write(table, 3, query_id="other")
     write(table, 9, sink="changelog")  # as nobody does
@@ -334,15 +288,6 @@ def test_a_copy_of_another_querys_table_is_refused_when_its_commits_are_gone(tab
 # ---------------------------------------------------------------- files of a log
 def lines(*actions):
     return "\n".join(json.dumps(action) for action in actions).encode()
-
-
-def test_a_commit_is_read_from_its_own_action():
-    metrics = {"numTargetRowsInserted": "3"}
-    info = {"operation": "MERGE", "userMetadata": "ours", "operationMetrics": metrics}
-    added = {"add": {"path": "x"}}
-    text = lines(added, {"commitInfo": info}, {"txn": {"appId": "q"}})
-    assert parse_commit(7, text) == TableCommit(7, "MERGE", "ours", metrics)
-    assert parse_commit(7, lines(added)) == TableCommit(7, "unknown", None, {})
 
 
 def test_a_commit_changes_rows_if_one_of_its_files_does():

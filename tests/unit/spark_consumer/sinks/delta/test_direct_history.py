@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.datastream_files import history, json_bytes
-from tests.spark.sinks.delta.test_fold import CASES
 from tests.spark.sinks.delta.test_fold import COLUMNS as FOLD_COLUMNS
-from tests.unit.spark_consumer.sinks.delta.delta_building import KEYS_OF_TYPE, created, rows_of
+from tests.unit.spark_consumer.sinks.delta.delta_building import created, rows_of
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream_source.description import FilesCatalogue
 from tidegate.producer.datastream_source.event_records import EventRecords, place_of
@@ -61,35 +60,11 @@ def of_k(ordinal, us, mod, key, new=None):
     return change(ordinal, us, mod, {"id": 1, "k": key}, new)
 
 
-def of_fold(name, us=0):
-    return [
-        change(n, n * us // 2, mod, {"id": 1}, new, columns=FOLD_COLUMNS)
-        for n, (mod, new) in enumerate(CASES[name][0])
-    ]
-
-
 def folded(changes):
     return fold_rows(changes, list(FOLD_COLUMNS))
 
 
 # ---------------------------------------------------------------- folded rows
-@pytest.mark.parametrize("name", CASES)
-def test_a_fold_in_the_driver_is_that_of_spark_after_each_change(name):
-    action, values, updated = CASES[name][1]
-    changes = of_fold(name, us=1)
-    (row,) = folded(changes)
-    captured = {
-        column: row.values.get(column)
-        for column in FOLD_COLUMNS
-        if column != "id" and row.captures(column)
-    }
-    assert (row.action, captured, row.updated_after_base) == (action, values, updated)
-    for n, one in enumerate(fold_each_row(changes, list(FOLD_COLUMNS))):
-        assert [one.state] == folded(changes[: n + 1])
-        following = changes[n + 1 : n + 2]
-        assert (one.ordinal, one.mod_type, one.starts_at) == (n, changes[n]["mod_type"], n // 2)
-        assert one.ends_at == (following[0]["commit_timestamp"] if following else None)
-        assert one.is_first == (n == 0)
 
 
 def test_keys_are_folded_by_themselves_and_know_their_base():
@@ -238,33 +213,6 @@ def test_at_any_time_each_key_that_was_alive_has_one_row(steps):
         }
         assert len(alive) == len(rows)
     assert all(end is None or start < end for _, start, end, *_ in found)
-
-
-@pytest.mark.parametrize("kind", KEYS_OF_TYPE)
-def test_versions_are_found_by_first_keys_of_any_type(tmp_path, kind):
-    path, columns = history_table(tmp_path / "t", {"k": kind, "a": "long"}), ("k", "a")
-    keys = KEYS_OF_TYPE[kind]
-
-    def written(number, mod, *of_keys):
-        changes = [
-            change(n, number * 10, mod, {"k": key}, {"k": key, "a": number}, columns=columns)
-            for n, key in enumerate(of_keys)
-        ]
-        table = DirectTable(path)
-        staged = stage_rows(table, fold_each_row(changes, columns), columns=columns, keys=["k"])
-        commit = Commit("query-1", "history", number, number)
-        merge_rows(table, staged.rows, columns=columns, keys=["k"], commit=commit)
-        return {keys.index(changes[ordinal]["key"]["k"]) for ordinal in staged.lost}
-
-    low, middle, high = keys
-    assert not written(1, "INSERT", low, high)
-    assert written(2, "UPDATE", middle) == {1}
-    assert written(3, "UPDATE", low) == written(4, "UPDATE", high) == set()
-    assert written(5, "UPDATE", *keys) == {1}
-    assert sorted((row["a"], row["is_current"]) for row in rows_of(path)) == [
-        *((number, False) for number in (1, 1, 3, 4)),
-        *((5, True),) * 2,
-    ]
 
 
 # ---------------------------------------------------------------- rows that a column orders

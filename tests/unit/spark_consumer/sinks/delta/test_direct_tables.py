@@ -117,29 +117,6 @@ def keyed(request, tmp_path):
 
 
 @pytest.mark.parametrize("is_merged", [True, False])
-def test_rows_are_found_by_keys_of_any_type_in_files_of_either_command(keyed, is_merged):
-    """One file of the outer values and one of that in between, so that bounds tell them apart."""
-    path, values = keyed
-    low, middle, high = values
-    for number, part in enumerate(([low, high], [middle])):
-        table = DirectTable(path)
-        rows = table.rows([{"k": key, "n": values.index(key)} for key in part], ["k", "n"])
-        commit = Commit("query-1", "mirror", number, 1)
-        if is_merged:
-            table.merge(rows, **merging("k", "n"), commit=commit)
-        else:
-            table.append(rows, commit=commit)
-        if number == 0:
-            table = DirectTable(path)
-            assert table.found("k", table.values("k", [middle]), ["k"]).num_rows == 0
-    table = DirectTable(path)
-    for wanted in ([low], [middle], [high], [low, middle, high], []):
-        found = table.found("k", table.values("k", wanted), ["n"])
-        assert sorted(found["n"].to_pylist()) == sorted(map(values.index, wanted))
-        assert found.schema == pyarrow.schema([table.schema.field("n")])
-
-
-@pytest.mark.parametrize("is_merged", [True, False])
 def test_the_log_has_bounds_only_where_they_are_true_for_every_reader(tmp_path, is_merged):
     long = "\U0010ffff" * 100
     row = {"n": Decimal("1e28"), "f": float("nan"), "id": 1, "text": long, "at": MOMENT, "l": ["x"]}

@@ -89,24 +89,6 @@ def test_small_files_become_one_and_rows_stay(tables):
     assert tables.ids("changelog/a") == list(range(5))
 
 
-def test_a_table_is_looked_at_again_after_as_many_commits(tables, monkeypatch):
-    opened = []
-    real = TableMaintenance._opened
-    monkeypatch.setattr(
-        TableMaintenance, "_opened", lambda self, path: opened.append(path) or real(self, path)
-    )
-    tables.add("changelog/a", 5)
-    maintain = maintenance(tables)
-    maintain()
-    assert len(opened) == 2
-    tables.add("changelog/a", 2)  # its own commit is one of the four
-    maintain()
-    assert len(opened) == 2
-    tables.add("changelog/a", 1)
-    maintain()
-    assert len(opened) > 2
-
-
 def test_one_batch_does_a_bounded_part_and_the_next_ones_the_rest(tables, monkeypatch):
     monkeypatch.setattr(module, "_FILES_PER_BATCH", 6)
     tables.add("changelog/a", 15)

@@ -258,15 +258,6 @@ def test_a_mirror_whose_cut_is_not_proved_is_not_adopted(loses):
         proof_of(former)
 
 
-def test_after_everything_was_read_a_late_change_is_late():
-    former = Checkpoint()
-    list(steps(former, BEFORE[:1], limits=Limits(), kafka=Kafka()))
-    checkpoint = adopted(former)
-    list(steps(checkpoint, ((1, 30), (6, 60)), limits=Limits(), kafka=Kafka()))
-    late = [one for rows in checkpoint.late.values() for one in rows]
-    assert [one.commit_timestamp_us for one in late] == [20, 30]
-
-
 def test_a_stream_that_began_after_the_output_ended_is_refused():
     former = Checkpoint()
     list(steps(former, BEFORE[:1], limits=Limits(), kafka=Kafka()))
