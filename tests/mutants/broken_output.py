@@ -48,8 +48,6 @@ _DIRECT = "tests/unit/spark_consumer/sinks/delta/test_direct_history.py"
 
 _ORACLE = f"{_DIRECT}::test_at_any_time_each_key_that_was_alive_has_one_row"
 
-_TIES = "test_several_changes_of_one_commit_time_make_one_version"
-
 _merge = DirectTable.merge
 
 
@@ -74,11 +72,6 @@ def _set_properties_first(
 
 
 _publish = JavaTable.publish
-
-_FOLDER_LOOKUPS = "tests/unit/spark_consumer/sinks/delta"
-
-
-_VERSIONS = "test_versions_are_found_by_first_keys_of_any_type"
 
 
 def _found_by_filter(
@@ -151,7 +144,7 @@ BROKEN_OUTPUT = (
     ),
     UnitMutant(
         "a version that the next release ends at its own time kept",
-        (f"{_DIRECT}::{_TIES}", _ORACLE),
+        (_ORACLE,),
         ((DirectTable, "merge", _keeping_what_has_no_duration),),
     ),
     UnitMutant(
@@ -176,7 +169,6 @@ BROKEN_OUTPUT = (
     UnitMutant(
         "rows looked up by a comparison in the types of each file",
         (
-            f"{_FOLDER_LOOKUPS}/test_direct_history.py::{_VERSIONS}",
             "tests/unit/spark_consumer/sinks/delta/test_direct_tables.py::test_updates_of_unknown_rows_are_found_by_first_keys_of_any_type",
         ),
         ((DirectTable, "found", _found_by_filter),),
@@ -208,7 +200,7 @@ BROKEN_OUTPUT = (
     ),
     UnitMutant(
         "files of a repeated release written again",
-        (_KILLED, f"{_SINK}::test_a_release_that_is_written_already_writes_nothing"),
+        (_KILLED,),
         ((BegunReleases, "begin", _never_begun),),
     ),
 )
