@@ -7,21 +7,26 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from tests.simulation.disturbance import Disturbance, GateProfile
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tests.unit.spark_consumer.core.core_building import SUBSCRIPTION, opening
 from tidegate.lineage.frontier import Frontier
 from tidegate.schemas.change_schema import key_schema, value_schema
-from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.checkpoint.file_systems import is_missing_file_system
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder, decoded
 from tidegate.spark_consumer.checkpoint.offsets import parse_offset_log, read_offsets
+from tidegate.spark_consumer.checkpoint.s3_access import S3Access, S3Credentials
+from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.core.files import QUERY_FILE
@@ -29,11 +34,7 @@ from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
 from tidegate.spark_consumer.core.topic_schemas import by_table, full_name, row_columns
-from tidegate.spark_consumer.errors import (
-    AmbiguousNames,
-    CheckpointConflict,
-    CheckpointMismatch,
-)
+from tidegate.spark_consumer.errors import AmbiguousNames, CheckpointConflict, CheckpointMismatch
 
 
 def plan(batch, *releases):
@@ -330,3 +331,89 @@ def test_what_was_read_ends_with_the_last_batch_that_spark_has_committed():
     assert read_offsets(Folder()) is None
     Folder.commits = ("9", "10", "metadata")
     assert read_offsets(Folder()) == parse_offset_log(log, batch=10)
+
+
+# ---------------------------------------------------------------- Hadoop's file system
+
+
+def access(kind="AwsBasicCredentials", key="key"):
+    files = MagicMock()
+    internals = files.getS3AInternals()
+    found = internals.shareCredentials().resolveCredentials()
+    found.accessKeyId.return_value = key
+    found.secretAccessKey.return_value = "hush"
+    found.sessionToken.return_value = "for an hour"
+    found.getClass().getSimpleName.return_value = kind
+    internals.shareCredentials.reset_mock()
+    return S3Access(files), files
+
+
+@pytest.mark.parametrize(
+    ("kind", "token"), [("AwsBasicCredentials", None), ("AwsSessionCredentials", "for an hour")]
+)
+def test_credentials_come_from_one_list_of_providers(kind, token):
+    s3, files = access(kind)
+    for _ in range(2):
+        assert s3.credentials() == S3Credentials("key", "hush", token)
+    assert files.getS3AInternals().shareCredentials.call_count == 1
+    s3, files = access(key=None)
+    assert s3.credentials() is None  # anonymous access has no key
+    files.getConf().getTrimmed.side_effect = {"fs.s3a.a.b": "c"}.get
+    assert (s3.setting("a.b"), s3.setting("other")) == ("c", "")  # of the bucket
+
+
+def test_what_hadoop_refuses_to_say_is_unreachable():
+    s3, files = access()
+    thrown = MagicMock()
+    thrown._target_id, thrown._gateway_client = "o1", MagicMock()
+    thrown.toString.return_value = "NoAuthWithAWSException: no provider"
+    error = Py4JJavaError("", thrown)
+    files.getS3AInternals().getBucketLocation.side_effect = error
+    with pytest.raises(UnreachableError, match="no provider"):
+        s3.region()
+
+
+def missing(*_):
+    raise Py4JError("Method getS3AInternals([]) does not exist")
+
+
+def test_a_file_system_without_the_client_is_refused_with_what_to_use():
+    files = MagicMock()
+    files.getS3AInternals = missing
+    with pytest.raises(ConfigError, match="hadoop-aws") as raised:
+        S3Objects(MagicMock(), files)
+    assert "3.4.1" in raised.value.hint
+    assert "getS3AInternals" in raised.value.fields["cause"]
+    # A JVM that is gone is not another Hadoop.
+    files = MagicMock()
+    files.getS3AInternals.side_effect = Py4JNetworkError("connection refused")
+    with pytest.raises(Py4JNetworkError):
+        S3Objects(MagicMock(), files)
+
+
+def test_a_factory_with_other_arguments_is_refused_before_anything_is_sent():
+    files = MagicMock()
+    files.getRequestFactory().newPutObjectRequestBuilder = missing
+    objects = S3Objects(MagicMock(), files)
+    with pytest.raises(ConfigError, match="hadoop-aws"):
+        objects.put("path", b"{}")
+    files.getS3AInternals().getAmazonS3Client().putObject.assert_not_called()
+
+
+NO_CLASS = "java.lang.ClassNotFoundException"
+
+
+def test_only_a_missing_file_system_is_one():
+    s3a = "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
+    unsupported = "org.apache.hadoop.fs.UnsupportedFileSystemException"
+    gcs = "Class com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem not found"
+    for name, text, is_missing in (
+        (NO_CLASS, s3a, True),
+        (NO_CLASS, gcs, True),
+        (unsupported, 'No FileSystem for scheme "other"', True),
+        # The file system is there, and lacks what its settings name, or a jar of its own.
+        (NO_CLASS, "Class com.example.OurCredentials not found", False),
+        (NO_CLASS, "software.amazon.awssdk.core.exception.SdkException", False),
+        ("java.io.IOException", s3a, False),
+    ):
+        assert is_missing_file_system(name, text) is is_missing

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from pyspark.sql.types import (
@@ -38,8 +39,7 @@ from tidegate.spark_consumer.sinks.delta.key_merge import key_merge, keyed_schem
 from tidegate.spark_consumer.sinks.delta.late_events import DeltaLateEvents, is_late
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
-from tidegate.spark_consumer.sinks.delta.merging_sink import TableMergingSink
-from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope, mirror_schema
+from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_schema
 from tidegate.spark_consumer.sinks.delta.named_sink import named
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables, as_nullable, for_each_table
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
@@ -221,204 +221,40 @@ def test_the_first_error_is_raised_after_all_tables_were_tried(monkeypatch):
 
 
 # ---------------------------------------------------------------- names in a catalog
-class Steps:
-    """What sink and catalog were asked for, in order."""
-
-    def __init__(self):
-        self.done = []
-        self.refused = None
-
-    def create_schema(self, sink):
-        self.done.append(("schema", sink))
-
-    def register(self, sink, name, *, address):
-        if self.refused == name:
-            raise ConfigError("the name is taken", hint="Drop it")
-        self.done.append(("name", sink, name, address))
 
 
-def versions(*tables, sink="changelog"):
-    return {name: TableVersion(f"{sink}/{name}", 3, 1) for name in tables}
-
-
-class Sink:
-    name = "changelog"
-
-    def __init__(self, steps):
-        self._steps = steps
-
-    def open(self, *, query_id, release_max):
-        self._steps.done.append(("open", query_id, release_max))
-
-    def write(self, release):
-        self._steps.done.append(("write", release))
-        return versions("accounts", "ledger", sink=self.name)
-
-
-class Mirror(Sink):
-    name = "mirror"
-
-    def merge(self, merge):
-        self._steps.done.append(("merge", merge))
-        return versions("accounts", sink=self.name)
-
-    def versions(self, release, tables):
-        self._steps.done.append(("versions", release, tables))
-        return versions("accounts", sink=self.name)
-
-
-@pytest.fixture
-def world():
-    return SimpleNamespace(steps=Steps(), output=MemoryFiles())
-
-
-def name_step(name, sink="changelog"):
-    return ("name", sink, name, f"file:/lake/{sink}/{name}")
-
-
-def test_a_release_is_written_before_its_tables_get_their_names(world):
-    sink = named(Sink(world.steps), world.steps, output=world.output)
-    assert sink.write("release 4") == versions("accounts", "ledger")
-    written = [("write", "release 4"), name_step("accounts"), name_step("ledger")]
-    assert world.steps.done == written
-    world.steps.refused = "ledger"
-    world.steps.done.clear()
-    with pytest.raises(ConfigError, match="the name is taken"):
-        sink.write("release 4")
-    assert world.steps.done == written[:2]
-
-
-def test_a_mirror_is_still_one_and_gets_its_names_with_a_merge(world):
-    sink = named(Mirror(world.steps), world.steps, output=world.output)
-    assert sink.name == "mirror"
+def test_a_mirror_is_still_one_and_gets_its_names_with_a_merge():
+    tables = {"accounts": TableVersion("mirror/accounts", 3, 1)}
+    mirror, names = MagicMock(), MagicMock()
+    mirror.name, mirror.merge.return_value, mirror.versions.return_value = "mirror", tables, tables
+    sink = named(mirror, names, output=MemoryFiles())
     assert isinstance(sink, MergingSink)
-    assert not isinstance(named(Sink(world.steps), world.steps, output=None), MergingSink)
-    assert sink.versions(7, ()) == versions("accounts", sink="mirror")
-    assert sink.merge("merge") == versions("accounts", sink="mirror")
-    done = [("versions", 7, ()), ("merge", "merge"), name_step("accounts", "mirror")]
-    assert world.steps.done == done
+    plain = SimpleNamespace(name="changelog", open=print, write=lambda _: tables)
+    assert not isinstance(named(plain, names, output=MemoryFiles()), MergingSink)
+    assert named(plain, MagicMock(), output=MemoryFiles()).write("release 4") == tables
+    assert sink.versions(7, ()) == sink.merge("merge") == tables
+    address = "file:/lake/mirror/accounts"
+    names.register.assert_called_once_with("mirror", "accounts", address=address)
 
 
-@pytest.mark.parametrize("query_id", ["q", "other"])
-def test_a_start_gives_names_to_what_a_kill_has_left_without(world, query_id):
+def test_a_start_gives_names_to_what_a_kill_has_left_without():
+    output = MemoryFiles()
     tables = {
         "accounts": {"changelog": TableVersion("changelog/accounts", 3, 1)},
         "ledger": {"mirror": TableVersion("mirror/ledger", 2)},
     }
-    write_manifest(world.output, Manifest(0, query_id, 0, 0, 10, 1, tables))
-    named(Sink(world.steps), world.steps, output=world.output).open(query_id="q", release_max=0)
+    write_manifest(output, Manifest(0, "q", 0, 0, 10, 1, tables))
     # What another query has released gets no names.
-    names = [name_step("accounts")] if query_id == "q" else []
-    assert world.steps.done == [("open", "q", 0), ("schema", "changelog"), *names]
+    for query_id, expected in (("q", ["accounts"]), ("other", [])):
+        sink, names = MagicMock(spec=["open", "write"]), MagicMock()
+        sink.name = "changelog"
+        named(sink, names, output=output).open(query_id=query_id, release_max=0)
+        sink.open.assert_called_once_with(query_id=query_id, release_max=0)
+        names.create_schema.assert_called_once_with("changelog")
+        assert [one.args[1] for one in names.register.call_args_list] == expected
 
 
 # ---------------------------------------------------------------- sinks that merge
-class Tables:
-    """Tables in memory: the releases of each, every one a version of the release's number."""
-
-    def __init__(self):
-        self.releases = {}
-        self.opened = None
-        self.prepared = []
-
-    def open(self, spark, *, query_id, release_max):
-        self.opened = (spark, query_id, release_max)
-
-    def path(self, name):
-        return f"merged/{name}"
-
-    def log(self, _spark, name):
-        held = self.releases.get(name, [])
-
-        def find(release):
-            return max((one for one in held if one <= release), default=None)
-
-        return SimpleNamespace(exists=bool(held), find_version=find, version_at=find)
-
-    def columns(self, _spark, _table):
-        return ()
-
-    def prepare(self, _spark, name, *, schema, commit):
-        self.prepared.append((name, schema, commit.release))
-        self.releases.setdefault(name, [commit.release])
-
-
-class Noting(TableMergingSink):
-    """Notes what it merges, and adds it to the tables."""
-
-    name = "noting"
-
-    def __init__(self):
-        self.tables, self.side_tables = Tables(), Tables()
-        scope = MirrorScope((), of="noting")
-        super().__init__(
-            "spark", "/out", tables=self.tables, incomplete=self.side_tables, scope=scope
-        )
-        self.merged = []
-
-    def _schema(self, one):
-        return one.schemas.table
-
-    def _merge_changed(self, tables, *, commit):
-        self.merged.append((sorted(tables), commit))
-        for one in tables.values():
-            self.tables.releases[one.schemas.table].append(commit.release)
-
-
-@pytest.fixture
-def sink():
-    return Noting()
-
-
-def release(number, **rows):
-    columns = {"id": "INT64", "a": "INT64"}
-    tables = {
-        f"bank.{name}": SimpleNamespace(
-            spark="spark", rows=count, schemas=Topic(name, {1: columns}, ["id"]).topic_schemas()
-        )
-        for name, count in rows.items()
-    }
-    return SimpleNamespace(number=number, query_id="q", through_us=number * 10, tables=tables)
-
-
-def test_tables_with_changes_are_merged_and_every_table_has_a_version(sink):
-    sink.open(query_id="q", release_max=8)
-    assert sink.tables.opened == sink.side_tables.opened == ("spark", "q", 8)
-    assert sink.write(release(1)) == {}
-    first = release(3, t=2, u=0)
-    found = sink.write(first)
-    ((topics, commit),) = sink.merged
-    assert (topics, commit.release, commit.query_id) == (["bank.t"], 3, "q")
-    assert (commit.sink, commit.through_us) == ("noting", 30)
-    # A table that is not there is made, a quiet one that is there is left alone.
-    assert sink.tables.prepared == [("t", "t", 3), ("u", "u", 3)]
-    assert {name: (one.path, one.version) for name, one in found.items()} == {
-        "t": ("merged/t", 3),
-        "u": ("merged/u", 3),
-    }
-    later = sink.write(release(5, t=1, u=0))
-    assert sink.tables.prepared[2:] == [("t", "t", 5)]
-    assert {name: one.version for name, one in later.items()} == {"t": 5, "u": 3}
-    # A release without changes merges nothing.
-    assert [one.version for one in sink.write(release(6, t=0)).values()] == [5]
-    assert len(sink.merged) == 2
-    # Versions are of the tables that were there by then.
-    schemas = [one.schemas for one in first.tables.values()]
-    assert {name: one.version for name, one in sink.versions(4, schemas).items()} == {
-        "t": 3,
-        "u": 3,
-    }
-    assert sink.versions(2, schemas) == {}
-
-
-def test_several_releases_are_written_as_the_changelog_returns_them(sink, monkeypatch):
-    asked = []
-    monkeypatch.setattr(
-        sink._changelog, "release", lambda merge: asked.append(merge) or release(9, t=3)
-    )
-    assert sink.merge("merge")["t"].version == 9
-    assert asked == ["merge"]
-    assert [commit.release for _, commit in sink.merged] == [9]
 
 
 @pytest.mark.parametrize(("newest", "reads"), [(0, 0), (7, 0), (9, 0), (10, 1), (40, 1), (-1, 1)])
