@@ -51,16 +51,6 @@ def figures(state=STATE, **changes):
     return BatchFigures.of(SimpleNamespace(**loop), seconds=SECONDS, taken=taken, now_us=5_500_000)
 
 
-def test_a_batch_is_measured_by_sink_and_by_phase():
-    found = figures()
-    assert (found.watermark_lag_seconds, found.waiting_changes) == (2.5, 11)
-    assert found.phase_seconds == {"load": 0.5, "sinks": 3.0, "state": 0.25}
-    sinks = {name: (one.release, one.releases, one.changes, one.seconds)
-             for name, one in found.sinks.items()}  # fmt: skip
-    assert sinks == {"changelog": (8, 2, 12, 2.0), "mirror": (4, 0, 0, 1.0)}
-    assert found.mirror_releases_behind == 4
-
-
 def test_the_observed_metrics_have_the_names_of_the_metrics():
     observed = figures().observed()
     own = set(observed["tidegate"])
@@ -110,9 +100,12 @@ def test_a_batch_is_counted_by_sink_and_phase(measured):
         "batches_total": 2, "released_changes_total": 24, "late_changes_total": 2,
         "copies_total": 4, "mismatches_total": 2, "releases_total": 4, "waiting_changes": 11,
         "waiting_segments": 2, "waiting_snapshots": 3, "finished_stream_partitions": 7,
+        "mirror_releases_behind": 4,
     }  # fmt: skip
     assert {name: value(name) for name in plain} == plain
-    assert value("batch_phase_seconds_total", phase="sinks") == 6.0
+    phases = {"load": 1.0, "sinks": 6.0, "state": 0.5}
+    found = {name: value("batch_phase_seconds_total", phase=name) for name in phases}
+    assert found == phases
     assert [value("sink_release", sink=sink) for sink in ("changelog", "mirror")] == [8, 4]
     assert value("sink_releases_total", sink="changelog") == 4
     assert value("sink_changes_total", sink="changelog") == 24

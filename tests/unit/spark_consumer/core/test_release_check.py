@@ -6,8 +6,6 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.spark_consumer.core.core_building import (
     DATA,
@@ -92,21 +90,6 @@ LACKING = TransactionCount(10, "t", 1, 2, 2, ("bank.a",))
 ADDED = TransactionCount(10, "t", 3, 2, 2, ("bank.a",))
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), max_size=5),
-    st.randoms(use_true_random=False),
-)
-def test_whole_transactions_are_whole_in_any_order_and_with_several_changes_each(sizes, random):
-    found = [
-        (us, f"t{us}", f"{record}", records, f"bank.{random.choice('ab')}")
-        for us, (mods, records) in enumerate(sizes)
-        for record in range(records)
-        for _ in range(mods)
-    ]
-    random.shuffle(found)
-    assert count_transactions(found) == ALL_WHOLE
-
-
 @pytest.mark.rule("spanner-record-count")
 def test_too_few_and_too_many_records_are_counted_apart_and_name_their_topics():
     found = count_transactions(
@@ -173,15 +156,6 @@ def test_by_default_the_release_ends_with_an_error_that_names_the_first():
     fields = {"transaction": "t", "commit_timestamp_us": 10, "expected": 2, "found": 1}
     more = {"topics": ("bank.a",), "release": 7, "transactions": 2}
     assert caught.value.fields == fields | more
-
-
-@pytest.mark.rule("spanner-record-count")
-def test_recorded_faults_are_returned_and_counted_over_releases():
-    judge = TransactionJudge(records=True)
-    for _ in range(2):
-        judge.take(FAULTS, leaves_out=False)
-        assert judge.settle(release=7, may_be_parked=False) == FAULTS
-    assert judge.recorded == 4
 
 
 def test_what_is_lacking_may_be_absent_on_purpose_but_nothing_may_be_there_more_often():

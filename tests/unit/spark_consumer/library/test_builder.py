@@ -255,22 +255,21 @@ def test_no_value_of_an_option_is_shown():
 
 
 # ---------------------------------------------------------------- own sinks
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
+def test_what_is_no_sink_is_refused_with_what_it_lacks():
+    is_sink = {"name": "a", "open": print, "write": print}
+    for given, text in (
         (Own, r"Own is a class.*Own\(…\)"),
         (print, r"it lacks open, write, name"),
         (SimpleNamespace(name="a", open=print), r"SimpleNamespace is not a sink, it lacks write\."),
-        (SimpleNamespace(open=print, write=print), r"it lacks name\."),
-        (SimpleNamespace(name=3, open=print, write=print), r"it lacks name\."),
-        (SimpleNamespace(name="a", open=print, write=print, merge=print, versions=print),
-         r"has merge\(…\) and versions\(…\), as the mirrors have"),
-    ],
-)  # fmt: skip
-def test_what_is_no_sink_is_refused_with_what_it_lacks(given, text):
-    with pytest.raises(ConfigError, match=text) as caught:
-        named_sink(given)
-    assert caught.value.hint
+        (SimpleNamespace(**is_sink | {"name": 3}), r"it lacks name\."),
+        (
+            SimpleNamespace(**is_sink, merge=print, versions=print),
+            r"has merge\(…\) and versions\(…\), as the mirrors have",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=text) as caught:
+            named_sink(given)
+        assert caught.value.hint
     mine = Own("mine")
     assert named_sink(mine) is mine
 

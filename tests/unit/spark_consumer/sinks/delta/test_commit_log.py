@@ -72,18 +72,6 @@ def test_the_commits_that_carry_releases_are_found_however_old(table, monkeypatc
     assert log.carriers(after=5, through=9) == ()
 
 
-def test_what_was_adopted_may_concern_the_versions_before_it(table):
-    write(table, 1)
-    log = opened(table)
-    assert not log.has_adopted_since(0)
-    text = Commit.adoption("q", "mirror", version=2)
-    table.commits.append(DeltaCommit("DELETE", None, ("a",)))
-    table.commits.append(DeltaCommit("SET TBLPROPERTIES", text, ("a",)))
-    write(table, 2)
-    log = opened(table)
-    assert [log.has_adopted_since(version) for version in (1, 2, 3)] == [True, True, False]
-
-
 def test_a_table_of_another_writer_or_with_other_releases_is_refused(table):
     for foreign in ({"query_id": "other"}, {"sink": "changelog"}):
         other = DeltaTable(list(table.commits))

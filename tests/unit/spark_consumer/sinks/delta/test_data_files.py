@@ -646,19 +646,6 @@ def test_one_batch_does_a_bounded_part_and_the_next_ones_the_rest(tables, monkey
     assert tables.ids("changelog/a") == list(range(15))
 
 
-def test_few_logs_are_read_in_one_batch_and_all_in_the_end(tables, monkeypatch):
-    monkeypatch.setattr(module, "_LOOKS_PER_BATCH", 2)
-    names = [f"changelog/{n}" for n in range(5)]
-    for n, name in enumerate(names):
-        tables.add(name, 4 + n)
-    maintain = maintenance(tables)
-    maintain()
-    assert tables.files(*names) == [4, 5, 6, 1, 1]
-    maintain()
-    maintain()
-    assert tables.files(*names) == [1] * 5
-
-
 def test_a_changelog_is_in_order_and_a_mirror_has_none(tables, monkeypatch):
     orders = {}
     real = DirectFiles.data_files

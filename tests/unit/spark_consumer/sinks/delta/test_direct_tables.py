@@ -23,7 +23,6 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded, unmatched_updates
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-from tidegate.spark_consumer.sinks.delta.history import parse_commit
 from tidegate.spark_consumer.sinks.delta.refused_writes import named_refusals
 from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
@@ -55,16 +54,6 @@ def append(path, number, commit):
     table.append(table.rows([{"id": number, "a": "x"}], ["id", "a"]), commit=commit)
 
 
-def test_a_commit_says_what_spark_would_say(path):
-    append(path, 1, FIRST)
-    (file,) = Path(path, "_delta_log").glob("*1.json")
-    commit = parse_commit(1, file.read_bytes())
-    assert (commit.operation, commit.user_metadata) == ("WRITE", FIRST.metadata)
-    actions = [json.loads(line) for line in file.read_text().splitlines() if line]
-    (txn,) = [action["txn"] for action in actions if "txn" in action]
-    assert txn == {"appId": FIRST.application, "version": 0}
-
-
 def test_a_merge_that_changes_nothing_makes_no_commit(path):
     table = DirectTable(path)
     rows = table.rows([{"id": 1}], ["id", "a"])
@@ -82,17 +71,6 @@ def test_nulls_are_found_too_and_a_version_stays_as_it_was(path):
     assert sorted(found, key=str) == [{"id": 2}, {"id": None}]
     ((file, size),) = before.files()
     assert 0 < size == Path(unquote(file)).stat().st_size
-
-
-def test_tables_with_features_and_timestamps_of_96_bits_are_seen(tmp_path, path):
-    assert DirectTable(path).is_plain
-    featured = {"delta.enableChangeDataFeed": "true"}
-    write_deltalake(tmp_path / "featured", pyarrow.table({"id": [1]}), configuration=featured)
-    assert not DirectTable(str(tmp_path / "featured")).is_plain
-    rows = pyarrow.table({"at": pyarrow.array([0], pyarrow.timestamp("us"))})
-    for is_long in (True, False):
-        parquet.write_table(rows, tmp_path / "f", use_deprecated_int96_timestamps=is_long)
-        assert DirectTable(path).has_long_timestamps(str(tmp_path / "f")) is is_long
 
 
 def test_a_partition_has_files_and_rows_of_its_own(tmp_path):
