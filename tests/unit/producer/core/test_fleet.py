@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from tests.unit.producer.core.conftest import SLOTS, START_US
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.effects import RejoinGroup, ReplaceGroupClient
-from tidegate.producer.core.events import FleetRead, GroupDescribed
 from tidegate.producer.core.fleet_alignment import STALE_AFTER_US, FleetAlignment
 from tidegate.producer.core.fleet_progress import FleetProgress
 from tidegate.producer.core.group_watch import GroupWatch, WatchLimits
@@ -19,9 +17,9 @@ from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.transaction_cycle import WorkerLimits
-from tidegate.producer.errors import ProgressLost, TokenRefused
+from tidegate.producer.errors import ProgressLost
 from tidegate.schemas.errors import InvariantViolation
-from tidegate.schemas.progress import ProgressRecord, SlotChanges, SlotProgress, TokenSnapshot
+from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
 from tidegate.schemas.topics import slot_of
 
 LOOK_US = 100_000
@@ -37,7 +35,7 @@ class Others:
         self.now_us = 10**12
 
     def read(self, lowest_us, *, is_current=True, has_stopped=False):
-        read = FleetRead(lowest_us, is_current=is_current, has_stopped=has_stopped)
+        read = on.FleetRead(lowest_us, is_current=is_current, has_stopped=has_stopped)
         self.alignment.handle(read, self.now_us)
         return self.look()
 
@@ -53,8 +51,6 @@ def others():
 
 
 class TestAlignment:
-    """What the drift is compared with: the slots of others, as long as the view is fresh."""
-
     def test_the_lowest_of_the_other_slots_counts(self, others):
         assert others.read({1: 30}, is_current=False) is None, "it was never whole"
         assert others.read({0: 5, 1: 30, 2: 20, 3: None}) == 20
@@ -88,8 +84,6 @@ class TestAlignment:
 
 
 class TestWorker:
-    """The same through a worker's core."""
-
     @pytest.fixture
     def limited(self, make_bench):
         def make(drift_us_max):
@@ -99,12 +93,6 @@ class TestWorker:
             return made
 
         return make
-
-    @pytest.mark.parametrize("drift_us_max", [0, 1_000])
-    def test_the_fleet_is_followed_only_for_a_limit_of_the_drift(self, limited, drift_us_max):
-        bench = limited(drift_us_max)
-        followed = [one.epoch for one in bench.effects if isinstance(one, do.FollowFleet)]
-        assert followed == ([bench.worker.epoch] if drift_us_max else [])
 
     def test_what_is_ahead_of_other_workers_is_paused_until_they_follow(self, limited):
         bench = limited(1_000)
@@ -117,17 +105,6 @@ class TestWorker:
         bench.give(on.FleetRead({other: START_US + 2_000}, is_current=True))
         bench.later(2_000_000)
         assert "a" in bench.queries
-
-    def test_a_stop_is_said_at_once_since_the_others_wait_until_then(self, opened):
-        opened.returns("a", opened.heartbeat(START_US + 2_000))
-        opened.later()
-        written = len(opened.bodies(SlotChanges))
-        opened.fails("a", TokenRefused("no", token="a"))
-        opened.later()
-        (last,) = opened.bodies(SlotChanges)[written:]
-        assert [one.stopped is not None for one in last.added] == [True]
-        opened.later()
-        assert len(opened.bodies(SlotChanges)) == written + 1
 
 
 NOW_US = 10**12
@@ -149,26 +126,24 @@ def progress():
     for slot in range(2):
         progress.add(slot, 0, beat(slot, 1, 30 + slot))
         progress.reach_end(slot, 2)
-    assert progress.report() == FleetRead({0: 30, 1: 31}, is_current=True)
+    assert progress.report() == on.FleetRead({0: 30, 1: 31}, is_current=True)
     return progress
 
 
 class TestProgress:
-    """Only what is new is reported of the fleet, and each second that it is still so."""
-
     def test_nothing_is_current_before_each_slot_was_read_to_its_end(self):
         progress = FleetProgress(epoch="e", topic="p", slots=2)
         progress.add(0, 0, beat(0, 1, 30))
         progress.reach_end(0, 1)
-        assert progress.report() == FleetRead({0: 30, 1: None}, is_current=False)
+        assert progress.report() == on.FleetRead({0: 30, 1: None}, is_current=False)
         assert not progress.is_at_end, "the ends are not known"
         progress.note_ends({0: 1, 1: 2}, NOW_US)
         progress.add(1, 0, beat(1, 1, 40))
-        assert progress.report() == FleetRead({1: 40}, is_current=False)
+        assert progress.report() == on.FleetRead({1: 40}, is_current=False)
         assert not progress.is_at_end
         progress.reach_end(1, 2)
         assert progress.is_at_end
-        assert progress.report() == FleetRead({}, is_current=True)
+        assert progress.report() == on.FleetRead({}, is_current=True)
 
     def test_slots_that_are_written_all_the_time_become_current(self, progress):
         # No slot is ever found at its end, and records lie behind what was noted.
@@ -178,12 +153,12 @@ class TestProgress:
             for offset in range(2, 5):
                 progress.add(slot, offset, beat(slot, offset, 30 + offset))
             assert progress.is_at_end == is_current
-            assert progress.report() == FleetRead({slot: 34}, is_current=is_current)
+            assert progress.report() == on.FleetRead({slot: 34}, is_current=is_current)
 
     def test_nothing_is_current_while_a_slot_has_no_heartbeat(self):
         progress = FleetProgress(epoch="e", topic="p", slots=2)
         progress.note_ends({0: 0, 1: 0}, NOW_US)
-        assert progress.report() == FleetRead({0: None, 1: None}, is_current=False)
+        assert progress.report() == on.FleetRead({0: None, 1: None}, is_current=False)
         assert progress.is_at_end
         assert progress.report() is None
         assert not progress.wants_ends(LATER_US - 1)
@@ -191,7 +166,7 @@ class TestProgress:
 
     def test_only_what_has_changed_is_named(self, progress, monkeypatch):
         progress.add(1, 3, beat(1, 2, 50))
-        assert progress.report() == FleetRead({1: 50}, is_current=False)
+        assert progress.report() == on.FleetRead({1: 50}, is_current=False)
         progress.reach_end(1, 4)
         monkeypatch.setattr(progress.view, "lowest_us", pytest.fail)
         assert progress.report() is None, "no slot is looked at"
@@ -200,7 +175,7 @@ class TestProgress:
         assert not progress.wants_ends(LATER_US - 1)
         assert progress.wants_ends(LATER_US)
         progress.note_ends({0: 2, 1: 2}, LATER_US)
-        assert progress.report() == FleetRead({}, is_current=True)
+        assert progress.report() == on.FleetRead({}, is_current=True)
         assert progress.report() is None
         progress.note_ends({0: 2, 1: 3}, LATER_US)
         assert not progress.wants_ends(LATER_US + 10**7), "they were not reached"
@@ -210,18 +185,18 @@ class TestProgress:
         progress.add(0, 7, None)
         assert progress.report() is None
         progress.reach_end(0, 9)
-        assert progress.report() == FleetRead({}, is_current=True)
+        assert progress.report() == on.FleetRead({}, is_current=True)
 
     def test_what_is_awaited_is_reported_once_it_is_published(self):
         progress = FleetProgress(epoch="e", topic="p", slots=1, with_moves=True)
         progress.await_sources([("a", 40), ("a", 50)])
-        assert progress.report() == FleetRead({0: None}, is_current=False)
+        assert progress.report() == on.FleetRead({0: None}, is_current=False)
         for offset, at_us, published in ((0, 30, ()), (1, 40, (("a", 40),))):
             progress.add(0, offset, beat(0, offset + 1, at_us))
-            assert progress.report() == FleetRead({0: at_us}, False, published=published)
+            assert progress.report() == on.FleetRead({0: at_us}, False, published=published)
         progress.await_sources([("a", 35)])
         # Nothing was read, and it is answered at once.
-        assert progress.report() == FleetRead({}, is_current=False, published=(("a", 35),))
+        assert progress.report() == on.FleetRead({}, is_current=False, published=(("a", 35),))
         assert progress.report() is None
 
     def test_reading_a_slot_backwards_is_an_error(self, progress):
@@ -239,7 +214,7 @@ WORKERS = ("a", "b", "c")
 def described(is_stable=True, is_member=True, **slots):
     """Return a description, slots by member."""
     assignments = {name: frozenset(assigned) for name, assigned in slots.items()}
-    return GroupDescribed(is_stable, is_member, assignments)
+    return on.GroupDescribed(is_stable, is_member, assignments)
 
 
 UNASSIGNED = described(a={0, 1}, b={2}, c=set())
@@ -305,15 +280,15 @@ OUT = described(is_member=False, a={0, 1, 2, 3})
 def test_a_worker_that_is_not_in_its_group_gets_a_new_client(seen, expected):
     one = watch()
     done = [(at, one.handle(group, now_us=at)) for at, group in seen]
-    assert [at for at, what in done if what == ReplaceGroupClient()] == expected
-    assert not [what for _, what in done if isinstance(what, RejoinGroup)]
+    assert [at for at, what in done if what == do.ReplaceGroupClient()] == expected
+    assert not [what for _, what in done if isinstance(what, do.RejoinGroup)]
 
 
 def test_it_names_the_unassigned_slots_and_pauses_before_it_acts_again():
     one = watch()
     found = [(at, one.handle(UNASSIGNED, now_us=at)) for at in range(0, 2 * PAUSE, 5)]
     acted = [(at, what) for at, what in found if what is not None]
-    assert acted == [(at, RejoinGroup((3,))) for at in (PATIENCE, PATIENCE + PAUSE)]
+    assert acted == [(at, do.RejoinGroup((3,))) for at in (PATIENCE, PATIENCE + PAUSE)]
 
 
 @pytest.mark.parametrize(("worker", "turn"), [("c", 0), ("b", 1), ("a", 2)])
@@ -330,7 +305,7 @@ def test_waiting_without_unassigned_slots_breaks_the_invariant():
 
 
 descriptions = st.builds(
-    GroupDescribed,
+    on.GroupDescribed,
     is_stable=st.booleans(),
     is_member=st.booleans(),
     assignments=st.dictionaries(
@@ -354,7 +329,7 @@ def test_it_acts_only_after_the_same_description_for_long_enough(story):
         for name, one in watches.items():
             decision = one.handle(group, now_us=now)
             one.check_invariants()
-            if not isinstance(decision, RejoinGroup):
+            if not isinstance(decision, do.RejoinGroup):
                 assert decision is None or not group.is_member
                 continue
             held = frozenset().union(*group.assignments.values())
@@ -366,16 +341,3 @@ def test_it_acts_only_after_the_same_description_for_long_enough(story):
             assert now - since >= PATIENCE
             assert name not in acted or now - acted[name] >= PAUSE
             acted[name] = now
-
-
-@given(descriptions, st.integers(1, PATIENCE))
-def test_one_member_acts_if_nothing_changes(group, every):
-    watches = [watch(name) for name in WORKERS]
-    held = frozenset().union(*group.assignments.values())
-    seen = [(at, group) for at in range(0, PATIENCE + 2 * every, every)]
-    has_acted = any(run(one, seen) for one in watches)
-    assert has_acted == (
-        bool(group.assignments) and group.is_stable and len(held) < GROUP_SLOTS
-        if group.is_member
-        else any(name not in group.assignments for name in WORKERS)
-    )

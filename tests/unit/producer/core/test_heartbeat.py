@@ -193,27 +193,6 @@ def test_a_heartbeat_costs_in_proportion_to_what_moved(count, moving):
     assert len(data) <= 200 * moving + 4_096 - TOKEN_BYTES
 
 
-@pytest.mark.parametrize(("count", "moving"), [(10, 1), (100, 10), (100, 100)])
-def test_over_a_chain_heartbeats_with_its_snapshot_cost_in_proportion_to_what_moved(count, moving):
-    """The snapshot alone may cost more: of these tokens about 200 bytes for each, moved or not."""
-    bench, tokens = with_tokens(count)
-    chains, most = [], 200 * moving + 4_096
-    while len(chains) < 4:
-        for token in tokens[:moving]:
-            bench.change(token)
-        body = bench.commit({("t", 0): bench.now_us}).body
-        size = TOKEN_BYTES + len(encode_record(ProgressRecord("e", "w", body)))
-        if isinstance(body, SlotProgress):
-            chains.append([])
-        elif chains:
-            assert size <= most
-        if chains:
-            chains[-1].append(size)
-    for sizes in chains[:-1]:
-        assert sum(sizes) <= most * len(sizes)
-        assert (sizes[0] > most) == ((count, moving) != (10, 1))
-
-
 def test_a_chain_ends_when_its_changes_outweigh_the_snapshot():
     limits = HeartbeatLimits(chain_length_max=100, chain_entries_min=3, chain_entries_per_token=1)
     bench = Bench(limits)
@@ -235,35 +214,6 @@ def test_a_watermark_is_written_once_a_minute_and_removed_in_time():
     assert [one.minute for one in bench.commit().expired] == [105, 106, 107]
     bench.minute = 50  # a clock that was set back
     assert bench.commit().expired == ()
-
-
-def test_a_token_is_described_again_when_it_parks_a_key_and_only_then():
-    bench = Bench()
-    bench.announce("a")
-    bench.announce("b")
-    bench.commit()
-    bench.park("a")
-    bench.heartbeat("b")
-    first = bench.commit().body
-    bench.park("a")
-    bench.change("a")
-    bench.heartbeat("b")
-    second = bench.commit().body
-    (added,) = first.added
-    assert (added.parked_keys, added.parked) == ((parked_key("t", b"k"),), 1)
-    assert second.added == ()
-    assert [one.parked for one in second.moved] == [3, 0]
-
-
-def test_a_slot_goes_over_to_another_version_after_the_heartbeat_that_is_under_way():
-    bench = Bench(HeartbeatLimits(version=1))
-    bench.announce("a")
-    heartbeat, publications = bench.draft()
-    bench.writer.require(2)
-    bench.writer.confirm(heartbeat, bench.tokens, publications)
-    assert heartbeat.version == 1
-    assert isinstance(bench.commit().body, SlotProgress)
-    assert isinstance(bench.commit().body, SlotChanges)
 
 
 def test_version_1_writes_whole_snapshots_only():

@@ -82,8 +82,6 @@ class TestRecords:
 
 
 class TestReadAgain:
-    """A part of the slot that is read a second time changes nothing, and stops the worker."""
-
     def test_reading_backwards_is_an_error(self):
         commands = OperatorCommands("w1")
         commands.advance(replace(read(), begin=0, end=7))
@@ -153,26 +151,6 @@ class TestPause:
         paused.later(61_000_000)
         assert paused.bodies(SlotPaused) == ALL
 
-    def test_a_worker_that_starts_on_a_paused_stream_starts_no_query(self, paused):
-        other = paused.successor(has_read_commands=False)
-        assert other.worker.epoch == paused.worker.epoch
-        other.later()
-        assert other.queries == {}
-        other.read_root_slot()
-        other.later()
-        assert other.queries == {}
-        say(other, control(2, RUNNING))
-        assert list(other.queries) == ["a"]
-
-    def test_a_pause_that_was_read_before_the_epoch_was_known_is_reported(self, paused):
-        """Every worker that starts reads slot 0 before it knows its epoch."""
-        other = paused.successor(slots=(), has_read_commands=False)
-        other.read_root_slot()
-        assert not other.worker.is_paused
-        other.own(*range(SLOTS))
-        assert other.worker.is_paused
-        assert do.ReportPause(is_paused=True) in other.effects
-
     def test_who_takes_a_paused_slot_over_waits_for_the_pause(self, paused):
         """Its reading of the root's slot may be behind."""
         other = paused.successor()
@@ -180,13 +158,6 @@ class TestPause:
         assert other.queries == {}
         other.read_root_slot()
         assert other.worker.is_paused
-
-    def test_a_copy_of_a_worker_knows_what_operators_want(self, paused, make_bench):
-        copy = make_bench(has_read_commands=False)
-        copy.worker.restore(paused.worker.snapshot())
-        assert copy.worker.is_paused
-        copy.worker.check_invariants()
-        assert copy.worker._cycle._commands is copy.worker._commands
 
 
 class TestDrain:

@@ -5,12 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.producer.core.conftest import message, parked_change
-from tidegate.producer.core import parked_keys
 from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX, ParkedKeys
 from tidegate.producer.errors import TooManyParkedKeys
 from tidegate.producer.messages import (
-    FORM_MESSAGE,
-    KEY_PARKED,
     ChangeMessage,
     ParkedChange,
     PublishableRecord,
@@ -61,16 +58,6 @@ def test_within_a_record_only_what_comes_after_is_parked():
     assert after == ParkedKeys(ONE.keys, 2)
 
 
-def test_a_later_change_of_the_key_follows_it_ready_to_be_published():
-    diverted, after = divert(ONE, good(b"a", 7))
-    assert diverted.messages == ()
-    assert diverted.parked == (
-        ParkedChange("t", b"a", b"0007", b"U", b"value-7", FORM_MESSAGE, KEY_PARKED, "", "token"),
-    )
-    assert after.changes == 2
-    assert after.keys is ONE.keys
-
-
 def test_as_many_keys_as_may_be_are_parked_and_no_further_one():
     changes = [poison(b"%d" % number, number) for number in range(PARKED_KEYS_MAX)]
     _, full = divert(ParkedKeys(), *changes)
@@ -94,15 +81,6 @@ def test_what_was_put_back_is_forgotten_and_stays_counted():
     parked = ParkedKeys(frozenset({1, 2}), 5)
     assert parked.without(frozenset({2, 7})) == ParkedKeys(frozenset({1}), 5)
     assert parked.without(frozenset({7})) is parked
-
-
-def test_keys_that_share_a_hash_are_parked_together(monkeypatch):
-    """It costs the second one time, and no change."""
-    monkeypatch.setattr(parked_keys, "parked_key", lambda _topic, _key: 7)
-    diverted, after = divert(ParkedKeys(), poison(b"a", 1), good(b"b", 2))
-    assert diverted.messages == ()
-    assert [one.key for one in diverted.parked] == [b"a", b"b"]
-    assert after.keys == {7}
 
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])

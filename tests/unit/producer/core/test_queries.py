@@ -26,7 +26,6 @@ from tidegate.producer.errors import (
     TokenRefused,
     TooManyParkedKeys,
 )
-from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.spanner.forms import WINDOW_US
 from tidegate.schemas.errors import (
     ConfigError,
@@ -74,12 +73,6 @@ def test_a_query_has_an_end_only_where_keys_move(counters, partition, window_us)
     started = Queries(counters, limits=QueryLimits(window_us=window_us)).start(partition)
     assert WINDOW_US == 20 * 60 * 1_000_000
     assert started.end_ns == (None if window_us is None else (START_US + WINDOW_US) * 1000)
-
-
-def test_what_proves_the_end_stops_the_query(queries, partition):
-    query_id = queries.start(partition).query_id
-    past = HeartbeatRecord(START_US * 1000 + 5_000)
-    assert do.StopQuery("token", query_id) in read(queries, partition, past, end_ns=START_US * 1000)
 
 
 def test_a_query_that_may_work_later_is_repeated_and_counted(queries, partition, counters):
@@ -162,8 +155,6 @@ def test_repeats_that_are_read_during_a_transaction_are_released_with_it(opened)
 
 
 class TestStalled:
-    """A query that has become silent is repeated, on a connection that looks alive."""
-
     def silence(self, bench, seconds=10):
         """Let time pass as a loop does that hears nothing."""
         for _ in range(seconds):
@@ -191,13 +182,6 @@ class TestStalled:
             assert opened.queries["a"] is query
         self.silence(opened, 3)
         assert opened.queries["a"] is not query
-
-    def test_no_query_counts_as_silent_while_the_inbox_is_not_read(self, opened):
-        query = opened.queries["a"]
-        for _ in range(60):
-            opened.now_us += 1_000_000
-            opened.give(on.Ticked(has_read_inbox=False))
-        assert opened.queries["a"] is query
 
 
 SECOND_US = 1_000_000
@@ -242,8 +226,6 @@ def test_ten_heartbeats_and_never_less_than_a_busy_host_needs(heartbeat_ms, seco
 
 
 class TestStopped:
-    """An error of one stream partition stops that one; its watermark holds."""
-
     ERROR = PositionExpired("gone", code="OUT_OF_RANGE", lost_from="x", lost_until="y")
 
     @pytest.mark.rule("spanner-expired-position")
@@ -260,15 +242,6 @@ class TestStopped:
         assert "a" not in bench.queries
         marks = {t.token: t.watermark_us for t in bench.last_snapshot("b").tokens}
         assert marks["b"] == START_US + 499
-
-    def test_one_worker_does_not_try_again_with_every_rebalance(self, opened):
-        opened.fails("a", self.ERROR)
-        opened.give(on.SlotsLost(tuple(range(SLOTS))))
-        opened.own(*range(SLOTS))
-        opened.later()
-        assert "a" not in opened.queries
-        opened.later(60_000_000)
-        assert "a" in opened.queries
 
 
 TOKENS = tuple(f"p{number}" for number in range(300))
@@ -295,8 +268,6 @@ class CountedTokens(dict):
 
 
 class TestWork:
-    """An event costs work in proportion to what it changes: no other stream partition is seen."""
-
     @pytest.fixture
     def looked_at(self, bench):
         """Count the stream partitions that the worker looks at, in a worker with many."""

@@ -11,7 +11,6 @@ from tests.unit.producer.core.conftest import START_US, Bench, Log
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.budget_line import BudgetLine, Request
-from tidegate.producer.core.effects import ReportWaiting
 from tidegate.producer.core.lifecycle import PartitionChange, PartitionState
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import Decision, QueryScheduler, SchedulerLimits
@@ -79,8 +78,6 @@ LOOK_US = 100_000
 
 
 class TestStart:
-    """A query starts as soon as fewer than the limit run."""
-
     def test_the_furthest_behind_goes_first(self):
         fleet = Fleet(open_max=2)
         fleet.queue(a=30, b=10, c=20)
@@ -102,8 +99,6 @@ class TestStart:
 
 
 class TestTurns:
-    """A query makes way for a stream partition that is further behind."""
-
     def full(self):
         """Return a fleet where `a` and `b` run and `c` waits."""
         fleet = Fleet(open_max=2)
@@ -141,41 +136,8 @@ class TestTurns:
         fleet.reads(a=11)
         assert fleet.obey(later_us=TURN_US) == [ended("a"), *started("b")]
 
-    def test_nothing_ends_while_nothing_waits(self):
-        fleet = Fleet(open_max=2)
-        fleet.queue(a=10, b=20)
-        fleet.obey()
-        fleet.reads(a=1_000, b=2_000)
-        assert fleet.obey(later_us=10 * TURN_US) == []
-
-
-@given(
-    open_max=st.integers(1, 4),
-    backlogs=st.lists(
-        st.tuples(st.integers(20, 1_000), st.integers(0, 60)), min_size=1, max_size=12
-    ),
-)
-def test_everyone_has_a_turn_again_and_again(open_max, backlogs):
-    """Queries without an end, each some times faster than the clock, with some seconds to read."""
-    fleet = Fleet(open_max=open_max)
-    speeds = {f"p{number}": speed for number, (speed, _) in enumerate(backlogs)}
-    begin_us = 60_000_000
-    fleet.queue(**{f"p{n}": begin_us - s * 1_000_000 for n, (_, s) in enumerate(backlogs)})
-    fleet.obey()
-    for _ in range(240):
-        fleet.obey(later_us=1_000_000)
-        for token in fleet.of(PartitionState.RUNNING):
-            read_us = fleet.known[token][1] + speeds[token] * 1_000_000
-            fleet.reads(**{token: min(read_us, begin_us + fleet.now_us)})
-        assert len(fleet.of(PartitionState.RUNNING)) == min(open_max, len(speeds))
-    round_us = -(-len(speeds) // open_max) * (TURN_US + 1_000_000)
-    slowest_us = min(read_us for _, read_us in fleet.known.values())
-    assert slowest_us >= begin_us + fleet.now_us - 2 * round_us
-
 
 class TestDrift:
-    """A stream partition that is far ahead of the slowest one is not read."""
-
     @pytest.fixture
     def fleet(self):
         """A fleet where `a` and `b` run, and may be 100 apart."""
@@ -214,11 +176,6 @@ class TestDrift:
         fleet.scheduler.others_us = None
         assert resumed("a") in fleet.obey(later_us=LOOK_US)
 
-    def test_without_a_limit_nothing_is_paused(self):
-        fleet = Fleet(open_max=4)
-        fleet.queue(a=10, b=10**15)
-        assert fleet.obey(later_us=LOOK_US) == started("a", "b")
-
     def test_it_goes_on_when_the_slowest_is_within_half_of_the_limit(self, apart):
         apart.reads(a=149)
         assert apart.obey(later_us=2_000_000) == []
@@ -253,29 +210,8 @@ class TestDrift:
         fleet.reads(b=111)
         assert paused("b") in fleet.obey(later_us=100_000)
 
-    @given(st.lists(st.integers(20, 1_000), min_size=2, max_size=8), st.integers(1, 8))
-    def test_the_distance_stays_bounded_and_all_arrive(self, speeds, open_max):
-        fleet = Fleet(open_max=open_max, drift_us_max=60_000_000)
-        tokens = {f"p{number}": speed for number, speed in enumerate(speeds)}
-        fleet.queue(**dict.fromkeys(tokens, 0))
-        end_us, step_us = 900_000_000, 100_000
-        fleet.obey()
-        for _ in range(100_000):
-            for token in fleet.of(PartitionState.RUNNING):
-                read_us = fleet.known[token][1] + tokens[token] * step_us
-                fleet.reads(**{token: min(read_us, end_us)})
-            fleet.obey(later_us=step_us)
-            reached = [read_us for _, read_us in fleet.known.values()]
-            # What one reads between two looks comes on top.
-            assert max(reached) - min(reached) <= 60_000_000 + 2 * max(speeds) * step_us
-            if min(reached) == end_us:
-                return
-        pytest.fail("some have not arrived")
-
 
 class TestInvariants:
-    """What the scheduler believes is compared with what is."""
-
     @pytest.mark.parametrize("state", [PartitionState.QUEUED, PartitionState.RUNNING])
     def test_it_missed_a_change(self, state):
         fleet = Fleet(open_max=1)
@@ -324,8 +260,6 @@ def worker(**limits):
 
 
 class TestQueued:
-    """What waits in a worker stays in the snapshots and holds the watermark."""
-
     @pytest.fixture
     def crowded(self):
         """Return a worker that may run one query and has two stream partitions to read."""
@@ -360,34 +294,6 @@ class TestQueued:
         assert crowded.worker.watermark_us == START_US + 2_000_000 - 1
 
 
-class TestPaused:
-    """A pause in a worker: no query, nothing dropped, and its slot can leave."""
-
-    @pytest.fixture
-    def apart(self):
-        """Return a worker whose `b` is paused, because `a` has returned nothing yet."""
-        bench = worker(drift_us_max=10_000_000)
-        bench.returns("b", bench.change(START_US + 20_000_000))
-        bench.later(LOOK_US)
-        return bench
-
-    def test_it_publishes_what_it_has_read_and_goes_on_where_it_was(self, apart):
-        assert list(apart.queries) == ["a"]
-        assert apart.worker.states[PartitionState.PAUSED] == 1
-        assert apart.worker.counters.counts["paused"] == 1
-        apart.later()
-        assert len(apart.log.data) == 1
-        assert apart.worker.watermark_us == START_US - 1
-
-        apart.returns("a", apart.heartbeat(START_US + 16_000_000))
-        apart.later(2_000_000)
-        assert apart.queries["b"].start_ns == (START_US + 20_000_000 - 1) * 1000
-        changes = (apart.change(START_US + 20_000_000 + number) for number in (0, 1))
-        apart.returns("b", *changes)
-        apart.later()
-        assert len(apart.log.data) == 2
-
-
 MINUTE_US = 60_000_000
 WAITING = {PartitionState.QUEUED: 3, PartitionState.PAUSED: 1, PartitionState.RUNNING: 2}
 NOTHING = {PartitionState.RUNNING: 5}
@@ -399,13 +305,13 @@ NOTHING = {PartitionState.RUNNING: 5}
         ([(0, NOTHING)], []),
         (
             [(0, WAITING), (MINUTE_US - 1, WAITING), (MINUTE_US, WAITING)],
-            [ReportWaiting(3, 1, 2)] * 2,
+            [do.ReportWaiting(3, 1, 2)] * 2,
         ),
         (
             [(0, WAITING), (1, NOTHING), (MINUTE_US, NOTHING), (5 * MINUTE_US, NOTHING)],
-            [ReportWaiting(3, 1, 2), ReportWaiting(0, 0, 5)],
+            [do.ReportWaiting(3, 1, 2), do.ReportWaiting(0, 0, 5)],
         ),
-        ([(0, {PartitionState.PAUSED: 1})], [ReportWaiting(0, 1, 0)]),
+        ([(0, {PartitionState.PAUSED: 1})], [do.ReportWaiting(0, 1, 0)]),
     ],
     ids=["nothing waits", "once a minute", "the end once", "a pause waits too"],
 )
@@ -435,8 +341,6 @@ def hold(line, token, size):
 
 
 class TestBudgetLine:
-    """The line for the byte budget."""
-
     @pytest.fixture
     def line(self):
         return BudgetLine(100)
@@ -459,12 +363,6 @@ class TestBudgetLine:
         assert admit_all(line) == [other]
         line.release([("busy", 40)])
         assert admit_all(line) == [more], "what it holds is its share now"
-
-    def test_alone_it_may_have_all(self, line):
-        hold(line, "idle", 1)
-        for _ in range(9):
-            hold(line, "busy", 11)
-        assert line.delivered("busy") == 99 > line.share
 
     def test_what_a_waiting_reader_holds_counts_for_no_share(self, line):
         hold(line, "part", 80)
@@ -523,44 +421,3 @@ def test_whatever_happens_the_bytes_add_up_and_shares_are_kept(events):
         assert line.taken == sum(held.values())
         assert {token: line.delivered(token) for token in TOKENS} == {t: held[t] for t in TOKENS}
         assert held.total() or not waits  # somebody is served as soon as nothing is held
-
-
-@given(
-    others=st.lists(st.tuples(st.sampled_from(TOKENS[1:]), SIZES), min_size=1, max_size=12),
-    busy=st.lists(SIZES, min_size=1, max_size=5),
-    commits=st.lists(st.sampled_from(TOKENS), max_size=80),
-)
-def test_one_that_always_has_more_keeps_nobody_waiting(others, busy, commits):
-    """Each other one has its turn after those that asked before it; so has the busy one.
-
-    After its own bytes were committed nobody who asked later is admitted before a request.
-    """
-    line, held, age = BudgetLine(100), Counter(), Counter()
-    sizes, ages = list(busy), {}
-
-    def asks(token, size):
-        ages[ask(line, token, size)] = age.total()
-        age[token] += 1
-
-    def serve():
-        while (request := line.admit()) is not None:
-            first_without = next((one for one in before() if not held[one.token]), None)
-            if first_without is not None:
-                assert ages[request] <= ages[first_without]
-            del ages[request]
-            held[request.token] += request.size
-            if request.token == "a":
-                asks("a", sizes[age["a"] % len(sizes)])
-
-    def before():
-        return sorted(ages, key=ages.get)
-
-    asks("a", sizes[0])
-    for token, size in others:
-        asks(token, size)
-        serve()
-    waiting_others = [one for one in ages if one.token != "a"]
-    for token in [*commits, *TOKENS * (2 * len(waiting_others) + 2)]:
-        line.release([(token, held.pop(token, 0))])
-        serve()
-    assert not any(one in ages for one in waiting_others)

@@ -4,8 +4,6 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tidegate.lineage.stop_reason import read_stop
 from tidegate.producer.core.heartbeat import HeartbeatLimits
@@ -26,7 +24,6 @@ from tidegate.schemas.progress import (
     ChecksumKind,
     ChildPartition,
     PartitionAnnounced,
-    ProgressBody,
     ProgressRecord,
     SlotChanges,
     SlotProgress,
@@ -35,7 +32,6 @@ from tidegate.schemas.progress import (
     TopicOffset,
 )
 from tidegate.schemas.progress_chunks import split
-from tidegate.schemas.progress_codec import encode_key
 
 EPOCH = "e1"
 
@@ -88,8 +84,6 @@ def watermarks(slot):
 
 
 class TestRecovery:
-    """The log is a snapshot, the announcements after its `includes`, and changes of it."""
-
     @pytest.mark.rule("spanner-merged-child")
     def test_a_finished_token_does_not_come_back(self):
         assert not recovered(announced("a"), snapshot(1, 0, "a"), snapshot(2, 1)).tokens
@@ -180,15 +174,6 @@ class TestRecovery:
 
 
 class TestLostRecords:
-    """A slot that does not hold what it held is never read on as if it did."""
-
-    def test_an_announcement_that_is_read_again_revives_no_finished_token(self):
-        slot = recovered(announced("a"), snapshot(1, 0, "a"), snapshot(2, 1))
-        with pytest.raises(ProgressLost, match=r"moved backwards \(slot=0, was=3, now=0\)"):
-            slot.add_record(0, announced("a"), epoch=EPOCH)
-        assert not slot.tokens
-        assert slot.position == 3
-
     @pytest.mark.parametrize(
         ("read", "text"),
         [
@@ -213,8 +198,6 @@ class TestLostRecords:
 
 
 class TestSnapshots:
-    """What is drafted becomes true by confirmation."""
-
     def test_a_draft_changes_nothing_and_its_vector_is_cumulative(self):
         slot = recovered(snapshot(1, -1, vector=(TopicOffset("t", 0, 5), TopicOffset("t", 1, 6))))
         draft = slot.draft({}, (TopicOffset("t", 0, 9),), wall_us=60_000_000)
@@ -259,8 +242,6 @@ def stop(slot):
 
 
 class TestStopped:
-    """A stop is said with the next heartbeat, and tried again by the next owner."""
-
     def test_a_token_that_stopped_says_why_and_is_tried_again_by_the_next_owner(self):
         slot = recovered(numbered(1, -1, "a"))
         stop(slot)
@@ -291,8 +272,6 @@ class TestStopped:
 
 
 class TestParkedKeys:
-    """A slot passes on what its stream partitions and their parents have parked."""
-
     FIRST = announced("a", "p", ("p", "q"), keys=(1, 2))
     SECOND = announced("a", "q", ("p", "q"), keys=(2, 3))
 
@@ -324,93 +303,6 @@ class TestParkedKeys:
         assert {one.token: one.parked_keys for one in after.body.tokens} == {"a": (1,), "b": ()}
 
 
-@st.composite
-def logs(draw):
-    """Return a slot's committed log, as honest owners write it, and the fence offset at its end.
-
-    Tokens are announced, by one or two parents, and finish; snapshots come now and then, in one or
-    more chunks, and include what their owner has read by then.
-    """
-    log: list[ProgressBody] = []
-    tokens: dict[str, tuple[int, set[str]]] = {}
-    seen: list[tuple[int, PartitionAnnounced]] = []
-    position, fence, revision = 0, 0, 0
-    for step in range(draw(st.integers(1, 30))):
-        kind = draw(st.sampled_from(["announce", "announce", "second", "read", "snapshot"]))
-        if kind == "announce":
-            parents = draw(st.sampled_from([(), ("p",), ("p", "q")]))
-            body = PartitionAnnounced(ChildPartition(f"t{step}", parents, step * 1_000), "p")
-            seen.append((len(log), body))
-            log.append(body)
-        elif kind == "second" and seen:
-            child = draw(st.sampled_from(seen))[1].child
-            if child.parents == ("p", "q") and all(
-                (b.child.token, b.parent) != (child.token, "q") for _, b in seen
-            ):
-                body = PartitionAnnounced(child, "q")
-                seen.append((len(log), body))
-                log.append(body)
-        elif kind == "read":
-            until = draw(st.integers(position, len(log)))
-            for offset, body in seen:
-                if position <= offset < until:
-                    start, heard = tokens.get(body.child.token, (body.child.start_ns, set()))
-                    tokens[body.child.token] = start, heard | {body.parent}
-            position = until
-        elif kind == "snapshot":
-            parents_of = {b.child.token: b.child.parents for _, b in seen}
-            for token in [t for t, (_, heard) in tokens.items() if heard >= set(parents_of[t])]:
-                if draw(st.booleans()):
-                    del tokens[token]
-            revision += 1
-            held = tuple(
-                TokenSnapshot(t, start, parents_of[t], tuple(sorted(heard)), start // 1_000 - 1)
-                for t, (start, heard) in sorted(tokens.items())
-            )
-            minute = draw(st.integers(0, 2))
-            body = SlotProgress(0, revision, minute, position - 1, (), held)
-            fence = min(len(log), position)
-            log += split(body, items_max=draw(st.sampled_from([1, 2, 400])))
-    return log, fence
-
-
-def rebuilt(log, begin, *, removed=frozenset()):
-    """Return what an owner makes of the log from an offset on."""
-    slot = Slot(0, 1)
-    slot.start_recovery(committed_offset=begin or None, end_offset=len(log))
-    for offset in range(begin, len(log)):
-        if offset not in removed:
-            slot.add_record(offset, ProgressRecord(EPOCH, "w", log[offset]), epoch=None)
-    slot.advance_to(len(log))
-    slot.own(EPOCH)
-    slot.check_invariants()
-    return slot
-
-
-def contents(slot):
-    """Return all that the slot knows, in comparable form."""
-    tokens = {
-        token: (partition.child, frozenset(partition.heard), partition.published)
-        for token, partition in slot.tokens.items()
-    }
-    return tokens, slot.revision, slot.vector
-
-
-@given(logs())
-def test_the_fences_offset_is_as_good_as_the_beginning(made):
-    log, fence = made
-    assert contents(rebuilt(log, fence)) == contents(rebuilt(log, 0))
-
-
-@given(logs(), st.data())
-def test_compaction_changes_nothing(made, data):
-    log, _ = made
-    below = data.draw(st.integers(0, len(log)))
-    newest = {encode_key(body): offset for offset, body in enumerate(log[:below])}
-    removed = {o for o, body in enumerate(log[:below]) if newest[encode_key(body)] != o}
-    assert contents(rebuilt(log, 0, removed=removed)) == contents(rebuilt(log, 0))
-
-
 @pytest.mark.parametrize(
     ("table", "states", "changes", "first"),
     [
@@ -434,19 +326,3 @@ def test_the_table_of_states_is_complete_and_a_missing_pair_is_a_bug(table, stat
     for state, change in missing:
         with pytest.raises(InvariantViolation, match=rf"{state.name}: .*slot=3"):
             transition(table, state, change, slot=3)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ([SlotChange.RECOVERY_STARTED, SlotChange.RECOVERED], SlotPhase.OWNED),
-        ([SlotChange.REVOKED, SlotChange.RECOVERY_STARTED], SlotPhase.REVOKING),
-        ([SlotChange.REVOKED, SlotChange.ABORTED, SlotChange.REVOKED], SlotPhase.RELEASING),
-        ([SlotChange.REVOKED, SlotChange.ABORTED, SlotChange.DROPPED], SlotPhase.GONE),
-    ],
-)
-def test_the_life_of_a_slot(changes, expected):
-    phase = SlotPhase.ASSIGNED
-    for change in changes:
-        phase = transition(SLOT_TRANSITIONS, phase, change)
-    assert phase is expected

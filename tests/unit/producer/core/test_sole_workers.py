@@ -177,8 +177,6 @@ def wrote(log, before):
 
 
 class TestDone:
-    """All of it is committed."""
-
     LATER = DataTopic("bank.later", "id-9", 1, 9)
 
     def test_every_key_flows_again_and_its_changes_stand_in_order(self, parked):
@@ -217,17 +215,6 @@ class TestDone:
         assert redrive.error is None
         assert redrive.bench.bodies(TableAdded) == [TableAdded(self.LATER)]
 
-    def test_a_table_that_another_worker_has_recorded_is_not_recorded_again(self, parked):
-        redrive = Redrive(parked)
-        core, now = redrive.bench.worker, redrive.bench.now
-        record = ProgressRecord("epoch-of-w1", "w1", TableAdded(self.LATER))
-        for event in (on.TableFound(self.LATER), on.RootSlotRead((record,), is_at_end=True)):
-            redrive.bench.give(event)
-        core.handle(redrive.events[0], now=now)
-        record = PublishableRecord(1, "", "0", (message(b"o", topic=self.LATER.topic),))
-        effects = core.handle(on.RedriveRead((record,)), now=now)
-        assert [type(effect) for effect in effects] == [do.PublishRecords]
-
     def test_a_key_that_is_not_chosen_stays_parked(self, parked):
         redrive = Redrive(parked)
         redrive.changes = [change for change in redrive.changes if change.key in KEYS]
@@ -255,8 +242,6 @@ class TestDone:
 
 
 class TestNotDone:
-    """Nothing is half done, and another run does it."""
-
     @pytest.mark.parametrize(
         "outcome",
         [
@@ -276,14 +261,6 @@ class TestNotDone:
         assert isinstance(redrive.run().error, RedriveFailed)
         assert_nothing_has_changed(parked)
         Redrive(parked).run()
-        assert_done(parked)
-
-    def test_an_unknown_outcome_that_was_a_commit(self, parked):
-        redrive = Redrive(parked)
-        redrive.bench.outcome = on.CommitOutcomeUnknown("who knows")
-        redrive.bench.commits_in_silence = True
-        assert isinstance(redrive.run().error, RedriveFailed)
-        assert Redrive(parked).changes == []
         assert_done(parked)
 
     @pytest.mark.parametrize("steps", range(8))
@@ -322,26 +299,9 @@ class TestNotDone:
         assert isinstance(redrive.run(1).error, RedriveFailed)
         assert_nothing_has_changed(parked)
 
-    def test_a_topic_that_was_re_created_meanwhile(self, parked):
-        redrive = Redrive(parked).run(1)
-        slot = redrive.bench.worker.slots[slot_of(ROOT_TOKEN, SLOTS)]
-        slot.vector[TOPIC, 0] = 1_000
-        for event in redrive.events[1:]:
-            redrive.bench.give(event)
-        assert "re-created" in str(redrive.error)
-        assert_nothing_has_changed(parked)
-
-    def test_a_drain_or_a_revoked_slot_before_it_begins(self, parked):
-        redrive = Redrive(parked)
-        assert do.ReleaseSlots((1,)) in redrive.bench.give(on.SlotsRevoked((1,)))
-        redrive.bench.give(on.DrainRequested())
-        assert redrive.error is None
-
 
 @pytest.mark.parametrize("kind", [GapAcceptingWorker, RedrivingWorker])
 class TestSole:
-    """A worker that is alone owns everything or does nothing, and reads nothing."""
-
     def test_it_is_ready_with_all_slots_and_writes_nothing_by_itself(self, opened, log, kind):
         opened.later()
         opened.give(on.DrainRequested())
@@ -420,8 +380,6 @@ def token_of(bench):
 
 
 class TestGaps:
-    """A gap is written in the transaction that passes it, or not at all; nothing else is."""
-
     def test_the_record_stands_before_the_heartbeat_that_passes_it(self, stopped):
         one, before, number = acceptor(stopped), records(stopped), slot_of("a", SLOTS)
         one.give(on.GapsAccepted((GAP,)))
@@ -455,13 +413,6 @@ class TestGaps:
         assert "has moved" in str(one.stopped[0].error)
         assert records(stopped) == before
 
-    def test_a_second_acceptance_of_the_same_gap_is_refused(self, stopped):
-        acceptor(stopped).give(on.GapsAccepted((GAP,)))
-        again = acceptor(stopped)
-        again.give(on.GapsAccepted((GAP,)))
-        assert isinstance(again.stopped[0].error, GapNotAccepted)
-        assert again.bodies(PartitionGap) == [GAP]
-
     @pytest.mark.parametrize(
         "outcome",
         [on.TransactionAborted("refused"), on.CommitOutcomeUnknown("silence"), on.ProducerFenced()],
@@ -485,12 +436,3 @@ class TestGaps:
         one.give(on.GapsAccepted((GAP,)))
         assert isinstance(one.stopped[0].error, GapNotAccepted)
         assert one.bodies(PartitionGap) == []
-
-    def test_several_gaps_of_several_slots_are_one_transaction(self, stopped):
-        one = acceptor(stopped)
-        found = one.worker.slots[slot_of("b", SLOTS)].tokens["b"].published.watermark_us
-        gaps = (GAP, PartitionGap("b", found + 1, UNTIL_US, "ops", 7))
-        one.give(on.GapsAccepted(gaps))
-        assert one.stopped == [do.Stop(None)]
-        assert sorted(one.bodies(PartitionGap), key=lambda gap: gap.token) == list(gaps)
-        assert sum(isinstance(effect, do.CommitTransaction) for effect in one.effects) == 1

@@ -81,8 +81,6 @@ def times(partition):
 
 
 class TestPosition:
-    """What a position contains, and what comes after it."""
-
     @pytest.mark.rule("spanner-heartbeat-meaning")
     def test_a_record_leaves_its_instant_open(self):
         position = Position(0).with_record(record(10, "a"))
@@ -145,8 +143,6 @@ def of_file(file, number, turn=1):
 
 
 class TestFilePosition:
-    """Records of files are compared by file, whatever their time."""
-
     def test_the_token_says_which_rules_hold(self):
         assert type(position_of(f"{FILES_PREFIX}object/1/a", 5)) is FilePosition
         assert type(position_of("P", 5, [("t", "0")])) is Position
@@ -229,8 +225,6 @@ def test_only_names_of_stream_partitions_count_for_the_initial_query():
 
 
 class TestBackOff:
-    """A query is repeated later each time, until one brings something new."""
-
     def queries_in_a_minute(self, token, *returned):
         """Count the queries of a minute, each of which returns the same items and fails."""
         running = StreamPartition(ChildPartition(token, (), START_US * 1000))
@@ -289,8 +283,6 @@ class TestBackOff:
 
 
 class TestLife:
-    """States follow from what was heard and read."""
-
     @pytest.mark.rule("spanner-parents-first")
     def test_it_waits_for_all_parents(self):
         waiting = partition(parents=("p", "q"), heard=("p",))
@@ -359,8 +351,6 @@ class TestLife:
 
 
 class TestPublishing:
-    """Published moves by confirmed publications only."""
-
     def test_what_was_read_meanwhile_stays_pending(self, running):
         running.add_items([record(START_US + 5)], 10)
         publication = running.publication()
@@ -451,8 +441,6 @@ def good(at_us, key=b"k"):
 
 
 class TestParking:
-    """What is parked becomes true with the transaction that publishes it."""
-
     def test_later_changes_of_the_key_follow_it_and_others_are_published(self, running):
         running.add_items([parked(START_US + 1)], 1)
         running.add_items([good(START_US + 2), good(START_US + 3, b"other")], 1)
@@ -476,17 +464,6 @@ class TestParking:
         assert running.parked.keys == {parked_key("t", b"a"), parked_key("t", b"b")}
         running.check_invariants()
 
-    def test_what_is_read_again_after_a_restart_is_parked_again(self, running):
-        running.add_items([parked(START_US + 1)], 1)
-        running.confirm(running.publication())
-        running.add_items([good(START_US + 2)], 1)
-        again = StreamPartition.restore(running.snapshot())
-        again.start_query(1)
-        again.add_items([good(START_US + 2)], 1)
-        assert again.publication().records == running.publication().records
-        assert again.publication().records[0].messages == ()
-        assert again.snapshot(again.publication()).parked == 2
-
     def test_a_record_that_would_park_a_key_too_many_is_not_added(self, running):
         running.add_items([parked(START_US + n, b"%d" % n) for n in range(1, 1_001)], 1)
         with pytest.raises(TooManyParkedKeys):
@@ -494,19 +471,8 @@ class TestParking:
         assert running.read.watermark_us == START_US + 2_000 - 1
         assert len(running.publication().records) == 1_001
 
-    def test_what_was_put_back_is_published_again(self, running):
-        running.add_items([parked(START_US + 1)], 1)
-        running.confirm(running.publication())
-        assert not running.put_back(frozenset({12}))
-        assert running.put_back(frozenset({parked_key("t", b"k")}))
-        running.add_items([good(START_US + 2)], 1)
-        assert running.publication().records == (good(START_US + 2),)
-        assert running.snapshot().parked == 1
-
 
 class TestWaiting:
-    """What follows a move-in is not read before its sources are published."""
-
     @pytest.mark.rule("spanner-key-moves")
     @pytest.mark.parametrize(
         "item",
@@ -552,12 +518,6 @@ class TestWaiting:
         assert running.take_waits() == []
         assert times(running) == [MOVED_US]
 
-    def test_sources_that_are_published_in_time_hold_up_nothing(self, running):
-        running.add_items([moved_in("a")], 1)
-        running.source_published("a", MOVED_US)
-        assert not running.add_items([record(MOVED_US)], 1)
-        assert running.state is PartitionState.RUNNING
-
     def test_what_it_has_passed_is_not_waited_for_again(self, running):
         running.add_items([record(MOVED_US + 2)], 1)
         running.add_items([moved_in("a"), moved_in("token", at_us=MOVED_US + 3)], 1)
@@ -585,8 +545,6 @@ class TestWaiting:
 
 
 class TestStarts:
-    """Stream partitions that one names while it goes on."""
-
     @pytest.mark.rule("spanner-partition-start")
     def test_they_are_announced_once_with_the_position_behind_them(self, running):
         starts = [start(MOVED_US, f"1-{number}", f"child-{number}") for number in range(2)]
@@ -602,15 +560,6 @@ class TestStarts:
         running.start_query(2)
         running.add_items(starts, 1)
         assert running.publication().started == ()
-
-    def test_an_aborted_transaction_leaves_them_to_the_next(self, running):
-        running.add_items([start(MOVED_US, "1-0", "child")], 1)
-        first = running.publication()
-        running.add_items([start(MOVED_US + 1, "2-0", "later")], 1)
-        assert [one.token for one in running.publication().started] == ["child", "later"]
-        running.confirm(first)
-        assert [one.token for one in running.publication().started] == ["later"]
-        running.check_invariants()
 
     def test_those_of_the_initial_query_are_its_children(self):
         root, start_ns = partition(token=""), START_US * 1000
@@ -630,8 +579,6 @@ class TestStarts:
 
 
 class TestIntervals:
-    """A query that had an end is followed by the next one."""
-
     @pytest.mark.rule("spanner-query-interval")
     def test_one_that_brought_something_is_followed_at_once(self, running):
         running.add_items([beat(MOVED_US)], 1)

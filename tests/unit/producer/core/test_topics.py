@@ -9,11 +9,8 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core import topic_watch
 from tidegate.producer.core.added_tables import AddedTables
-from tidegate.producer.core.events import TopicsObserved, TopicState
-from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.topic_watch import TopicWatch
-from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.errors import ProgressLost, TopicsChangedError
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.schemas.errors import ConfigError
@@ -168,79 +165,12 @@ def test_a_later_topic_that_grows_stops_the_worker(event):
     assert text.startswith("topic bank.later had 3 topic partitions, it has 4. ")
 
 
-def test_a_table_of_the_beginning_that_was_dropped_before_the_start_is_watched():
-    made = tables(identity=replace(IDENTITY, topics=()), is_open=False)
-    assert made.open(STARTED) == [do.WatchTopic(FIRST.topic)]
-    text = stop_of(give(made, observed(on.TopicState(FIRST.topic, "id-9", 3))))
-    assert "re-created" in text
-
-
-class TestInAWorker:
-    """A later table's topic is agreed on through the root's slot, whatever worker owns that."""
-
-    @pytest.fixture
-    def changed(self, opened, log):
-        """A worker that has read a change of a later table."""
-        return self.with_news(opened, log)
-
-    def with_news(self, bench, log):
-        log.broker.create_topic("bank.later", 1)
-        bench.give(on.TableFound(LATER))
-        bench.returns("a", bench.change(START_US + 10, topic="bank.later"))
-        return bench
-
-    def published(self, log):
-        return len(log.broker.read("bank.later"))
-
-    def test_nothing_is_published_before_the_record_is_read_back(self, changed, log):
-        changed.later()
-        assert changed.bodies(TableAdded) == [], "the slot was not read to its end"
-        changed.read_root_slot()
-        changed.later()
-        assert changed.bodies(TableAdded) == [TableAdded(LATER)]
-        assert self.published(log) == 0
-        changed.read_root_slot()
-        changed.later()
-        assert self.published(log) == 1
-        assert do.WatchTopic("bank.later") in changed.effects
-        changed.later()
-        assert len(changed.bodies(TableAdded)) == 1
-
-    @pytest.mark.parametrize("count", [3, 2])
-    def test_another_worker_takes_the_record_that_it_finds_or_stops(self, changed, log, count):
-        changed.read_root_slot()
-        changed.later()
-        heir = changed.successor()
-        heir.give(on.TableFound(replace(LATER, topic_partitions=count)))
-        heir.returns("a", heir.change(START_US + 10, topic="bank.later"))
-        heir.read_root_slot()
-        heir.later()
-        assert self.published(log) == (count == 3)
-        assert len(heir.bodies(TableAdded)) == 1
-        if count == 3:
-            assert not heir.stopped
-        else:
-            assert "3 topic partitions" in str(heir.error)
-            assert "2 topic partitions" in str(heir.error)
-
-    def test_a_worker_of_version_1_publishes_at_once(self, make_bench, log):
-        bench = make_bench(limits=WorkerLimits(heartbeats=HeartbeatLimits(version=1)))
-        bench.open_stream("a")
-        self.with_news(bench, log)
-        bench.read_root_slot()
-        bench.later()
-        assert self.published(log) == 1
-        assert bench.bodies(TableAdded) == []
-
-
-SLOTS_TOPIC = TopicState("bank-progress", "id-0", 16)
-ACCOUNTS, AUDIT = TopicState("bank.accounts", "id-1", 6), TopicState("bank.audit", "id-2", 6)
-AWAY = TopicsObserved(SLOTS_TOPIC, (ACCOUNTS, TopicState("bank.audit", None, 0)))
+SLOTS_TOPIC = on.TopicState("bank-progress", "id-0", 16)
+ACCOUNTS, AUDIT = on.TopicState("bank.accounts", "id-1", 6), on.TopicState("bank.audit", "id-2", 6)
+AWAY = on.TopicsObserved(SLOTS_TOPIC, (ACCOUNTS, on.TopicState("bank.audit", None, 0)))
 
 
 class TestWatch:
-    """Topics that changed under a running worker are named, with what they were and are."""
-
     @pytest.fixture
     def watch(self):
         topics = (DataTopic("bank.accounts", "id-1", 6, 7), DataTopic("bank.audit", "id-2", 6, 8))
@@ -260,7 +190,9 @@ class TestWatch:
     def test_a_change_is_certain_at_once(self, watch, progress, data, texts):
         def observed(progress, data):
             states = (replace(ACCOUNTS, **data), AUDIT)
-            return watch.handle(TopicsObserved(replace(SLOTS_TOPIC, **progress), states), now_us=0)
+            return watch.handle(
+                on.TopicsObserved(replace(SLOTS_TOPIC, **progress), states), now_us=0
+            )
 
         assert observed({}, {}) is None
         error = observed(progress, data)
@@ -274,7 +206,7 @@ class TestWatch:
         assert watch.handle(AWAY, now_us=5) is None
         assert watch.handle(AWAY, now_us=4 + PATIENCE_US) is None
         if comes_back:
-            watch.handle(TopicsObserved(SLOTS_TOPIC, (ACCOUNTS, AUDIT)), now_us=4 + PATIENCE_US)
+            watch.handle(on.TopicsObserved(SLOTS_TOPIC, (ACCOUNTS, AUDIT)), now_us=4 + PATIENCE_US)
         error = watch.handle(AWAY, now_us=5 + PATIENCE_US)
         if comes_back:
             assert error is None
@@ -286,8 +218,6 @@ PATIENCE_US = topic_watch._PATIENCE_US
 
 
 class TestWorker:
-    """A worker whose topics or rights change while it runs."""
-
     def see(self, bench, topic_id, count):
         state = on.TopicState(TOPIC, topic_id, count)
         return bench.give(on.TopicsObserved(on.TopicState(PROGRESS, "pid", SLOTS), (state,)))
@@ -352,8 +282,3 @@ class TestWorker:
         assert isinstance(opened.error, ConfigError)
         assert "access to group bank-fleet: not authorized" in str(opened.error)
         assert opened.error.exit_code == 2
-
-    def test_a_slot_of_the_fleet_that_lost_records_ends_it(self, opened):
-        lost = ProgressLost("the offset that a slot is read from is not in its log", slot=3)
-        opened.give(on.ProgressReadLost(lost))
-        assert opened.error is lost

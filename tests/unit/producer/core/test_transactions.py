@@ -10,7 +10,6 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.counters import Counters
-from tidegate.producer.core.events import DeliveryFailure, DeliveryFault
 from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
 from tidegate.producer.core.now import Now
 from tidegate.producer.core.operator_commands import OperatorCommands
@@ -105,8 +104,6 @@ AFTER_PAUSE = Now(NOW.monotonic_us + 100_000, NOW.wall_us)
 
 
 class TestDue:
-    """When a transaction begins, and for which slots."""
-
     def test_a_slot_without_changes_is_due_once_a_minute(self, cycle, slots):
         assert cycle.due_slots(NOW) == [slots[1], slots[2]]
         for slot in slots.values():
@@ -128,8 +125,6 @@ class TestDue:
 
 
 class TestSteps:
-    """Data before snapshots before the fence, each after the delivery of what came before."""
-
     def test_the_order_of_effects(self, cycle, slots):
         read(slots[1], 2_000_000)
         begun = cycle.begin([slots[1]], WRITER)
@@ -156,8 +151,6 @@ class TestSteps:
 
 
 class TestLostSlots:
-    """A lost slot aborts what covers it, until the commit was requested."""
-
     @pytest.mark.parametrize(
         ("lost", "expected"),
         [([3], []), ([1, 3], [do.AbortTransaction("slots [1] were lost")])],
@@ -169,18 +162,6 @@ class TestLostSlots:
         assert cycle.abort_if_lost(lost) == expected
         assert (cycle.open.phase is TransactionPhase.ABORTING) == bool(expected)
 
-    def test_after_the_commit_the_outcome_skips_them(self, cycle, slots):
-        read(slots[1], 2_000_000)
-        read(slots[2], 2_000_000)
-        until_commit(cycle, slots, 1, 2)
-        assert cycle.abort_if_lost([1]) == []
-        lost = slots.pop(1)
-        (token,) = slots[2].tokens
-        effects, started = cycle.commit(NOW.monotonic_us)
-        assert started is None
-        assert effects == [do.ReleaseBudget(((token, 100),))]
-        assert (lost.revision, slots[2].revision) == (0, 1)
-
     def test_an_undecided_transaction_of_a_lost_slot_breaks_the_invariants(self, cycle, slots):
         cycle.begin(slots.values(), WRITER)
         cycle.check_invariants()
@@ -190,8 +171,6 @@ class TestLostSlots:
 
 
 class TestOutcomes:
-    """What each outcome leaves behind."""
-
     def test_an_abort_keeps_the_records_pauses_and_ends_the_publishing_of_revoked_slots(
         self, cycle, slots, index
     ):
@@ -218,20 +197,12 @@ class TestOutcomes:
         with pytest.raises(InvariantViolation, match="no commit was in progress"):
             getattr(cycle, outcome)(NOW.monotonic_us)
 
-    def test_a_dropped_transaction_is_counted(self, cycle, slots):
-        until_commit(cycle, slots, 1)
-        cycle.drop()
-        assert cycle.open is None
-        assert cycle._counters.counts["unknown_outcome"] == 1
-
 
 LATER = DataTopic("later", "id-later", 1, 8)
 ADDED = TableAdded(LATER)
 
 
 class TestLaterTables:
-    """What a slot has read of a later table is published after the table's record was read back."""
-
     @pytest.fixture(autouse=True)
     def found(self, tables, slots):
         """Let the translation find a later table; no slot owes a heartbeat."""
@@ -297,12 +268,12 @@ class TestLaterTables:
         assert cycle.due_slots(NOW) == [slots[1], slots[2]]
 
 
-FAILURE = DeliveryFailure(
-    DeliveryFault.TOO_LARGE, "MSG_SIZE_TOO_LARGE", 3, "bank.accounts", "id-7", 1_100_000,
+FAILURE = on.DeliveryFailure(
+    on.DeliveryFault.TOO_LARGE, "MSG_SIZE_TOO_LARGE", 3, "bank.accounts", "id-7", 1_100_000,
     commit_timestamp_us=5_000_000, limit_bytes=1_048_588,
 )  # fmt: skip
 DENIED, INVALID = (
-    replace(FAILURE, fault=fault) for fault in (DeliveryFault.DENIED, DeliveryFault.INVALID)
+    replace(FAILURE, fault=fault) for fault in (on.DeliveryFault.DENIED, on.DeliveryFault.INVALID)
 )
 
 ACCOUNTS, OTHERS = {"bank.accounts"}, {"bank.transfers"}
@@ -314,8 +285,6 @@ def records():
 
 
 class TestUndeliverable:
-    """How often a record that Kafka does not take is tried, and what the worker stops with."""
-
     @pytest.mark.parametrize(
         ("failure", "kind", "exit_code", "hint"),
         [
@@ -352,7 +321,7 @@ class TestUndeliverable:
         expected = {name: value for name, value in fields.items() if value is not None}
         assert stop.error.fields == expected
 
-    @pytest.mark.parametrize("failure", [None, replace(FAILURE, fault=DeliveryFault.TRANSIENT)])
+    @pytest.mark.parametrize("failure", [None, replace(FAILURE, fault=on.DeliveryFault.TRANSIENT)])
     def test_what_may_pass_later_is_tried_without_end(self, records, failure):
         assert all(records.refused(failure) == Verdict() for _ in range(1_000))
 
@@ -376,25 +345,6 @@ class TestUndeliverable:
         records.delivered({4: ACCOUNTS})
         assert not records.is_counting
         assert not records.refused(failure).stops
-
-    def test_a_record_that_is_too_large_has_three_attempts_whatever_is_committed_between(
-        self, records
-    ):
-        verdicts = []
-        for _ in range(3):
-            verdicts.append(records.refused(FAILURE))
-            records.delivered({3: ACCOUNTS})
-        assert [bool(verdict.stops) for verdict in verdicts] == [False, False, True]
-
-    def test_sizes_in_a_slot_are_counted_until_the_topic_takes_something_of_it(self, records):
-        """Each attempt may name another record, the largest by then."""
-        others = [replace(FAILURE, commit_timestamp_us=at) for at in range(7)]
-        records.refused(others[0])
-        records.refused(others[1])
-        records.delivered({4: ACCOUNTS, 3: OTHERS})
-        assert records.refused(others[2]).stops
-        records.delivered({3: ACCOUNTS})
-        assert not records.refused(others[3]).stops
 
     def test_each_commit_writes_to_the_progress_topic(self, records):
         for failure in (DENIED, FAILURE) * 2:

@@ -9,7 +9,6 @@ from tidegate.producer.errors import (
     MessageTooLarge,
     ProgressLost,
     QueryInterrupted,
-    SourceOrderBroken,
     StreamChangedError,
 )
 from tidegate.producer.memory.log import Log
@@ -27,8 +26,6 @@ GONE = QueryInterrupted("gone", code="UNAVAILABLE")
 
 
 class TestOpening:
-    """The root slot's owner opens the stream, once."""
-
     def test_one_transaction_opens_the_epoch_and_announces_every_child(self, bench):
         bench.own(*range(SLOTS))
         bench.later()
@@ -54,67 +51,7 @@ class TestOpening:
         assert "db/changeStreams/s" in str(stranger.stopped[0].error)
 
 
-@pytest.mark.parametrize(
-    ("items", "watermark_us"),
-    [
-        ((), START_US - 1),
-        (("heartbeat",), START_US + 4),
-        (("change",), START_US + 9),
-        (("heartbeat", "change"), START_US + 9),
-    ],
-)
-def test_the_watermark_of_a_token_is_never_too_early(opened, items, watermark_us):
-    made = {"heartbeat": opened.heartbeat(START_US + 5), "change": opened.change(START_US + 10)}
-    opened.returns("a", *(made[item] for item in items))
-    opened.later(61_000_000)
-    (token,) = opened.last_snapshot("a").tokens
-    assert token.watermark_us == watermark_us
-
-
-class TestResume:
-    """A repeated boundary instant repeats nothing and skips nothing."""
-
-    def test_of_another_owner(self, opened, log):
-        at_us = START_US + 10
-        first = opened.change(at_us, "t1"), opened.change(at_us, "t1", "00000003")
-        opened.returns("a", *first, opened.change(at_us, "t2"))
-        opened.later()
-        (token,) = opened.last_snapshot("a").tokens
-        assert token.boundary == (("t1", "00000003"), ("t2", "00000000"))
-        heir = opened.successor()
-        assert heir.queries["a"].start_ns == (at_us - 1) * 1000
-        again = *first, opened.change(at_us, "t2"), opened.change(at_us, "t3")
-        heir.returns("a", *again, opened.change(at_us + 1, "t4"))
-        heir.later()
-        assert len(log.data) == len({message.order_key for message in log.data}) == 5
-
-    def test_a_source_that_goes_back_stops_its_stream_partition(self, bench, log):
-        bench.open_stream("a", "b")
-        bench.returns("a", bench.change(START_US + 20), bench.change(START_US + 10))
-        bench.later()
-        assert isinstance(bench.worker.stopped["a"], SourceOrderBroken)
-        assert list(bench.queries) == ["b"]
-        assert len(log.data) == 1, "what came before the fault"
-        assert not bench.stopped
-
-    @pytest.mark.parametrize("has_news", [False, True])
-    def test_the_bytes_of_repeats_are_released_once(self, opened, has_news):
-        record = opened.change(START_US + 10)
-        opened.returns("a", record)
-        opened.later()
-        opened.fails("a", GONE)
-        opened.later()
-        items = [record, *([opened.change(START_US + 20, "t2")] if has_news else [])]
-        effects = opened.give(on.RecordsRead("a", opened.queries["a"].query_id, items, 77))
-        if has_news:
-            effects += opened.later()
-        released = [one for one in effects if isinstance(one, do.ReleaseBudget)]
-        assert released == [do.ReleaseBudget((("a", 77),))]
-
-
 class TestLineage:
-    """A child starts when all its parents' completion markers are committed."""
-
     def merge(self, bench, *parents):
         for parent in parents:
             record = bench.children("m", start_us=START_US + 50, parents=("a", "b"))
@@ -180,22 +117,6 @@ def committing(opened):
 
 
 class TestTransaction:
-    """Each outcome has its own consequence."""
-
-    def test_every_fence_has_an_offset_at_the_last_snapshot_or_before(self, bench, log):
-        bench.open_stream("a", "b", "c")
-        bench.returns("a", bench.change(START_US + 10))
-        bench.later(61_000_000)
-        fences = [e.offsets for e in bench.effects if isinstance(e, do.SendOffsets)]
-        assert fences
-        assert all(offsets and all(o >= 0 for _, o in offsets) for offsets in fences)
-        last = max(
-            offset
-            for offset, record in enumerate(log.slots[A])
-            if record is not None and isinstance(record.body, SlotProgress)
-        )
-        assert log.broker.offsets[A] <= last
-
     @pytest.mark.parametrize(
         "outcome",
         [on.CommitOutcomeUnknown("silence"), on.ProducerFenced(has_successor=False)],
@@ -213,15 +134,6 @@ class TestTransaction:
         assert len(log.data) == 1
         assert not opened.stopped
 
-    def test_an_unknown_outcome_that_was_a_commit_is_not_published_again(self, opened, log):
-        opened.returns("a", opened.change(START_US + 10))
-        opened.outcome = on.CommitOutcomeUnknown("silence")
-        opened.commits_in_silence = True
-        opened.later()
-        opened.returns("a", opened.change(START_US + 10), opened.change(START_US + 12))
-        opened.later()
-        assert len(log.data) == len({m.order_key for m in log.data}) == 2
-
     def test_a_fenced_producer_stops_with_a_clear_message(self, opened):
         opened.outcome = on.ProducerFenced()
         opened.returns("a", opened.change(START_US + 10))
@@ -235,13 +147,6 @@ class TestTransaction:
         assert "RestartProducer" in kinds(given_up)
         assert "CommitTransaction" not in kinds(given_up)
 
-    def test_a_slot_lost_while_the_commit_is_under_way_waits_for_its_outcome(self, committing):
-        assert "AbortTransaction" not in kinds(committing.give(on.SlotsLost((A,))))
-        committing.give(on.TransactionCommitted())
-        assert committing.worker.transaction is None
-        released = [e.sizes for e in committing.effects if isinstance(e, do.ReleaseBudget)]
-        assert released == [((ROOT_TOKEN, 100),), (("a", 100),)], "the change's once"
-
     def test_an_abort_after_an_unanswered_commit_proves_nothing(self, committing):
         handle = committing.worker.handle
         handle(on.CommitUnanswered("silence"), now=committing.now)
@@ -250,8 +155,6 @@ class TestTransaction:
 
 
 class TestUndeliverable:
-    """A message that its topic does not take."""
-
     @pytest.fixture
     def limited(self, bench, log):
         """A worker whose topic takes 50 bytes at most; a change is larger."""
@@ -313,8 +216,6 @@ class TestUndeliverable:
 
 
 class TestClocks:
-    """Intervals follow the monotonic clock, timestamps the wall clock."""
-
     @pytest.mark.parametrize("step_us", [-3_600_000_000, 600_000_000])
     def test_a_wall_clock_that_steps_stops_no_commit_and_dates_it(self, opened, step_us):
         opened.later()
@@ -343,33 +244,6 @@ class TestClocks:
 
 
 class TestOwnership:
-    """Slots come and go."""
-
-    @pytest.mark.parametrize("outcome", [None, on.TransactionAborted("illegal generation")])
-    def test_a_revoked_slot_is_committed_before_it_goes_or_goes_all_the_same(
-        self, opened, log, outcome
-    ):
-        opened.outcome = outcome
-        opened.returns("a", opened.change(START_US + 10))
-        effects = opened.give(on.SlotsRevoked((A,)))
-        assert len(log.data) == (outcome is None)
-        assert (kinds(effects)[0], kinds(effects)[-1]) == ("StopQuery", "ReleaseSlots")
-
-    def test_a_new_owner_waits_for_the_uncommitted_end(self, opened, make_bench, log):
-        heir = make_bench(name="w2")
-        heir.worker.handle(on.SlotsAssigned((A,)), now=heir.now)
-        incarnation = heir.worker.slots[A].incarnation
-        started = next(r for r in log.slots[ROOT] if r and isinstance(r.body, StreamStarted))
-        heir.give(on.StreamStartFound(started))
-        end = len(log.slots[A])
-        heir.give(on.SlotRecoveryStarted(A, incarnation, None, end_offset=end + 1))
-        for offset, record in enumerate(log.slots[A]):
-            if record is not None:
-                heir.give(on.ProgressRead(A, incarnation, offset, record))
-        assert not heir.queries
-        heir.give(on.SlotPositionAdvanced(A, incarnation, end + 1))
-        assert "a" in heir.queries
-
     def test_what_was_read_for_an_old_incarnation_does_not_count(self, opened, log):
         # A poll returns several records; an unknown outcome amid them restarts every slot.
         former = opened.worker.slots[A].incarnation
@@ -429,19 +303,6 @@ class TestOwnership:
             heir.later(5_000_000)
         assert "holds no StreamStarted" in str(heir.stopped[0].error)
         assert isinstance(heir.stopped[0].error, ProgressLost)
-
-    def test_a_search_that_ended_before_the_stream_started_proves_nothing(self, make_bench):
-        opener, heir = make_bench(name="w1"), make_bench(name="w2")
-        heir.own(SLOTS - 1)
-        opener.open_stream("a")
-        opener.later()
-        events = heir.membership.read_slot(SLOTS - 1, count=1_000)
-        heir.now_us += 60_000_000
-        for event in [*events, on.Ticked(), on.StreamStartAbsent(1)]:
-            heir.runner.process(event)
-        assert not heir.stopped
-        heir.later()
-        assert heir.worker.stream == opener.worker.stream
 
     def test_nobody_opens_a_stream_in_a_slot_that_holds_records(self, opened, log):
         opened.later()
