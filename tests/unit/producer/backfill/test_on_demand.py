@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -188,12 +187,6 @@ def test_a_chunk_is_read_at_the_present_time_once_it_is_due(world):
     assert (child.parents, last.start_ns) == ((wait_token(place),), child.start_ns)
 
 
-def test_no_time_is_reported_that_a_chunk_is_read_at_or_after(world):
-    """Another worker's clock was ahead: the stream partition has published that already."""
-    (last,) = world.read(BEGIN, start_ns=T_NS + 60 * SECOND)
-    assert last.start_ns == T_NS + 60 * SECOND
-
-
 def test_a_run_that_is_stopped_or_not_known_yet_reads_nothing_until_it_goes_on(world):
     world.requests.add(replace(REQUEST, state=RunState.STOPPED))
     resumed = TableRequest("t", 7, "p", 1, chunk_rows=5)
@@ -270,68 +263,6 @@ def test_a_run_that_is_cancelled_in_a_pause_ends_there(world):
     world.after_sleeps(10, lambda: world.requests.add(cancelled))
     assert world.read(wait_token(paused))[-1] == PartitionEndRecord(world.now_ns, "0")
     assert world.read(wait_token(MEASURING)) == [PartitionEndRecord(world.now_ns, "0")]
-
-
-class Fleet:
-    """Workers that follow a run: reads and commits take time, and queries break off."""
-
-    def __init__(self, tasks, random, *, share):
-        self.world = world = World(tasks)
-        self.random = random
-        world.requests.add(replace(REQUEST, share=share))
-        self.held_ns, self.chunks = 0, []
-
-    def follow(self, *, chunks):
-        """Read a run until that many chunks have begun."""
-        token, start_ns = BEGIN, T_NS
-        while len(self.chunks) < chunks:
-            token, start_ns = self._next(token, start_ns)
-            if (place := place_of(token)).is_chunk:
-                self.chunks.append(place)
-
-    def _next(self, token, start_ns):
-        """Read a stream partition up to its committed marker; return its child and start."""
-        place = place_of(token)
-        if place.is_chunk:
-            refused = [QueryRefused("no", code="INTERNAL")] if self.random.random() < 0.2 else []
-            self.world.chunks = [Rows(*refused)]
-        while (last := self._read(token, start_ns)) is None:
-            start_ns = max(start_ns, self.reported_ns)
-        self._pass(self.random.choice((0.0, 0.1, 0.5, 40.0)))  # Kafka commits
-        if place.is_chunk:
-            self.held_ns += self.world.now_ns - place.read_ns
-        (child,) = last.children
-        return child.token, child.start_ns
-
-    def _read(self, token, start_ns):
-        """Return what ends it; None where its worker dies, behind a time that is committed."""
-        self.reported_ns = start_ns
-        self._pass(self.random.choice((0.0, 0.3, 200.0 if place_of(token).is_chunk else 1.0)))
-        lives = self.random.choice((1, 3, 1_000_000, 1_000_000))
-        for response in received(self.world.query(token, start_ns), self.world.tasks):
-            for record in response.decode()[0]:
-                if isinstance(record, ChildPartitionsRecord):
-                    return record if lives > 1 or place_of(token).is_chunk else None
-                self.reported_ns = record.timestamp_ns
-            lives -= 1
-            if not lives:
-                return None
-        raise AssertionError
-
-    def _pass(self, seconds):
-        self.world.now_ns += int(seconds * SECOND)
-
-
-@pytest.mark.parametrize("share", [20, 50, 90])
-@pytest.mark.parametrize("seed", range(6))
-def test_chunks_hold_the_watermark_for_their_share_at_most(tasks, share, seed):
-    """However long reads and commits take, and if workers die and others take over."""
-    fleet = Fleet(tasks, Random(seed), share=share)
-    fleet.world.sleep_s = 7.0
-    fleet.follow(chunks=6)
-    took_ns = fleet.chunks[-1].read_ns - fleet.chunks[0].read_ns
-    assert fleet.held_ns > 0
-    assert fleet.held_ns * 100 <= took_ns * share
 
 
 # ---------------------------------------------------------------- reading
@@ -483,12 +414,4 @@ def test_a_read_that_is_silent_for_too_long_is_ended(tasks, with_condition, kind
         read_long(search, tasks, SILENT_MAX_S / 4, with_condition=with_condition)
     assert isinstance(raised.value, ConditionRefused) is with_condition
     assert search.sleeps == 10_000 - 4
-    assert search.is_cancelled
-
-
-def test_an_error_and_the_end_of_a_long_read_come_through(tasks):
-    with pytest.raises(QueryInterrupted):
-        read_long(Search(QueryInterrupted("gone", code="UNAVAILABLE"), sleeps=2), tasks)
-    search = Search(sleeps=1_000_000)
-    LongRead(search, Answer("alive"), every_s=1.0, sleep=search.sleep).cancel()
     assert search.is_cancelled

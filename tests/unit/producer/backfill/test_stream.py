@@ -16,7 +16,6 @@ from tidegate.producer.backfill.read_partition import (
     read_token,
     reading_of,
 )
-from tidegate.producer.backfill.read_plan import read_partitions
 from tidegate.producer.backfill.stream import BackfillStream
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.records import (
@@ -53,17 +52,6 @@ def test_each_row_is_in_one_range(rows, ranges_max, rows_min):
     assert len(set(counts[:-1])) <= 1
     assert counts[-1] <= counts[0]
     assert len(counts) == 1 or len(counts) > ranges_max // 2 or counts[0] == rows_min
-
-
-def test_read_partitions_are_numbered_over_all_tables():
-    sizes = {"rows_min": 2}
-    found = read_partitions(
-        [("a", key_ranges(5, **sizes)), ("empty", key_ranges(0)), ("b", key_ranges(2, **sizes))]
-    )
-    assert [(one.table, one.number, one.of, one.rows) for one in found] == [
-        ("a", 0, 4, 2), ("a", 1, 4, 2), ("a", 2, 4, 1), ("b", 3, 4, 2),
-    ]  # fmt: skip
-    assert read_partitions([("empty", key_ranges(0))]) == []
 
 
 @given(

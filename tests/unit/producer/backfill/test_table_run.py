@@ -47,15 +47,6 @@ def test_another_record_is_refused(value):
         TableRequest.decode(value)
 
 
-def test_a_run_begins_with_a_wait_at_the_time_that_the_request_names():
-    assert REQUEST.start.start_ns == 1_700_000_000_000_000_000
-    for request, place in (
-        (REQUEST, RunPlace(3, "Sales.Items")),
-        (TableRequest("t", 4, "p", 9, where="Id > 7"), RunPlace(4, "t", where="Id > 7")),
-    ):
-        assert [place_of(token) for token in request.start.tokens] == [place]
-
-
 @pytest.mark.parametrize(("share", "pause"), [(20, 400), (50, 100), (99, 1), (1, 9_900)])
 def test_a_chunk_is_followed_by_its_share_of_time(share, pause):
     assert TableRequest("t", 1, "p", 1, share=share).pause_ns(100) == pause
@@ -87,12 +78,6 @@ def test_a_token_says_where_its_run_is(place, read_ns, rows):
         assert token.isascii()
         assert is_of_backfill(token)
         assert reading_of(token) is None
-
-
-def test_what_follows_a_chunk():
-    chunk = RunPlace(3, "t", 7, ("a",), refusals=2).chunk(50, rows=10)
-    assert chunk.next(("b",)) == RunPlace(3, "t", 8, ("b",), since_ns=50)
-    assert chunk.again(due_ns=60) == RunPlace(3, "t", 8, ("a",), due_ns=60, refusals=3, since_ns=50)
 
 
 @pytest.mark.parametrize(

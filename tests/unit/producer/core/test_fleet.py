@@ -3,8 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.producer.core.conftest import SLOTS, START_US
 from tidegate.producer.core import effects as do
@@ -208,7 +206,6 @@ class TestProgress:
 PATIENCE, PAUSE = 30, 60
 LIMITS = WatchLimits(patience_us=PATIENCE, pause_us=PAUSE)
 GROUP_SLOTS = 4
-WORKERS = ("a", "b", "c")
 
 
 def described(is_stable=True, is_member=True, **slots):
@@ -302,42 +299,3 @@ def test_waiting_without_unassigned_slots_breaks_the_invariant():
     one._last = COMPLETE
     with pytest.raises(InvariantViolation):
         one.check_invariants()
-
-
-descriptions = st.builds(
-    on.GroupDescribed,
-    is_stable=st.booleans(),
-    is_member=st.booleans(),
-    assignments=st.dictionaries(
-        st.sampled_from(WORKERS), st.frozensets(st.integers(0, GROUP_SLOTS - 1)), max_size=3
-    ),
-)
-# Few different ones, so that the same is often seen again.
-stories = st.lists(descriptions, min_size=1, max_size=3).flatmap(
-    lambda few: st.lists(st.tuples(st.integers(0, PAUSE), st.sampled_from(few)), max_size=30)
-)
-
-
-@given(stories)
-def test_it_acts_only_after_the_same_description_for_long_enough(story):
-    watches = {name: watch(name) for name in WORKERS}
-    now, since, last, acted = 0, 0, None, {}
-    for step, group in story:
-        now += step
-        if group != last:
-            last, since = group, now
-        for name, one in watches.items():
-            decision = one.handle(group, now_us=now)
-            one.check_invariants()
-            if not isinstance(decision, do.RejoinGroup):
-                assert decision is None or not group.is_member
-                continue
-            held = frozenset().union(*group.assignments.values())
-            assert group.is_stable
-            assert group.is_member
-            assert name in group.assignments
-            assert set(decision.unassigned) == set(range(GROUP_SLOTS)) - held
-            assert decision.unassigned
-            assert now - since >= PATIENCE
-            assert name not in acted or now - acted[name] >= PAUSE
-            acted[name] = now

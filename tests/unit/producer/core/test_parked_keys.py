@@ -50,14 +50,6 @@ def test_a_record_without_parked_keys_stays_the_same_object():
     assert after is ONE
 
 
-def test_within_a_record_only_what_comes_after_is_parked():
-    changes = good(b"a", 1), poison(b"a", 2), good(b"a", 3), good(b"a", 4, "u"), good(b"b", 5)
-    diverted, after = divert(ParkedKeys(), *changes)
-    assert diverted.messages == (changes[0], *changes[3:])
-    assert [one.order_key for one in diverted.parked] == [b"0002", b"0003"]
-    assert after == ParkedKeys(ONE.keys, 2)
-
-
 def test_as_many_keys_as_may_be_are_parked_and_no_further_one():
     changes = [poison(b"%d" % number, number) for number in range(PARKED_KEYS_MAX)]
     _, full = divert(ParkedKeys(), *changes)

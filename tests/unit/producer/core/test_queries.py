@@ -83,16 +83,6 @@ def test_a_query_that_may_work_later_is_repeated_and_counted(queries, partition,
     assert partition.state is PartitionState.SCHEDULED
 
 
-def test_an_error_of_the_token_is_reported_and_everything_read_before_it_counts(queries, partition):
-    queries.start(partition)
-    read(queries, partition, record(START_US + 10))
-    error = TokenRefused("no")
-    reported = do.ReportStopped("token", error, START_US + 9)
-    assert queries.fail(partition, error, 0) == [reported]
-    assert partition.state is PartitionState.STOPPED
-    assert partition.has_news
-
-
 @pytest.mark.rule("spanner-record-order")
 def test_a_record_behind_what_was_read_stops_the_query(queries, partition):
     query_id = queries.start(partition).query_id
@@ -242,6 +232,15 @@ class TestStopped:
         assert "a" not in bench.queries
         marks = {t.token: t.watermark_us for t in bench.last_snapshot("b").tokens}
         assert marks["b"] == START_US + 499
+
+    def test_one_worker_does_not_try_again_with_every_rebalance(self, opened):
+        opened.fails("a", self.ERROR)
+        opened.give(on.SlotsLost(tuple(range(SLOTS))))
+        opened.own(*range(SLOTS))
+        opened.later()
+        assert "a" not in opened.queries
+        opened.later(60_000_000)
+        assert "a" in opened.queries
 
 
 TOKENS = tuple(f"p{number}" for number in range(300))

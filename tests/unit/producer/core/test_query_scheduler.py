@@ -121,12 +121,6 @@ class TestTurns:
         fleet.reads(b=200)
         assert fleet.obey(later_us=100_000) == [ended("a"), *started("c")]
 
-    def test_nothing_goes_for_one_that_is_further_ahead(self):
-        fleet = self.full()
-        fleet.queue(c=1_000)
-        fleet.reads(a=100, b=200)
-        assert fleet.obey(later_us=TURN_US) == []
-
     def test_a_turn_that_brought_nothing_is_not_over(self):
         fleet = Fleet(open_max=1)
         fleet.queue(a=10)
@@ -170,12 +164,6 @@ class TestDrift:
         fleet.reads(a=60)
         assert fleet.obey(later_us=LOOK_US) == [resumed("b"), *started("b")]
 
-    def test_the_slowest_of_this_worker_waits_for_those_of_others(self, fleet):
-        fleet.scheduler.others_us = -100
-        assert fleet.obey(later_us=LOOK_US) == [paused("b"), paused("a")]
-        fleet.scheduler.others_us = None
-        assert resumed("a") in fleet.obey(later_us=LOOK_US)
-
     def test_it_goes_on_when_the_slowest_is_within_half_of_the_limit(self, apart):
         apart.reads(a=149)
         assert apart.obey(later_us=2_000_000) == []
@@ -200,15 +188,6 @@ class TestDrift:
         else:
             apart.put("a", state, 10)
         assert apart.obey(later_us=LOOK_US) == [resumed("b"), *started("b")]
-
-    @pytest.mark.parametrize("state", [PartitionState.SCHEDULED, PartitionState.QUEUED])
-    def test_one_that_waits_for_its_query_holds_the_others_back(self, state):
-        fleet = Fleet(open_max=1, drift_us_max=100)
-        fleet.queue(b=20)
-        fleet.obey()
-        fleet.put("a", state, 10)
-        fleet.reads(b=111)
-        assert paused("b") in fleet.obey(later_us=100_000)
 
 
 class TestInvariants:

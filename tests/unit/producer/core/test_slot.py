@@ -16,7 +16,6 @@ from tidegate.producer.core.lifecycle import (
     SlotPhase,
     transition,
 )
-from tidegate.producer.core.parked_keys import ParkedKeys
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.errors import ProgressLost, TopicsChangedError
 from tidegate.schemas.errors import InvariantViolation, SchemaError
@@ -286,11 +285,6 @@ class TestParkedKeys:
         slot = recovered(self.FIRST, held, self.SECOND)
         assert slot.tokens["a"].parked.keys == {1, 2, 3}
         assert slot.tokens["a"].published_parked.keys == {1, 2, 3}
-
-    def test_the_next_owner_knows_what_was_parked_and_how_much(self):
-        token = replace(numbered(1, -1, "a").body.tokens[0], parked_keys=(4, 9), parked=7)
-        heir = recovered(envelope(SlotProgress(0, 2, 7, -1, (), (token,))))
-        assert heir.tokens["a"].parked == ParkedKeys(frozenset({4, 9}), 7)
 
     def test_a_slot_of_version_1_goes_over_to_one_that_can_hold_them(self):
         slot = recovered(announced("b"), heartbeats=HeartbeatLimits(version=1))

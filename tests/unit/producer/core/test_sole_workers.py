@@ -275,18 +275,6 @@ class TestNotDone:
         Redrive(parked).run()
         assert_done(parked)
 
-    @pytest.mark.parametrize("steps", range(1, 7))
-    @pytest.mark.parametrize(
-        "event", [on.SlotsLost((2,)), on.SlotsRevoked((1, 2)), on.DrainRequested()], ids=repr
-    )
-    def test_a_slot_that_is_taken_away_at_each_step(self, parked, steps, event):
-        redrive = Redrive(parked).run(steps)
-        redrive.bench.give(event)
-        assert isinstance(redrive.error, RedriveFailed)
-        assert_nothing_has_changed(parked)
-        Redrive(parked).run()
-        assert_done(parked)
-
     def test_what_is_still_read_after_an_abort_goes_nowhere(self, parked):
         redrive = Redrive(parked).run(1)
         handle, now = redrive.bench.worker.handle, redrive.bench.now
@@ -321,12 +309,6 @@ class TestSole:
         assert not one.worker.is_ready
         one.give(on.DrainRequested())
         assert one.stopped == [do.Stop(None)]
-
-    def test_it_is_not_ready_before_the_recorded_tables_were_read(self, opened, kind):
-        one = opened.successor(kind=kind)
-        assert not one.worker.is_ready
-        one.give(on.RootSlotRead((), is_at_end=True))
-        assert one.worker.is_ready
 
     def test_it_opens_no_stream(self, bench, kind):
         assert isinstance(bench.successor(kind=kind).error, ConfigError)

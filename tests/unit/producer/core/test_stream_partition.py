@@ -441,15 +441,6 @@ def good(at_us, key=b"k"):
 
 
 class TestParking:
-    def test_later_changes_of_the_key_follow_it_and_others_are_published(self, running):
-        running.add_items([parked(START_US + 1)], 1)
-        running.add_items([good(START_US + 2), good(START_US + 3, b"other")], 1)
-        first, second, third = running.publication().records
-        assert len(first.parked) == len(second.parked) == 1
-        assert second.messages == third.parked == ()
-        assert third == good(START_US + 3, b"other")
-        assert running.publication().totals["t"].mods == 1
-
     def test_a_publication_holds_what_was_parked_at_its_moment(self, running):
         running.add_items([parked(START_US + 1, b"a")], 1)
         publication = running.publication()

@@ -251,20 +251,6 @@ class TestWorker:
         log.broker.settle()
         assert not log.data
 
-    def test_before_its_first_publication_a_worker_learns_it_from_the_description(
-        self, opened, log
-    ):
-        """The limit: what is committed until then is in the new topic."""
-        self.recreate(log, TOPIC, 1)
-        opened.returns("a", opened.change(START_US + 10))
-        opened.later()
-        assert (len(log.data), opened.stopped) == (1, [])
-        self.see(opened, "new", 1)
-        assert isinstance(opened.error, TopicsChangedError)
-        opened.returns("a", opened.change(START_US + 20))
-        opened.later()
-        assert len(log.data) == 1
-
     def test_a_progress_topic_that_was_re_created_takes_no_commit(self, opened, log):
         opened.later()
         committed = opened.worker.counters.counts["committed"]

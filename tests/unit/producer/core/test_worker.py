@@ -16,7 +16,6 @@ from tidegate.schemas.progress import (
     PartitionAnnounced,
     PartitionFinished,
     SlotProgress,
-    StreamStarted,
 )
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
@@ -26,21 +25,6 @@ GONE = QueryInterrupted("gone", code="UNAVAILABLE")
 
 
 class TestOpening:
-    def test_one_transaction_opens_the_epoch_and_announces_every_child(self, bench):
-        bench.own(*range(SLOTS))
-        bench.later()
-        assert not bench.bodies(SlotProgress)
-        bench.returns(ROOT_TOKEN, bench.children("a", "b", start_us=START_US))
-        effects = bench.ends(ROOT_TOKEN)
-        assert kinds(effects)[: kinds(effects).index("CommitTransaction") + 1] == [
-            "BeginTransaction", *["PublishProgress"] * 3, "AwaitDelivery",
-            *["PublishProgress"] * 2, "AwaitDelivery", "SendOffsets", "CommitTransaction",
-        ]  # fmt: skip
-        (started,) = bench.bodies(StreamStarted)
-        assert [child.token for child in started.children] == ["a", "b"]
-        assert {body.parent for body in bench.bodies(PartitionAnnounced)} == {ROOT_TOKEN}
-        assert bench.released() == 100
-
     def test_another_streams_topic_is_refused(self, opened, make_bench):
         stranger = make_bench(name="w2")
         stranger.worker._identity = type(stranger.worker._identity)(
@@ -147,6 +131,13 @@ class TestTransaction:
         assert "RestartProducer" in kinds(given_up)
         assert "CommitTransaction" not in kinds(given_up)
 
+    def test_a_slot_lost_while_the_commit_is_under_way_waits_for_its_outcome(self, committing):
+        assert "AbortTransaction" not in kinds(committing.give(on.SlotsLost((A,))))
+        committing.give(on.TransactionCommitted())
+        assert committing.worker.transaction is None
+        released = [e.sizes for e in committing.effects if isinstance(e, do.ReleaseBudget)]
+        assert released == [((ROOT_TOKEN, 100),), (("a", 100),)], "the change's once"
+
     def test_an_abort_after_an_unanswered_commit_proves_nothing(self, committing):
         handle = committing.worker.handle
         handle(on.CommitUnanswered("silence"), now=committing.now)
@@ -164,12 +155,6 @@ class TestUndeliverable:
         bench.returns("a", bench.change(START_US + 10))
         return bench
 
-    @staticmethod
-    def rounds(bench):
-        for _ in range(4):
-            if not bench.stopped:
-                bench.later()
-
     def test_two_aborts_then_its_slot_is_read_again_and_meets_the_limit(self, limited):
         incarnation = limited.worker.slots[A].incarnation
         limited.later()
@@ -184,28 +169,6 @@ class TestUndeliverable:
         limited.later()
         assert limited.last_snapshot("b").tokens
         assert limited.worker.counters.counts["abort"] == 2
-
-    def test_where_that_does_not_help_an_error_names_it_until_the_limit_is_raised(
-        self, limited, log
-    ):
-        self.rounds(limited)
-        change = limited.change(START_US + 10)
-        limited.returns("a", change)
-        self.rounds(limited)
-        assert isinstance(limited.error, MessageTooLarge)
-        assert limited.worker.counters.counts["abort"] == 3
-        fields = limited.error.fields
-        assert (fields["topic"], fields["commit_timestamp_us"]) == (TOPIC, START_US + 10)
-        assert fields["size_bytes"] > fields["limit_bytes"] == 50
-        assert log.data == []
-
-        del log.broker.topic_bytes_max[TOPIC]
-        successor = limited.successor()
-        successor.later()
-        assert successor.queries["a"].start_ns <= (START_US + 10) * 1000
-        successor.returns("a", change)
-        successor.later()
-        assert log.data == list(change.messages)
 
     def test_an_unknown_outcome_counts_as_an_attempt(self, opened):
         """The client cannot abort what the broker refused to add to the transaction."""
@@ -244,6 +207,16 @@ class TestClocks:
 
 
 class TestOwnership:
+    @pytest.mark.parametrize("outcome", [None, on.TransactionAborted("illegal generation")])
+    def test_a_revoked_slot_is_committed_before_it_goes_or_goes_all_the_same(
+        self, opened, log, outcome
+    ):
+        opened.outcome = outcome
+        opened.returns("a", opened.change(START_US + 10))
+        effects = opened.give(on.SlotsRevoked((A,)))
+        assert len(log.data) == (outcome is None)
+        assert (kinds(effects)[0], kinds(effects)[-1]) == ("StopQuery", "ReleaseSlots")
+
     def test_what_was_read_for_an_old_incarnation_does_not_count(self, opened, log):
         # A poll returns several records; an unknown outcome amid them restarts every slot.
         former = opened.worker.slots[A].incarnation
@@ -253,14 +226,6 @@ class TestOwnership:
         opened.give(on.SlotOutOfRange(A, former, "offset out of range"))
         assert not opened.worker.slots[A].has_caught_up
         assert not opened.stopped
-
-    def test_nothing_begins_with_the_passing_of_an_own_record(self, opened, log):
-        incarnation, end = opened.worker.slots[A].incarnation, len(log.slots[A])
-        later = opened.at(opened.now_us + 60_000_000)
-        passed = on.SlotPositionAdvanced(A, incarnation, end)
-        assert opened.worker.handle(passed, now=later) == []
-        assert opened.worker.slots[A].position == end
-        assert "BeginTransaction" in kinds(opened.worker.handle(on.Ticked(), now=later))
 
     def test_an_announcement_that_is_read_again_stops_the_worker(self, opened, log):
         offset, announced = next(

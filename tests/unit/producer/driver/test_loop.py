@@ -1,7 +1,6 @@
 """The loop and its effects: rounds, rebalances, both clocks, what a failure drops, how it ends."""
 
 import threading
-import time
 from unittest import mock
 
 import pytest
@@ -11,15 +10,13 @@ from structlog.testing import capture_logs
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.events import QueryEnded, RecordsRead
-from tidegate.producer.driver.clock import SystemClock, now_on
+from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.driver.inbox import Inbox, joined
 from tidegate.producer.driver.line_rate import LineRate
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.parked_log import ParkedLog
 from tidegate.producer.driver.recorded_start import RecordedStart
-from tidegate.producer.driver.threads import SystemThreads
 from tidegate.producer.errors import PositionExpired
 from tidegate.producer.memory.clock import ManualClock
 from tidegate.producer.messages import ParkedChange
@@ -185,32 +182,6 @@ def names(core):
 
 
 class TestEffects:
-    """Carried out in order; outcomes are the next events."""
-
-    @pytest.mark.parametrize(
-        ("failures", "calls", "outcome"),
-        [
-            ({}, ["begin", "send_offsets", "commit"], on.TransactionCommitted()),
-            (
-                {"send_offsets": on.TransactionAborted("illegal generation")},
-                ["begin", "send_offsets"], on.TransactionAborted("illegal generation"),
-            ),
-            (
-                {"commit": on.CommitOutcomeUnknown("silence")},
-                ["begin", "send_offsets", "commit"], on.CommitOutcomeUnknown("silence"),
-            ),
-        ],
-        ids=["committed", "aborted", "unknown"],
-    )  # fmt: skip
-    def test_a_transaction_keeps_the_metadata_of_its_begin_and_ends_with_its_outcome(
-        self, failures, calls, outcome
-    ):
-        core = ScriptedCore(Ticked=FENCED, **{type(outcome).__name__: STOP})
-        publisher = FakePublisher(**failures)
-        loop(core, publisher=publisher).run()
-        assert publisher.calls == ["start", ("metadata", b"generation 7"), *calls]
-        assert core.events[-1] == outcome
-
     @pytest.mark.parametrize("has_successor", [False, True])
     @pytest.mark.parametrize(
         "failing", ["begin", "await_delivery", "send_offsets", "commit", "abort"]
@@ -238,8 +209,6 @@ class TestEffects:
 
 
 class TestGroup:
-    """Slots come and go inside a poll."""
-
     def test_a_revocation_returns_when_the_slots_are_released(self):
         core = ScriptedCore(Ticked=[[], [], [do.ReleaseSlots((3,))], STOP])
         slots = FakeSlots()
@@ -276,8 +245,6 @@ class TestGroup:
 
 
 class TestSteps:
-    """A program with a loop of its own calls `start`, `step` and `close`."""
-
     def test_a_step_is_one_round_and_after_a_stop_nothing_reaches_the_core(self):
         slots, core, released = FakeSlots(), ScriptedCore(Ticked=[[], STOP]), []
         worker = loop(core, slots=slots, released=released)
@@ -315,8 +282,6 @@ class TestSteps:
 
 
 class TestEnding:
-    """How `run` ends."""
-
     @pytest.mark.parametrize("fails", [False, True], ids=["", "a group that does not close"])
     def test_it_raises_what_stopped_it_and_releases_what_it_held(self, fails):
         slots, reader, publisher = FakeSlots(), FakeReader(), FakePublisher()
@@ -382,8 +347,6 @@ def release(size):
 
 
 class TestRunner:
-    """Effects one at a time: their order, what a failure drops, and what a stop ends."""
-
     def test_an_outcome_waits_for_the_effects_of_the_same_call(self):
         released = []
         core = ScriptedCore(Ticked=[do.AwaitDelivery(), release(1)], Delivered=[release(2)])
@@ -463,17 +426,6 @@ class TestRunner:
         with pytest.raises(InvariantViolation):
             one.membership  # noqa: B018 - the property raises
 
-    def test_a_reader_that_ended_is_not_stopped_and_a_running_one_is(self):
-        ended, running = readers = [FakeReader(), FakeReader()]
-        core = ScriptedCore(Ticked=[do.StartQuery("a", 1, 0), do.StartQuery("b", 2, 0)])
-        one, left = runner(core), list(readers)
-        one._open_reader = lambda _query, _deliver: left.pop(0)
-        one.process(on.Ticked())
-        one.process(on.QueryEnded("a", 1))
-        one.close()
-        assert (ended.started, ended.stopped) == (True, False)
-        assert (running.started, running.stopped) == (True, True)
-
     def test_each_abort_is_a_line_with_its_reason_at_a_bearable_rate(self):
         failure = on.DeliveryFailure(on.DeliveryFault.TOO_LARGE, "TOO_LARGE", 1, "t", "k", 9)
         publisher = FakePublisher(commit=on.TransactionAborted("because", failure))
@@ -508,17 +460,15 @@ class TestRunner:
 
 
 WAIT_S = 30
-OUTPUT, OTHER_OUTPUT = QueryEnded("a", 1), QueryEnded("b", 2)
+OUTPUT, OTHER_OUTPUT = on.QueryEnded("a", 1), on.QueryEnded("b", 2)
 
 
 def records(query_id, *timestamps):
     items = [HeartbeatRecord(timestamp_ns=each) for each in timestamps]
-    return RecordsRead(f"t{query_id}", query_id, items, size_bytes=10 * len(items))
+    return on.RecordsRead(f"t{query_id}", query_id, items, size_bytes=10 * len(items))
 
 
 class TestInbox:
-    """Outputs in order, and a wait that ends with the first of them."""
-
     @pytest.fixture
     def discarded(self):
         return []
@@ -540,14 +490,6 @@ class TestInbox:
         assert discarded[-1] is OUTPUT
         assert (inbox.take(), len(inbox)) == (None, 0)
 
-    def test_a_delivery_ends_the_wait(self, inbox):
-        began = time.monotonic()
-        assert not inbox.wait(0.01)
-        assert time.monotonic() - began < WAIT_S
-        threading.Timer(0.01, inbox.put, [OUTPUT]).start()
-        assert inbox.wait(WAIT_S)
-        assert inbox.take() == OUTPUT
-
     def test_records_of_one_query_that_wait_are_taken_as_one(self, inbox):
         for output in (records(1, 1, 2), records(2, 1), records(1, 3), records(2, 2)):
             inbox.put(output)
@@ -563,7 +505,7 @@ class TestInbox:
 outputs = some.lists(
     some.one_of(
         some.builds(records, some.integers(1, 3), some.integers(0, 9)),
-        some.builds(QueryEnded, some.just("t"), some.integers(1, 3)),
+        some.builds(on.QueryEnded, some.just("t"), some.integers(1, 3)),
     )
 )
 
@@ -580,7 +522,7 @@ def _story_of(query_id, outputs):
     """The items of one query and every other output, in order."""
     story = []
     for output in outputs:
-        if not isinstance(output, RecordsRead):
+        if not isinstance(output, on.RecordsRead):
             story.append(output)
         elif output.query_id == query_id:
             story += output.items
@@ -588,36 +530,7 @@ def _story_of(query_id, outputs):
 
 
 def _bytes(outputs):
-    return sum(one.size_bytes for one in outputs if isinstance(one, RecordsRead))
-
-
-def test_the_clocks_of_the_operating_system():
-    clock = SystemClock()
-    seen = [clock.monotonic_us() for _ in range(1_000)]
-    assert seen == sorted(seen)
-    before = clock.monotonic_us()
-    clock.sleep(0.01)
-    assert clock.monotonic_us() - before >= 10_000
-    now = now_on(clock)
-    assert abs(now.wall_us - time.time() * 1e6) < 5_000_000
-    assert abs(now.monotonic_us - time.monotonic() * 1e6) < 5_000_000
-
-
-def test_a_condition_is_waited_for():
-    condition, found = SystemThreads().condition(), []
-
-    def wait():
-        with condition:
-            found.append(condition.wait_for(lambda: bool(found) or ready, WAIT_S))
-
-    ready = []
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    with condition:
-        ready.append(True)
-        condition.notify_all()
-    thread.join(WAIT_S)
-    assert found[0]
+    return sum(one.size_bytes for one in outputs if isinstance(one, on.RecordsRead))
 
 
 SECOND_US = 1_000_000
@@ -630,12 +543,6 @@ def test_a_burst_of_lines_passes_and_the_rest_is_counted():
     assert rate.admit(6 + 10 * SECOND_US) is None
     after = 60 * SECOND_US
     assert [rate.admit(after) for _ in range(4)] == [1, 0, 0, None], "the burst is back"
-
-
-def test_an_outage_of_an_hour_writes_a_line_per_interval():
-    rate = LineRate()
-    written = [now for now in range(0, 3_600 * SECOND_US, SECOND_US) if rate.admit(now) is not None]
-    assert 360 <= len(written) <= 365
 
 
 CHANGE = ParkedChange("p.t", b"k", b"o", b"U", b"{}", b"record", "SchemaError", "a text", "token")

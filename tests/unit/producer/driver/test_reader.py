@@ -7,12 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidegate.producer.core.events import (
-    QueryEnded,
-    QueryPaused,
-    QueryResumed,
-    RecordsRead,
-)
+from tidegate.producer.core import events as on
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.reader import PartitionReader, size_bytes
 from tidegate.producer.driver.schema_lookups import SchemaLookups
@@ -144,7 +139,7 @@ def take(inbox, count):
 
 def read_only(inbox):
     """Return the next output that is no word about waiting."""
-    while isinstance(output := inbox.get(timeout=WAIT_S), QueryPaused | QueryResumed):
+    while isinstance(output := inbox.get(timeout=WAIT_S), on.QueryPaused | on.QueryResumed):
         pass
     return output
 
@@ -160,7 +155,7 @@ def take_all(budget, tasks, size):
 
 
 def is_paused(inbox, query_id=3):
-    return take(inbox, 1) == [QueryPaused("k", query_id)]
+    return take(inbox, 1) == [on.QueryPaused("k", query_id)]
 
 
 def test_records_in_order_then_the_end(read, inbox, budget):
@@ -169,8 +164,8 @@ def test_records_in_order_then_the_end(read, inbox, budget):
     first, second, end = take(inbox, 3)
     assert [type(item) for item in first.items] == [HeartbeatRecord, PublishableRecord]
     assert first.items[1].messages[0].key == b"k"
-    assert second == RecordsRead("k", 3, [CHILDREN], size_bytes(CHILDREN))
-    assert end == QueryEnded("k", 3)
+    assert second == on.RecordsRead("k", 3, [CHILDREN], size_bytes(CHILDREN))
+    assert end == on.QueryEnded("k", 3)
     assert stream.asked == {"token": "k", "start_ns": 1, "end_ns": None, "heartbeat_ms": 300}
     assert budget.taken == first.size_bytes + second.size_bytes
 
@@ -212,8 +207,6 @@ def test_after_stop_nothing_is_reported(read, inbox, budget, tasks):
 
 
 class TestBytes:
-    """A reader waits for the budget, says so, and holds what it has taken until it is released."""
-
     def test_a_reader_goes_on_when_bytes_are_given_back(self, read, inbox, tasks):
         budget = ByteBudget(1_000, tasks=tasks)
         read(Stream([BEAT], [BEAT], [BEAT]), budget=budget)
@@ -221,7 +214,7 @@ class TestBytes:
             output = read_only(inbox)
             assert budget.taken == output.size_bytes
             budget.release([("k", output.size_bytes)])
-        assert read_only(inbox) == QueryEnded("k", 3)
+        assert read_only(inbox) == on.QueryEnded("k", 3)
         assert budget.taken == 0
 
     def test_nothing_is_received_before_its_bytes_are_taken(self, read, inbox, tasks):
@@ -233,17 +226,9 @@ class TestBytes:
         assert is_paused(inbox)
         assert stream.received == 0
         budget.release([("k", 1_000)])
-        assert take(inbox, 1) == [QueryResumed("k", 3)]
+        assert take(inbox, 1) == [on.QueryResumed("k", 3)]
         assert read_only(inbox).items == [BEAT]
         assert stream.received == 1
-
-    def test_what_fits_never_is_let_in_alone(self, read, inbox, tasks):
-        budget = ByteBudget(1, tasks=tasks)
-        read(Stream([data("1")], [BEAT]), budget=budget)
-        large = read_only(inbox)
-        assert large.size_bytes > 1
-        budget.release([("k", large.size_bytes)])
-        assert read_only(inbox).items == [BEAT]
 
     @pytest.mark.parametrize("received", [900, 10])
     def test_what_is_held_is_what_decoding_left(self, read, tasks, received):
@@ -263,17 +248,11 @@ class TestBytes:
         read(Stream([data("1")], ..., size_bytes=10), budget=budget)
         read(Stream([data("2")], ..., size_bytes=10), budget=budget, query_id=4)
         first = read_only(inbox)
-        assert take(inbox, 1) == [QueryPaused("k", 7 - first.query_id)]
+        assert take(inbox, 1) == [on.QueryPaused("k", 7 - first.query_id)]
         assert budget.taken <= size + 20
         budget.release([("k", first.size_bytes)])
-        assert take(inbox, 1) == [QueryResumed("k", 7 - first.query_id)]
+        assert take(inbox, 1) == [on.QueryResumed("k", 7 - first.query_id)]
         assert read_only(inbox).size_bytes == budget.taken == size
-
-
-def test_a_reader_says_when_a_record_waits_for_its_tables_schema(read, inbox, tasks):
-    read(Stream([data("1", "wait")], [BEAT]))
-    assert take(inbox, 2) == [QueryPaused("k", 3), QueryResumed("k", 3)]
-    assert read_only(inbox).items[0].record_sequence == "1"
 
 
 def test_parts_of_a_message_are_no_silence_and_hold_what_was_taken(read, inbox, budget):
@@ -287,8 +266,8 @@ def test_parts_of_a_message_are_no_silence_and_hold_what_was_taken(read, inbox, 
         Stream(begin, part, part, MemoryResponse([BEAT], size_bytes=0)),
         deliver=lambda output: taken.append(budget.taken) or inbox.put(output),
     )
-    assert take(inbox, 3) == [QueryResumed("k", 3)] * 3
-    assert isinstance(read_only(inbox), RecordsRead)
+    assert take(inbox, 3) == [on.QueryResumed("k", 3)] * 3
+    assert isinstance(read_only(inbox), on.RecordsRead)
     assert taken[:3] == [5_000] * 3
     assert taken[3] == size_bytes(BEAT)
 
@@ -298,21 +277,6 @@ class Part(MemoryResponse):
 
     def decode(self):
         return [], 400
-
-
-def test_part_of_a_value_is_held_until_its_rest_came(read, inbox, budget):
-    taken = []
-
-    class Rest(MemoryResponse):
-        def decode(self):
-            taken.append(budget.taken)
-            return super().decode()
-
-    read(Stream(Part([], size_bytes=500), Rest([BEAT], size_bytes=100)))
-    assert take(inbox, 1) == [QueryResumed("k", 3)]
-    assert take(inbox, 1) == [RecordsRead("k", 3, [BEAT], size_bytes(BEAT))]
-    assert taken == [400 + 100]
-    assert budget.taken == size_bytes(BEAT)
 
 
 @pytest.mark.parametrize("waits", ["to receive", "to deliver", "for the rest of a value"])
@@ -340,7 +304,7 @@ def test_nothing_comes_after_stop_returned_however_the_two_meet(budget, tasks):
         def deliver(output, stopped=stopped, late=late):
             if stopped.is_set():
                 late.append(output)
-            if isinstance(output, RecordsRead):
+            if isinstance(output, on.RecordsRead):
                 budget.release([("k", output.size_bytes)])
 
         reader = PartitionReader(
@@ -368,7 +332,7 @@ def test_a_translation_that_waits_holds_up_no_other_query(inbox, budget, tasks, 
         heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
     )  # fmt: skip
     waiting.start()
-    assert take(inbox, 1) == [QueryPaused("slow", 8)]
+    assert take(inbox, 1) == [on.QueryPaused("slow", 8)]
     if is_stopped:
         waiting.stop()
         going_on.set()
@@ -380,9 +344,9 @@ def test_a_translation_that_waits_holds_up_no_other_query(inbox, budget, tasks, 
     assert [output.token for output in take(inbox, 2)] == ["k", "k"]
     going_on.set()
     resumed, first, end = take(inbox, 3)
-    assert resumed == QueryResumed("slow", 8)
+    assert resumed == on.QueryResumed("slow", 8)
     assert [item.record_sequence for item in first.items] == ["1", "2"]
-    assert end == QueryEnded("slow", 8)
+    assert end == on.QueryEnded("slow", 8)
 
 
 def test_sizes_grow_with_what_is_held():
@@ -446,8 +410,6 @@ def waiting(budget):
 
 
 class TestBudget:
-    """It admits what fits, holds back what does not, and counts what is held."""
-
     @pytest.fixture
     def full(self, new_budget):
         budget = new_budget(10)
@@ -492,26 +454,6 @@ class TestBudget:
         full.release([("a", 10)])
         stays.join(WAIT_S)
         assert not new_budget(10).take_now(1, is_cancelled=lambda: True)
-
-    def test_readers_that_wait_with_part_of_a_value_do_not_wait_for_each_other(self, new_budget):
-        budget = new_budget(10)
-        for _ in range(2):
-            assert budget.take_now(5, is_cancelled=never)
-        answers = []
-
-        def go_on():
-            answers.append(budget.take_now(5, carried=5, is_cancelled=never))
-
-        threads = [threading.Thread(target=go_on, daemon=True) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        waiting(budget)
-        while not answers:
-            threads[0].join(0.01)
-        budget.release([("a", 10)])  # the first one's value is complete, and committed
-        for thread in threads:
-            thread.join(WAIT_S)
-        assert answers == [True, True]
 
 
 class Registry:
@@ -583,23 +525,6 @@ def own():
 
 
 class TestTasks:
-    """They run side by side on one thread, wait for signals, and end with it."""
-
-    def test_tasks_share_one_thread(self, own):
-        threads, done = [], threading.Semaphore(0)
-
-        async def note():
-            threads.append(threading.current_thread())
-            done.release()
-
-        for number in range(5):
-            own.start(note, name=f"task-{number}")
-        for _ in range(5):
-            assert done.acquire(timeout=WAIT_S)
-        assert len(set(threads)) == 1
-        assert threads[0].name == "own"
-        assert threads[0].daemon
-
     def test_a_signal_from_another_thread_ends_the_wait_and_so_does_time(self, own):
         signal, facts, found = own.signal(), [], []
 

@@ -90,8 +90,6 @@ def stage():
     ("kind", "error"), [(Redriver, RedriveFailed), (GapAcceptor, GapNotAccepted)]
 )
 class TestSoleRun:
-    """A sole run ends with the error of its kind, whatever takes its slots away."""
-
     def test_it_waits_for_all_slots_and_leaves_in_the_end(self, stage, kind, error):
         run = joined(stage, kind)
         run.keep_alive()
@@ -120,8 +118,6 @@ class TestSoleRun:
 
 
 class TestRedriver:
-    """The order of its calls, and that nothing it meets leaves a transaction open."""
-
     def test_all_batches_come_in_one_transaction(self, stage):
         stage.plan[6] = lambda: stage.stop(None)
         redriver = joined(stage)
@@ -152,8 +148,6 @@ class TestRedriver:
 
 
 class TestPutBackParked:
-    """The dead-letter topic is read three times; without a redriver nothing is put back."""
-
     POISON, KEY = b"poison", b"k"
 
     def letters(self):
@@ -248,8 +242,6 @@ def found(stream, *, margin_us=0, end_ns=None, **changes):
 
 
 class TestFindGap:
-    """What has to be given up of a stream partition is what Spanner says it no longer has."""
-
     def test_a_gap_begins_after_the_position_and_ends_where_a_query_can_start(self):
         stream = Stream()
         assert found(stream) == PartitionGap("t", POSITION_US + 1, 9_002, "ops", 77)

@@ -1,12 +1,9 @@
 """The models of Kafka: what the contract suites, which hold for both, do not ask of them."""
 
-from random import Random
-
 import pytest
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.events import FleetRead, ProgressReadLost, ReadInterrupted, TopicState
 from tidegate.producer.memory.broker import MemoryBroker, ProducerFenced
 from tidegate.producer.memory.clock import ManualClock
 from tidegate.producer.memory.data_topics import MemoryDataTopics
@@ -66,10 +63,10 @@ class TestBroker:
         broker.logs[FIRST].append(b"k", b"v", None)
         before = broker.describe_topic(DATA)
         broker.add_topic_partitions(DATA, 5)
-        assert broker.describe_topic(DATA) == TopicState(DATA, before.topic_id, 5)
+        assert broker.describe_topic(DATA) == on.TopicState(DATA, before.topic_id, 5)
         assert values(broker) == [b"v"]
         broker.delete_topic(DATA)
-        assert broker.describe_topic(DATA) == TopicState(DATA, None, 0)
+        assert broker.describe_topic(DATA) == on.TopicState(DATA, None, 0)
         broker.create_topic(DATA, 2)
         assert broker.describe_topic(DATA).topic_id not in {None, before.topic_id}
         assert broker.read(DATA) == []
@@ -140,16 +137,6 @@ class TestLog:
         assert [entry.value for entry in log.compact(3)] == [1]
         assert [entry.value for entry in log.read()] == [2, 3, 4]
 
-    def test_retention_deletes_from_the_beginning_and_spares_what_is_open(self, log):
-        for number in range(3):
-            log.append(b"k", number, None)
-        log.append(b"k", "open", Transaction(ProducerHandle("w", 1)))
-        log.expire(2)
-        assert (log.begin, [entry.value for entry in log.read()]) == (2, [2])
-        log.expire(9)
-        assert (log.begin, log.end) == (3, 4)
-        assert [entry.value for entry in log.entries] == ["open"]
-
 
 NOTHING = frozenset()
 
@@ -162,15 +149,6 @@ def joined(group, *names):
 
 
 class TestGroup:
-    @pytest.mark.parametrize("random", [None, Random(7)])
-    def test_slots_are_shared_evenly_by_members_that_all_agree(self, random):
-        group = Group(5, random=random)
-        joined(group, "a", "b")
-        assert sorted(len(slots) for slots in group.assignment().values()) == [2, 3]
-        assert group.unassigned == NOTHING
-        group.join("c", "", NOTHING)
-        assert not group.complete()
-
     def test_without_chance_slots_stay_with_their_owner(self):
         group = Group(4)
         ids = joined(group, "a")
@@ -212,8 +190,6 @@ def settled(group, client):
 
 
 class TestGroupClient:
-    """What a member's client tells its application, and when it joins again."""
-
     @pytest.fixture
     def group(self):
         return Group(2)
@@ -236,15 +212,6 @@ class TestGroupClient:
         assert client.metadata().generation == -1
         settled(group, client)
         assert client.owned == {0, 1}
-
-    def test_it_leaves_only_when_its_slots_are_released(self, group, client):
-        client.rejoin()
-        client.work()
-        assert "a" in group.members
-        client.done(client.callbacks[0])
-        client.work()
-        assert "a" not in group.members
-        assert client.state is ClientState.OUT
 
     def test_the_former_process_of_a_name_is_locked_out(self, group, client):
         heir = settled(group, GroupClient(group, "a"))
@@ -417,17 +384,19 @@ def follower(broker):
 
 
 def test_each_poll_reads_every_slot_to_its_end(broker, follower):
-    assert follower.poll(NOW_US) == FleetRead(dict.fromkeys(range(SLOTS)), is_current=False)
+    assert follower.poll(NOW_US) == on.FleetRead(dict.fromkeys(range(SLOTS)), is_current=False)
     for slot in range(SLOTS):
         broker.logs[PROGRESS, slot].append(b"k", beat(slot), None)
         broker.logs[PROGRESS, slot].append(b"k", TOMBSTONE, None)
     lowest_us = {slot: 30 + slot for slot in range(SLOTS)}
-    assert follower.poll(NOW_US) == FleetRead(lowest_us, is_current=True)
+    assert follower.poll(NOW_US) == on.FleetRead(lowest_us, is_current=True)
     assert follower.poll(NOW_US) is None
 
 
 @pytest.mark.parametrize(
-    ("again", "kind"), [(False, ReadInterrupted), (True, ProgressReadLost)], ids=["twice", "again"]
+    ("again", "kind"),
+    [(False, on.ReadInterrupted), (True, on.ProgressReadLost)],
+    ids=["twice", "again"],
 )
 def test_a_follower_ends_with_what_contradicts_the_protocol(broker, follower, again, kind):
     broker.logs[PROGRESS, 0].append(b"k", beat(0), None)
@@ -523,13 +492,6 @@ class TestPublisher:
         publisher.publish_progress(SNAPSHOT)
         failure = publisher.await_delivery().failure
         assert (failure.topic, failure.slot, failure.commit_timestamp_us) == (PROGRESS, 2, None)
-
-    def test_limits_are_what_was_read_last(self, broker):
-        limits = MemoryMessageLimits(broker, [DATA, PROGRESS])
-        broker.message_bytes_max, broker.topic_bytes_max[DATA] = 100, 200
-        assert limits.bytes_max(DATA) == limits.bytes_max(PROGRESS) == 1_048_588
-        limits.refresh()
-        assert (limits.bytes_max(DATA), limits.bytes_max(PROGRESS)) == (200, 100)
 
     def test_a_group_that_moved_on_refuses_the_fence(self, open_publisher, broker):
         former = broker.group.join("w", "", frozenset())
