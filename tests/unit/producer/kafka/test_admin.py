@@ -50,8 +50,6 @@ def script(*answers):
 
 
 class TestAdmin:
-    """Each try has a client that has not seen the broker go."""
-
     @pytest.mark.parametrize(
         ("answers", "clients"),
         [([7], 1), ([GONE, 7], 2), ([GONE, STALE, 7], 3), ([UNSTABLE, UNSTABLE, 7], 1)],
@@ -60,10 +58,6 @@ class TestAdmin:
     def test_a_failed_call_is_retried_with_a_new_client(self, cluster, admin, answers, clients):
         assert admin.call(script(*answers), "cannot ask") == 7
         assert cluster.made == clients
-
-    def test_the_error_names_what_was_asked_for(self, admin, impatient):
-        with pytest.raises(UnreachableError, match=r"cannot ask \(slot=3, cause='.*_TRANSPORT"):
-            admin.call(script(GONE), "cannot ask", slot=3)
 
     def test_a_missing_acl_is_reported_at_once(self, cluster, admin):
         denied = KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "not authorized"))
@@ -135,8 +129,6 @@ def failing(*errors):
 
 
 class TestRetries:
-    """Which failures are retried, how long, and what is raised in the end."""
-
     @pytest.fixture(autouse=True)
     def pauses(self, monkeypatch):
         """Pauses pass at once; the list holds them."""
@@ -265,8 +257,6 @@ def letters_on(monkeypatch):
 
 
 class TestDeadLetters:
-    """The dead-letter topic is read to its end, over open transactions."""
-
     def test_every_record_is_read_and_then_the_reader_is_closed(self, letters_on):
         """An open transaction below the end is waited for."""
         batches = (
@@ -369,8 +359,6 @@ STOPPED = replace(REQUEST, state=RunState.STOPPED)
 
 
 class TestBackfillRequests:
-    """Requests are written, read to the end, and followed, on a broker in this process."""
-
     @pytest.fixture
     def follow(self, monkeypatch):
         """Start followers; close them in the end."""

@@ -21,21 +21,7 @@ from confluent_kafka import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.producer.core.events import (
-    AccessDenied,
-    FleetRead,
-    GroupDescribed,
-    ProgressRead,
-    ProgressReadLost,
-    ReadInterrupted,
-    RootSlotRead,
-    SlotOutOfRange,
-    SlotPositionAdvanced,
-    SlotRecoveryStarted,
-    TopicsObserved,
-    TopicState,
-)
-from tidegate.producer.errors import ProgressLost
+from tidegate.producer.core import events as on
 from tidegate.producer.kafka import leave_group as leaving
 from tidegate.producer.kafka import membership as kafka_membership
 from tidegate.producer.kafka.held_messages import HeldMessages
@@ -43,7 +29,7 @@ from tidegate.producer.kafka.leave_group import keep_place, leave_group
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.producer.kafka.worker_names import NameClaim
-from tidegate.schemas.errors import ConfigError, ProducerError, UnreachableError
+from tidegate.schemas.errors import ProducerError, UnreachableError
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -55,6 +41,10 @@ from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.wire_format import frame
 
+TOPIC_DENIED, GROUP_DENIED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+)
 NO_OFFSET = -1001
 PATIENCE_S = 20.0
 FENCED = KafkaError(KafkaError._FATAL, fatal=True)
@@ -218,8 +208,6 @@ def owner(member, own):
 
 
 class TestJoining:
-    """A member is static, and claims its name before it joins."""
-
     def test_the_name_is_claimed_before_the_group_is_joined(self, member, new_member, cluster):
         calls, config = member._consumer.calls, member._config
         cluster.on_commit = lambda _place: calls.append("claim")
@@ -249,8 +237,6 @@ class TestJoining:
 
 
 class TestRecovery:
-    """A slot is read from its fence offset on, and never from two places at once."""
-
     def test_a_slot_that_is_being_assigned_is_read_from_its_fence_at_once(
         self, member, listener, cluster
     ):
@@ -268,11 +254,14 @@ class TestRecovery:
         consumer.refusals = 2
         cluster.answers += [fence, 42]
         started = owner.recover(3, 9)
-        assert started == SlotRecoveryStarted(3, 9, committed, end_offset=42)
+        assert started == on.SlotRecoveryStarted(3, 9, committed, end_offset=42)
         consumer.messages = [end_of(3, 40), message(3, 39)]
         assert owner.poll(0.0) == []
         consumer.messages = [message(3, 41), end_of(3, 42)]
-        assert owner.poll(0.0) == [ProgressRead(3, 9, 41, RECORD), SlotPositionAdvanced(3, 9, 42)]
+        assert owner.poll(0.0) == [
+            on.ProgressRead(3, 9, 41, RECORD),
+            on.SlotPositionAdvanced(3, 9, 42),
+        ]
         assert consumer.places == [(3, committed or 0)]
 
     def test_a_slot_is_read_again_from_a_record_whose_schema_is_not_known_yet(self, owner):
@@ -287,32 +276,20 @@ class TestRecovery:
         later.value = lambda: frame(9, encode_record(RECORD))
         after = [later, message(3, 42), message(4, 7), end_of(3, 43)]
         consumer.messages = [message(3, 40), *after]
-        assert owner.poll(0.0) == [ProgressRead(3, -1, 40, RECORD), ProgressRead(4, -1, 7, RECORD)]
+        assert owner.poll(0.0) == [
+            on.ProgressRead(3, -1, 40, RECORD),
+            on.ProgressRead(4, -1, 7, RECORD),
+        ]
         consumer.messages = after[:2]
         assert owner.poll(0.0) == []
         known.add(9)
         consumer.messages = [later, message(3, 42), end_of(3, 43)]
         assert owner.poll(0.0) == [
-            ProgressRead(3, -1, 41, RECORD),
-            ProgressRead(3, -1, 42, RECORD),
-            SlotPositionAdvanced(3, -1, 43),
+            on.ProgressRead(3, -1, 41, RECORD),
+            on.ProgressRead(3, -1, 42, RECORD),
+            on.SlotPositionAdvanced(3, -1, 43),
         ]
         assert consumer.places == [(3, 41), (3, 41)]
-
-    def test_a_slot_that_comes_back_is_read_from_its_new_place_only(self, owner, cluster, listener):
-        consumer = owner._consumer
-        owner._decoder = ProgressDecoder(lambda _id: {}, has_answer=lambda _id: False)
-        consumer.messages = [message(3, 41)]
-        assert owner.poll(0.0) == []
-        consumer.callbacks["on_revoke"](consumer, [TopicPartition("t", 3)])
-        consumer.places.clear()
-        cluster.answers += [7, 42]
-        listener.recover = lambda slot: owner.recover(slot, 2)
-        assign(owner, 3)
-        owner._decoder = decoder()
-        consumer.messages = [message(3, 7)]
-        assert owner.poll(0.0) == [ProgressRead(3, 2, 7, RECORD)]
-        assert consumer.places == [(3, 7)]
 
     def test_after_recovery_what_the_owner_wrote_is_not_decoded(self, owner, cluster):
         consumer = owner._consumer
@@ -323,12 +300,12 @@ class TestRecovery:
         undecodable.value = lambda: b"not decoded"
         consumer.messages = [message(3, 42), undecodable]
         assert owner.poll(0.0) == [
-            ProgressRead(3, 9, 42, RECORD),
-            SlotPositionAdvanced(3, 9, 44),
+            on.ProgressRead(3, 9, 42, RECORD),
+            on.SlotPositionAdvanced(3, 9, 44),
         ]
         owner.recover(3, 10)
         consumer.messages = [message(3, 42, OWN)]
-        assert owner.poll(0.0) == [ProgressRead(3, 10, 42, OWN)]
+        assert owner.poll(0.0) == [on.ProgressRead(3, 10, 42, OWN)]
 
     def test_what_is_passed_over_in_a_row_is_one_event(self, owner, cluster):
         consumer = owner._consumer
@@ -343,11 +320,11 @@ class TestRecovery:
             end_of(3, 44),
         ]  # fmt: skip
         assert owner.poll(0.0) == [
-            SlotPositionAdvanced(3, 9, 45),
-            SlotPositionAdvanced(4, 9, 43),
-            ProgressRead(3, 9, 45, RECORD),
-            SlotPositionAdvanced(3, 9, 47),
-            SlotPositionAdvanced(3, 9, 44),  # a step backwards stops the worker
+            on.SlotPositionAdvanced(3, 9, 45),
+            on.SlotPositionAdvanced(4, 9, 43),
+            on.ProgressRead(3, 9, 45, RECORD),
+            on.SlotPositionAdvanced(3, 9, 47),
+            on.SlotPositionAdvanced(3, 9, 44),  # a step backwards stops the worker
         ]
 
     def test_a_slot_that_is_gone_is_not_sought(self, member, cluster):
@@ -358,47 +335,31 @@ class TestRecovery:
 
 
 class TestPolling:
-    """What a poll returns."""
-
     def test_descriptions_of_the_group_and_the_topics_are_events(self, member):
-        described = GroupDescribed(True, True, {"w": frozenset()})
-        observed = TopicsObserved(TopicState("t", "id", 4), ())
+        described = on.GroupDescribed(True, True, {"w": frozenset()})
+        observed = on.TopicsObserved(on.TopicState("t", "id", 4), ())
         member.watch("p.later")
         assert member._topic_monitor._topics == ["t", "p.later"]
         for name, found in (("_monitor", described), ("_topic_monitor", observed)):
             setattr(member, name, SimpleNamespace(poll=mock.Mock(side_effect=[found, None])))
         found = {type(event): event for event in member.poll(0.0)}
-        assert found == {GroupDescribed: described, TopicsObserved: observed}
+        assert found == {on.GroupDescribed: described, on.TopicsObserved: observed}
         assert member.poll(0.0) == []
 
     @pytest.mark.parametrize(
         ("code", "place", "expected"),
         [
-            *[
-                (code, (None, None), ReadInterrupted("topic t", "why"))
-                for code in (
-                    KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART,
-                    KafkaError._MAX_POLL_EXCEEDED,
-                )
-            ],
-            *[
-                (code, (None, 3), SlotOutOfRange(3, 9, "why"))
-                for code in (
-                    KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION,
-                    KafkaError.OFFSET_OUT_OF_RANGE,
-                )
-            ],
-            (
-                KafkaError.TOPIC_AUTHORIZATION_FAILED, ("other", None),
-                AccessDenied("topic other", "why"),
-            ),
-            (KafkaError.TOPIC_AUTHORIZATION_FAILED, (None, None), AccessDenied("topic t", "why")),
-            (KafkaError.GROUP_AUTHORIZATION_FAILED, (None, None), AccessDenied("group g", "why")),
+            (KafkaError._TRANSPORT, (None, None), on.ReadInterrupted("topic t", "why")),
+            (KafkaError._MAX_POLL_EXCEEDED, (None, None), on.ReadInterrupted("topic t", "why")),
+            (KafkaError._AUTO_OFFSET_RESET, (None, 3), on.SlotOutOfRange(3, 9, "why")),
+            (KafkaError._LOG_TRUNCATION, (None, 3), on.SlotOutOfRange(3, 9, "why")),
+            (KafkaError.OFFSET_OUT_OF_RANGE, (None, 3), on.SlotOutOfRange(3, 9, "why")),
+            (TOPIC_DENIED, ("other", None), on.AccessDenied("topic other", "why")),
+            (TOPIC_DENIED, (None, None), on.AccessDenied("topic t", "why")),
+            (GROUP_DENIED, (None, None), on.AccessDenied("group g", "why")),
         ],
-    )  # fmt: skip
-    def test_an_error_is_an_event_that_names_the_resource(
-        self, owner, cluster, code, place, expected
-    ):
+    )
+    def test_an_error_names_the_resource(self, owner, cluster, code, place, expected):
         topic, slot = place
         cluster.answers += [7, 42]
         owner.recover(3, 9)
@@ -407,25 +368,16 @@ class TestPolling:
         owner._consumer.messages = [event]
         assert owner.poll(0.0) == [expected]
 
-    @pytest.mark.parametrize(
-        ("metadata", "expected"),
-        [
-            (b"", None),
-            (b"CGMDv2:" + struct.pack("=i", -1) + b"rest", None),
-            (b"CGMDv3:" + struct.pack("=i", 5) + b"rest", None),
-            (b"CGMDv2:" + struct.pack("=i", 5) + b"rest", b"CGMDv2:" + struct.pack("=i", 5)),
-        ],
-        ids=["no member", "no generation", "another format", "member"],
-    )
-    def test_metadata_is_there_only_with_a_generation(self, member, metadata, expected):
-        member._consumer.group_metadata = metadata
-        found = member.metadata()
-        assert found == (None if expected is None else metadata)
+    def test_metadata_is_there_only_with_a_generation(self, member):
+        generation, none = (struct.pack("=i", number) + b"rest" for number in (5, -1))
+        for metadata in (b"", b"CGMDv2:" + none, b"CGMDv3:" + generation):
+            member._consumer.group_metadata = metadata
+            assert member.metadata() is None
+        member._consumer.group_metadata = b"CGMDv2:" + generation
+        assert member.metadata() == b"CGMDv2:" + generation
 
 
 class TestFenced:
-    """A fatal error has no topic partition, and the client never polls again after it."""
-
     @pytest.fixture
     def fence(self, owner, cluster):
         """Fence or replace the client; return the former one."""
@@ -454,16 +406,6 @@ class TestFenced:
         assert second.calls == ["subscribe"]
         assert owner.poll(0.0) == []
         assert owner._consumer is second
-        former.callbacks["on_assign"](former, [TopicPartition("t", 1)])
-        assert listener.seen == lost, "a former client assigns nothing"
-
-    def test_a_client_that_never_ends_holds_up_nothing(self, owner, fence):
-        go_on = threading.Event()
-        owner._consumer.close = lambda: go_on.wait(PATIENCE_S)
-        fence("replaced")
-        owner.poll(0.0)
-        assert owner._consumer.calls == ["subscribe"]
-        go_on.set()
 
     def test_with_a_successor_it_ends(self, owner, listener, fence):
         fence("fenced", "another process")
@@ -473,8 +415,6 @@ class TestFenced:
 
 
 class TestClosing:
-    """The group is left in order where the client lets us."""
-
     @pytest.mark.parametrize("kind", ["revoke", "lost"])
     def test_slots_are_unassigned_after_the_listener_released_them(self, owner, listener, kind):
         consumer = owner._consumer
@@ -488,15 +428,6 @@ class TestClosing:
         assert owner._consumer.closed.is_set()
         assert owner._consumer.calls == ["subscribe", "unsubscribe", ("unassign", [3])]
         assert listener.seen == [("assigned", (3,)), ("revoked", (3,))]
-
-    def test_a_client_that_keeps_its_place_is_dropped_and_nothing_is_called(self, owner, listener):
-        """Closing a static member's client calls its callbacks, which may hang."""
-        client = owner._consumer
-        owner.close()
-        assert client.calls == ["subscribe"]
-        assert not client.closed.is_set()
-        assert not hasattr(owner, "_consumer")
-        assert listener.seen == [("assigned", (3,))]
 
     def test_clients_that_still_leave_give_up_their_slots_without_the_listener(
         self, owner, listener, cluster
@@ -522,8 +453,6 @@ class TestClosing:
 
 
 class TestRarelyUsedClients:
-    """Each has threads of its own, so it lives from its first call to the next poll."""
-
     def test_one_serves_all_slots_of_a_rebalance_and_no_longer(self, member, listener, cluster):
         cluster.answers += ["", *(7, 42) * 3]
         member.start()
@@ -538,33 +467,12 @@ class TestRarelyUsedClients:
         member.recover(4, 3)
         assert cluster.made == 5
 
-    def test_a_look_at_the_claim_leaves_none_behind(self, member, cluster):
-        cluster.answers += ["", "", ""]
-        member.start()
-        member.has_successor()
-        member.poll(0.0)
-        member.has_successor()
-        assert cluster.made == 2, "the claim's, which looks as well, and one after the next poll"
-
 
 class TestTables:
-    """Records of later tables come with the polls, from the reader of the root's slot."""
-
     @pytest.mark.parametrize("is_fenced", [False, True])
-    @pytest.mark.parametrize(
-        "found",
-        [
-            RootSlotRead((RECORD,), is_at_end=True),
-            ProgressReadLost(ProgressLost("it moved backwards", slot=0)),
-            AccessDenied("topic t", "not authorized"),
-            ReadInterrupted("slot 0 of topic t", "broker down"),
-        ],
-        ids=lambda found: type(found).__name__,
-    )
-    def test_what_was_read_comes_with_the_next_poll(
-        self, new_member, own, cluster, found, is_fenced
-    ):
+    def test_what_was_read_comes_with_the_next_poll(self, new_member, own, cluster, is_fenced):
         """It is kept beside a client that is replaced, too."""
+        found = on.RootSlotRead((RECORD,), is_at_end=True)
         answers = [found, None]
         root_slot = SimpleNamespace(poll_records=lambda: answers.pop(0))
         member = own(new_member(root_slot=root_slot))
@@ -575,7 +483,7 @@ class TestTables:
         assert member.poll(0.0) == []
 
     def test_the_fleet_is_followed_once_the_core_asks_for_it(self, new_member, own):
-        found, opened, asked, closed = FleetRead({0: 5}, is_current=True), [], [], []
+        found, opened, asked, closed = on.FleetRead({0: 5}, is_current=True), [], [], []
         answers = [found, None]
 
         def follow(epoch, with_moves):
@@ -608,8 +516,6 @@ def recovery(admin, open_committed):
 
 
 class TestOffsets:
-    """Both offsets of a recovery respect open transactions."""
-
     @pytest.mark.parametrize(("committed", "expected"), [(7, 7), (0, 0), (-1001, None)])
     def test_the_fence_offset_is_what_the_group_committed(
         self, cluster, recovery, committed, expected
@@ -679,38 +585,18 @@ def test_a_coordinator_that_has_moved_is_asked_again_and_ends_no_process():
     assert (ran.returncode, ran.stdout.split()) == (0, ["-1001", "7", "who"]), ran.stderr
 
 
-def test_a_client_for_offsets_is_made_when_needed_and_replaced(cluster, open_committed):
-    committed = open_committed("g")
-    assert cluster.made == 0
-    cluster.answers += [GONE, 7, KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)]
-    assert committed.find("t", 0, "cannot read it").offset == 7
-    assert cluster.made == 2
-    with pytest.raises(ConfigError):
-        committed.find("t", 0, "cannot read it")
-
-
 @pytest.fixture
 def name(open_committed):
     return NameClaim(open_committed("g-w"), topic="t", process="w-1")
 
 
 class TestNames:
-    """A process claims its name, and finds out whether another one has claimed it since."""
-
     def test_a_claim_is_written_into_a_group_of_its_own(self, cluster, name):
         cluster.answers += [GONE, KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS), ""]
         name.claim()
         (group, place, _), *again = cluster.requests
         assert (group, len(again)) == ("g-w", 2)
         assert (place.topic, place.partition, place.metadata) == ("t", 0, "w-1")
-
-    @pytest.mark.parametrize(
-        ("owner", "expected"), [("w-1", False), ("w-2", True), ("", False), (None, False)]
-    )
-    def test_the_last_claim_tells_a_successor(self, cluster, name, owner, expected):
-        cluster.answers.append(owner)
-        assert name.has_successor() == expected
-        assert cluster.requests[0][0] == "g-w"
 
     @pytest.mark.parametrize(
         ("call", "text"),
@@ -754,8 +640,6 @@ class Client:
 
 
 class TestLeaving:
-    """A client gives up what it owns before it is closed, and it may do neither."""
-
     @pytest.mark.parametrize(
         ("polls", "ids", "calls"),
         [(2, None, ["consume"] * 3), (0, ["w-1", "w-1"], ["consume"] * 4)],
@@ -775,27 +659,22 @@ class TestLeaving:
         leave_group(client)
         assert client.calls == ["consume", "consume", "close"]
 
-    @pytest.mark.parametrize("keeps", ["its slots", "its place", "its threads"])
-    def test_a_client_that_does_not_end_is_left_behind(self, monkeypatch, keeps):
-        client = Client(polls=2 if keeps == "its slots" else 0)
-        if keeps == "its slots":
-            monkeypatch.setattr(leaving, "_UNASSIGN_S", -1.0)
-        elif keeps == "its place":
-            monkeypatch.setattr(leaving, "_LEAVE_S", 0.05)
+    @pytest.mark.parametrize(
+        ("limit", "seconds", "is_closed"),
+        [("_UNASSIGN_S", -1.0, False), ("_LEAVE_S", 0.05, True), ("_CLOSE_S", 0.05, True)],
+    )
+    def test_a_client_that_does_not_end_is_left_behind(
+        self, monkeypatch, limit, seconds, is_closed
+    ):
+        client = Client(polls=2 if limit == "_UNASSIGN_S" else 0)
+        monkeypatch.setattr(leaving, limit, seconds)
+        if limit == "_LEAVE_S":
             client.memberid = lambda: "w-1"
-        else:
-            monkeypatch.setattr(leaving, "_CLOSE_S", 0.05)
+        elif limit == "_CLOSE_S":
             client.go_on.clear()
         leave_group(client)
-        assert ("close" in client.calls) == (keeps != "its slots")
+        assert ("close" in client.calls) == is_closed
         client.go_on.set()
-
-    def test_what_a_callback_raises_is_raised_after_closing(self):
-        client = Client(polls=1)
-        client.consume = mock.Mock(side_effect=OSError("not released"))
-        with pytest.raises(OSError, match="not released"):
-            leave_group(client)
-        assert client.calls == ["unsubscribe", "close"]
 
     def test_a_client_that_keeps_its_place_hands_over_what_was_due_and_is_dropped(self):
         """An answer of the group that no poll has taken would keep its thread busy for good."""

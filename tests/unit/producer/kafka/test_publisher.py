@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.events import DeliveryFault
 from tidegate.producer.kafka import partitioner, retries
 from tidegate.producer.kafka import publisher as kafka_publisher
 from tidegate.producer.kafka.delivery_reports import DeliveryReports
@@ -189,8 +188,6 @@ def finish(publisher):
 
 
 class TestDelivery:
-    """Messages go where their keys belong, and their reports tell the last offsets."""
-
     def test_keys_stay_where_the_recorded_number_of_topic_partitions_puts_them(self, publisher_on):
         client = ScriptedClient()
         assert publish(publisher_on(client)) == DELIVERED
@@ -222,19 +219,8 @@ class TestDelivery:
             on_delivery(None, Report("topic", 1_000))
         assert publish(publisher) == on.Delivered({4: (TopicOffset("topic", 0, 2),)}, {})
 
-    def test_reports_that_do_not_come_abort(self, publisher_on, monkeypatch):
-        monkeypatch.setattr(kafka_publisher, "_CALL_TIMEOUT_S", 0.0)
-        client = ScriptedClient()
-        publisher = publisher_on(client)
-        outcome = publish(publisher)
-        assert isinstance(outcome, on.TransactionAborted)
-        assert "3 messages without a report" in outcome.reason
-        assert renews(publisher, client)
-
 
 class TestRefused:
-    """A message that is not taken aborts the transaction, and the outcome says why."""
-
     @pytest.mark.parametrize(
         ("script", "reports", "fault"),
         [
@@ -296,11 +282,6 @@ class TestRefused:
         outcome = publish(publisher_on(client))
         assert outcome.failure.fault is on.DeliveryFault.TOO_LARGE
 
-    def test_a_fence_that_the_abort_meets_is_a_fence(self, publisher_on):
-        client = ScriptedClient(abort=[FENCED])
-        client.report_errors = [TOO_LARGE]
-        assert publish(publisher_on(client)) == on.ProducerFenced()
-
     def test_a_message_that_is_too_large_is_a_reason_to_read_the_limits_again(self, publisher_on):
         """A batch that exceeds a limit which was lowered: the next client makes smaller ones."""
         client, limits = ScriptedClient(), Limits(9_000, 9_000, 2_000)
@@ -329,25 +310,7 @@ def test_the_clients_limits_are_those_of_the_topics(publisher_on, limits, option
     assert found == expected
 
 
-def test_limits_that_change_make_a_new_client(publisher_on):
-    client, limits = ScriptedClient(), Limits(2_000, 2_000)
-    publisher = publisher_on(client, limits)
-    assert not renews(publisher, client)
-    limits.largest = 9_000
-    assert renews(publisher, client)
-    assert client.config["message.max.bytes"] == 9_000
-    assert not renews(publisher, client)
-
-
 class TestOutcomes:
-    """What an error of a call means for the transaction, and for the producer."""
-
-    def test_a_refusal_of_the_group_is_no_reason_for_a_new_producer(self, publisher_on):
-        client = ScriptedClient(send_offsets=[ABORTABLE])
-        publisher = publisher_on(client)
-        assert isinstance(publisher.send_offsets(((0, 1),)), on.TransactionAborted)
-        assert not renews(publisher, client)
-
     @pytest.mark.parametrize("call", ["produce", "send_offsets", "commit"])
     def test_an_error_of_the_producer_is_a_reason_for_a_new_one(self, publisher_on, call):
         """After a broker was away, a fence of the former would wait for its time-out each time."""
@@ -426,8 +389,6 @@ class TestOutcomes:
 
 
 class TestStart:
-    """A client is initialised once; what its settings forbid is named."""
-
     def test_initialising_is_retried_until_the_broker_answers(self, publisher_on, monkeypatch):
         monkeypatch.setattr(retries, "PAUSE_S", 0.0)
         client = ScriptedClient(init=[SILENT, SILENT])
@@ -485,8 +446,6 @@ MARKER = PARKED._replace(form=FORM_REDRIVEN, content=b"")
 
 
 class TestParkedAndTombstones:
-    """Parked changes and tombstones are part of their record's transaction."""
-
     @pytest.mark.parametrize("redrives", [False, True])
     def test_parked_changes_follow_their_records_messages_and_put_back_ones_say_so(
         self, publisher_on, redrives
@@ -556,8 +515,6 @@ def snapshot(*, chunk):
 
 
 class TestReports:
-    """What is read from delivery reports."""
-
     @pytest.fixture
     def reports(self):
         return DeliveryReports()
@@ -613,21 +570,19 @@ class TestReports:
 
 
 class TestRefusals:
-    """Of the messages that were refused, the one that matters, and whether its fault lasts."""
-
     @pytest.mark.parametrize(
         ("code", "expected"),
         [
-            (KafkaError.MSG_SIZE_TOO_LARGE, DeliveryFault.TOO_LARGE),
-            (KafkaError.RECORD_LIST_TOO_LARGE, DeliveryFault.TOO_LARGE),
-            (KafkaError.TOPIC_AUTHORIZATION_FAILED, DeliveryFault.DENIED),
-            (KafkaError.INVALID_RECORD, DeliveryFault.INVALID),
-            (KafkaError.POLICY_VIOLATION, DeliveryFault.INVALID),
-            (KafkaError._PURGE_QUEUE, DeliveryFault.TRANSIENT),
-            (KafkaError._MSG_TIMED_OUT, DeliveryFault.TRANSIENT),
-            (KafkaError.NOT_LEADER_FOR_PARTITION, DeliveryFault.TRANSIENT),
-            (KafkaError.NOT_ENOUGH_REPLICAS, DeliveryFault.TRANSIENT),
-            (KafkaError.UNKNOWN_TOPIC_OR_PART, DeliveryFault.TRANSIENT),
+            (KafkaError.MSG_SIZE_TOO_LARGE, on.DeliveryFault.TOO_LARGE),
+            (KafkaError.RECORD_LIST_TOO_LARGE, on.DeliveryFault.TOO_LARGE),
+            (KafkaError.TOPIC_AUTHORIZATION_FAILED, on.DeliveryFault.DENIED),
+            (KafkaError.INVALID_RECORD, on.DeliveryFault.INVALID),
+            (KafkaError.POLICY_VIOLATION, on.DeliveryFault.INVALID),
+            (KafkaError._PURGE_QUEUE, on.DeliveryFault.TRANSIENT),
+            (KafkaError._MSG_TIMED_OUT, on.DeliveryFault.TRANSIENT),
+            (KafkaError.NOT_LEADER_FOR_PARTITION, on.DeliveryFault.TRANSIENT),
+            (KafkaError.NOT_ENOUGH_REPLICAS, on.DeliveryFault.TRANSIENT),
+            (KafkaError.UNKNOWN_TOPIC_OR_PART, on.DeliveryFault.TRANSIENT),
         ],
     )
     def test_codes_are_classified(self, code, expected):

@@ -9,16 +9,7 @@ import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from structlog.testing import capture_logs
 
-from tidegate.producer.core.events import (
-    AccessDenied,
-    FleetRead,
-    GroupDescribed,
-    ProgressReadLost,
-    ReadInterrupted,
-    RootSlotRead,
-    TopicsObserved,
-    TopicState,
-)
+from tidegate.producer.core import events as on
 from tidegate.producer.errors import ProgressLost
 from tidegate.producer.kafka import admin as kafka_admin
 from tidegate.producer.kafka import group_monitor, slot_ends, topic_monitor
@@ -67,7 +58,7 @@ TABLE = ProgressRecord("e", "w", ADDED)
 END = KafkaError(KafkaError._PARTITION_EOF)
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized")
 LOST = KafkaError(KafkaError._TRANSPORT, "broker down")
-INTERRUPTED = ReadInterrupted("slot 0 of topic g-progress", "broker down")
+INTERRUPTED = on.ReadInterrupted("slot 0 of topic g-progress", "broker down")
 
 
 class Consumer:
@@ -151,13 +142,11 @@ REMOVED = SimpleNamespace(
 
 
 class TestRootSlot:
-    """It is read once: over chunks and errors to the record, then for tables and commands."""
-
     def test_one_client_serves_the_search_and_the_tables(self, reader, made, batches):
         batches += [[message(ANNOUNCED), REMOVED, message(STARTED)], [message(ADDED)]]
         assert made == []
         assert reader.poll() == (FOUND, False)
-        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False, begin=0, end=4)
+        assert reader.poll_records() == on.RootSlotRead((TABLE,), is_at_end=False, begin=0, end=4)
         (consumer,) = made
         assert consumer.assigned == [("g-progress", 0, 3)]
         assert consumer.config["group.id"] == "g-root"
@@ -173,7 +162,9 @@ class TestRootSlot:
         ]
         assert reader.poll() == (None, False), "its chunks may come in several polls"
         assert reader.poll() == (FOUND, True)
-        assert reader.poll_records() == RootSlotRead((TABLE, TABLE), is_at_end=True, begin=0, end=4)
+        assert reader.poll_records() == on.RootSlotRead(
+            (TABLE, TABLE), is_at_end=True, begin=0, end=4
+        )
         assert reader.poll_records() is None
 
     @pytest.mark.parametrize(("error", "at_end"), [(END, True), (LOST, False)])
@@ -187,7 +178,7 @@ class TestRootSlot:
         batches += [[failed(DENIED)]] * 2
         with pytest.raises(ConfigError, match="cannot read the progress topic: Kafka denies"):
             reader.poll()
-        assert reader.poll_records() == AccessDenied("topic g-progress", "not authorized")
+        assert reader.poll_records() == on.AccessDenied("topic g-progress", "not authorized")
 
     @pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION])
     def test_an_offset_that_is_gone_is_reported_once(self, reader, batches, code):
@@ -196,7 +187,7 @@ class TestRootSlot:
         batches += [[message(ADDED)], [lost], [message(ADDED, offset=0)]]
         reader.poll_records()
         found = reader.poll_records()
-        assert isinstance(found, ProgressReadLost)
+        assert isinstance(found, on.ProgressReadLost)
         assert isinstance(found.error, ProgressLost)
         assert found.error.fields == {"slot": 0, "position": 1, "reason": "offset 7 is gone"}
         assert reader.poll_records() is None
@@ -212,7 +203,7 @@ class TestRootSlot:
         batches += [[message(ADDED), message(drain), failed(END)], [message(drain, offset=1)]]
         reader.poll_records()
         found = reader.poll_records()
-        assert isinstance(found, ProgressReadLost)
+        assert isinstance(found, on.ProgressReadLost)
         assert (found.error.fields["was"], found.error.fields["now"]) == (2, 1)
 
     def test_full_batches_are_read_on_until_the_end(self, reader, batches):
@@ -242,23 +233,6 @@ class TestRootSlot:
         assert [record.body for record in read.records] == [ADDED, *bodies]
         assert (read.begin, read.end, read.is_at_end) == (0, 7, False)
 
-    def test_the_first_end_is_reported_and_holds(self, reader, batches):
-        batches += [[message(ANNOUNCED), failed(END)], [failed(END)], [message(ADDED)]]
-        assert reader.poll_records() == RootSlotRead((), is_at_end=True, begin=0, end=1)
-        assert reader.poll_records() is None
-        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=True, begin=1, end=2)
-
-    def test_errors_that_pass_are_reported_after_what_was_read_beside_them(self, reader, batches):
-        batches.append([failed(LOST), message(ADDED)])
-        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False, begin=0, end=1)
-        assert reader.poll_records() == INTERRUPTED
-        assert reader.poll_records() is None
-
-    def test_an_error_that_lasts_before_the_first_end_is_not_swallowed(self, reader, batches):
-        """Without the end no query starts: nothing else would say why the worker is idle."""
-        batches += [[failed(LOST)], [failed(LOST)]]
-        assert [reader.poll_records() for _ in range(2)] == [INTERRUPTED] * 2
-
     def test_records_wait_for_a_schema_that_is_not_known_yet(self, reader, batches):
         known = set()
         reader.decode_with(
@@ -271,12 +245,12 @@ class TestRootSlot:
         assert reader.poll() == (None, False)
         known.add(9)
         assert reader.poll() == (FOUND, False)
-        assert reader.poll_records() == RootSlotRead(
+        assert reader.poll_records() == on.RootSlotRead(
             (TABLE, TABLE), is_at_end=False, begin=0, end=3
         )
         assert reader.poll_records() is None
         known.add(10)
-        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=True, begin=3, end=4)
+        assert reader.poll_records() == on.RootSlotRead((TABLE,), is_at_end=True, begin=3, end=4)
 
 
 class Admins:
@@ -322,7 +296,7 @@ def admins(monkeypatch):
 
 
 NOW_US = 10**12
-ALL_INTERRUPTED = ReadInterrupted("all slots of topic g-progress", "broker down")
+ALL_INTERRUPTED = on.ReadInterrupted("all slots of topic g-progress", "broker down")
 
 
 def beat(slot, offset, *, revision=1, value=None):
@@ -335,8 +309,6 @@ def beat(slot, offset, *, revision=1, value=None):
 
 
 class TestFollower:
-    """The follower reads every slot, and ends with what contradicts the protocol."""
-
     @pytest.fixture
     def follower(self, made, admins):
         return ProgressFollower(
@@ -353,22 +325,22 @@ class TestFollower:
             [failed(KafkaError(KafkaError._TRANSPORT, "broker down"))],
             [failed(END, 1, 2)],
         ]
-        assert follower.poll(NOW_US) == FleetRead({0: 30, 1: 31}, is_current=False)
+        assert follower.poll(NOW_US) == on.FleetRead({0: 30, 1: 31}, is_current=False)
         admins.answer({0: 2, 1: 2})
         assert follower.poll(NOW_US) == ALL_INTERRUPTED
         assert not follower.has_failed
-        assert follower.poll(NOW_US) == FleetRead({}, is_current=True)
+        assert follower.poll(NOW_US) == on.FleetRead({}, is_current=True)
         assert follower.poll(NOW_US) is None
         assert len(admins.asked) == 1
         follower.poll(NOW_US + 10**6)
         admins.answer({0: 2, 1: 2})
-        assert follower.poll(NOW_US + 10**6) == FleetRead({}, is_current=True), "asked for again"
+        assert follower.poll(NOW_US + 10**6) == on.FleetRead({}, is_current=True), "asked for again"
         follower.close()
         assert consumer.is_closed
 
     def test_a_missing_right_is_reported(self, follower, batches):
         batches.append([failed(DENIED)])
-        assert follower.poll(NOW_US) == AccessDenied("topic g-progress", "not authorized")
+        assert follower.poll(NOW_US) == on.AccessDenied("topic g-progress", "not authorized")
 
     @pytest.mark.parametrize(
         ("lost", "fields"),
@@ -387,10 +359,10 @@ class TestFollower:
         batches += [[beat(0, 5), beat(1, 0), lost], [beat(1, 1, revision=2)]]
         found = follower.poll(NOW_US)
         if fields is None:
-            assert isinstance(found, ReadInterrupted)
+            assert isinstance(found, on.ReadInterrupted)
             assert found.resource == "topic g-progress"
         else:
-            assert isinstance(found, ProgressReadLost)
+            assert isinstance(found, on.ProgressReadLost)
             assert isinstance(found.error, ProgressLost)
             assert found.error.fields == fields
         assert follower.has_failed
@@ -417,8 +389,6 @@ class TestFollower:
 
 
 class TestSlotEnds:
-    """Ends of slots are asked for and delivered without waiting."""
-
     @pytest.fixture
     def ends(self, admins):
         """Those of two slots, asked for at 10."""
@@ -452,12 +422,10 @@ class TestSlotEnds:
 
 INTERVAL, AGE_MAX = topic_monitor._INTERVAL_US, topic_monitor._AGE_MAX_US
 P, A, B = ("id-0", 4), ("id-1", 2), ("id-2", 2)
-STATES = [TopicState("p", *P), TopicState("a", *A), TopicState("b", *B)]
+STATES = [on.TopicState("p", *P), on.TopicState("a", *A), on.TopicState("b", *B)]
 
 
 class TestTopicMonitor:
-    """Descriptions of topics are requested and delivered without waiting."""
-
     @pytest.fixture
     def monitor(self, admins):
         """A worker's monitor, first polled at 0."""
@@ -468,12 +436,12 @@ class TestTopicMonitor:
     @pytest.mark.parametrize(
         ("answers", "expected"),
         [
-            ({"b": B}, TopicsObserved(STATES[0], (STATES[1], STATES[2]))),
+            ({"b": B}, on.TopicsObserved(STATES[0], (STATES[1], STATES[2]))),
             (
                 {"b": KafkaError.UNKNOWN_TOPIC_OR_PART},
-                TopicsObserved(STATES[0], (STATES[1], TopicState("b", None, 0))),
+                on.TopicsObserved(STATES[0], (STATES[1], on.TopicState("b", None, 0))),
             ),
-            ({"b": KafkaError.TOPIC_AUTHORIZATION_FAILED}, AccessDenied("topic b", "refused")),
+            ({"b": KafkaError.TOPIC_AUTHORIZATION_FAILED}, on.AccessDenied("topic b", "refused")),
             ({"p": KafkaError._TRANSPORT, "b": B}, None),
         ],
         ids=["all", "unknown", "denied", "without the progress topic"],
@@ -487,13 +455,6 @@ class TestTopicMonitor:
         admins.answer(**{"p": P, "a": A, **answers})
         assert monitor.poll(INTERVAL + 2) == expected
         assert monitor.poll(INTERVAL + 3) is None, "each answer is delivered once"
-
-    def test_one_more_topic_is_described_from_the_next_question_on(self, monitor, admins):
-        for times, names in ((1, ["a", "b"]), (2, ["a", "b", "c"])):
-            monitor.poll(times * INTERVAL)
-            monitor.add("c")
-            admins.answer(p=P, a=A, b=B, c=("id-3", 2))
-            assert [one.topic for one in monitor.poll(times * INTERVAL + 1).data] == names
 
     @pytest.mark.parametrize("is_answered", [False, True], ids=["never", "late"])
     def test_a_late_answer_is_dropped_and_another_one_requested(self, monitor, admins, is_answered):
@@ -514,7 +475,7 @@ class TestTopicMonitor:
             for times in (1, 2):
                 monitor.poll(times * INTERVAL)
                 admins.answer(p=P, a=KafkaError._TRANSPORT, b=B)
-                observed = TopicsObserved(STATES[0], (STATES[2],))
+                observed = on.TopicsObserved(STATES[0], (STATES[2],))
                 assert monitor.poll(times * INTERVAL + 1) == observed
         monitor.poll(3 * INTERVAL)
         assert admins.made == 3
@@ -544,8 +505,6 @@ def group(*, state="Stable", client_id="w-1", worker="w", error=None):
 
 
 class TestGroupMonitor:
-    """Group descriptions are requested and delivered without waiting."""
-
     @pytest.fixture
     def calls(self, monkeypatch):
         """Stands for admin clients and threads; a call is answered by `answer`."""
@@ -583,12 +542,12 @@ class TestGroupMonitor:
     @pytest.mark.parametrize(
         ("answered", "expected"),
         [
-            (group(), GroupDescribed(True, True, ASSIGNMENTS)),
-            (group(state="PreparingRebalance"), GroupDescribed(False, True, ASSIGNMENTS)),
-            (group(client_id="w-younger"), GroupDescribed(True, False, ASSIGNMENTS)),
+            (group(), on.GroupDescribed(True, True, ASSIGNMENTS)),
+            (group(state="PreparingRebalance"), on.GroupDescribed(False, True, ASSIGNMENTS)),
+            (group(client_id="w-younger"), on.GroupDescribed(True, False, ASSIGNMENTS)),
             (
                 group(worker="y"),
-                GroupDescribed(True, False, {"y": frozenset({0}), "x": frozenset({1})}),
+                on.GroupDescribed(True, False, {"y": frozenset({0}), "x": frozenset({1})}),
             ),
             ([], None),
             (group(error=KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)), None),

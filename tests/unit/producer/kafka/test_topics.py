@@ -193,15 +193,6 @@ class TestCreation:
         assert broker.created[-1].config.get("max.message.bytes") == bytes_max
 
     @pytest.mark.parametrize(
-        "code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_CONFIG]
-    )
-    def test_a_dead_letter_topic_that_is_refused_in_any_size_is_named(self, broker, topics, code):
-        broker.refusals["d"] = KafkaError(code, "refused")
-        with pytest.raises(ConfigError, match="cannot create topic d: refused"):
-            topics.ensure_dead_letter("d", replication=1)
-        assert len(broker.created) == (4 if code == KafkaError.INVALID_CONFIG else 1)
-
-    @pytest.mark.parametrize(
         "state",
         [
             {"refusals": {"a": KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)}},
@@ -292,8 +283,6 @@ def later(topics, counts=None, found=None, **options):
 
 
 class TestLater:
-    """Topics of tables that are found while workers run."""
-
     def test_a_topic_that_appears_later_is_created_or_taken_as_it_is(self, broker, topics):
         counts, found = {"p.known": 4}, []
         broker.topics["p.old"] = 2
@@ -426,8 +415,6 @@ NULLS = {"max.message.bytes": None, "segment.bytes": None, "socket.request.max.b
 
 
 class TestLimits:
-    """The smallest of what topic and brokers allow, and Kafka's defaults where that is hidden."""
-
     @pytest.fixture
     def configs(self, monkeypatch):
         made = Configs()
@@ -572,8 +559,6 @@ class Admin:
 
 
 class TestRemoval:
-    """What bears the prefix is found, removed, and waited for until it is gone."""
-
     @pytest.fixture
     def admin(self):
         return Admin(set(VISIBLE))
