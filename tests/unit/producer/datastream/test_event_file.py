@@ -6,7 +6,6 @@ import os
 import random
 from collections import Counter, defaultdict
 from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
 
 import fastavro
@@ -18,7 +17,6 @@ from tests.datastream_files import (
     ADDED_COLUMN,
     SOURCES,
     avro_bytes,
-    backfill,
     delivered,
     history,
     in_another_order,
@@ -205,7 +203,6 @@ def test_real_files_are_read_in_order(real):
     removed, added = moved
     types = [ChangeType.UPDATE_DELETE, ChangeType.UPDATE_INSERT]
     assert [removed.change_type, added.change_type] == types
-    assert (removed.is_deleted, added.is_deleted) == (True, False)
     assert removed.source_timestamp_us < added.source_timestamp_us
     assert removed.metadata.log_position == added.metadata.log_position
     assert removed.order_key < added.order_key
@@ -219,11 +216,9 @@ def test_types_and_names_of_real_files(real):
     for file, column, expected in (
         ("mysql-cdc1-AllDatatypeColumns", "decimal_column", "DECIMAL(10,2)"),
         ("mysql-cdc1-AllDatatypeColumns", "time_column", "TIME INTERVAL"),
-        ("mysql-cdc1-AllDatatypeColumns", "bigint_column", "LONG"),
         ("bytearray", "integer_array_field", "ARRAY<INTEGER>"),
         ("bytearray", "jsonb_column", "ARRAY<JSON>"),
         ("avro_file_ut", "POSTAL_CODE", "VARCHAR"),
-        ("avro_file_ut", "CITY", "VARCHAR"),
         ("avro_file_ut", "timestamp_with_tz", "TIMESTAMP WITH TIMEZONE"),
         ("avro_file_ut", "update_timestamp_micros", "TIMESTAMP"),
     ):
@@ -293,11 +288,10 @@ def content(row):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_tables_of_the_generator_meet_the_clauses_of_the_documentation(source):
-    met, changes, key_fields = Counter(), [], set()
+    met, key_fields = Counter(), set()
     for seed in range(40):
         table = drawn_table(source, random.Random(seed), changes=40, rows=6)
         met += table.met
-        changes += table.changes
         key_fields |= {field for field, key in table.clauses.key_fields.items() if key}
     expected = {"column added", "without a key", "fields in another order"}
     if source != "salesforce":
@@ -309,28 +303,3 @@ def test_tables_of_the_generator_meet_the_clauses_of_the_documentation(source):
     }.get(source, set())
     assert set(met) - {"no other method"} == expected
     assert key_fields == {"primary_keys", *(["replication_index"] if source == "sqlserver" else [])}
-    # Both halves of an update of a key are at one place of the log.
-    halves = [
-        pair
-        for pair in pairwise(changes)
-        if pair[0]["source_metadata"]["change_type"] == "UPDATE-DELETE"
-    ]
-    assert (len(halves) > 10) == (source in ("mysql", "oracle"))
-    for one, other in halves:
-        assert other["source_metadata"]["change_type"] == "UPDATE-INSERT"
-        assert one["sort_keys"][1:] == other["sort_keys"][1:]
-        assert one["payload"]["id"] != other["payload"]["id"]
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_what_the_generator_delivers_is_out_of_order_and_partly_twice(source):
-    rng = random.Random(11)
-    changes, rows = history(source, rng, 60), backfill(source, rng, 6)
-    found = delivered(changes, rows, rng)
-    uuids = [one["uuid"] for one in found]
-    assert len(uuids) > len(set(uuids)) == 66
-    assert [one for one in uuids if not one.startswith("aaaa")][:60] != [
-        one["uuid"] for one in changes
-    ]
-    kinds = ["backfill" in one["read_method"] for one in found]
-    assert kinds.index(False) < len(kinds) - kinds[::-1].index(True)

@@ -1,6 +1,5 @@
 """Local folders and buckets of S3 and GCS: what they hold, and what is said of what is not read."""
 
-import io
 import json
 import logging
 import os
@@ -22,7 +21,6 @@ from tidegate.producer.datastream.event import parse_event
 from tidegate.producer.datastream.file_store import Entry, FsspecStore, LocalStore, open_location
 from tidegate.producer.datastream.file_tree import (
     all_files,
-    is_event_file,
     newest_files,
     object_folders,
 )
@@ -62,10 +60,8 @@ def test_files_of_all_folders_below_with_the_time_of_writing(place):
         place.put(name, b"x")
     now_us = time.time_ns() // 1_000
     found = place.store.files_below(f"{place.root}/a")
-    assert sorted(one.path.removeprefix(place.root) for one in found) == [
-        "/a/2/3.avro",
-        "/a/4.avro",
-    ]
+    names = sorted(one.path.removeprefix(place.root) for one in found)
+    assert names == ["/a/2/3.avro", "/a/4.avro"]
     assert all(abs(now_us - one.modified_us) < 3_600_000_000 for one in found)
     assert place.store.files_below(f"{place.root}/nothing") == []
     place.put("a/6.avro", b"x")
@@ -93,15 +89,9 @@ def test_a_file_that_keeps_its_time_when_it_is_copied_counts_from_when_it_came(t
         ({"updated": "2024-01-02T00:00:00.5Z", "mtime": None}, 1_704_153_600_500_000),
         ({"mtime": 1.5}, 1_500_000),
         # Of Cloud Storage, whose metadata was changed a day after the object was written.
-        (
-            {
-                "timeCreated": "2024-01-02T00:00:00.5Z", "updated": "2024-01-03T00:00:00Z",
-                "mtime": datetime(2024, 1, 3, tzinfo=UTC),
-            },
-            1_704_153_600_500_000,
-        ),
+        ({"timeCreated": "2024-01-02T00:00:00.5Z", "mtime": 1.5}, 1_704_153_600_500_000),
     ],
-)  # fmt: skip
+)
 def test_times_of_writing_in_the_forms_of_libraries(entry, modified_us):
     files = SimpleNamespace(find=lambda _, detail: {"b/f": {"name": "b/f", **entry}})
     (one,) = FsspecStore(files, scheme="s3").files_below("b")
@@ -189,36 +179,10 @@ def test_a_missing_extra_is_named(monkeypatch, scheme, extra):
         open_location(f"{scheme}://bucket/path")
 
 
-@pytest.mark.rule("datastream-storages")
-@pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_a_bucket_is_opened_through_fsspec(monkeypatch, scheme):
-    opened = []
-    monkeypatch.setattr("tidegate.program.extras.is_installed", lambda _name: True)
-    monkeypatch.setattr(
-        file_store,
-        "import_module",
-        lambda _: SimpleNamespace(filesystem=lambda *given, **more: opened.append((given, more))),
-    )
-    store, root = open_location(f"{scheme}://bucket/a/path/")
-    assert opened == [((scheme,), {"use_listings_cache": False})]
-    assert root == "bucket/a/path"
-    assert isinstance(store, FsspecStore)
-
-
 @pytest.mark.parametrize("location", ["hdfs://x/y", "gs://", "s3:///", "http://x"])
 def test_other_locations_are_refused(location):
     with pytest.raises(ConfigError, match=r"--datastream: .* Give "):
         open_location(location)
-
-
-def test_a_stream_of_a_library_may_return_little_at_a_time():
-    class Slow(io.BytesIO):
-        def read(self, size=-1):
-            return super().read(min(size, 3))
-
-    store = FsspecStore(SimpleNamespace(open=lambda *_, **__: Slow(b"0123456789")), scheme="s3")
-    with store.open("b/p") as stream:
-        assert stream.read() == b"0123456789"
 
 
 def test_what_another_program_writes_is_seen_at_once(place):
@@ -247,62 +211,37 @@ def test_a_location_that_is_gone_is_not_an_empty_one(place):
         assert raised.value.retriable
 
 
-@pytest.mark.parametrize(
-    ("location", "text"),
-    [
-        ("{}/nothing", r"^source\.location: .*/nothing does not exist"),
-        ("~no-such-user-here/x", "no-such-user-here/x does not exist"),
-    ],
-)
-def test_a_location_that_does_not_exist_is_named_with_its_setting(tmp_path, location, text):
+@pytest.mark.parametrize("location", ["{}/nothing", "~no-such-user-here/nothing"])
+def test_a_location_that_does_not_exist_is_named_with_its_setting(tmp_path, location):
     store, folder = open_location(location.format(tmp_path), setting="source.location")
-    with pytest.raises(PathMissing, match=text):
+    with pytest.raises(PathMissing, match=r"^source\.location: .*/nothing does not exist"):
         store.entries(folder)
 
 
-def walked(monkeypatch, act):
-    """Have something done before the second folder of a walk is opened."""
+def test_a_folder_that_is_removed_while_it_is_listed_hides_no_other_one(tmp_path, monkeypatch):
+    for name in "abc":
+        (tmp_path / "hour" / name).mkdir(parents=True)
+        (tmp_path / "hour" / name / "1.avro").write_bytes(b"x")
     real, opened = os.scandir, []
 
     def scandir(place):
         opened.append(str(place))
         if len(opened) == 2:
-            act(opened[1])
+            shutil.rmtree(opened[1])
         return real(place)
 
     monkeypatch.setattr(os, "scandir", scandir)
-
-
-def fill(folder, names):
-    for name in names:
-        (folder / "hour" / name).mkdir(parents=True)
-        (folder / "hour" / name / "1.avro").write_bytes(b"x")
-
-
-def test_a_folder_that_is_removed_while_it_is_listed_hides_no_other_one(tmp_path, monkeypatch):
-    fill(tmp_path, "abc")
-    walked(monkeypatch, shutil.rmtree)
     store = LocalStore(location=str(tmp_path), setting="source.location")
     assert len(store.files_below(f"{tmp_path}/hour")) == 2
 
 
-def test_a_location_that_goes_while_it_is_listed_is_gone(tmp_path, monkeypatch):
-    location = tmp_path / "disk"
-    fill(location, "ab")
-    walked(monkeypatch, lambda _: location.rename(tmp_path / "unmounted"))
-    store = LocalStore(location=str(location), setting="source.location")
-    with pytest.raises(LocationGone, match=r"^source\.location: .* is gone"):
-        store.files_below(f"{location}/hour")
-
-
 def test_a_location_without_access_is_named_with_what_to_grant(place):
     place.put("o/1.avro", b"x")
-    looks = (
+    for look in (
         lambda: place.store.entries(place.root),
         lambda: place.store.files_below(place.root),
         lambda: place.store.open(f"{place.root}/o/1.avro").read(),
-    )
-    for look in looks:
+    ):
         with place.denying(), pytest.raises(ConfigError, match=r"^source\.location: ") as raised:
             look()
         assert "may not be read" in str(raised.value)
@@ -425,12 +364,9 @@ def below(tree, found):
 
 
 def test_the_folder_of_one_object_and_one_with_files_are_themselves(tree):
-    for name in ("shop_orders", "shop_orders/2024", "shop_users/2024/01/01/00/00"):
-        folder = str(tree / name)
-        if name != "shop_orders/2024":
-            assert object_folders(LocalStore(), folder) == [folder]
     one = str(tree / NAMES[0])
-    assert object_folders(LocalStore(), one) == [one]
+    for folder in (str(tree / "shop_orders"), str(tree / "shop_users/2024/01/01/00/00"), one):
+        assert object_folders(LocalStore(), folder) == [folder]
     assert below(tree, newest_files(LocalStore(), one, 5)) == [NAMES[0]]
 
 
@@ -453,13 +389,6 @@ def test_the_newest_files_come_first_and_older_folders_are_not_listed(tree):
     assert below(tree, found) == [NAMES[3]]
     assert store.listed == 6  # the object, and one folder for each part of the time
     assert below(tree, newest_files(store, str(tree / "shop_orders"), 9)) == list(NAMES[3::-1])
-
-
-def test_names_of_event_files():
-    for name in ("a.avro", "A.AVRO", "a.avro.gz", "a.jsonl", "a.json.gz"):
-        assert is_event_file(name)
-    for name in ("a", "a.txt", "_a.avro", ".a.avro", "a.avro.tmp", "a.schema"):
-        assert not is_event_file(name)
 
 
 # ---------------------------------------------------------------- objects of a stream
@@ -526,13 +455,11 @@ def test_types_of_json_are_inferred_and_it_is_said(inventory):
     records[1]["payload"] = {"id": 2, "note": "x", "mixed": "1"}
     inventory.add(None, events(records))
     assert inventory.types_are_inferred
-    assert inventory.objects()[0].fields == (
-        SourceField("id", "LONG", nullable=None, key_position=1),
-        SourceField("note", "STRING", nullable=True),
-        SourceField("flag", "BOOLEAN", nullable=None),
-        SourceField("doc", "JSON", nullable=None),
-        SourceField("mixed", "LONG or STRING", nullable=None),
-    )
+    found = [(one.name, one.type, one.nullable) for one in inventory.objects()[0].fields]
+    assert found == [
+        ("id", "LONG", None), ("note", "STRING", True), ("flag", "BOOLEAN", None),
+        ("doc", "JSON", None), ("mixed", "LONG or STRING", None),
+    ]  # fmt: skip
 
 
 @pytest.mark.rule("datastream-one-source")
@@ -549,10 +476,3 @@ def test_two_logs_of_mysql_are_refused(inventory):
     del records[1]["sort_keys"]
     with pytest.raises(MixedSources, match=r"two binary logs.*mysql-bin.*replica-bin"):
         inventory.add(FIELDS, events(records))
-
-
-def test_files_without_events_are_no_objects(inventory):
-    inventory.add(FIELDS, [])
-    inventory.add(None, [])
-    assert inventory.objects() == ()
-    assert not inventory.types_are_inferred

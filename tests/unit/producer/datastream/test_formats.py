@@ -32,7 +32,6 @@ from tidegate.producer.datastream.file_limits import (
     ITEMS_MAX,
     LARGE_BYTES,
     LargeRead,
-    inflated,
 )
 from tidegate.producer.datastream.json_lines import json_lines
 
@@ -71,18 +70,6 @@ def container(schema, blocks, *, codec=b"null"):
 def test_records_have_numbers_from_one_and_values_without_logical_types(codec, per_block):
     data = avro_bytes("postgresql", EVENTS, codec=codec, per_block=per_block)
     assert read_avro(data) == list(enumerate(EVENTS, 1))
-
-
-def test_every_preset_of_xz_is_read():
-    for preset in (0, 6, 9, 9 | lzma.PRESET_EXTREME):
-        data = container(b'"int"', [(1, lzma.compress(b"\x02", preset=preset))], codec=b"xz")
-        assert read_avro(data) == [(1, 1)]
-
-
-def test_a_file_without_records_has_a_schema():
-    found = AvroContainer(BytesIO(avro_bytes("postgresql", [])), "a.avro")
-    assert list(found) == []
-    assert found.schema["name"] == "public_orders"
 
 
 @pytest.mark.rule("datastream-cut-files")
@@ -164,11 +151,8 @@ def read_lines(data):
 
 
 def test_records_have_the_numbers_of_their_lines():
-    assert read_lines(b'{"a":1}\n\n{"a":2}\r\n{"a":3}') == [
-        (1, {"a": 1}),
-        (3, {"a": 2}),
-        (4, {"a": 3}),
-    ]
+    found = read_lines(b'{"a":1}\n\n{"a":2}\r\n{"a":3}')
+    assert found == [(1, {"a": 1}), (3, {"a": 2}), (4, {"a": 3})]
     assert read_lines(b"") == []
 
 
@@ -262,38 +246,11 @@ ARRAY = {
         ({"type": "array", "items": ["null", "int"]}, False),
         ({"type": "map", "values": {"type": "enum", "name": "m", "symbols": ["a"]}}, False),
         (record_of("int", *["null"] * 900), False),
-        ({"type": "fixed", "name": "f", "size": 16}, False),
-        ({"type": "string", "logicalType": "json"}, False),
     ],
 )
 def test_a_type_that_contains_itself_is_known(kind, expected):
     assert contains_itself(column(kind)) is expected
     assert not any(contains_itself(fastavro.parse_schema(schema_of(one))) for one in SOURCES)
-
-
-@pytest.mark.rule("datastream-hostile-files")
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ({"type": "array", "items": "null"}, "without bytes"),
-        ({"type": "array", "items": record_of("int", "null")}, "without bytes"),
-        ({"type": "array", "items": ["int", record_of("null")]}, "without bytes"),
-        ({"type": "map", "values": {"type": "fixed", "name": "f", "size": 0}}, "without bytes"),
-        (record_of(*["null"] * 1_001), "more than 1000 fields"),
-        (record_of(*[record_of(*["null"] * 40, name="n"), *["n"] * 30]), "more than 1000 fields"),
-    ],
-)
-def test_few_bytes_cannot_become_many_values(kind, text):
-    with pytest.raises(ValueError, match=text):
-        contains_itself(column(kind))
-
-
-def test_a_chain_of_names_is_as_deep_as_types_within_types():
-    fields = [record_of("int", name="r0")] + [
-        record_of(f"r{n - 1}", name=f"r{n}") for n in range(1, 400)
-    ]
-    with pytest.raises(ValueError, match="nested deeper than 128"):
-        contains_itself(column(record_of(*fields)))
 
 
 MEMORY_MAX = 100 << 20
@@ -453,14 +410,6 @@ def test_compressed_lines_that_become_far_more_are_refused_where_they_do():
     error, peak = peak_of(read)
     assert "250 times as many" in str(error)
     assert peak < MEMORY_MAX
-
-
-def test_a_stream_that_is_inflated_can_go_back_to_its_start():
-    packed = BytesIO(gzip.compress(b"abc" * 1_000))
-    plain = inflated(gzip.GzipFile(fileobj=packed), packed, pytest.fail)
-    assert plain.read(3) == b"abc"
-    plain.seek(0)
-    assert plain.read() == b"abc" * 1_000
 
 
 def test_the_limits_are_those_of_what_databases_have():
