@@ -61,12 +61,6 @@ class FakePublisher:
         self.calls.append(("metadata", metadata))
         return self._call("begin")
 
-    def publish_records(self, effect):
-        return self._call("publish_records")
-
-    def publish_progress(self, effect):
-        return self._call("publish_progress")
-
     def await_delivery(self):
         return self._call("await_delivery", on.Delivered({}, {}))
 
@@ -375,43 +369,32 @@ class TestRunner:
         assert seen == [on.Ticked(), on.TransactionAborted("refused")] == core.events
 
     @pytest.mark.parametrize(
-        ("effects", "expected"),
+        ("effect", "expected"),
         [
             (
-                [do.ReportStopped("a", PositionExpired("too old", lost_from="x"), 7)],
-                [
-                    {
-                        "event": "stream partition stopped", "log_level": "error", "token": "a",
-                        "error": "too old (lost_from='x')", "watermark_us": 7,
-                    }
-                ],
+                do.ReportStopped("a", PositionExpired("too old", lost_from="x"), 7),
+                {
+                    "event": "stream partition stopped", "log_level": "error", "token": "a",
+                    "error": "too old (lost_from='x')", "watermark_us": 7,
+                },
             ),
             (
-                [do.ReportWaiting(queued=3, paused=4, running=2, held=1)],
-                [
-                    {
-                        "event": "stream partitions wait for a query", "log_level": "info",
-                        "queued": 3, "paused": 4, "running": 2, "held": 1,
-                    }
-                ],
+                do.ReportWaiting(queued=3, paused=4, running=2, held=1),
+                {
+                    "event": "stream partitions wait for a query", "log_level": "info",
+                    "queued": 3, "paused": 4, "running": 2, "held": 1,
+                },
             ),
-            (
-                [do.ReportPause(True), do.ReportPause(False), do.Stop(None, leaves_group=True)],
-                [
-                    {"event": "the stream is paused"}, {"event": "the stream is resumed"},
-                    {"event": "drained; leaving the group"},
-                ],
-            ),
+            (do.ReportPause(True), {"event": "the stream is paused"}),
+            (do.ReportPause(False), {"event": "the stream is resumed"}),
+            (do.Stop(None, leaves_group=True), {"event": "drained; leaving the group"}),
         ],
-        ids=["stopped", "waiting", "pause, its end and a drain"],
     )  # fmt: skip
-    def test_what_an_operator_has_to_know_is_a_line_in_the_log(self, effects, expected):
+    def test_what_an_operator_has_to_know_is_a_line_in_the_log(self, effect, expected):
         with capture_logs() as lines:
-            runner(ScriptedCore(Ticked=effects)).process(on.Ticked())
-        found = [
-            {name: line[name] for name in one} for line, one in zip(lines, expected, strict=True)
-        ]
-        assert found == expected
+            runner(ScriptedCore(Ticked=[effect])).process(on.Ticked())
+        (line,) = lines
+        assert line.items() >= expected.items()
 
     def test_the_membership_is_asked_for_what_concerns_the_group(self):
         slots, asked = FakeSlots(), []

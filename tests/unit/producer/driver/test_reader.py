@@ -105,27 +105,24 @@ def budget(tasks):
 def read(inbox, budget, tasks):
     readers = []
 
-    def start(stream, **changes):
+    def start(stream, *, translator=None, starts=True, **changes):
         reader = PartitionReader(
             stream,
-            Translator(),
+            translator or Translator(),
             **{
                 "token": "k", "query_id": 3, "start_ns": 1, "heartbeat_ms": 300,
                 "deliver": inbox.put, "budget": budget, "tasks": tasks, **changes,
             },
         )  # fmt: skip
         readers.append(reader)
-        reader.start()
+        if starts:
+            reader.start()
         return reader
 
     yield start
     for reader in readers:
         reader.stop()
-    for _ in range(WAIT_S * 100):
-        if not running(tasks):
-            return
-        threading.Event().wait(0.01)
-    pytest.fail("a reader does not end")
+    until(lambda: not running(tasks))
 
 
 def running(tasks):
@@ -145,8 +142,11 @@ def read_only(inbox):
 
 
 def until(condition):
-    while not condition():
+    for _ in range(WAIT_S * 1_000):
+        if condition():
+            return
         threading.Event().wait(0.001)
+    pytest.fail("what is waited for does not happen")
 
 
 def take_all(budget, tasks, size):
@@ -193,16 +193,12 @@ def test_an_error_is_reported_after_the_records_before_it(read, inbox, budget, s
     assert inbox.empty()
 
 
-def test_after_stop_nothing_is_reported(read, inbox, budget, tasks):
+def test_after_stop_nothing_is_reported(read, inbox):
     reader = read(Stream([BEAT], ...))
     take(inbox, 1)
     reader.stop()
     assert inbox.empty()
-    never_started = PartitionReader(
-        Stream([BEAT]), Translator(), token="k", query_id=1, start_ns=0,
-        heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
-    )  # fmt: skip
-    never_started.stop()
+    read(Stream([BEAT]), starts=False).stop()
     assert inbox.empty()
 
 
@@ -297,7 +293,7 @@ def test_a_reader_that_is_stopped_while_it_waits_holds_nothing(read, inbox, task
     assert inbox.empty()
 
 
-def test_nothing_comes_after_stop_returned_however_the_two_meet(budget, tasks):
+def test_nothing_comes_after_stop_returned_however_the_two_meet(read, budget):
     for _ in range(50):
         stopped, late = threading.Event(), []
 
@@ -307,12 +303,7 @@ def test_nothing_comes_after_stop_returned_however_the_two_meet(budget, tasks):
             if isinstance(output, on.RecordsRead):
                 budget.release([("k", output.size_bytes)])
 
-        reader = PartitionReader(
-            Stream(*[[BEAT]] * 200), Translator(), token="k", query_id=1, start_ns=0,
-            heartbeat_ms=1, deliver=deliver, budget=budget, tasks=tasks,
-        )  # fmt: skip
-        reader.start()
-        reader.stop()
+        read(Stream(*[[BEAT]] * 200), deliver=deliver).stop()
         stopped.set()
         assert late == []
 
@@ -327,11 +318,8 @@ def test_a_translation_that_waits_holds_up_no_other_query(inbox, budget, tasks, 
                 assert going_on.wait(WAIT_S)
             return super().translate(record, token=token)
 
-    waiting = PartitionReader(
-        Stream([data("1", "wait"), data("2")]), Waiting(), token="slow", query_id=8, start_ns=0,
-        heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
-    )  # fmt: skip
-    waiting.start()
+    stream = Stream([data("1", "wait"), data("2")])
+    waiting = read(stream, translator=Waiting(), token="slow", query_id=8)
     assert take(inbox, 1) == [on.QueryPaused("slow", 8)]
     if is_stopped:
         waiting.stop()
@@ -391,22 +379,17 @@ def new_budget(tasks):
 def taking(budget, size, is_cancelled=never):
     """Take on another thread; return the thread and the list that gets its answer."""
     answers = []
-    thread = threading.Thread(
-        target=lambda: answers.append(budget.take_now(size, is_cancelled=is_cancelled)),
-        daemon=True,
-    )
+
+    def take_now():
+        answers.append(budget.take_now(size, is_cancelled=is_cancelled))
+
+    thread = threading.Thread(target=take_now, daemon=True)
     thread.start()
     return thread, answers
 
 
 def waiting(budget):
-    """Wait until the budget's line has a reader in it."""
-    give_up = threading.Event()
-    for _ in range(WAIT_S * 100):
-        if budget._turns:
-            return
-        give_up.wait(0.01)
-    pytest.fail("nobody waits")
+    until(lambda: budget._turns)
 
 
 class TestBudget:
