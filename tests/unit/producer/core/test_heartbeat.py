@@ -3,17 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tidegate.producer.core.heartbeat import HeartbeatLimits, HeartbeatWriter, SlotState
 from tidegate.producer.core.parked_keys import ParkedKeys
 from tidegate.producer.core.position import Position
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.stream_partition import Publication, StreamPartition
-from tidegate.producer.messages import FORM_RECORD, ChangeMessage, ParkedChange, PublishableRecord
-from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
-from tidegate.schemas.checksums import parked_key
+from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.records import HeartbeatRecord
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -42,15 +39,13 @@ class Bench:
         self.state = SlotState(0, -1, -1, {})
         self.minute = 100
         self.now_us = BEGIN_US
-        self.watermarks = []
 
-    def announce(self, token, *parents):
-        child = ChildPartition(token, parents, BEGIN_US * 1000)
-        partition = self.tokens[token] = StreamPartition(child)
+    def announce(self, token):
+        partition = StreamPartition(ChildPartition(token, (), BEGIN_US * 1000))
+        self.tokens[token] = partition
         self.writer.add(token, partition)
-        if not parents:
-            partition.announce("")
-            self.writer.change(token, partition)
+        partition.announce("")
+        self.writer.change(token, partition)
 
     def read(self, token, *items):
         partition = self.tokens[token]
@@ -68,22 +63,6 @@ class Bench:
         message = ChangeMessage("t", b"k", b"v", key, b"I", bytes(8))
         self.read(token, PublishableRecord(self.now_us, "tx", "00000001", (message,)))
 
-    def park(self, token, key=b"k"):
-        self.now_us += 10
-        order_key = OrderKey(self.now_us, "tx", (0, 1), 0).encode()
-        change = ParkedChange("t", key, order_key, b"I", b"{}", FORM_RECORD, "E", "why", token)
-        self.read(token, PublishableRecord(self.now_us, "tx", "00000001", (), (change,)))
-
-    def put_back(self, token):
-        if self.tokens[token].put_back(frozenset({parked_key("t", b"k")})):
-            self.writer.change(token, self.tokens[token])
-
-    def finish(self, token):
-        self.now_us += 10
-        child = ChildPartition("x", (token,), self.now_us * 1000)
-        self.read(token, ChildPartitionsRecord(self.now_us * 1000, "0", (child,)))
-        self.tokens[token].end_query(0)
-
     def draft(self, written=None):
         publications = {t: p.publication() for t, p in self.tokens.items() if p.has_news}
         after = SlotState(self.state.revision + 1, self.minute, 9, written or {})
@@ -95,8 +74,6 @@ class Bench:
         heartbeat, publications = self.draft(written)
         for token, publication in publications.items():
             self.tokens[token].confirm(publication)
-            if publication.finish is not None:
-                del self.tokens[token]
         self.writer.confirm(heartbeat, self.tokens, publications)
         vector = {**self.state.vector, **heartbeat.after.vector}
         self.state = replace(heartbeat.after, vector=vector)
@@ -119,54 +96,6 @@ class Bench:
                 assert slowest == min(marks, default=None)
                 assert record.open == len(marks)
         self.writer.check_invariants(self.tokens)
-
-
-TOKENS = st.sampled_from("abcd")
-
-ACTIONS = st.one_of(
-    st.tuples(st.just("announce"), TOKENS),
-    st.tuples(
-        st.sampled_from(["heartbeat", "change", "park", "put_back", "finish", "stop"]), TOKENS
-    ),
-    st.tuples(st.sampled_from(["abort", "commit", "owner"]), st.just("")),
-)
-
-
-@given(
-    st.lists(ACTIONS, max_size=40),
-    st.builds(
-        HeartbeatLimits, chain_length_max=st.integers(0, 5), chain_entries_min=st.integers(1, 9),
-        chain_entries_per_token=st.integers(0, 2),
-    ),
-)  # fmt: skip
-def test_a_reader_of_the_chain_knows_what_the_owner_knows(actions, limits):
-    bench = Bench(limits)
-    for name, token in [*actions, ("commit", "")]:
-        partition = bench.tokens.get(token)
-        if name == "announce":
-            if partition is None:
-                bench.announce(token)
-        elif name == "commit":
-            bench.commit({("t", 0): bench.now_us})
-        elif name == "abort":
-            bench.draft({("t", 0): bench.now_us})
-        elif name == "owner" and bench.chain is not None:
-            chain, bench.tokens = bench.chain, {}
-            bench.writer = HeartbeatWriter(3, limits)
-            bench.writer.restore(chain, 2)
-            for one, snapshot in chain.tokens.items():
-                bench.tokens[one] = StreamPartition.restore(snapshot)
-                bench.writer.add(one, bench.tokens[one])
-                if snapshot.stopped is not None:
-                    bench.writer.change(one, bench.tokens[one])  # it is tried again
-        elif partition is None or partition.stopped_by or partition.publication().finish:
-            continue
-        elif name == "stop":
-            bench.heartbeat(token)
-            partition.refuse_query(RuntimeError("why"))
-            bench.writer.change(token, partition)
-        else:
-            getattr(bench, name)(token)
 
 
 def with_tokens(count, limits=None):

@@ -92,35 +92,21 @@ class TestRecovery:
         [
             ([announced("a"), announced("b"), snapshot(1, 0, "a")], {"a": 5_000, "b": 999}),
             (
-                [
-                    announced("old", epoch="e0"),
-                    snapshot(9, 0, "old", epoch="e0"),
-                    announced("new"),
-                ],
+                [announced("old", epoch="e0"), snapshot(9, 0, "old", epoch="e0"), announced("new")],
                 {"new": 999},
             ),
             (
-                [
-                    numbered(1, -1, "a", "b"),
-                    changes(2, 1, includes=0, is_open=2, moved=[1]),
-                    changes(3, 2, includes=1, is_open=1, removed=[0]),
-                ],
+                [numbered(1, -1, "a", "b"), changes(2, 1, includes=0, is_open=2, moved=[1]),
+                 changes(3, 2, includes=1, is_open=1, removed=[0])],
                 {"b": 9_000},
             ),
             (
-                [
-                    changes(5, 4, includes=-1, is_open=7, removed=[3]),
-                    numbered(6, -1, "a"),
-                    changes(7, 1, includes=1, is_open=1, moved=[0]),
-                ],
+                [changes(5, 4, includes=-1, is_open=7, removed=[3]), numbered(6, -1, "a"),
+                 changes(7, 1, includes=1, is_open=1, moved=[0])],
                 {"a": 9_000},
             ),
             (
-                [
-                    numbered(1, -1, "a"),
-                    changes(3, 2, includes=0, is_open=1),
-                    numbered(4, 1, "b"),
-                ],
+                [numbered(1, -1, "a"), changes(3, 2, includes=0, is_open=1), numbered(4, 1, "b")],
                 {"b": 5_000},
             ),
         ],

@@ -203,11 +203,7 @@ TEMPLATE = "producer.topic_template={prefix}-{table}"
     [
         ("producer.tables=a", None, "filter: recorded tables=a, now without it"),
         (None, "producer.tables=a", "filter: recorded without tables=a, now with it"),
-        (
-            TEMPLATE,
-            None,
-            r"stream: topic_template: recorded '{prefix}-{table}', now '{prefix}\.{table}'\. Use",
-        ),
+        (TEMPLATE, None, r"topic_template: recorded '{prefix}-{table}', now '{prefix}\.{table}'"),
         (None, TEMPLATE, r"topic_template: recorded '{prefix}\.{table}', now '{prefix}-{table}'"),
         ("producer.tombstones=true", None, "tombstones: recorded 'true', now 'false'"),
         ("producer.envelope=flat", None, "envelope: recorded 'flat', now 'tidegate'"),

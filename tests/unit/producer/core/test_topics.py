@@ -131,23 +131,17 @@ def test_a_worker_that_writes_version_1_waits_for_what_others_may_have_recorded(
     ids=["grown", "re-created", "other keys"],
 )
 def test_what_differs_from_the_first_record_is_final_and_both_are_named(other, order):
-    made = (
-        tables(identity=replace(IDENTITY, topics=(FIRST, other))) if "start" in order else tables()
-    )
-    watched = [do.WatchTopic(LATER.topic)]
-    if order == "found first":
-        give(made, on.TableFound(other))
-    elif order == "read first":
-        assert give(made, read(added(), added())) == watched, "twice the same is no difference"
-    if order == "read first":
-        effects = give(made, on.TableFound(other))
-    elif order == "two records":
-        *first, effect = give(made, read(added(), added(other)))
-        assert first == watched
-        effects = [effect]
-    else:
-        effects = give(made, read(added()))
-    text = stop_of(effects)
+    both = replace(IDENTITY, topics=(FIRST, other))
+    made = tables(identity=both if order == "found at the start" else IDENTITY)
+    first, second = {
+        "found first": (on.TableFound(other), read(added())),
+        "read first": (read(added(), added()), on.TableFound(other)),
+        "found at the start": (None, read(added())),
+        "two records": (read(added()), read(added(other))),
+    }[order]
+    if first is not None:
+        assert give(made, first) == [do.WatchTopic(LATER.topic)]
+    text = stop_of(give(made, second))
     assert text.startswith("topic bank.later: recorded is ")
     for topic in (LATER, other):
         assert (

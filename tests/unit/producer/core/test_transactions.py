@@ -296,10 +296,7 @@ class TestUndeliverable:
                 DeliveryRefused, 1, "compression.type in kafka_options",
             ),
             (replace(INVALID, reason="INVALID_RECORD"), DeliveryRefused, 1, "the broker's log"),
-            (
-                replace(FAILURE, commit_timestamp_us=None, limit_bytes=None),
-                MessageTooLarge, 1, "",
-            ),
+            (replace(FAILURE, commit_timestamp_us=None, limit_bytes=None), MessageTooLarge, 1, ""),
         ],
         ids=["large", "denied", "clock", "compression", "invalid", "a progress record"],
     )  # fmt: skip
@@ -313,13 +310,9 @@ class TestUndeliverable:
         assert stop.error.exit_code == exit_code
         assert stop.error.hint
         assert hint in stop.error.hint
-        fields = {
-            "topic": "bank.accounts", "key": "id-7", "reason": failure.reason,
-            "commit_timestamp_us": failure.commit_timestamp_us, "size_bytes": 1_100_000,
-            "limit_bytes": failure.limit_bytes,
-        }  # fmt: skip
-        expected = {name: value for name, value in fields.items() if value is not None}
-        assert stop.error.fields == expected
+        names = "topic", "key", "reason", "commit_timestamp_us", "size_bytes", "limit_bytes"
+        fields = {name: getattr(failure, name) for name in names}
+        assert stop.error.fields == {n: value for n, value in fields.items() if value is not None}
 
     @pytest.mark.parametrize("failure", [None, replace(FAILURE, fault=on.DeliveryFault.TRANSIENT)])
     def test_what_may_pass_later_is_tried_without_end(self, records, failure):
