@@ -89,9 +89,9 @@ def described(cluster, *answers):
         answer = left.pop(0)
         if answer is None:
             return []
-        if isinstance(answer, KafkaError):
-            return [SimpleNamespace(members=[], error=answer)]
-        return [SimpleNamespace(members=answer, error=None)]
+        is_error = isinstance(answer, KafkaError)
+        members, error = ([], answer) if is_error else (answer, None)
+        return [SimpleNamespace(members=members, error=error)]
 
     cluster.list_groups = list_groups
 
@@ -171,18 +171,13 @@ class TestRetries:
 
         clients, freed = [Client()], []
 
-        def call():
-            client = clients[0]
-            return "answer" if freed else client.ask()
-
         def before_retry(_error):
-            watched = weakref.ref(clients[0])
-            clients[0] = Client()
+            watched = weakref.ref(clients.pop())
             freed.append(watched() is None)
 
         gc.disable()
         try:
-            assert retries.retry(call, before_retry=before_retry) == "answer"
+            retries.retry(lambda: freed or clients[0].ask(), before_retry=before_retry)
         finally:
             gc.enable()
         assert freed == [True]
@@ -219,12 +214,8 @@ class Client:
         self.is_closed = False
 
     def list_offsets(self, places, **_):
-        return {
-            place: SimpleNamespace(
-                result=lambda place=place: SimpleNamespace(offset=self.ends[place.partition])
-            )
-            for place in places
-        }
+        ends = {place: SimpleNamespace(offset=self.ends[place.partition]) for place in places}
+        return {place: SimpleNamespace(result=lambda end=end: end) for place, end in ends.items()}
 
     def get_watermark_offsets(self, _place, timeout):
         return 3, 9
@@ -246,12 +237,9 @@ def letters_on(monkeypatch):
         monkeypatch.setattr(dead_letters, "RetryingAdmin", lambda _config: admin)
         monkeypatch.setattr(from_beginning, "Consumer", lambda _config: client)
         return KafkaDeadLetters(
-            bootstrap_servers="x",
-            group="g",
-            topic="p-dead-letter",
-            topic_partitions=len(client.ends),
-            patience_s=patience_s,
-        )
+            bootstrap_servers="x", group="g", topic="p-dead-letter",
+            topic_partitions=len(client.ends), patience_s=patience_s,
+        )  # fmt: skip
 
     return make
 
@@ -259,12 +247,8 @@ def letters_on(monkeypatch):
 class TestDeadLetters:
     def test_every_record_is_read_and_then_the_reader_is_closed(self, letters_on):
         """An open transaction below the end is waited for."""
-        batches = (
-            [Message(CHANGE), at_end(1)],
-            [],
-            [Message(FOLLOWER, offset=1, at_ms=5), at_end(4)],
-        )
-        client = Client([4], *batches)
+        later = [Message(FOLLOWER, offset=1, at_ms=5), at_end(4)]
+        client = Client([4], [Message(CHANGE), at_end(1)], [], later)
         found = list(letters_on(client).read())
         assert found == [(0, 0, CHANGE, None), None, (0, 1, FOLLOWER, 5_000)]
         assert client.assigned == [(0, 3)]
@@ -352,8 +336,6 @@ def _wait_until(condition):
         assert time.monotonic() < give_up_at
         time.sleep(0.02)
 
-
-AT_END = KafkaError._PARTITION_EOF
 
 STOPPED = replace(REQUEST, state=RunState.STOPPED)
 
@@ -449,7 +431,9 @@ class TestBackfillRequests:
     def test_a_follower_says_what_keeps_it_from_reading_and_goes_on(self, consumed, follow):
         denied, later = message(KafkaError.TOPIC_AUTHORIZATION_FAILED), STOPPED.encode()
         first = message(None, REQUEST.encode())
-        consumed(first, message(AT_END), denied, message(AWAY), message(None, later))
+        consumed(
+            first, message(KafkaError._PARTITION_EOF), denied, message(AWAY), message(None, later)
+        )
         with capture_logs() as lines:
             requests = follow("k:1")
             _wait_until(lambda: requests.all == [STOPPED])

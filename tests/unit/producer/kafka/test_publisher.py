@@ -37,14 +37,11 @@ SILENT = KafkaError(KafkaError._TIMED_OUT, retriable=True)
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 PURGED = KafkaError(KafkaError._PURGE_QUEUE)
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True)
+FAILED = KafkaError(KafkaError._STATE)
 HANGS = object()
 PATIENCE_S = 20
-RECORD = PublishableRecord(
-    1,
-    "t",
-    "0",
-    tuple(ChangeMessage("topic", b"k", b"v", bytes([n]), b"I", bytes(8)) for n in range(3)),
-)
+MESSAGES = [ChangeMessage("topic", b"k", b"v", bytes([n]), b"I", bytes(8)) for n in range(3)]
+RECORD = PublishableRecord(1, "t", "0", tuple(MESSAGES))
 
 
 class Limits:
@@ -67,14 +64,9 @@ class ScriptedClient:
 
     def __init__(self, **script):
         self.script = {name: list(errors) for name, errors in script.items()}
-        self.waiting = []
-        self.calls = []
-        self.places = []
-        self.produced = []
+        self.waiting, self.calls, self.places, self.produced = [], [], [], []
         self.offset = 0
-        self.report_errors = []
-        """Of the reports to come; then there are none."""
-        self.configs = []
+        self.report_errors = []  # of the reports to come; then there are none
         self.may_answer = threading.Event()
 
     def _do(self, name):
@@ -125,28 +117,26 @@ class ScriptedClient:
         self._do("purge")
 
 
+def new_publisher(**options):
+    return KafkaPublisher(
+        bootstrap_servers="x", transactional_id="t", transaction_timeout_ms=1_000,
+        progress_topic="p", topic_partitions={"topic": 6, "dead": 2},
+        progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (1, 2)), **options,
+    )  # fmt: skip
+
+
 @pytest.fixture
 def publisher_on(monkeypatch):
     def make(client, limits=None, *, redrives=False, tombstones=False, **options):
         def connect(config):
             client.config = config
-            client.configs.append(config)
             return client
 
         monkeypatch.setattr(kafka_publisher, "Producer", connect)
-        publisher = KafkaPublisher(
-            bootstrap_servers="x",
-            transactional_id="t",
-            transaction_timeout_ms=1_000,
-            progress_topic="p",
-            topic_partitions={"topic": 6, "dead": 2},
-            dead_letter="dead",
-            redrives=redrives,
-            tombstones=tombstones,
-            progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (1, 2)),
-            options=options,
+        publisher = new_publisher(
+            dead_letter="dead", redrives=redrives, tombstones=tombstones, options=options,
             limits=limits,
-        )
+        )  # fmt: skip
         publisher.start()
         assert publisher.begin(b"metadata") is None
         return publisher
@@ -228,13 +218,10 @@ class TestRefused:
             ({"produce": [None, TOO_LARGE]}, [], on.DeliveryFault.TOO_LARGE),
             ({}, [KafkaError(KafkaError._MSG_TIMED_OUT)], on.DeliveryFault.TRANSIENT),
             # After it has failed, the client takes no message and says no more than that.
-            (
-                {"produce": [None, KafkaError(KafkaError._STATE)]},
-                [TOO_LARGE], on.DeliveryFault.TOO_LARGE,
-            ),
+            ({"produce": [None, FAILED]}, [TOO_LARGE], on.DeliveryFault.TOO_LARGE),
         ],
         ids=["report", "client", "may pass", "a later produce"],
-    )  # fmt: skip
+    )
     def test_a_refused_message_ends_the_wait_and_is_classified(
         self, publisher_on, script, reports, fault
     ):
@@ -276,8 +263,7 @@ class TestRefused:
             def poll(self, timeout):
                 return super().poll(timeout) if "purge" in self.calls else self._do("poll")
 
-        refuses = KafkaError(KafkaError._STATE)
-        client = PurgesLate(produce=[None, refuses], begin=[None, TOO_LARGE], abort=[BROKEN])
+        client = PurgesLate(produce=[None, FAILED], begin=[None, TOO_LARGE], abort=[BROKEN])
         client.report_errors = [PURGED]
         outcome = publish(publisher_on(client))
         assert outcome.failure.fault is on.DeliveryFault.TOO_LARGE
@@ -406,10 +392,7 @@ class TestStart:
             (KafkaError._UNSUPPORTED_FEATURE, UNSUPPORTED),
             (KafkaError.UNSUPPORTED_VERSION, UNSUPPORTED),
             (KafkaError.INVALID_REQUEST, UNSUPPORTED),
-            (
-                KafkaError.INVALID_TRANSACTION_TIMEOUT,
-                r"transaction_timeout_ms: .*transaction\.max",
-            ),
+            (KafkaError.INVALID_TRANSACTION_TIMEOUT, r"transaction_timeout_ms: .*transaction\.max"),
         ],
     )
     def test_what_a_service_does_not_allow_is_a_fault_of_the_settings(
@@ -423,14 +406,7 @@ class TestStart:
 
     def test_a_closed_publisher_releases_its_client_whose_reports_were_not_polled(self):
         """The fixture that counts open clients fails this test if the client stays."""
-        publisher = KafkaPublisher(
-            bootstrap_servers="x",
-            transactional_id="t",
-            transaction_timeout_ms=1_000,
-            progress_topic="p",
-            topic_partitions={"topic": 6},
-            progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (1, 2)),
-        )
+        publisher = new_publisher()
         publisher._producer = Producer(
             {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 1, "log_level": 0}
         )

@@ -27,6 +27,7 @@ from tidegate.schemas.progress import DataTopic
 from tidegate.schemas.topics import TopicNames
 
 GONE = KafkaError(KafkaError._TRANSPORT)
+STOP_WORKER = Consequence.STOP_WORKER
 FENCED = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced.")
 
 
@@ -44,18 +45,11 @@ class Broker:
     """Topics by name -> number of topic partitions; refusals by topic name."""
 
     def __init__(self):
-        self.topics = {}
-        self.refusals = {}
-        self.silence = None
-        self.created = []
-        self.policies = {}
-        self.allowed_bytes = None
-        self.refused_with = None
-        """The refusal of topics with another `max.message.bytes` than `allowed_bytes`."""
-        self.starts_in = 0
-        """How many topics are refused because the broker has not started yet."""
-        self.hidden_for = 0
-        """How many descriptions a new topic is missing from."""
+        self.topics, self.refusals, self.policies, self.created = {}, {}, {}, []
+        self.silence = self.allowed_bytes = None
+        self.refused_with = None  # where `max.message.bytes` is not `allowed_bytes`
+        self.starts_in = 0  # so many topics are refused, because the broker has not started yet
+        self.hidden_for = 0  # so many descriptions lack the new topics
 
     def list_topics(self, timeout):
         if self.silence is not None:
@@ -63,38 +57,34 @@ class Broker:
         return SimpleNamespace(topics=dict.fromkeys(self.topics))
 
     def describe_topics(self, collection, request_timeout):
-        answers = {}
+        answers, visible = {}, dict(self.topics)
         if self.created and self.hidden_for:
             self.hidden_for -= 1
-            hidden = {topic.topic for topic in self.created}
-        else:
-            hidden = set()
+            for topic in self.created:
+                visible.pop(topic.topic, None)
         for name in collection.topic_names:
-            known = self.topics.get(name) if name not in hidden else None
-            if self.silence is not None:
-                answers[name] = promise(self.silence)
-            elif known is None:
-                answers[name] = promise(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-            else:
-                described = SimpleNamespace(partitions=[None] * known, topic_id=f"id-{name}")
-                answers[name] = promise(described)
+            answer = self.silence or KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            if name in visible and self.silence is None:
+                answer = SimpleNamespace(partitions=[None] * visible[name], topic_id=f"id-{name}")
+            answers[name] = promise(answer)
         return answers
 
     def describe_configs(self, resources, request_timeout):
         (resource,) = resources
         policy = self.policies[resource.name]
-        if isinstance(policy, KafkaError):
-            return {resource: promise(policy)}
-        entries = {} if policy is ... else {"cleanup.policy": SimpleNamespace(value=policy)}
+        if policy is ...:
+            return {resource: promise({})}
+        is_error = isinstance(policy, KafkaError)
+        entries = policy if is_error else {"cleanup.policy": SimpleNamespace(value=policy)}
         return {resource: promise(entries)}
 
     def create_topics(self, wanted, request_timeout, validate_only=False):
         answers = {}
         for topic in wanted:
-            if validate_only:
-                answers[topic.topic] = promise(self.refusals.get(topic.topic))
-                continue
             refusal = self.refusals.get(topic.topic)
+            if validate_only:
+                answers[topic.topic] = promise(refusal)
+                continue
             if self.starts_in:
                 self.starts_in -= 1
                 refusal = FENCED
@@ -135,6 +125,13 @@ def ensure(topics, *names, count=3):
     return topics.ensure_data(list(names), topic_partitions=count, replication=1)
 
 
+DENIALS = [
+    KafkaError.POLICY_VIOLATION, KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_PARTITIONS,
+]  # fmt: skip
+
+
 class TestCreation:
     def test_missing_data_topics_are_created_and_existing_ones_left_alone(self, broker, topics):
         broker.topics = {"a": 3, "d": 7}
@@ -147,23 +144,17 @@ class TestCreation:
     def test_planned_topics_are_described_or_refused_and_not_created(self, broker):
         broker.topics = {"a": 3}
         planned = PlannedTopics("broker:9092")
-        assert ensure(planned, "a", "b", count=6) == {
-            "a": described("a", 3),
-            "b": TopicDescription("b", "", 6),
-        }
-        for code in (
-            KafkaError.POLICY_VIOLATION, KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.INVALID_REPLICATION_FACTOR,
-            KafkaError.INVALID_PARTITIONS,
-        ):  # fmt: skip
+        found = ensure(planned, "a", "b", count=6)
+        assert found == {"a": described("a", 3), "b": TopicDescription("b", "", 6)}
+        calls = (
+            lambda: ensure(planned, "a", "b"),
+            lambda: planned.ensure_progress("b", slots=4, replication=3),
+            lambda: planned.ensure_dead_letter("b", replication=3),
+        )
+        for code, call in itertools.product(DENIALS, calls):
             broker.refusals["b"] = KafkaError(code)
-            for call in (
-                lambda: ensure(planned, "a", "b"),
-                lambda: planned.ensure_progress("b", slots=4, replication=3),
-                lambda: planned.ensure_dead_letter("b", replication=3),
-            ):
-                with pytest.raises(ConfigError, match="cannot create topic b"):
-                    call()
+            with pytest.raises(ConfigError, match="cannot create topic b"):
+                call()
         assert broker.created == []
 
     def test_the_progress_topic_is_compacted_late_and_the_dead_letter_topic_keeps_everything(
@@ -195,11 +186,10 @@ class TestCreation:
     @pytest.mark.parametrize(
         "state",
         [
-            {"refusals": {"a": KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)}},
+            {"refusals": {"a": KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)}},  # of another worker
             {"hidden_for": 3},
             {"starts_in": 3},
         ],
-        ids=["another worker was first", "not visible yet", "the broker has not started"],
     )
     def test_a_created_topic_is_waited_for(self, broker, topics, state):
         vars(broker).update(state)
@@ -343,20 +333,13 @@ class TestLater:
         ("state", "consequence"),
         [
             ({"silence": NO_ACL}, Consequence.STOP_STREAM_PARTITION),
-            (
-                {"silence": KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED)},
-                Consequence.STOP_WORKER,
-            ),
-            (
-                {"refusals": {"p.new": KafkaError(KafkaError._AUTHENTICATION, "rejected")}},
-                Consequence.STOP_WORKER,
-            ),
+            ({"silence": KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED)}, STOP_WORKER),
+            ({"refusals": {"p.new": KafkaError(KafkaError._AUTHENTICATION)}}, STOP_WORKER),
             *[
                 ({"refusals": {"p.new": KafkaError(code)}}, Consequence.RETRY)
                 for code in (
                     KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,
                     KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER,
-                    KafkaError.NETWORK_EXCEPTION, KafkaError.BROKER_NOT_AVAILABLE,
                     KafkaError.THROTTLING_QUOTA_EXCEEDED,
                 )
             ],
@@ -381,12 +364,13 @@ class Configs:
     """Configurations by resource name; an error stands for a refusal."""
 
     def __init__(self):
-        whole = {"max.message.bytes": DEFAULT, "segment.bytes": 1 << 30}
-        self.configs = {name: dict(whole) for name in LIMITED}
-        self.configs["1"] = {"socket.request.max.bytes": 100 << 20}
-        self.configs["2"] = {"socket.request.max.bytes": 100 << 20}
-        self.is_silent = False
+        self.configs = {
+            name: {"max.message.bytes": DEFAULT, "segment.bytes": 1 << 30} for name in LIMITED
+        }
         self.brokers = {1: None, 2: None}
+        for broker in "12":
+            self.configs[broker] = {"socket.request.max.bytes": 100 << 20}
+        self.is_silent = False
 
     def connect(self, _config):
         return self
@@ -403,10 +387,8 @@ class Configs:
     def _entries(self, config):
         if isinstance(config, KafkaError):
             return config
-        return {
-            name: SimpleNamespace(value=None if value is None else str(value))
-            for name, value in config.items()
-        }
+        texts = {name: None if one is None else str(one) for name, one in config.items()}
+        return {name: SimpleNamespace(value=text) for name, text in texts.items()}
 
 
 UNSUPPORTED = KafkaError(KafkaError._UNSUPPORTED_FEATURE, "DescribeConfigs")
@@ -518,22 +500,8 @@ VISIBLE = {
     "bank2.Users", "bank-other", "bank.a.b.c", "other.Users", "bank",
 }  # fmt: skip
 OF_THE_STREAM = [
-    "bank-backfill-requests",
-    "bank-dead-letter",
-    "bank-progress",
-    "bank.Users",
-    "bank.shop.Items",
-]
-
-
-class Answer:
-    def __init__(self, value=None, *, code=None):
-        self._value, self._code = value, code
-
-    def result(self):
-        if self._code is not None:
-            raise KafkaException(KafkaError(self._code))
-        return self._value
+    "bank-backfill-requests", "bank-dead-letter", "bank-progress", "bank.Users", "bank.shop.Items",
+]  # fmt: skip
 
 
 class Admin:
@@ -544,7 +512,7 @@ class Admin:
 
     def list_consumer_groups(self, **_):
         names = ("bank-fleet", "bank-fleet-w1", "bank-fleets", "readers")
-        return Answer(SimpleNamespace(valid=[SimpleNamespace(group_id=name) for name in names]))
+        return promise(SimpleNamespace(valid=[SimpleNamespace(group_id=name) for name in names]))
 
     def delete_topics(self, topics, **_):
         self.visible -= set(topics) - self.stay
@@ -555,7 +523,8 @@ class Admin:
 
     def _answers(self, names):
         self.deleted += names
-        return {name: Answer(code=self.codes.get(name)) for name in names}
+        errors = {name: KafkaError(code) for name, code in self.codes.items()}
+        return {name: promise(errors.get(name)) for name in names}
 
 
 class TestRemoval:
@@ -573,9 +542,7 @@ class TestRemoval:
 
     def test_topics_and_groups_of_the_prefix_are_removed(self, removal, admin):
         other = StreamRemoval(TopicNames("bank", "{prefix}-{table}"), "b:1", {})
-        assert other.topics() == [
-            "bank-backfill-requests", "bank-dead-letter", "bank-other", "bank-progress",
-        ]  # fmt: skip
+        assert other.topics() == [*OF_THE_STREAM[:2], "bank-other", "bank-progress"]
         assert removal.topics() == OF_THE_STREAM
         assert removal.groups() == ["bank-fleet", "bank-fleet-w1"]
         admin.codes["bank.Users"] = KafkaError.UNKNOWN_TOPIC_OR_PART
