@@ -56,14 +56,6 @@ class TestAlignment:
         assert others.read({1: None}) == 40
         assert others.read({2: None}) is None
 
-    def test_a_slot_counts_as_soon_as_it_is_not_owned(self, others):
-        others.read({0: 5, 1: 30})
-        assert others.look(LOOK_US - 1) == 30
-        others.slots[0].phase = SlotPhase.REVOKING
-        assert others.look(1) == 5
-        others.slots.clear()
-        assert others.look(LOOK_US) == 5
-
     def test_a_view_that_is_not_confirmed_grows_old(self, others):
         others.read({1: 30})
         assert others.look(STALE_AFTER_US) == 30
@@ -168,15 +160,6 @@ class TestProgress:
         progress.reach_end(1, 4)
         monkeypatch.setattr(progress.view, "lowest_us", pytest.fail)
         assert progress.report() is None, "no slot is looked at"
-
-    def test_what_has_not_changed_is_confirmed_each_second(self, progress):
-        assert not progress.wants_ends(LATER_US - 1)
-        assert progress.wants_ends(LATER_US)
-        progress.note_ends({0: 2, 1: 2}, LATER_US)
-        assert progress.report() == on.FleetRead({}, is_current=True)
-        assert progress.report() is None
-        progress.note_ends({0: 2, 1: 3}, LATER_US)
-        assert not progress.wants_ends(LATER_US + 10**7), "they were not reached"
 
     def test_a_record_that_removes_another_is_no_news(self, progress):
         progress.note_ends({0: 9, 1: 2}, LATER_US)

@@ -145,12 +145,6 @@ class TestPause:
         said = sorted(paused.bodies(SlotPaused), key=lambda one: one.slot)
         assert said == sorted(ALL * 2, key=lambda one: one.slot)
 
-    def test_a_resumed_query_starts_where_the_reading_ended(self, paused):
-        say(paused, control(2, RUNNING))
-        assert paused.queries["a"].start_ns == (START_US + 8) * 1000
-        paused.later(61_000_000)
-        assert paused.bodies(SlotPaused) == ALL
-
     def test_who_takes_a_paused_slot_over_waits_for_the_pause(self, paused):
         """Its reading of the root's slot may be behind."""
         other = paused.successor()
@@ -172,13 +166,6 @@ class TestDrain:
         assert len(reading.log.data) == 1
         assert reading.stopped == [do.Stop(None, leaves_group=True)]
         assert reading.runner.leaves_group
-
-    @pytest.mark.parametrize("leaves", [False, True])
-    def test_a_worker_that_is_stopped_otherwise_keeps_its_place_unless_it_is_set(
-        self, bench, leaves
-    ):
-        bench.give(on.DrainRequested(leaves_group=leaves))
-        assert bench.stopped == [do.Stop(None, leaves_group=leaves)]
 
 
 HOME = slot_of("a", SLOTS)

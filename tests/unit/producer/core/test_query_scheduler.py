@@ -350,18 +350,6 @@ class TestBudgetLine:
         line.release([("c", 20)])
         assert admit_all(line) == [rest, other]
 
-    def test_an_amount_beyond_the_budget_is_next_after_its_own_commit(self, line):
-        hold(line, "large", 70)
-        hold(line, "c", 30)
-        large, small = ask(line, "large", 500), ask(line, "b", 20)
-        line.release([("c", 30)])
-        assert admit_all(line) == [small]
-        ask(line, "c", 20)
-        line.release([("large", 70)])
-        assert admit_all(line) == [], "nobody passes it now"
-        line.release([("b", 20)])
-        assert admit_all(line) == [large]
-
     def test_more_released_than_taken_is_a_bug_even_if_others_hold_it(self, line):
         hold(line, "a", 10)
         hold(line, "b", 10)

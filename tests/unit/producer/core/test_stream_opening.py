@@ -7,6 +7,7 @@ import pytest
 
 from tests.unit.producer.core.conftest import SLOTS, START_US, Bench, parked_change
 from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
 from tidegate.producer.core import stream_start_search
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.stream_identity import StreamIdentity, require_settings
@@ -49,6 +50,16 @@ def test_an_end_without_children_opens_nothing(bench, opening):
     assert ROOT_TOKEN not in bench.queries
     bench.later()
     assert bench.queries[ROOT_TOKEN].query_id > query.query_id
+
+
+def test_a_lost_slot_stops_it_and_what_it_held_is_released_once(bench, opening):
+    bench.returns(ROOT_TOKEN, bench.heartbeat(START_US + 10))
+    bench.returns(ROOT_TOKEN, bench.children("a", start_us=START_US))
+    bench.give(on.SlotsLost((0,)))
+    assert opening.root is None
+    assert ROOT_TOKEN not in bench.queries
+    released = [one for one in bench.effects if isinstance(one, do.ReleaseBudget)]
+    assert released == [do.ReleaseBudget(((ROOT_TOKEN, 100),))] * 2
 
 
 AT_US = START_US + 10

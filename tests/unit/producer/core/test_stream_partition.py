@@ -17,7 +17,7 @@ from tidegate.producer.core.file_position import (
 )
 from tidegate.producer.core.initial_query import names_partitions
 from tidegate.producer.core.item_times import lies_past, waits_for_move_ins
-from tidegate.producer.core.key_moves import MoveIns, SourceWaits
+from tidegate.producer.core.key_moves import SourceWaits
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.position import Position
 from tidegate.producer.core.stream_partition import (
@@ -114,14 +114,6 @@ class TestPosition:
     def test_sequences_of_any_width_are_compared_as_numbers(self, lower, higher):
         assert Position(9, {"a": higher}).covers(record(10, "a", lower))
         assert not Position(9, {"a": lower}).covers(record(10, "a", higher))
-
-    def test_a_start_is_contained_by_its_sequence(self):
-        first, second = (PartitionStartRecord(10_000, f"a-{n}", ("x",)) for n in range(2))
-        position = Position(0).with_record(record(10, "a")).with_start(first)
-        assert position == Position(9, {"a": "00000000", STARTS: "a-0"})
-        assert position.covers_start(first)
-        assert not position.covers_start(second)
-        assert Position(10).covers_start(second)
 
     @pytest.mark.parametrize(
         ("sources", "destinations", "boundary"),
@@ -260,18 +252,6 @@ class TestBackOff:
             delays.append(failing.retry_at_us)
         assert delays[:3] == sorted(set(delays[:3]))
         assert max(delays) <= RETRY_DELAY_MAX_US
-
-    @pytest.mark.parametrize("item", [record(MOVED_US), beat(2 * START_US)], ids=["record", "beat"])
-    def test_something_new_starts_it_from_the_beginning(self, item):
-        failing = partition()
-        for attempt in range(9):
-            failing.start_query(attempt)
-            failing.fail_query(0)
-        late_us = failing.retry_at_us
-        failing.start_query(10)
-        failing.add_items([item], 1)
-        failing.fail_query(0)
-        assert failing.retry_at_us < late_us / 100
 
     def test_a_service_that_asks_for_a_pause_gets_it(self, running):
         running.fail_query(5, asked_us=20_000_000)
@@ -513,17 +493,6 @@ class TestWaiting:
         running.add_items([record(MOVED_US + 2)], 1)
         running.add_items([moved_in("a"), moved_in("token", at_us=MOVED_US + 3)], 1)
         assert running.take_waits() == []
-
-    def test_a_later_move_in_is_waited_for_alone(self):
-        moves = MoveIns()
-        assert moves.add(1, ["a", "b"]) == [("a", 1), ("b", 1)]
-        assert not moves.publish("a", 1)
-        assert moves.publish("b", 1)
-        assert moves.add(2, ["a"]) == [("a", 2)]
-        assert moves.waits_for == {"a"}
-        # A query that is repeated from before it meets the earlier one again.
-        assert moves.add(1, ["b"]) == [("b", 1)]
-        assert moves.waits_for == {"b"}
 
     def test_each_is_asked_for_once_and_all_go_on(self):
         waits = SourceWaits()

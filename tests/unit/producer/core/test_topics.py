@@ -63,15 +63,6 @@ def observed(*states):
     return on.TopicsObserved(on.TopicState("bank-progress", "id-0", 4), states)
 
 
-def test_a_later_table_waits_until_its_record_is_read():
-    made, records = tables(), [record_of(FIRST.topic), record_of(LATER.topic)]
-    assert made.waited_for(records[:1]) == set(), "the stream's first tables wait for nothing"
-    assert give(made, on.TableFound(LATER)) == [do.WatchTopic(LATER.topic)]
-    assert made.waited_for(records) == {LATER.topic}
-    assert give(made, read(added())) == []
-    assert made.waited_for(records) == set()
-
-
 def test_its_record_is_due_once_the_slot_was_read_to_its_end_and_until_it_is_committed():
     made = tables()
     give(made, on.TableFound(LATER))
@@ -108,16 +99,6 @@ def test_a_worker_that_writes_version_1_records_nothing_and_checks_all_the_same(
     assert "key schema 9" in stop_of(give(made, read(added(replace(LATER, key_schema_id=9)))))
 
 
-def test_a_worker_that_writes_version_1_waits_for_what_others_may_have_recorded():
-    made, records = tables(version=1, identity=BOTH), [record_of(LATER.topic)]
-    assert made.waited_for(records) == {LATER.topic}
-    give(made, on.RootSlotRead((), is_at_end=False))
-    assert made.waited_for(records) == {LATER.topic}
-    assert made.due([LATER.topic]) == []
-    grown = added(replace(LATER, topic_partitions=2))
-    assert "2 topic partitions" in stop_of(give(made, read(grown)))
-
-
 @pytest.mark.parametrize(
     "order", ["found first", "read first", "found at the start", "two records"]
 )
@@ -148,15 +129,6 @@ def test_what_differs_from_the_first_record_is_final_and_both_are_named(other, o
             f"the id {topic.topic_id}, {topic.topic_partitions} topic partitions, "
             f"the key schema {topic.key_schema_id}"
         ) in text
-
-
-@pytest.mark.parametrize("event", [on.TableFound(LATER), read(added())], ids=["found", "read"])
-def test_a_later_topic_that_grows_stops_the_worker(event):
-    made = tables()
-    assert give(made, event) == [do.WatchTopic(LATER.topic)]
-    assert give(made, observed(on.TopicState(LATER.topic, "id-2", 3))) == []
-    text = stop_of(give(made, observed(on.TopicState(LATER.topic, "id-2", 4))))
-    assert text.startswith("topic bank.later had 3 topic partitions, it has 4. ")
 
 
 SLOTS_TOPIC = on.TopicState("bank-progress", "id-0", 16)

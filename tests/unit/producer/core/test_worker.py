@@ -170,13 +170,6 @@ class TestUndeliverable:
         assert limited.last_snapshot("b").tokens
         assert limited.worker.counters.counts["abort"] == 2
 
-    def test_an_unknown_outcome_counts_as_an_attempt(self, opened):
-        """The client cannot abort what the broker refused to add to the transaction."""
-        failure = on.DeliveryFailure(on.DeliveryFault.DENIED, "x", 0, TOPIC, "k", 100)
-        given = [opened.give(on.CommitOutcomeUnknown("denied", failure)) for _ in range(3)]
-        assert ["Stop" in kinds(effects) for effects in given] == [False, False, True]
-        assert "RestartProducer" not in kinds(given[-1])
-
 
 class TestClocks:
     @pytest.mark.parametrize("step_us", [-3_600_000_000, 600_000_000])
@@ -226,6 +219,14 @@ class TestOwnership:
         opened.give(on.SlotOutOfRange(A, former, "offset out of range"))
         assert not opened.worker.slots[A].has_caught_up
         assert not opened.stopped
+
+    def test_nothing_begins_with_the_passing_of_an_own_record(self, opened, log):
+        incarnation, end = opened.worker.slots[A].incarnation, len(log.slots[A])
+        later = opened.at(opened.now_us + 60_000_000)
+        passed = on.SlotPositionAdvanced(A, incarnation, end)
+        assert opened.worker.handle(passed, now=later) == []
+        assert opened.worker.slots[A].position == end
+        assert "BeginTransaction" in kinds(opened.worker.handle(on.Ticked(), now=later))
 
     def test_an_announcement_that_is_read_again_stops_the_worker(self, opened, log):
         offset, announced = next(
