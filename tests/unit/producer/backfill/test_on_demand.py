@@ -112,7 +112,6 @@ def world(tasks):
 
 
 def place_after(record):
-    """Return the place to which a chunk or a wait leads."""
     (child,) = record.children
     return place_of(child.token)
 

@@ -77,7 +77,6 @@ class Log:
 
     @property
     def data(self) -> list[Any]:
-        """The data records."""
         return [entry.value for entry in self.broker.read(TOPIC)]
 
 
@@ -224,7 +223,6 @@ class Bench:
     def change(
         at_us: int, transaction: str = "t1", sequence: str = "00000000", *, topic: str = TOPIC
     ) -> PublishableRecord:
-        """Return a record of one change."""
         key = OrderKey(at_us, transaction, sequence_pair(sequence), 0).encode()
         message = ChangeMessage(topic, b"key", b"value", key, b"I", bytes(8))
         return PublishableRecord(at_us, transaction, sequence, (message,))
@@ -244,7 +242,6 @@ class Bench:
 
     @property
     def stopped(self) -> list[do.Stop]:
-        """The stops that the core asked for."""
         return [effect for effect in self.effects if isinstance(effect, do.Stop)]
 
     @property
@@ -293,21 +290,17 @@ class Bench:
         return effects
 
     def read_root_slot(self) -> None:
-        """Read the records of later tables and commands."""
         for event in self.membership.read_root_slot():
             self.give(event)
 
     def returns(self, token: str, *items: object) -> None:
-        """Let the running query of a token return records."""
         query = self.queries[token]
         self.give(on.RecordsRead(token, query.query_id, list(items), 100))  # type: ignore[arg-type]
 
     def ends(self, token: str) -> list[do.Effect]:
-        """Let the running query of a token end with OK."""
         return self.give(on.QueryEnded(token, self.queries.pop(token).query_id))
 
     def fails(self, token: str, error: Exception) -> list[do.Effect]:
-        """Let the running query of a token fail."""
         return self.give(on.QueryFailed(token, self.queries.pop(token).query_id, error))
 
     def open_stream(self, *tokens: str) -> None:
@@ -320,7 +313,6 @@ class Bench:
     # -- looking
 
     def bodies(self, kind: type) -> list[Any]:
-        """Return every committed progress body of a kind, slot by slot."""
         return [
             record.body
             for records in self.log.slots.values()
@@ -342,7 +334,6 @@ class Bench:
         return chain.snapshot(number)
 
     def released(self) -> int:
-        """Return the bytes of queries that were released."""
         return sum(
             size for e in self.effects if isinstance(e, do.ReleaseBudget) for _, size in e.sizes
         )
@@ -355,7 +346,6 @@ def log() -> Log:
 
 @pytest.fixture
 def bench(log: Log) -> Bench:
-    """A worker that owns nothing yet."""
     return Bench(log)
 
 
@@ -368,5 +358,4 @@ def opened(bench: Bench) -> Bench:
 
 @pytest.fixture
 def make_bench(log: Log):
-    """Further workers on the same log."""
     return lambda **options: Bench(log, **options)

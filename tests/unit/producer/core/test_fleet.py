@@ -192,7 +192,6 @@ GROUP_SLOTS = 4
 
 
 def described(is_stable=True, is_member=True, **slots):
-    """Return a description, slots by member."""
     assignments = {name: frozenset(assigned) for name, assigned in slots.items()}
     return on.GroupDescribed(is_stable, is_member, assignments)
 
@@ -203,7 +202,6 @@ COMPLETE = described(a={0, 1}, b={2}, c={3})
 
 
 def watch(worker="c"):
-    """Return a worker's watch."""
     return GroupWatch(worker=worker, slots=GROUP_SLOTS, limits=LIMITS)
 
 

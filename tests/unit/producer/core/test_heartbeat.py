@@ -172,7 +172,6 @@ TOTALS = {name: TopicTotals(name, 1, 1, 10, 5) for name in ("p.b", "p.a")}
 
 
 def publication(*tokens, finish=True):
-    """Return a publication that finishes with these children, or does not finish."""
     children = tuple(ChildPartition(token, ("parent",), 9_000) for token in tokens)
     return Publication((), 0, Position(8), TOTALS, (9_000, children) if finish else None)
 

@@ -198,7 +198,6 @@ def story():
 
 
 def seconds(lines):
-    """Return when each line happened."""
     return [int(float(line.split()[0])) for line in lines]
 
 

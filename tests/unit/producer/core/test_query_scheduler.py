@@ -134,7 +134,6 @@ class TestTurns:
 class TestDrift:
     @pytest.fixture
     def fleet(self):
-        """A fleet where `a` and `b` run, and may be 100 apart."""
         made = Fleet(open_max=4, drift_us_max=100)
         made.queue(a=10, b=20)
         made.obey()
@@ -231,7 +230,6 @@ class TestInvariants:
 
 
 def worker(**limits):
-    """Return a worker that reads `a` and `b`."""
     scheduler = SchedulerLimits(turn_us=TURN_US, **limits)
     bench = Bench(Log(), limits=WorkerLimits(queries=QueryLimits(scheduler=scheduler)))
     bench.open_stream("a", "b")

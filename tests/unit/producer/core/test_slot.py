@@ -63,14 +63,12 @@ def changes(revision, position, *, includes, is_open, moved=(), removed=()):
 
 
 def begun(end_offset, committed_offset=None, **options):
-    """Return a slot whose recovery has begun."""
     slot = Slot(0, 1, **options)
     slot.start_recovery(committed_offset=committed_offset, end_offset=end_offset)
     return slot
 
 
 def recovered(*records, first_offset=0, **options):
-    """Return a slot that has read these records and is owned."""
     slot = begun(first_offset + len(records), first_offset or None, **options)
     for offset, record in enumerate(records, first_offset):
         slot.add_record(offset, record, epoch=None)

@@ -50,12 +50,10 @@ def order_key(at_us):
 
 
 def good(at_us, key):
-    """Return a record whose only change can be published."""
     return PublishableRecord(at_us, "t1", "00000000", (message(order_key(at_us), key, TOPIC),))
 
 
 def poison(at_us, key, token):
-    """Return a record whose only change cannot."""
     change = parked_change(order_key(at_us), key, TOPIC, token)
     return PublishableRecord(at_us, "t1", "00000000", (), (change,))
 

@@ -33,7 +33,6 @@ from tidegate.schemas.topics import ROOT_TOKEN
 
 @pytest.fixture
 def opening(bench):
-    """Return the opening of a worker whose initial query runs."""
     bench.own(*range(SLOTS))
     return bench.worker._opening
 

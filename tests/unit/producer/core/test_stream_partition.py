@@ -189,7 +189,6 @@ class TestFilePosition:
 
 
 def items(at_us):
-    """Return an item of each kind."""
     return [
         record(at_us), beat(at_us), names("x", at_us * 1000), start(at_us, "0", "t"),
         PartitionEndRecord(at_us * 1000, "0"), PartitionEventRecord(at_us * 1000, "0", ()),
@@ -412,7 +411,6 @@ def test_any_break_and_inclusive_repetition_gives_each_record_once(history, data
 
 
 def parked(at_us, key=b"k"):
-    """Return a record whose only change cannot be published."""
     return PublishableRecord(at_us, "tx", "0", (), (parked_change(b"%08d" % at_us, key),))
 
 

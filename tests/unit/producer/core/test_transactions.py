@@ -45,7 +45,6 @@ NOW = Now(1_000_000, 5 * US_PER_MINUTE)
 
 
 def owned_slot(number, index):
-    """Return a slot whose only token runs a query."""
     token = next(name for name in map(str, count()) if slot_of(name, WRITER.slots) == number)
     slot = Slot(number, number + 10, changed=index.changed)
     slot.start_recovery(committed_offset=None, end_offset=1)
@@ -57,7 +56,6 @@ def owned_slot(number, index):
 
 
 def read(slot, at_us, *, size_bytes=100, topic="t"):
-    """Let a slot's token read one change."""
     ((_, partition),) = slot.tokens.items()
     message = ChangeMessage(topic, b"k", b"v", b"order", b"I", bytes(8))
     partition.add_items([PublishableRecord(at_us, "tx", "0", (message,))], size_bytes)

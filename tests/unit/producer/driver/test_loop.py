@@ -158,7 +158,6 @@ FENCED = [do.BeginTransaction(), do.SendOffsets(((0, 0),)), do.CommitTransaction
 
 
 def loop(core, *, slots=None, publisher=None, open_reader=None, released=None, finder=None, **opts):
-    """Wire a loop around fakes."""
     worker = FleetWorker(
         core,
         publisher=publisher or FakePublisher(),

@@ -126,7 +126,6 @@ def read(inbox, budget, tasks):
 
 
 def running(tasks):
-    """The tasks of readers that have not ended."""
     return [task for task in list(tasks._tasks) if task.get_name().startswith("reader-")]
 
 
@@ -377,7 +376,6 @@ def new_budget(tasks):
 
 
 def taking(budget, size, is_cancelled=never):
-    """Take on another thread; return the thread and the list that gets its answer."""
     answers = []
 
     def take_now():

@@ -94,5 +94,4 @@ def open_committed(cluster):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Retries are over at once."""
     monkeypatch.setattr(retries, "PATIENCE_S", -1.0)

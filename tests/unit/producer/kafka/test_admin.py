@@ -37,7 +37,6 @@ UNSTABLE = KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))
 
 
 def script(*answers):
-    """Return a call that raises or returns these, one at a time."""
     left = list(answers)
 
     def ask(_client):
@@ -82,7 +81,6 @@ def member(member_id):
 
 
 def described(cluster, *answers):
-    """Let the cluster describe the group, one answer after the other."""
     left = list(answers)
 
     def list_groups(_group, _timeout):
@@ -131,7 +129,6 @@ def failing(*errors):
 class TestRetries:
     @pytest.fixture(autouse=True)
     def pauses(self, monkeypatch):
-        """Pauses pass at once; the list holds them."""
         found = []
         monkeypatch.setattr("tenacity.nap.time.sleep", found.append)
         return found
@@ -343,7 +340,6 @@ STOPPED = replace(REQUEST, state=RunState.STOPPED)
 class TestBackfillRequests:
     @pytest.fixture
     def follow(self, monkeypatch):
-        """Start followers; close them in the end."""
         monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.05)
         with ExitStack() as opened:
 

@@ -129,13 +129,11 @@ class Listener:
 
 
 def end_of(slot, offset):
-    """Return the event that a slot's end was reached."""
     error = KafkaError(KafkaError._PARTITION_EOF)
     return SimpleNamespace(error=lambda: error, partition=lambda: slot, offset=lambda: offset)
 
 
 def message(slot, offset, record=None):
-    """Return a record of a slot."""
     record = record or RECORD
     key, value = frame(1, encode_key(record.body)), frame(1, encode_record(record))
     return SimpleNamespace(
@@ -184,15 +182,12 @@ def member(new_member):
 
 
 def assign(member, *slots):
-    """Let the group assign slots."""
     consumer = member._consumer
     consumer.callbacks["on_assign"](consumer, [TopicPartition("t", slot) for slot in slots])
 
 
 @pytest.fixture
 def own(cluster):
-    """Let a member join the group and own slot 3."""
-
     def start(member):
         cluster.answers.append("")
         member.start()

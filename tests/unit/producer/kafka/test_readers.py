@@ -92,7 +92,6 @@ class Consumer:
 
 
 def message(body, *, offset=None, value=None):
-    """Return a record as a message."""
     key = frame(1, encode_key(body))
     framed = value or frame(2, encode_record(ProgressRecord("e", "w", body)))
     at = None if offset is None else lambda: offset

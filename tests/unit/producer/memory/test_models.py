@@ -247,8 +247,6 @@ class Listener:
 
 @pytest.fixture
 def join(broker, clock):
-    """Start a process of a worker."""
-
     def start(name="w", *, client_id="w-1"):
         member = MemoryMembership(
             broker, worker=name, client_id=client_id, topic=PROGRESS,
@@ -437,7 +435,6 @@ class TestPublisher:
 
     @pytest.fixture
     def publisher(self, open_publisher):
-        """A publisher with an open transaction."""
         made = open_publisher()
         assert isinstance(made.begin(None), on.TransactionAborted), "without a membership"
         assert not made.is_open
