@@ -1,6 +1,7 @@
 """The loop and its effects: rounds, rebalances, both clocks, what a failure drops, how it ends."""
 
 import threading
+import time
 from unittest import mock
 
 import pytest
@@ -471,6 +472,14 @@ class TestInbox:
         inbox.put(OUTPUT)
         assert discarded[-1] is OUTPUT
         assert (inbox.take(), len(inbox)) == (None, 0)
+
+    def test_a_delivery_ends_the_wait(self, inbox):
+        began = time.monotonic()
+        assert not inbox.wait(0.01)
+        assert time.monotonic() - began < WAIT_S
+        threading.Timer(0.01, inbox.put, [OUTPUT]).start()
+        assert inbox.wait(WAIT_S)
+        assert inbox.take() == OUTPUT
 
     def test_records_of_one_query_that_wait_are_taken_as_one(self, inbox):
         for output in (records(1, 1, 2), records(2, 1), records(1, 3), records(2, 2)):

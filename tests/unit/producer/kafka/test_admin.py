@@ -58,12 +58,6 @@ class TestAdmin:
         assert admin.call(script(*answers), "cannot ask") == 7
         assert cluster.made == clients
 
-    def test_a_missing_acl_is_reported_at_once(self, cluster, admin):
-        denied = KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "not authorized"))
-        with pytest.raises(ConfigError, match="cannot ask: Kafka denies access to consumer groups"):
-            admin.call(script(denied), "cannot ask")
-        assert cluster.made == 1
-
     def test_a_shared_client_is_replaced_by_who_was_left_without_an_answer(self, monkeypatch):
         monkeypatch.setattr(kafka_admin, "AdminClient", lambda _config: object())
         shared = kafka_admin.SharedAdmin({})

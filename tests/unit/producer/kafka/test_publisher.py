@@ -209,6 +209,15 @@ class TestDelivery:
             on_delivery(None, Report("topic", 1_000))
         assert publish(publisher) == on.Delivered({4: (TopicOffset("topic", 0, 2),)}, {})
 
+    def test_reports_that_do_not_come_abort(self, publisher_on, monkeypatch):
+        monkeypatch.setattr(kafka_publisher, "_CALL_TIMEOUT_S", 0.0)
+        client = ScriptedClient()
+        publisher = publisher_on(client)
+        outcome = publish(publisher)
+        assert isinstance(outcome, on.TransactionAborted)
+        assert "3 messages without a report" in outcome.reason
+        assert renews(publisher, client)
+
 
 class TestRefused:
     @pytest.mark.parametrize(
@@ -297,6 +306,12 @@ def test_the_clients_limits_are_those_of_the_topics(publisher_on, limits, option
 
 
 class TestOutcomes:
+    def test_a_refusal_of_the_group_is_no_reason_for_a_new_producer(self, publisher_on):
+        client = ScriptedClient(send_offsets=[ABORTABLE])
+        publisher = publisher_on(client)
+        assert isinstance(publisher.send_offsets(((0, 1),)), on.TransactionAborted)
+        assert not renews(publisher, client)
+
     @pytest.mark.parametrize("call", ["produce", "send_offsets", "commit"])
     def test_an_error_of_the_producer_is_a_reason_for_a_new_one(self, publisher_on, call):
         """After a broker was away, a fence of the former would wait for its time-out each time."""

@@ -162,13 +162,6 @@ class TestRootSlot:
         )
         assert reader.poll_records() is None
 
-    @pytest.mark.parametrize(("error", "at_end"), [(END, True), (LOST, False)])
-    def test_only_the_end_of_the_slot_is_its_end(self, reader, batches, error, at_end):
-        batches.append([failed(error)])
-        assert reader.poll() == (None, at_end)
-        if error is LOST:
-            assert reader.poll_records() == INTERRUPTED, "the error is not swallowed"
-
     def test_a_missing_right_ends_the_search_and_is_reported_by_a_poll(self, reader, batches):
         batches += [[failed(DENIED)]] * 2
         with pytest.raises(ConfigError, match="cannot read the progress topic: Kafka denies"):
@@ -227,6 +220,11 @@ class TestRootSlot:
         read = reader.poll_records()
         assert [record.body for record in read.records] == [ADDED, *bodies]
         assert (read.begin, read.end, read.is_at_end) == (0, 7, False)
+
+    def test_an_error_that_lasts_before_the_first_end_is_not_swallowed(self, reader, batches):
+        """Without the end no query starts: nothing else would say why the worker is idle."""
+        batches += [[failed(LOST)], [failed(LOST)]]
+        assert [reader.poll_records() for _ in range(2)] == [INTERRUPTED] * 2
 
     def test_records_wait_for_a_schema_that_is_not_known_yet(self, reader, batches):
         known = set()
@@ -360,24 +358,6 @@ class TestFollower:
         assert follower.poll(NOW_US) is None
         assert batches, "nothing more is read"
 
-    def test_records_wait_for_a_schema_that_is_not_known_yet(self, follower, batches):
-        known = set()
-        follower._decoder = ProgressDecoder(
-            lambda _id: RECORD_SCHEMA, own_ids=[1], has_answer=known.__contains__
-        )
-        record = ProgressRecord("e", "w", SlotProgress(0, 2, 0, -1, (), ()))
-        later = beat(0, 1, value=frame(9, encode_record(record)))
-        batches += [[beat(0, 0), later, beat(1, 0)], [beat(1, 1, revision=2)]]
-        follower.poll(NOW_US)
-        reached = follower.progress.reached
-        assert (reached(0), reached(1)) == (1, 0)
-        follower.poll(NOW_US)
-        assert (reached(0), reached(1), len(batches)) == (1, 0, 1)
-        known.add(9)
-        follower.poll(NOW_US)
-        follower.poll(NOW_US)
-        assert (reached(0), reached(1)) == (2, 2)
-
 
 class TestSlotEnds:
     @pytest.fixture
@@ -386,16 +366,6 @@ class TestSlotEnds:
         made = SlotEnds(kafka_admin.SharedAdmin({}), topic="p", slots=2)
         assert made.poll(10) is None
         return made
-
-    def test_all_slots_are_asked_for_at_once_and_the_answer_is_returned_once(self, ends, admins):
-        assert [(place.topic, place.partition) for place in admins.asked[0]] == [("p", 0), ("p", 1)]
-        next(iter(admins.asked[0].values())).set_result(SimpleNamespace(offset=7))
-        assert ends.poll(1) is None, "part of an answer"
-        assert len(admins.asked) == 1
-        next(reversed(admins.asked[0].values())).set_result(SimpleNamespace(offset=0))
-        assert ends.poll(1) == {0: 7, 1: 0}
-        assert ends.poll(2) is None
-        assert len(admins.asked) == 2
 
     def test_a_question_that_fails_is_asked_again_with_a_new_client(self, ends, admins):
         admins.answer({0: 1, 1: None})
