@@ -575,6 +575,7 @@ class TestTasks:
         tasks.start(forever, name="forever")
         assert began.wait(WAIT_S)
         thread = tasks._thread
+        assert thread.daemon
         tasks.close()
         tasks.close()
         assert not thread.is_alive()

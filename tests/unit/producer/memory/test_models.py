@@ -9,21 +9,19 @@ from tidegate.producer.memory.clock import ManualClock
 from tidegate.producer.memory.data_topics import MemoryDataTopics
 from tidegate.producer.memory.group import Group, GroupRefusal, MemberMetadata
 from tidegate.producer.memory.group_client import ClientState, GroupClient
-from tidegate.producer.memory.log import TOMBSTONE, Log, Outcome, ProducerHandle, Transaction
-from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
+from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.memory.membership import MemoryMembership
 from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.memory.progress_follower import MemoryProgressFollower
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
-from tidegate.schemas.errors import ProducerError, UnreachableError
+from tidegate.schemas.errors import UnreachableError
 from tidegate.schemas.progress import (
     ChildPartition,
     DataTopic,
     PartitionAnnounced,
     ProgressRecord,
     SlotProgress,
-    StreamStarted,
-    TableAdded,
     TokenSnapshot,
 )
 
@@ -58,19 +56,6 @@ def values(broker, topic=DATA):
 
 
 class TestBroker:
-    def test_a_topic_grows_and_keeps_its_records_until_it_is_created_again(self, broker):
-        assert (broker.topic_partitions(DATA), broker.topic_partitions(PROGRESS)) == (2, SLOTS)
-        broker.logs[FIRST].append(b"k", b"v", None)
-        before = broker.describe_topic(DATA)
-        broker.add_topic_partitions(DATA, 5)
-        assert broker.describe_topic(DATA) == on.TopicState(DATA, before.topic_id, 5)
-        assert values(broker) == [b"v"]
-        broker.delete_topic(DATA)
-        assert broker.describe_topic(DATA) == on.TopicState(DATA, None, 0)
-        broker.create_topic(DATA, 2)
-        assert broker.describe_topic(DATA).topic_id not in {None, before.topic_id}
-        assert broker.read(DATA) == []
-
     def test_markers_may_come_later_and_in_any_order(self):
         broker = MemoryBroker({DATA: 2}, group=Group(SLOTS), settles_at_once=False)
         handle = broker.init_producer("w")
@@ -113,29 +98,6 @@ def test_a_missing_topic_is_made_and_an_existing_one_kept():
     new, old = DataTopic("p.new", ids[0], 3, 7), DataTopic("p.old", ids[1], 2, 8)
     assert found == [new, old, new, old]
     assert limits.bytes_max("p.new") == broker.bytes_max("p.new")
-
-
-class TestLog:
-    @pytest.fixture
-    def log(self):
-        return Log(("t", 0))
-
-    def test_a_reader_stops_at_the_first_open_transaction(self, log):
-        one = Transaction(ProducerHandle("w", 1))
-        for value, transaction in (("before", None), ("inside", one), ("after", None)):
-            log.append(b"k", value, transaction)
-        assert [entry.value for entry in log.read()] == ["before"]
-        assert (log.stable_end, log.uncommitted_end) == (1, 3)
-        one.outcome = Outcome.COMMITTED
-        log.mark(one)
-        assert [entry.value for entry in log.read(1, 3)] == ["inside", "after"]
-        assert log.stable_end == 4
-
-    def test_compaction_keeps_the_newest_of_each_key_and_returns_the_rest(self, log):
-        for key, value in ((b"a", 1), (b"b", 2), (b"a", 3), (b"a", 4)):
-            log.append(key, value, None)
-        assert [entry.value for entry in log.compact(3)] == [1]
-        assert [entry.value for entry in log.read()] == [2, 3, 4]
 
 
 NOTHING = frozenset()
@@ -224,9 +186,6 @@ class TestGroupClient:
 
 
 ANNOUNCED = ProgressRecord("e", "w", PartitionAnnounced(ChildPartition("c", (), 1), "p"))
-STARTED = ProgressRecord(
-    "e", "w", StreamStarted("s", "GOOGLE_STANDARD_SQL", 1, None, "g", SLOTS, "p", (), ())
-)
 
 
 class Listener:
@@ -271,20 +230,6 @@ class TestMembership:
         assert made._listener.callbacks == [("assigned", EVERY_SLOT)]
         return made
 
-    @pytest.mark.parametrize("expired", [3, 0])
-    def test_an_offset_that_is_not_in_the_log_is_reported_and_not_replaced(
-        self, member, broker, expired
-    ):
-        for _ in range(3):
-            broker.logs[PROGRESS, 1].append(b"k", ANNOUNCED, None)
-        broker.offsets[1] = 2 if expired else 4
-        member.recover(1, 7)
-        broker.logs[PROGRESS, 1].expire(expired)
-        found = polled(member, times=2)
-        assert [(type(event), event.slot, event.incarnation) for event in found] == [
-            (on.SlotOutOfRange, 1, 7)
-        ] * 2
-
     def test_topics_and_the_group_are_described_now_and_then(self, member, broker, clock):
         member.watch("p.later")
         clock.advance(11_000_000)
@@ -313,59 +258,6 @@ class TestMembership:
             member.recover(1, 8)
         member.close()
         assert member.positions == {}
-
-    def test_an_offset_that_an_open_transaction_moves_is_waited_for(self, member, broker):
-        handle = broker.init_producer("other")
-        broker.send_offsets(handle, [(1, 5)], MemberMetadata.decode(member.metadata()))
-        with pytest.raises(UnreachableError):
-            member.recover(1, 7)
-        broker.end(handle, commit=True)
-        member.recover(1, 8)
-        assert member.positions[1] == (8, 5)
-
-    def test_a_stuck_client_is_replaced_unless_another_process_has_its_name(self, member, join):
-        def callbacks():
-            return [kind for kind, _ in member._listener.callbacks]
-
-        member.client.state = ClientState.STUCK
-        polled(member, 12)
-        assert callbacks() == ["assigned"]
-        member.replace_client()
-        polled(member, 12)
-        assert callbacks() == ["assigned", "lost", "assigned"]
-        member.rejoin()
-        polled(member, 12)
-        assert callbacks()[3:] == ["revoked", "assigned"]
-        member.client.state = ClientState.STUCK
-        heir = join(client_id="w-2")
-        assert (member.has_successor(), heir.has_successor()) == (True, False)
-        member.replace_client()
-        with pytest.raises(ProducerError):
-            polled(member)
-
-    def test_the_stream_start_is_found_once_it_is_there(self, broker):
-        finder = MemoryStreamStartFinder(broker, topic=PROGRESS, root_slot=0)
-        assert finder.poll() == (None, True)
-        broker.logs[PROGRESS, 0].append(b"k", ANNOUNCED, None)
-        broker.logs[PROGRESS, 0].append(b"k", STARTED, None)
-        assert finder.poll(0.1) == (STARTED, False)
-        finder.close()
-
-    def test_every_member_reads_later_tables_from_the_roots_slot_each_once(self, broker, join):
-        table = ProgressRecord("e", "w", TableAdded(DataTopic("t", "id", 1, 7)))
-        root = broker.logs[PROGRESS, 0]
-        root.append(b"k", STARTED, None)
-        member = join()
-        assert member.read_root_slot() == [on.RootSlotRead((), is_at_end=True, begin=0, end=1)]
-        root.append(b"l", table, None)
-        broker.logs[PROGRESS, 1].append(b"l", table, None)
-        assert member.read_root_slot() == [
-            on.RootSlotRead((table,), is_at_end=True, begin=1, end=2)
-        ]
-        assert member.read_root_slot() == []
-        assert join("v", client_id="v-1").read_root_slot() == [
-            on.RootSlotRead((table,), is_at_end=True, begin=0, end=2)
-        ]
 
 
 NOW_US = 10**12
@@ -490,14 +382,6 @@ class TestPublisher:
         failure = publisher.await_delivery().failure
         assert (failure.topic, failure.slot, failure.commit_timestamp_us) == (PROGRESS, 2, None)
 
-    def test_a_group_that_moved_on_refuses_the_fence(self, open_publisher, broker):
-        former = broker.group.join("w", "", frozenset())
-        broker.group.complete()
-        publisher = open_publisher()
-        publisher.begin(MemberMetadata("w", former, broker.group.generation - 1).encode())
-        assert isinstance(publisher.send_offsets(((0, 1),)), on.TransactionAborted)
-        assert broker.offsets == {}
-
     @pytest.mark.parametrize("first", ["await_delivery", "commit", "abort", "send_offsets"])
     def test_a_producer_that_was_replaced_is_fenced_whatever_it_asks(
         self, publisher, broker, first
@@ -508,18 +392,6 @@ class TestPublisher:
         broker.init_producer("w")
         arguments = {"abort": ("because",), "send_offsets": (((0, 1),),)}.get(first, ())
         assert isinstance(getattr(publisher, first)(*arguments), on.ProducerFenced)
-
-    def test_a_transaction_of_a_closed_publisher_stays_open_until_its_successor(
-        self, publisher, broker
-    ):
-        publisher.publish_records(RECORDS)
-        publisher.await_delivery()
-        publisher.close()
-        (log,) = (log for (topic, _), log in broker.logs.items() if topic == DATA and log.entries)
-        assert log.stable_end == 0
-        publisher.start()
-        assert broker.read(DATA) == []
-        assert log.stable_end > 0
 
     def test_a_tombstone_follows_each_delete_in_the_transaction_and_is_in_the_vector(
         self, open_publisher, broker
