@@ -73,8 +73,7 @@ def decided(change, token):
 ended = partial(decided, PartitionChange.TURN_ENDED)
 paused = partial(decided, PartitionChange.PAUSED)
 resumed = partial(decided, PartitionChange.RESUMED)
-LOOK_US = 100_000
-"""The drift and turns are looked at that often."""
+LOOK_US = 100_000  # the drift and turns are looked at that often
 
 
 class TestStart:
@@ -199,12 +198,9 @@ class TestInvariants:
 
     @pytest.mark.parametrize(
         ("attribute", "message"),
-        [
-            ("_movable", "differs in what can move"),
-            ("_ahead", "differs in what is ahead"),
-            ("_paused_since", "a pause without a beginning"),
-        ],
-    )
+        [("_movable", "what can move"), ("_ahead", "what is ahead"),
+         ("_paused_since", "a pause without a beginning")],
+    )  # fmt: skip
     def test_it_lost_what_the_drift_is_compared_with(self, attribute, message):
         fleet = Fleet(open_max=2, drift_us_max=100)
         fleet.queue(a=10, b=500)

@@ -21,8 +21,6 @@ from tidegate.producer.errors import GapNotAccepted, PositionExpired, RedriveFai
 from tidegate.producer.messages import (
     FORM_MESSAGE,
     FORM_REDRIVEN,
-    ChangeMessage,
-    ParkedChange,
     PublishableRecord,
 )
 from tidegate.schemas.checksums import parked_key
@@ -42,6 +40,7 @@ from tidegate.schemas.progress import (
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 KEYS = (b"k1", b"k2")
+REFUSED = on.DeliveryFailure(on.DeliveryFault.TOO_LARGE, "x", 0, TOPIC, "k", 100)
 NUMBERS = frozenset(parked_key(TOPIC, key) for key in KEYS)
 
 
@@ -67,32 +66,17 @@ class Redrive:
         self.bench.give(on.RootSlotRead((), is_at_end=True))
         parked = [entry.value for entry in log.broker.read(DEAD_LETTER)]
         done = {c.key: c.order_key for c in parked if c.form == FORM_REDRIVEN}
-        waiting = [
-            change
-            for change in parked
-            if change.form != FORM_REDRIVEN and change.order_key > done.get(change.key, b"")
-        ]
-        self.changes = sorted(waiting, key=lambda change: change.order_key)
-
-    @property
-    def keys(self):
-        return frozenset(parked_key(change.topic, change.key) for change in self.changes)
+        self.changes = [c for c in parked if c.order_key > done.get(c.key, b"")]
+        self.changes.sort(key=lambda change: change.order_key)
 
     @property
     def events(self):
         """What the core receives, in order."""
-        markers = {
-            change.key: ParkedChange(
-                TOPIC, change.key, change.order_key, b"U", b"", FORM_REDRIVEN, "", "", ""
-            )
-            for change in self.changes
-        }
-        messages = [
-            ChangeMessage(c.topic, c.key, c.content, c.order_key, c.mod, bytes(8))
-            for c in self.changes
-        ]
+        keys = frozenset(parked_key(change.topic, change.key) for change in self.changes)
+        markers = {c.key: c._replace(form=FORM_REDRIVEN, content=b"") for c in self.changes}
+        messages = [message(c.order_key, c.key, c.topic, c.content) for c in self.changes]
         return [
-            on.RedriveBegan(self.keys),
+            on.RedriveBegan(keys),
             *(on.RedriveRead((PublishableRecord(1, "", "0", (one,)),)) for one in messages),
             on.RedriveRead((PublishableRecord(1, "", "0", (), tuple(markers.values())),)),
             on.RedriveEnded(),
@@ -134,10 +118,8 @@ def parked(bench, log):
 
 
 def values_by_key(log):
-    found = {}
-    for one in log.data:
-        found.setdefault(one.key, []).append(one.order_key)
-    return found
+    keys = {one.key for one in log.data}
+    return {key: [one.order_key for one in log.data if one.key == key] for key in keys}
 
 
 def assert_done(log):
@@ -246,10 +228,7 @@ class TestNotDone:
             on.TransactionAborted("refused"),
             on.CommitOutcomeUnknown("who knows"),
             on.ProducerFenced(),
-            on.TransactionAborted(
-                "too large",
-                on.DeliveryFailure(on.DeliveryFault.TOO_LARGE, "x", 0, TOPIC, "k", 100),
-            ),
+            on.TransactionAborted("too large", REFUSED),
         ],
         ids=["aborted", "unknown", "fenced", "refused"],
     )
