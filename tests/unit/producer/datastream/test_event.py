@@ -528,6 +528,13 @@ def test_a_logical_type_may_stand_on_the_field_in_old_files():
     assert payload_fields(payload, {}) == [PayloadField("a", "TIMESTAMP", nullable=False)]
 
 
+def test_a_type_that_contains_itself_has_an_end():
+    loop = {"type": "array", "items": "r"}
+    named = {"r": loop}
+    (field,) = payload_fields({"fields": [{"name": "a", "type": loop}]}, named)
+    assert field.type.startswith("ARRAY<ARRAY<")
+
+
 @pytest.mark.rule("datastream-custom-types")
 def test_decoding_knows_no_logical_types_and_all_else():
     def schema(time, number):

@@ -304,7 +304,6 @@ HttpError = type("HttpError", (Exception,), {"code": 401})
     ("error", "scheme", "kind", "text"),
     [
         (FileNotFoundError("x"), "s3", PathMissing, "set: s3://b/p does not exist. Check"),
-        (NotADirectoryError("x"), "", PathMissing, "does not exist"),
         (PermissionError("no\nright."), "s3", ConfigError, "may not be read: no right. Grant.*s3:"),
         (OSError("Forbidden: b/o\nno right"), "gs", ConfigError, "Grant.*objectViewer"),
         (PermissionError("no"), "", ConfigError, "Grant this principal read access"),
@@ -312,7 +311,6 @@ HttpError = type("HttpError", (Exception,), {"code": 401})
         (NoCredentialsError("x"), "s3", ConfigError, "no credentials.*AWS_ACCESS_KEY_ID"),
         (HttpError("anonymous"), "gs", ConfigError, "no credentials.*GOOGLE_APPLICATION"),
         (RefreshError("invalid_grant: revoked"), "gs", ConfigError, "no credentials"),
-        (RefreshError("Reauthentication is needed"), "gs", ConfigError, "no credentials"),
         (RefreshError("Unable to acquire: 503", "<html>"), "gs", UnreachableError, "RefreshError"),
         (RefreshError("429: slow down"), "gs", UnreachableError, "429: slow down. Run it again"),
         (ValueError("it is requester pays"), "gs", ConfigError, "requesters pay"),

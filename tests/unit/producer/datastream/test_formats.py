@@ -253,6 +253,14 @@ def test_a_type_that_contains_itself_is_known(kind, expected):
     assert not any(contains_itself(fastavro.parse_schema(schema_of(one))) for one in SOURCES)
 
 
+def test_a_chain_of_names_is_as_deep_as_types_within_types():
+    fields = [record_of("int", name="r0")] + [
+        record_of(f"r{n - 1}", name=f"r{n}") for n in range(1, 400)
+    ]
+    with pytest.raises(ValueError, match="nested deeper than 128"):
+        contains_itself(column(record_of(*fields)))
+
+
 MEMORY_MAX = 100 << 20
 """What any of them may take while it is refused."""
 NOTE = "note"

@@ -571,7 +571,6 @@ class TestRefusals:
             (KafkaError.POLICY_VIOLATION, on.DeliveryFault.INVALID),
             (KafkaError._PURGE_QUEUE, on.DeliveryFault.TRANSIENT),
             (KafkaError._MSG_TIMED_OUT, on.DeliveryFault.TRANSIENT),
-            (KafkaError.NOT_LEADER_FOR_PARTITION, on.DeliveryFault.TRANSIENT),
             (KafkaError.NOT_ENOUGH_REPLICAS, on.DeliveryFault.TRANSIENT),
             (KafkaError.UNKNOWN_TOPIC_OR_PART, on.DeliveryFault.TRANSIENT),
         ],
