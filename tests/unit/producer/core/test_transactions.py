@@ -21,7 +21,7 @@ from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.totals import counted
 from tidegate.producer.core.transaction import TransactionPhase
 from tidegate.producer.core.transaction_cycle import TransactionCycle, WorkerLimits
-from tidegate.producer.core.undeliverable import ATTEMPTS_MAX, UndeliverableRecords, Verdict
+from tidegate.producer.core.undeliverable import ATTEMPTS_MAX, UndeliverableRecords
 from tidegate.producer.errors import DeliveryDenied, DeliveryRefused, MessageTooLarge
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.schemas.checksums import xxhash_64
@@ -274,6 +274,8 @@ DENIED, INVALID = (
     replace(FAILURE, fault=fault) for fault in (on.DeliveryFault.DENIED, on.DeliveryFault.INVALID)
 )
 
+PROGRESS = replace(FAILURE, commit_timestamp_us=None)
+LARGE = [replace(FAILURE, commit_timestamp_us=at) for at in range(4)]
 ACCOUNTS, OTHERS = {"bank.accounts"}, {"bank.transfers"}
 
 
@@ -312,36 +314,45 @@ class TestUndeliverable:
         fields = {name: getattr(failure, name) for name in names}
         assert stop.error.fields == {n: value for n, value in fields.items() if value is not None}
 
-    @pytest.mark.parametrize("failure", [None, replace(FAILURE, fault=on.DeliveryFault.TRANSIENT)])
-    def test_what_may_pass_later_is_tried_without_end(self, records, failure):
-        assert all(records.refused(failure) == Verdict() for _ in range(1_000))
-
-    def test_other_aborts_between_the_attempts_do_not_start_the_count_again(self, records):
-        for failure in (FAILURE, None, replace(FAILURE, slot=4), FAILURE):
-            records.refused(failure)
-        assert records.refused(FAILURE).stops
-
-    @pytest.mark.parametrize("failure", [DENIED, INVALID])
-    def test_a_fault_of_a_topic_is_counted_over_all_slots(self, records, failure):
-        """One denied topic, blamed on one slot after the other."""
-        verdicts = [records.refused(replace(failure, slot=slot)) for slot in range(3)]
-        assert [bool(verdict.stops) for verdict in verdicts] == [False, False, True]
-
-    @pytest.mark.parametrize("failure", [DENIED, INVALID])
-    def test_only_what_the_topic_takes_starts_its_count_again(self, records, failure):
-        for _ in range(2):
-            records.refused(failure)
-        records.delivered({3: OTHERS, 4: set()})
-        assert records.refused(failure).stops
-        records.delivered({4: ACCOUNTS})
-        assert not records.is_counting
-        assert not records.refused(failure).stops
-
-    def test_each_commit_writes_to_the_progress_topic(self, records):
-        for failure in (DENIED, FAILURE) * 2:
-            records.refused(replace(failure, commit_timestamp_us=None))
-        records.delivered({3: set()})
-        assert not records.is_counting
+    @pytest.mark.parametrize(
+        ("steps", "stops"),
+        [
+            ([None, replace(FAILURE, fault=on.DeliveryFault.TRANSIENT)] * 500, [False] * 1_000),
+            ([FAILURE, None, replace(FAILURE, slot=4), FAILURE, FAILURE], [False] * 3 + [True] * 2),
+            ([FAILURE, {3: ACCOUNTS}] * 3, [False, False, True]),
+            *(
+                ([replace(failure, slot=slot) for slot in range(3)], [False, False, True])
+                for failure in (DENIED, INVALID)
+            ),
+            *(
+                (
+                    [failure, failure, {3: OTHERS, 4: set()}, failure, {4: ACCOUNTS}, failure],
+                    [False, False, True, False],
+                )
+                for failure in (DENIED, INVALID)
+            ),
+            (
+                [LARGE[0], LARGE[1], {4: ACCOUNTS, 3: OTHERS}, LARGE[2], {3: ACCOUNTS}, LARGE[3]],
+                [False, False, True, False],
+            ),
+            ([*(PROGRESS, replace(PROGRESS, fault=DENIED.fault)) * 2, {3: set()}, PROGRESS],
+             [False] * 5),
+        ],
+        ids=[
+            "what may pass later", "other aborts between", "commits between", "denied in all slots",
+            "invalid in all slots", "denied until the topic takes something", "invalid until then",
+            "the largest of a slot until then", "each commit writes to the progress topic",
+        ],
+    )  # fmt: skip
+    def test_attempts_are_counted_by_cause(self, records, steps, stops):
+        """A step is a refusal, or what a commit has written, topics by slot."""
+        found = []
+        for step in steps:
+            if isinstance(step, dict):
+                records.delivered(step)
+            else:
+                found.append(bool(records.refused(step).stops))
+        assert found == stops
 
     def test_the_records_that_are_counted_are_bounded(self, records):
         for at in range(3_000):
@@ -361,11 +372,7 @@ class TestUndeliverable:
         other = replace(FAILURE, commit_timestamp_us=6_000_000)
         assert [records.refused(other).slots_to_read_again for _ in range(2)] == [(), (3,)]
 
-    @pytest.mark.parametrize(
-        "failure",
-        [DENIED, INVALID, replace(FAILURE, commit_timestamp_us=None)],
-        ids=["denied", "invalid", "progress"],
-    )
+    @pytest.mark.parametrize("failure", [DENIED, INVALID, PROGRESS])
     def test_reading_again_is_for_changes_that_are_too_large(self, records, failure):
         assert not any(records.refused(failure).slots_to_read_again for _ in range(5))
 
