@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tests.unit.producer.translation.translation_building import columns_of
+from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation.event_writer import EventForm
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -33,26 +34,14 @@ FORM = EventForm(
     **{name: CHANGES[name] for name in ("prefix", "project", "instance", "database",
                                         "change_stream")}
 )  # fmt: skip
-_SHOWN = tuple(
-    RecordColumn(c.name, c.type, c.key_position is not None, c.ordinal) for c in TABLE.columns
-)
 
 
 def record_of(change):
-    """Return Spanner's record of a change."""
     return DataChangeRecord(
-        parse_rfc3339_ns(CHANGES["commit_timestamp"]),
-        CHANGES["record_sequence"],
-        CHANGES["server_transaction_id"],
-        True,
-        TABLE.name,
-        _SHOWN,
-        (Mod(change["keys"], change["new_values"], change["old_values"]),),
-        change["mod_type"],
-        change["value_capture_type"],
-        CHANGES["number_of_records_in_transaction"],
-        CHANGES["number_of_partitions_in_transaction"],
-        CHANGES["transaction_tag"],
-        False,
+        parse_rfc3339_ns(CHANGES["commit_timestamp"]), CHANGES["record_sequence"],
+        CHANGES["server_transaction_id"], True, TABLE.name, columns_of(TABLE),
+        (Mod(change["keys"], change["new_values"], change["old_values"]),), change["mod_type"],
+        change["value_capture_type"], CHANGES["number_of_records_in_transaction"],
+        CHANGES["number_of_partitions_in_transaction"], CHANGES["transaction_tag"], False,
         change["mod_number"],
-    )
+    )  # fmt: skip

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.producer.translation.translation_building import (
+    INT64,
+    STRING,
+    columns_of,
+    read_framed,
+)
 from tidegate.producer.errors import TableChanged
-from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation import change_writer
 from tidegate.producer.translation.change_writer import ChangeWriter
 from tidegate.producer.translation.flat_writer import FlatWriter
@@ -26,35 +32,21 @@ from tidegate.schemas.wire_format import unframe
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
-INT64, STRING = ColumnType("INT64"), ColumnType("STRING")
 TABLE = TableSchema(
     "t",
-    (
-        Column("first", STRING, 1),
-        Column("id", INT64, 2, key_position=2),
-        Column("region", STRING, 3, key_position=1),
-        Column("balance", INT64, 4),
-        Column("tags", ColumnType("ARRAY", STRING), 5),
-        Column("last", INT64, 6),
-    ),
-)
+    (Column("first", STRING, 1), Column("id", INT64, 2, 2), Column("region", STRING, 3, 1),
+     Column("balance", INT64, 4), Column("tags", ColumnType("ARRAY", STRING), 5),
+     Column("last", INT64, 6)),
+)  # fmt: skip
 KEY = RegisteredSchema(3, key_schema("p.t", TABLE))
 VALUE = RegisteredSchema(4, value_schema("p.t", TABLE))
 SCHEMAS = [fastavro.parse_schema(deepcopy(one.schema)) for one in (KEY, VALUE)]
 SOURCE = {
-    "commit_timestamp": 5,
-    "server_transaction_id": "tx",
-    "record_sequence": "1",
-    "mod_number": 0,
-    "is_last_record_in_transaction_in_partition": True,
-    "number_of_records_in_transaction": 1,
-    "number_of_partitions_in_transaction": 1,
-    "transaction_tag": "",
-    "is_system_transaction": False,
-    "value_capture_type": "",
-    "change_stream": "S",
-    "partition_token": "k",
-}
+    "commit_timestamp": 5, "server_transaction_id": "tx", "record_sequence": "1", "mod_number": 0,
+    "is_last_record_in_transaction_in_partition": True, "number_of_records_in_transaction": 1,
+    "number_of_partitions_in_transaction": 1, "transaction_tag": "", "is_system_transaction": False,
+    "value_capture_type": "", "change_stream": "S", "partition_token": "k",
+}  # fmt: skip
 
 NAMES = [column.name for column in TABLE.columns]
 
@@ -87,18 +79,7 @@ MOD_TYPES = st.sampled_from(["INSERT", "UPDATE", "DELETE"])
 
 
 def reader_of(registered):
-    """A function that reads a framed value by its schema."""
-    schema = fastavro.parse_schema(deepcopy(registered.schema))
-
-    def read(framed):
-        schema_id, body = unframe(framed)
-        assert schema_id == registered.schema_id
-        buffer = io.BytesIO(body)
-        found = fastavro.schemaless_reader(buffer, schema, None)
-        assert not buffer.read()
-        return found
-
-    return read
+    return lambda framed: read_framed(framed, {registered.schema_id: registered.schema}.get)
 
 
 def new_writer(value=VALUE):
@@ -106,7 +87,6 @@ def new_writer(value=VALUE):
 
 
 def not_compiled(writer):
-    """A writer whose table has had too many shapes."""
     writer._compiled = dict.fromkeys(range(256))
     return writer
 
@@ -170,7 +150,6 @@ GOOD = {"region": "eu", "id": "1"}
     ("mod", "kind", "fields", "text"),
     [
         (Mod({"region": "eu", "id": "x"}, {}, {}), SchemaError, {"column": "id"}, ""),
-        (Mod({"region": 5, "id": "1"}, {}, {}), SchemaError, {"column": "region"}, ""),
         (Mod(GOOD, {"balance": "1", "last": "x"}, {}), SchemaError, {"column": "last"}, ""),
         (Mod(GOOD, {"balance": "1"}, {"balance": "x"}), SchemaError, {"column": "balance"}, ""),
         (Mod({"region": "eu"}, {}, {}), SchemaError, {"column": "id"}, "primary key"),
@@ -191,17 +170,7 @@ def test_what_cannot_be_written_is_refused_with_its_column(mod, kind, fields, te
         assert fields.items() <= caught.value.fields.items()
 
 
-def test_a_column_that_only_other_versions_know_is_null():
-    wider = TableSchema("t", (*TABLE.columns, Column("gone", INT64, 7)))
-    value = RegisteredSchema(4, value_schema("p.t", wider))
-    _, framed = new_writer(value).write("INSERT", Mod(GOOD, {"last": "1"}, {}), **PARTS)
-    found = reader_of(value)(framed)
-    assert found["new_values"]["gone"] is None
-    assert found["new_columns"] == ["id", "region", "last"]
-
-
 def test_names_are_data():
-    """What is compiled has them as literals, whatever they hold."""
     name = "x']); raise SystemExit #{0}\n\\"
     key = [change_writer._Piece("keys", name, lambda value: value, "")]
     value = [change_writer._Piece("new", name, lambda value: value, ""), *key]
@@ -234,19 +203,13 @@ def test_a_registered_schema_of_another_form_is_refused(writer, schema):
         writer(TABLE, key=KEY, value=RegisteredSchema(4, schema))
 
 
-# ---------------------------------------------------------------- flat values
-
-COLUMNS = tuple(
-    RecordColumn(column.name, column.type, column.key_position is not None, column.ordinal)
-    for column in TABLE.columns
-)
 read_flat = reader_of(FLAT)
 
 
 def record_of(mod_type, *mods):
     return DataChangeRecord(
-        5_000, "00000007", "tx", True, "t", COLUMNS, mods, mod_type, "NEW_ROW", 3, 2, "app=x",
-        False, 2,
+        5_000, "00000007", "tx", True, "t", columns_of(TABLE), mods, mod_type, "NEW_ROW", 3, 2,
+        "app=x", False, 2,
     )  # fmt: skip
 
 
@@ -274,17 +237,13 @@ def test_a_value_is_the_captured_row_and_says_what_happened_to_it(mod_type, chan
         assert found == {
             "__op": {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}[mod_type],
             "__deleted": "true" if mod_type == "DELETE" else "false",
-            "__columns": [name for name in NAMES if name in row],
-            "__server_transaction_id": "tx",
-            "__record_sequence": "00000007",
-            "__mod_number": number,
+            "__columns": [name for name in NAMES if name in row], "__server_transaction_id": "tx",
+            "__record_sequence": "00000007", "__mod_number": number,
             "__is_last_record_in_transaction_in_partition": True,
-            "__number_of_records_in_transaction": 3,
-            "__number_of_partitions_in_transaction": 2,
-            "__transaction_tag": "app=x",
-            "__is_system_transaction": False,
+            "__number_of_records_in_transaction": 3, "__number_of_partitions_in_transaction": 2,
+            "__transaction_tag": "app=x", "__is_system_transaction": False,
             "__value_capture_type": "NEW_ROW",
-        }
+        }  # fmt: skip
 
 
 def test_more_shapes_and_another_envelope_change_no_value(monkeypatch):
@@ -300,9 +259,6 @@ def test_more_shapes_and_another_envelope_change_no_value(monkeypatch):
     assert read_flat(flat)["balance"] == 7
     monkeypatch.setattr(change_writer, "_SHAPES_MAX", 0)
     assert (value(VALUE), value(FLAT)) == (wide, flat)
-
-
-# ---------------------------------------------------------------- the source of a change
 
 
 def test_sources_do_not_pile_up_and_a_number_beyond_64_bits_is_refused():

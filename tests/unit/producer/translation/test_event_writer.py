@@ -1,7 +1,6 @@
 """Events of Debezium and of Datastream: each documented field, in both formats, of any change."""
 
 import base64
-import io
 import json
 import re
 import uuid
@@ -9,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise, product
 
-import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,11 +29,11 @@ from tests.unit.producer.translation.test_translator_properties import (
     right,
     same,
 )
+from tests.unit.producer.translation.translation_building import read_framed
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import Mod, UnreadableValues
 from tidegate.producer.translation.datastream_writer import DatastreamWriter
 from tidegate.producer.translation.debezium_writer import DebeziumWriter
-from tidegate.producer.translation.event_writer import EventForm
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import key_schema, row_fields, value_schema, with_row
 from tidegate.schemas.debezium_schema import DEBEZIUM_TAIL
@@ -45,7 +43,6 @@ from tidegate.schemas.output_form import Envelope, KeyFormat, ValueFormat
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
-from tidegate.schemas.wire_format import unframe
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
@@ -76,7 +73,6 @@ def change(*new_values, mod_type="INSERT", at_us=AT_US, sequence="00000007", **f
 @pytest.mark.parametrize(("envelope", "value_format"), EACH)
 @given(MOD_TYPES, MODS)
 def test_an_event_is_a_function_of_its_change(envelope, value_format, mod_type, mods):
-    """Read again, in parts, by another worker: the same bytes; all but the value is ours."""
     one = record(mods, mod_type, 5_000, "00000007")
     first = messages_of(one, envelope, value_format)
     parts = [messages_of(one.part(n), envelope, value_format)[0] for n in range(len(mods))]
@@ -100,8 +96,7 @@ def captured_row(envelope, event, mod_type):
 def test_json_and_avro_say_which_columns_were_captured(envelope, mod_type, mods):
     one = record(mods, mod_type, 5_000, "00000007")
     for value_format in ValueFormat:
-        found = events(one, envelope, value_format)
-        for event, (keys, new, old) in zip(found, mods, strict=True):
+        for event, (keys, new, old) in zip(events(one, envelope, value_format), mods, strict=True):
             row, names = captured_row(envelope, event, mod_type)
             meant = {**left(old if mod_type == "DELETE" else new), **left(keys)}
             assert names == [name for name in NAMES if name in meant]
@@ -141,13 +136,11 @@ def test_what_cannot_be_written_is_named(envelope, value_format):
         translator.translate(change(transaction_tag="\ud800"), token="k")
 
 
-@pytest.mark.parametrize("envelope", EVENTS)
-def test_json_has_no_frame_and_no_spaces(envelope):
-    (message,) = messages_of(change({"c_STRING": "a b"}), envelope, ValueFormat.JSON)
-    text = message.value.decode()
-    assert json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")) == text
-    assert FORM.stream_path == "projects/p/instances/i/databases/d/changeStreams/Feed"
-    assert EventForm().value_format is ValueFormat.AVRO
+def test_json_has_no_frame_and_no_spaces():
+    for envelope in EVENTS:
+        (message,) = messages_of(change({"c_STRING": "a b"}), envelope, ValueFormat.JSON)
+        text = message.value.decode()
+        assert json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")) == text
 
 
 def other_fields():
@@ -172,8 +165,6 @@ def test_a_registered_schema_of_another_form_is_refused(writer, table, fields):
     with pytest.raises(SchemaError, match="not that of a change"):
         writer(table, key=KEY, value=value)
 
-
-# ---------------------------------------------------------------- Debezium
 
 GOLDEN_KEY = RegisteredSchema(1, key_schema(golden.TOPIC, golden.TABLE))
 GOLDEN = list(zip(golden.CHANGES["changes"], golden.RECORDS["records"], strict=True))
@@ -236,8 +227,7 @@ def test_a_change_is_what_debeziums_classes_write_of_it(one, theirs, value_forma
 def read_golden(message, value_format):
     if value_format is ValueFormat.JSON:
         return json.loads(message.value)
-    schema = fastavro.parse_schema(json.loads(json.dumps(golden_value().schema)))
-    return fastavro.schemaless_reader(io.BytesIO(unframe(message.value)[1]), schema, None)
+    return read_framed(message.value, {2: golden_value().schema}.get)
 
 
 @pytest.mark.parametrize(("one", "theirs"), GOLDEN)
@@ -266,7 +256,7 @@ def json_key_of(keys, **types):
     ).writer.key(keys)
 
 
-def test_equal_keys_are_equal_bytes_however_the_service_writes_them():
+def test_keys_in_json_are_equal_bytes_however_the_service_writes_them():
     types = {"at": "TIMESTAMP", "price": "NUMERIC", "id": "UUID", "day": "DATE", "data": "BYTES",
              "text": "STRING"}  # fmt: skip
     one = {
@@ -283,23 +273,22 @@ def test_equal_keys_are_equal_bytes_however_the_service_writes_them():
         assert json_key_of({"weight": weight}, weight="FLOAT32") == b'{"weight":0.1}'
     assert json_key_of({"weight": "NaN"}, weight="FLOAT32") == b'{"weight":"NaN"}'
     assert json_key_of({"weight": None}, weight="FLOAT32") == b'{"weight":null}'
-
-
-def test_a_key_in_json_that_is_not_the_primary_key_is_refused():
     assert json_key_of({"id": "9223372036854775807"}, id="INT64") == b'{"id":9223372036854775807}'
     for keys in ({}, {"id": "1", "other": "2"}, {"id": "x"}):
         with pytest.raises(SchemaError):
             json_key_of(keys, id="INT64")
 
 
-def test_a_sequence_of_two_numbers_stays_text():
+def test_a_sequence_of_two_numbers_stays_text_and_sorts_alike_in_both_formats():
+    assert messages_of(change(sequence="0a-1f")._replace(mods=()), Envelope.DEBEZIUM) == ()
+    found = []
     for value_format in ValueFormat:
-        assert messages_of(change(sequence="0a-1f")._replace(mods=()), Envelope.DEBEZIUM) == ()
         (event,) = events(change(sequence="0a-1f"), Envelope.DEBEZIUM, value_format)
         assert event["source"]["sequence"] == "0a-1f"
-
-
-# ---------------------------------------------------------------- Datastream
+        found += events(change(sequence="0a-1f"), Envelope.DATASTREAM, value_format)
+    in_avro, in_json = (event["sort_keys"] for event in found)
+    assert in_avro == in_json
+    assert in_avro[:3] == [AT_MS, AT_US, "tx"]
 
 
 @pytest.mark.parametrize("value_format", ValueFormat)
@@ -330,6 +319,13 @@ def test_each_documented_field_of_datastreams_event(value_format):
     (deleted,) = events(change(mod_type="DELETE"), Envelope.DATASTREAM, value_format)
     assert deleted["source_metadata"]["is_deleted"] is True
     assert deleted["source_metadata"]["change_type"] == "DELETE"
+    # A table of a named schema has both names.
+    table, form = replace(TABLE, name="shop.t"), replace(FORM, value_format=ValueFormat.JSON)
+    writer = DatastreamWriter(table, key=KEY, value=value_of(Envelope.DATASTREAM), form=form)
+    ((_, value),) = writer.write_events(change(table_name="shop.t"), "k")
+    event = json.loads(value)
+    named = event["source_metadata"]
+    assert (event["object"], named["schema"], named["table"]) == ("shop.t", "shop", "t")
 
 
 def test_schema_key_is_that_of_the_payloads_schema():
@@ -341,13 +337,10 @@ def test_schema_key_is_that_of_the_payloads_schema():
     assert event["schema_key"].encode() not in value
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2**53), st.sampled_from(["a", "b", "aa"]), SEQUENCES),
-        min_size=2,
-        unique=True,
-    )
-)
+PLACES = st.tuples(st.integers(0, 2**53), st.sampled_from(["a", "b", "aa"]), SEQUENCES)
+
+
+@given(st.lists(PLACES, min_size=2, unique=True))
 def test_sort_keys_sort_in_commit_order(places):
     found = []
     for at_us, transaction, sequence in places:
@@ -358,15 +351,6 @@ def test_sort_keys_sort_in_commit_order(places):
             assert event["sort_keys"][0] == at_us // 1000
     found.sort()
     assert all(one[1] < other[1] for one, other in pairwise(found))
-
-
-def test_sort_keys_are_alike_in_both_formats():
-    for sequence in ("00000007", "0a-1f"):
-        (in_avro,), (in_json,) = (
-            events(change(sequence=sequence), Envelope.DATASTREAM, one) for one in ValueFormat
-        )
-        assert in_avro["sort_keys"] == in_json["sort_keys"]
-        assert in_avro["sort_keys"][:3] == [AT_MS, AT_US, "tx"]
 
 
 def ids_of(one, value_format=ValueFormat.AVRO, token="k"):
@@ -411,14 +395,3 @@ def test_the_payload_is_the_captured_row(mod_type, mods):
         assert all(same(avro["payload"][name], meant.get(name)) for name in NAMES)
         # In JSON it names the captured columns alone.
         assert list(plain["payload"]) == plain["source_metadata"]["captured_columns"]
-
-
-def test_a_table_of_a_named_schema_has_both_names():
-    table = replace(TABLE, name="shop.t")
-    form = replace(FORM, value_format=ValueFormat.JSON)
-    writer = DatastreamWriter(table, key=KEY, value=value_of(Envelope.DATASTREAM), form=form)
-    ((_, value),) = writer.write_events(change(table_name="shop.t"), "k")
-    event = json.loads(value)
-    assert event["object"] == "shop.t"
-    assert event["source_metadata"]["schema"] == "shop"
-    assert event["source_metadata"]["table"] == "t"

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tests.unit.producer.translation.event_reading import FORM
 from tests.unit.producer.translation.test_translator_properties import record
+from tests.unit.producer.translation.translation_building import columns_of
 from tidegate.producer.messages import FORM_MESSAGE, FORM_RECORD, KEY_PARKED, ParkedChange
-from tidegate.producer.records import Mod, RecordColumn
+from tidegate.producer.records import Mod
 from tidegate.producer.translation import change_writer, event_fields
 from tidegate.producer.translation.avro_fields import field_writer
 from tidegate.producer.translation.keys import key_converter, key_field_writer
@@ -41,8 +42,7 @@ EQUAL = [
      ["Infinity", "inf"], ["-Infinity"], [1, 1.0, "1.0"], [5e-324], [-5e-324]),
     ("FLOAT32", [0.0, -0.0, 0, "-0.0", TINY32, -TINY32], ["NaN", math.nan, OTHER_NAN],
      [0.1, 0.10000000149011612], ["Infinity"], ["-Infinity"]),
-    ("BOOL", [True], [False]),
-    ("STRING", ["a"], ["A"], [""], ["\u00e9"], ["e\u0301"], ["-0.0"]),
+    ("BOOL", [True], [False]), ("STRING", ["a"], ["A"], [""], ["\u00e9"], ["e\u0301"], ["-0.0"]),
     ("BYTES", ["AQ==", "AR=="], [""]),
     ("NUMERIC", ["1", "1.0", "1.000000000", 1, 1.0, "1e0", "+1", "01"], ["0", "-0", "-0.0", 0],
      ["-1", "-1.0"], ["99999999999999999999999999999.999999999"]),
@@ -84,11 +84,9 @@ def translator_over(table, timestamps=TimestampForm.MICROS, envelope=Envelope.TI
 
 
 def insert_of(table, keys, **values):
-    columns = tuple(
-        RecordColumn(c.name, c.type, c.key_position is not None, c.ordinal) for c in table.columns
-    )
     mods = (Mod(keys, values, {}),)
-    return record([], "INSERT", 5, "1")._replace(table_name="T", columns=columns, mods=mods)
+    one = record([], "INSERT", 5, "1")
+    return one._replace(table_name="T", columns=columns_of(table), mods=mods)
 
 
 def message_of(translator, *insert, **values):
@@ -133,9 +131,6 @@ def test_decimals_of_any_scale(text, zeros, other):
     assert convert(longer) == convert(text)
     assert Decimal(convert(text)) == Decimal(text)
     assert (convert(text) == convert(other)) == (Decimal(text) == Decimal(other))
-
-
-# ---------------------------------------------------------------- keys of earlier versions
 
 
 class Limits:

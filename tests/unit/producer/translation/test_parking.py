@@ -16,6 +16,7 @@ from tests.unit.producer.translation.translation_building import (
     DroppingRegistry,
     Refusing,
     Topics,
+    columns_of,
 )
 from tests.unit.producer.translation.translation_building import RECORD as WITH_UNKNOWN_COLUMN
 from tidegate.producer.commands.parts import registered
@@ -47,7 +48,7 @@ TABLE = TableSchema(
     "t", (Column("id", INT64, 1, 1), Column("at", ColumnType("TIMESTAMP"), 2),
           Column("note", STRING, 3)),
 )  # fmt: skip
-COLUMNS = tuple(RecordColumn(c.name, c.type, c.ordinal == 1, c.ordinal) for c in TABLE.columns)
+COLUMNS = columns_of(TABLE)
 RECORD = WITH_UNKNOWN_COLUMN._replace(
     columns=COLUMNS, mods=(), mod_type="UPDATE", commit_timestamp_ns=7_000_123
 )
@@ -157,7 +158,7 @@ def test_good_and_parked_changes_are_all_changes_in_order(kinds):
     assert [report[0] for report in bench.reports] == list(translated.parked)
 
 
-def test_a_part_of_a_record_keeps_the_numbers_of_its_changes():
+def test_a_part_keeps_the_numbers_of_its_changes_and_a_report_names_them():
     bench = Bench()
     whole = bench.translate("good", "good", "unreadable")
     part = record_of("good", "good", "unreadable").part(2).part(0)
@@ -165,9 +166,6 @@ def test_a_part_of_a_record_keeps_the_numbers_of_its_changes():
     assert change == whole.parked[0]
     assert OrderKey.decode(change.order_key).mod_number == 2
     assert json.loads(change.content)["mod_number"] == 2
-
-
-def test_a_report_names_the_change_and_a_long_error_is_cut():
     bench = Bench()
     (change,) = bench.translate("good", "nanoseconds").parked
     assert bench.reports == [(change, "id=1", 7_000)]
@@ -202,6 +200,12 @@ def test_changes_of_an_unknown_table_are_parked_while_its_values_are_refused():
     assert [(m.topic, m.key, m.order_key, m.mod) for m in accepted.messages] == [
         (c.topic, c.key, c.order_key, c.mod) for c in refused.parked
     ]
+    # So are those of a table whose topic is refused, and of one with a type that nothing carries.
+    later, odd = Bench(known=None), Bench(None, *[SchemaError("an unknown column type")] * 9)
+    later.topics.refusal = TopicRefused("cannot create topic p.t", topic="p.t")
+    (parked,) = later.translate("good").parked
+    assert (parked.topic, parked.reason) == ("p.t", "TopicRefused")
+    assert odd.reasons("good", "unknown column") == ["SchemaError"]
 
 
 def test_an_unknown_table_whose_key_is_refused_stops_as_without_parking():
@@ -209,18 +213,6 @@ def test_an_unknown_table_whose_key_is_refused_stops_as_without_parking():
     with pytest.raises(SchemaError, match=r"cannot be parked either.*unknown") as caught:
         bench.translate("good")
     assert caught.value.fields["subject"] == "p.t-key"
-
-
-def test_a_later_table_whose_topic_is_refused_is_parked_until_there_is_one():
-    bench = Bench(known=None)
-    bench.topics.refusal = TopicRefused("cannot create topic p.t", topic="p.t")
-    (parked,) = bench.translate("good").parked
-    assert (parked.topic, parked.reason) == ("p.t", "TopicRefused")
-
-
-def test_a_column_type_that_tidegate_does_not_know_parks_the_changes():
-    bench = Bench(None, *[SchemaError("an unknown column type")] * 9)
-    assert bench.reasons("good", "unknown column") == ["SchemaError"]
 
 
 class Away(InMemorySchemaRegistry):
@@ -277,9 +269,6 @@ def test_a_change_that_the_dead_letter_topic_does_not_take_is_refused():
     assert caught.value.fields["topic"] == "p.t"
 
 
-# ---------------------------------------------------------------- a worker's start
-
-
 def registered_by(registrar, *tables, parks=True, has_begun=False):
     return [one.table for one in registered(registrar, tables, parks=parks, has_begun=has_begun)]
 
@@ -327,8 +316,6 @@ def test_a_start_with_other_timestamps_or_a_registry_that_drops_parts_is_an_erro
         )
 
 
-# ---------------------------------------------------------------- the JSON of a parked change
-
 FIELDS = json.loads(write_parked_record(ACCOUNT))
 
 
@@ -337,18 +324,12 @@ def read_values(text, name):
 
 
 def test_fields_have_spanners_names():
-    columns = (
-        RecordColumn("id", INT64, True, 1),
-        RecordColumn("tags", ColumnType("ARRAY", STRING), False, 2),
-        RecordColumn("n", ColumnType("NUMERIC", annotation="PG_NUMERIC"), False, 3),
-    )
+    kinds = INT64, ColumnType("ARRAY", STRING), ColumnType("NUMERIC", annotation="PG_NUMERIC")
+    columns = tuple(RecordColumn(f"c{n}", kind, n == 1, n) for n, kind in enumerate(kinds, 1))
     mods = (Mod({"id": "1"}, {}, {}), Mod({"id": "7"}, {"tags": ["ä", None]}, {"n": "1.50"}))
     record = ACCOUNT._replace(columns=columns, mods=mods, mod_type="UPDATE").part(1)
-    types = [
-        {"code": "INT64"},
-        {"code": "ARRAY", "array_element_type": {"code": "STRING"}},
-        {"code": "NUMERIC", "type_annotation": "PG_NUMERIC"},
-    ]
+    types = [{"code": "INT64"}, {"code": "ARRAY", "array_element_type": {"code": "STRING"}},
+             {"code": "NUMERIC", "type_annotation": "PG_NUMERIC"}]  # fmt: skip
     assert json.loads(write_parked_record(record)) == {
         "commit_timestamp": "2023-11-14T22:13:20.123456Z", "record_sequence": "00000003",
         "server_transaction_id": "tx", "is_last_record_in_transaction_in_partition": True,
@@ -427,8 +408,7 @@ COLUMN = {"name": "id", "type": {}, "is_primary_key": True, "ordinal_position": 
         {"mods": [{**DOCUMENTS, "keys": "{}"}]}, {"mods": [{**DOCUMENTS, "new_values": None}]},
         {"mod_type": "UPSERT"}, {"mod_number": True}, {"mod_number": "1"},
         {"column_types": [{"name": "id"}]}, {"column_types": [COLUMN]}, {"table_name": None},
-        {"is_system_transaction": 0},
-        b"", b"{", b"\xff", b"[]", b"null", b"[" * 100_000,
+        {"is_system_transaction": 0}, b"", b"{", b"\xff", b"[]", b"null", b"[" * 100_000,
     ],
     ids=lambda content: str(content)[:60],
 )  # fmt: skip

@@ -1,10 +1,7 @@
 """How a table's columns grow; tables under a second name; what is left out of a stream."""
 
-import copy
-import io
 from dataclasses import replace
 
-import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,10 +72,8 @@ def test_what_a_stream_has_left_out_stays_left_out():
     assert excludes((schema,)) == ("exclude_delete",)
     assert unwatched_columns((schema,)) == {"c"}
     assert unwatched_columns((grown(versions[1], versions[:1], table="t"),)) == {"c"}
-
-
-def test_a_stream_that_leaves_nothing_out_has_the_value_schema_of_before():
-    schema = value_schema("p.t", table(Column("c", STRING, 2)))
+    # One that leaves nothing out has the value schema of before.
+    schema = value_schema("p.t", watching)
     assert "excludes" not in schema
     assert all(set(field) == {"name", "type", "default"} for field in row_fields(schema).values())
     assert grown(schema, [schema], table="t") == schema
@@ -126,28 +121,7 @@ def test_nothing_that_anybody_knows_is_left_out(known, current, shown):
     assert set(evolved(found, None).columns) == set(found.columns)
 
 
-@given(TABLES, SHOWN)
-def test_a_grown_value_schema_reads_what_the_older_one_wrote(current, shown):
-    """BACKWARD: fastavro resolves every record of the old version with the new one."""
-    wider = evolved(current, current, shown)
-    old, new = (fastavro.parse_schema(copy.deepcopy(value_schema("p.t", one)))
-                for one in (current, wider))  # fmt: skip
-    fields = value_schema("p.t", current)["fields"][5]["type"]["fields"]
-    source = {one["name"]: "x" if one["type"] == "string" else 1 for one in fields}
-    buffer = io.BytesIO()
-    written = {"mod_type": "INSERT", "new_values": {"id": 7}, "source": source}
-    fastavro.schemaless_writer(buffer, old, written)
-    buffer.seek(0)
-    row = fastavro.schemaless_reader(buffer, old, new)["new_values"]
-    assert row == {**dict.fromkeys(names(wider)), "id": 7}
-
-
-# ---------------------------------------------------------------- filters
-
-
 class Inner:
-    """Returns what it is given."""
-
     def translate(self, record, *, token):
         return record, token
 
@@ -209,11 +183,9 @@ def test_a_new_stream_watches_what_its_filter_names(options, refused, watches_al
         filtered(catalogue, chosen, is_new=True)
     # What a stream that has begun does not watch may have been dropped, with records to be read.
     assert bool(filtered(catalogue, chosen)) == watches_all
-
-
-def test_a_filter_that_leaves_no_table_waits_for_a_later_one_where_all_are_watched():
-    chosen = RecordFilter(tables=("Orders*",))
-    assert filtered(Catalogue("a", watches_all=True), chosen, is_new=True) == ()
+    # One that watches all of them waits for a later one.
+    later = RecordFilter(tables=("Orders*",))
+    assert filtered(Catalogue("a", watches_all=True), later, is_new=True) == ()
 
 
 def test_a_later_table_whose_key_is_left_out_concerns_only_itself():
@@ -245,8 +217,6 @@ def test_a_column_that_cannot_be_published_is_left_out_as_the_error_says():
         for remedy in remedies:
             check_stream(FilteredCatalogue(tables, remedy, is_new=True).describe("s"))
 
-
-# ---------------------------------------------------------------- tables under two names
 
 ITEMS = replace(TABLE, name="Sales.Items")
 NAMED_SO = replace(TABLE, name="Items__backfill")

@@ -1,8 +1,8 @@
 """Tables are registered under their topics' subjects, and value schemas only grow."""
 
 import copy
-from dataclasses import dataclass, field, replace
-from itertools import pairwise, permutations
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from greenlet import getcurrent, greenlet
@@ -11,20 +11,15 @@ from hypothesis import strategies as st
 
 from tests.unit.producer.translation.translation_building import (
     INT64,
-    RECORD,
     STRING,
     DroppingRegistry,
     Refusing,
 )
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.record_filter import RecordFilter
-from tidegate.producer.records import Mod, RecordColumn
 from tidegate.producer.translation.planned_registry import PlannedRegistry
-from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.subjects import is_registered, register, require_backward
-from tidegate.producer.translation.table_evolution import OTHER_ENVELOPE_HINT
 from tidegate.producer.translation.table_registrar import TableRegistrar
-from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.change_schema import envelope_of, row_fields, unwatched_columns
 from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotKept, UnreachableError
 from tidegate.schemas.output_form import Envelope
@@ -32,7 +27,6 @@ from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
-from tidegate.schemas.wire_format import unframe
 
 KEY = Column("id", INT64, 1, key_position=1)
 NAMES = TopicNames("bank")
@@ -95,33 +89,39 @@ def test_a_registry_that_drops_properties_is_named_where_they_are_needed():
         assert lost in str(registered(InMemorySchemaRegistry(), subject).value.schema)
 
 
-STAMPED = TableSchema("t", (*TABLE.columns, Column("at", ColumnType("TIMESTAMP"), 3)))
 AT_KEY = TableSchema("t", (Column("at", ColumnType("TIMESTAMP"), 1, key_position=1),))
+AT = table("at", of=ColumnType("TIMESTAMP"))
+LIST_AT = table("at", of=ColumnType("ARRAY", ColumnType("TIMESTAMP")))
 OTHER_KEY = TableSchema("t", (Column("id", STRING, 1, key_position=1),))
+AS_TEXT = {"timestamps": TimestampForm.STRING}
+ENVELOPES = "envelope: the setting is 'flat', and .* value schemas have 'tidegate'"
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "changed", "text"),
+    ("tables", "first", "changed", "text"),
     [
-        (TABLE, table("v", of=STRING), {}, "another type"),
-        (TABLE, OTHER_KEY, {}, "primary key"),
-        (TABLE, TABLE, {"envelope": Envelope.FLAT}, "envelope"),
-        (STAMPED, STAMPED, {"timestamps": TimestampForm.STRING}, "timestamp"),
-        (AT_KEY, AT_KEY, {"timestamps": TimestampForm.STRING}, "timestamp"),
+        ((TABLE, table("v", of=STRING)), {}, {}, "another type"),
+        ((TABLE, OTHER_KEY), {}, {}, "primary key"),
+        ((TABLE, TABLE), {}, {"envelope": Envelope.FLAT}, ENVELOPES),
+        *(((one, one), {}, AS_TEXT, "timestamp") for one in (AT, LIST_AT, AT_KEY)),
+        *(((one, one), AS_TEXT, {}, "timestamp") for one in (AT, LIST_AT, AT_KEY)),
     ],
-    ids=["another type", "another key", "another envelope", "other timestamps", "and in the key"],
 )
 def test_what_a_subject_cannot_follow_is_undone_or_begins_under_another_prefix(
-    registry, before, after, changed, text
+    registry, tables, first, changed, text
 ):
-    first = registered(registry, before)
+    before, after = tables
+    held = registered(registry, before, **first)
+    subjects = copy.deepcopy(registry.subjects)
     registrar = TableRegistrar(NAMES, registry, **changed)
     for refuse in (registrar.register, registrar.missing):
         with pytest.raises(IncompatibleChange, match=text) as caught:
             refuse(after)
         assert "another prefix" in caught.value.hint
+        assert ("Set timestamps to the form" in caught.value.hint) == (text == "timestamp")
+    assert registry.subjects == subjects
     # The change is undone, or the setting is the former one.
-    assert registered(registry, before).value == first.value
+    assert registered(registry, before, **first).value == held.value
     # Another prefix has subjects of its own.
     other = TableRegistrar(TopicNames("other"), registry, **changed).register(after)
     assert (other.topic, other.table) == ("other.t", after)
@@ -153,14 +153,6 @@ def test_a_subject_of_another_program_is_left_for_another_prefix_or_deleted(regi
     assert registered(registry, TABLE).topic == "bank.t"
 
 
-def test_every_value_schema_says_what_the_producer_leaves_out(registry):
-    chosen = RecordFilter(mod_types=("INSERT", "UPDATE"))
-    registrar = TableRegistrar(NAMES, registry, record_filter=chosen)
-    found = registrar.register(replace(TABLE, excludes=("exclude_insert",)))
-    assert found.value.schema["excludes"] == ["exclude_delete", "exclude_insert"]
-    assert registrar.register(TABLE).value == found.value
-
-
 @pytest.mark.parametrize("envelope", Envelope)
 def test_schemas_of_each_envelope_say_what_is_left_out(registry, envelope):
     """A column that is left out is not watched; else a reader takes its null for NULL."""
@@ -169,8 +161,10 @@ def test_schemas_of_each_envelope_say_what_is_left_out(registry, envelope):
     registrar = TableRegistrar(NAMES, registry, envelope=envelope, record_filter=chosen)
     narrow = chosen.narrowed_table(TABLE)
     assert registrar.missing(narrow) == ["bank.t-value"]
-    found = registrar.register(narrow)
-    assert found.value.schema["excludes"] == ["exclude_delete", "exclude_update"]
+    found = registrar.register(replace(narrow, excludes=("exclude_ttl_deletes",)))
+    excludes = ["exclude_delete", "exclude_ttl_deletes", "exclude_update"]
+    assert found.value.schema["excludes"] == excludes
+    assert registrar.register(narrow).value == found.value
     assert unwatched_columns([found.value.schema]) == {"v"}
     assert registrar.missing(narrow) == []
 
@@ -207,35 +201,6 @@ def test_schemas_of_each_envelope_only_grow_over_all_workers(registry, envelope)
         registered(registry, table("v", of=STRING), envelope=envelope)
 
 
-@pytest.mark.parametrize(("first", "other"), list(permutations(Envelope, 2)))
-def test_the_other_envelope_is_refused_by_the_settings_name(registry, first, other):
-    registered(registry, TABLE, envelope=first)
-    text = f"envelope: the setting is '{other}', and .* value schemas have '{first}'"
-    with pytest.raises(IncompatibleChange, match=text) as caught:
-        registered(registry, TABLE, envelope=other)
-    assert caught.value.hint == OTHER_ENVELOPE_HINT
-
-
-@pytest.mark.parametrize("is_key", [True, False], ids=["key", "value"])
-@pytest.mark.parametrize(
-    "kind", [ColumnType("TIMESTAMP"), ColumnType("ARRAY", ColumnType("TIMESTAMP"))]
-)
-@pytest.mark.parametrize("first", list(TimestampForm))
-def test_the_other_form_of_timestamps_is_refused_by_the_settings_name(
-    registry, is_key, kind, first
-):
-    columns = (Column("id", STRING, 1, 1), Column("at", kind, 2, 2 if is_key else None))
-    subject = TableSchema("t", columns)
-    other = next(form for form in TimestampForm if form is not first)
-    for _ in range(2):
-        registered(registry, subject, first)
-    before = copy.deepcopy(registry.subjects)
-    with pytest.raises(IncompatibleChange, match="timestamp") as caught:
-        registered(registry, subject, other)
-    assert "Set timestamps to the form" in caught.value.hint
-    assert registry.subjects == before
-
-
 def test_a_column_without_a_place_is_refused_by_its_name(registry):
     wrong = TableSchema("t", (*TABLE.columns, Column("__op", STRING, 3)))
     with pytest.raises(SchemaError, match="a flat value cannot have a column") as caught:
@@ -268,89 +233,9 @@ def test_a_column_that_no_field_can_carry_is_left_out_by_a_new_stream(registry, 
     assert "tables_left_out" in caught.value.hint
 
 
-# ---------------------------------------------------------------- schemas only grow
-
-
 def assert_only_grows(rows):
     for earlier, later in pairwise(rows):
         assert earlier.items() <= later.items()
-
-
-@dataclass
-class Fleet:
-    """Two workers over one database, whose one table changes, and one registry."""
-
-    registry: InMemorySchemaRegistry = field(default_factory=InMemorySchemaRegistry)
-    columns: list[Column] = field(default_factory=lambda: [KEY, Column("a", INT64, 2)])
-    workers: list[RefreshingTranslator] = field(default_factory=list)
-    used: set[int] = field(default_factory=set)
-    waiting: list[list[Column]] = field(default_factory=list)
-    """Committed, and not read by a worker."""
-    owner: int = 0
-    added: int = 0
-
-    def __post_init__(self):
-        for worker in (0, 1):
-            self.restart(worker)
-
-    def table(self, name, *, stream="s", read_ns=None):
-        return TableSchema(name, tuple(self.columns))
-
-    def restart(self, worker):
-        registrar = TableRegistrar(NAMES, self.registry)
-        translator = Translator({"t": registrar.register(self.table("t"))}, change_stream="s")
-        self.workers[worker : worker + 1] = [
-            RefreshingTranslator(translator, self, registrar, topics=None)
-        ]
-
-    def rebalance(self):
-        self.owner = 1 - self.owner
-
-    def add(self):
-        self.added += 1
-        ordinal = max(column.ordinal for column in self.columns) + 1
-        self.columns.append(Column(f"c{self.added}", (INT64, STRING)[self.added % 2], ordinal))
-
-    def drop(self, place):
-        if len(self.columns) > 1:
-            del self.columns[1 + place % (len(self.columns) - 1)]
-
-    def commit(self, is_partial):
-        """Commit an update of all columns, or of the first and last only."""
-        touched = self.columns[1:]
-        touched = [touched[0], touched[-1]] if is_partial and touched else touched
-        self.waiting.append([*dict.fromkeys(touched)])
-
-    def read(self):
-        for touched in self.waiting:
-            shown = tuple(
-                RecordColumn(c.name, c.type, c is KEY, c.ordinal) for c in (KEY, *touched)
-            )
-            mods = (Mod({"id": "1"}, {one.name: "7" for one in touched}, {}),)
-            record = RECORD._replace(columns=shown, mods=mods, mod_type="UPDATE")
-            (message,) = self.workers[self.owner].translate(record, token="k").messages
-            self.used.add(unframe(message.value)[0])
-        self.waiting.clear()
-
-
-ACTIONS = st.one_of(
-    st.just(("add",)),
-    st.tuples(st.just("drop"), st.integers(0, 5)),
-    st.tuples(st.just("commit"), st.booleans()),
-    st.just(("read",)),
-    st.tuples(st.just("restart"), st.integers(0, 1)),
-    st.just(("rebalance",)),
-)
-
-
-@given(st.lists(ACTIONS, max_size=25))
-def test_each_version_has_every_earlier_field(actions):
-    fleet = Fleet()
-    for name, *arguments in [*actions, ("read",)]:
-        getattr(fleet, name)(*arguments)
-    rows = dict(zip(fleet.registry.subjects["bank.t-value"], versions(fleet.registry), strict=True))
-    assert_only_grows(rows.values())
-    assert_only_grows([rows[one] for one in sorted(fleet.used)])
 
 
 def test_what_the_registry_refuses_or_does_not_show_is_a_named_error():
@@ -429,8 +314,6 @@ def test_workers_that_register_at_the_same_time_use_growing_versions(known, sche
         assert encoding.table.column_names <= rows[encoding.value.schema_id].keys()
 
 
-# ---------------------------------------------------------------- subjects and plans
-
 OLD_SCHEMA, NEW_SCHEMA = {"type": "string"}, {"type": "bytes"}
 
 
@@ -443,14 +326,6 @@ class ReadOnly(InMemorySchemaRegistry):
     def register(self, subject, schema):
         assert not self.is_closed
         return super().register(subject, schema)
-
-
-@pytest.mark.parametrize("unset", [None, "NONE"])
-def test_a_level_is_set_where_it_is_unset(registry, unset):
-    if unset is not None:
-        registry.set_compatibility("a-key", unset)
-    assert register(registry, "a-key", OLD_SCHEMA) == 1
-    assert registry.levels == {"a-key": "BACKWARD"}
 
 
 @pytest.mark.parametrize("level", ["BACKWARD", "BACKWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"])
@@ -467,7 +342,10 @@ def test_a_level_that_promises_as_much_is_left_alone(level):
     assert not is_registered(registry, "a-key", {"type": "long"})
 
 
-def test_a_level_that_an_operator_chose_or_that_cannot_be_set_is_named(registry):
+def test_a_level_is_set_where_it_is_unset_and_one_of_an_operator_is_named(registry):
+    registry.set_compatibility("b-key", "NONE")
+    assert register(registry, "a-key", OLD_SCHEMA) == register(registry, "b-key", OLD_SCHEMA)
+    assert registry.levels == {"a-key": "BACKWARD", "b-key": "BACKWARD"}
     registered(registry, TABLE)
     registry.set_compatibility("bank.t-value", "FORWARD")
     text = r"subject bank\.t-value has the compatibility FORWARD.*BACKWARD"

@@ -3,13 +3,11 @@
 The oracle is fastavro with its logical types: what it reads has to be what the JSON said.
 """
 
-import io
 import math
 import uuid
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-import fastavro
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +16,8 @@ from tests.any_schema.changes import worlds
 from tests.any_schema.memory_lane import differences
 from tests.any_schema.tables import NAMES_AVRO_LACKS, tables, with_name
 from tests.any_schema.values import KINDS, values
-from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tests.unit.producer.translation.translation_building import RECORD, columns_of, read_framed
+from tidegate.producer.records import Mod
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError
@@ -26,7 +25,6 @@ from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
-from tidegate.schemas.wire_format import unframe
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,18 +45,13 @@ def json_and_meaning(kind):
 VALUES = {kind.code: json_and_meaning(kind) for kind in KINDS if not (kind.of or kind.annotation)}
 TABLE = TableSchema(
     "t",
-    (
-        *(Column(f"c_{code}", ColumnType(code), 1 + n, key_position=14 - n if n < 3 else None)
-          for n, code in enumerate(VALUES)),
-        *(Column(f"a_{code}", ColumnType("ARRAY", ColumnType(code)), 40 + n)
-          for n, code in enumerate(VALUES)),
-        Column("pg", ColumnType("NUMERIC", annotation="PG_NUMERIC"), 90),
-    ),
+    (*(Column(f"c_{code}", ColumnType(code), 1 + n, key_position=14 - n if n < 3 else None)
+       for n, code in enumerate(VALUES)),
+     *(Column(f"a_{code}", ColumnType("ARRAY", ColumnType(code)), 40 + n)
+       for n, code in enumerate(VALUES)),
+     Column("pg", ColumnType("NUMERIC", annotation="PG_NUMERIC"), 90)),
 )  # fmt: skip
 KEY_NAMES = [column.name for column in TABLE.key_columns]
-SHOWN = tuple(
-    RecordColumn(c.name, c.type, c.key_position is not None, c.ordinal) for c in TABLE.columns
-)
 REGISTRY = InMemorySchemaRegistry()
 COMPILED = Translator({"t": TableRegistrar(TopicNames("p"), REGISTRY).register(TABLE)},
                       change_stream="S")  # fmt: skip
@@ -101,27 +94,16 @@ def right(pairs):
 
 
 def record(mods, mod_type, commit_us, sequence):
-    return DataChangeRecord(
-        commit_timestamp_ns=commit_us * 1000 + 999,
-        record_sequence=sequence,
-        server_transaction_id="tx",
-        is_last_record_in_transaction_in_partition=True,
-        table_name="t",
-        columns=SHOWN,
+    return RECORD._replace(
+        commit_timestamp_ns=commit_us * 1000 + 999, record_sequence=sequence, mod_type=mod_type,
+        columns=columns_of(TABLE),
         mods=tuple(Mod(left(k), left(new), left(old)) for k, new, old in mods),
-        mod_type=mod_type,
         value_capture_type="OLD_AND_NEW_VALUES",
-        number_of_records_in_transaction=1,
-        number_of_partitions_in_transaction=1,
-        transaction_tag="",
-        is_system_transaction=False,
-    )
+    )  # fmt: skip
 
 
 def read(framed):
-    schema_id, body = unframe(framed)
-    schema = fastavro.parse_schema(REGISTRY.schema(schema_id))
-    return fastavro.schemaless_reader(io.BytesIO(body), schema, schema)
+    return read_framed(framed, REGISTRY.schema)
 
 
 def same(got, meant):
@@ -146,6 +128,7 @@ def assert_row(got, names, meant):
     assert names == [name for name in everything if name in meant]
 
 
+@pytest.mark.rule("spanner-mods", "spanner-mod-type")
 @settings(max_examples=40)
 @given(
     MODS, st.sampled_from(["INSERT", "UPDATE", "DELETE"]), st.integers(0, 2**53), SEQUENCES
@@ -158,7 +141,9 @@ def test_what_was_captured_is_what_a_reader_gets(mods, mod_type, commit_us, sequ
     for number, (message, (keys, new, old)) in enumerate(
         zip(translated.messages, mods, strict=True)
     ):
+        assert message.mod == mod_type[:1].encode()
         value = read(message.value)
+        assert value["mod_type"] == mod_type
         meant = right(keys)
         assert_row(value["new_values"], value["new_columns"],
                    None if mod_type == "DELETE" else {**right(new), **meant})  # fmt: skip
@@ -181,7 +166,6 @@ def test_what_was_captured_is_what_a_reader_gets(mods, mod_type, commit_us, sequ
 @settings(max_examples=60)
 @given(worlds())
 def test_worlds_of_any_schema_are_read_as_they_were_committed(world):
-    """By two readers, of tables whose columns come and go; equal keys are equal bytes."""
     assert differences(world) == []
 
 

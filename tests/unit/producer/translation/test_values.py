@@ -2,6 +2,7 @@
 
 import base64
 import io
+import itertools
 import json
 import math
 import re
@@ -11,7 +12,7 @@ from decimal import Context, Decimal
 
 import fastavro
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.producer.translation.test_translator_properties import TABLE, VALUES, of
@@ -49,7 +50,6 @@ def convert(code, value, **type_fields):
 
 
 def or_refused(convert_it, *arguments):
-    """The result, or the kind of error."""
     try:
         return convert_it(*arguments)
     except SchemaError:
@@ -79,49 +79,24 @@ def by_fastavro(column_type, value, form=TimestampForm.MICROS):
 @pytest.mark.parametrize(
     ("column_type", "value", "expected"),
     [
-        ("INT64", "12", 12),
-        ("INT64", "-9223372036854775808", -(2**63)),
-        ("INT64", 1000, 1000),
+        ("INT64", "-9223372036854775808", -(2**63)), ("INT64", 1000, 1000), ("ENUM", "3", 3),
         (ColumnType("INT64", annotation="PG_OID"), "4294967295", 4294967295),
-        ("ENUM", "3", 3),
-        ("FLOAT64", 1.5, 1.5),
-        ("FLOAT64", 2, 2.0),
-        ("FLOAT64", "1e3", 1000.0),
-        ("FLOAT64", "Infinity", math.inf),
-        ("FLOAT64", "-Infinity", -math.inf),
-        ("FLOAT32", 3.140000104904175, 3.140000104904175),
-        ("BOOL", True, True),
-        ("BOOL", False, False),
-        ("STRING", "", ""),
-        ("STRING", "naïve ☃", "naïve ☃"),
-        ("BYTES", "aGVsbG8=", b"hello"),
-        ("BYTES", "", b""),
-        ("PROTO", "CAE=", b"\x08\x01"),
-        ("NUMERIC", "1.5", Decimal("1.5")),
-        ("NUMERIC", 7, Decimal(7)),
-        ("NUMERIC", 0.1, Decimal("0.1")),
-        ("NUMERIC", "-" + "9" * 29 + "." + "9" * 9, Decimal("-" + "9" * 29 + "." + "9" * 9)),
-        ("NUMERIC", "-0.000000128", Decimal("-0.000000128")),
-        ("NUMERIC", "1e2", Decimal(100)),
-        (PG_NUMERIC, "1.50", "1.50"),
-        (PG_NUMERIC, "NaN", "NaN"),
-        (PG_NUMERIC, "1" * 200 + ".5", "1" * 200 + ".5"),
-        (PG_NUMERIC, 15, "15"),
-        (PG_NUMERIC, 1.25, "1.25"),
-        ("DATE", "2024-02-29", date(2024, 2, 29)),
+        ("FLOAT64", 2, 2.0), ("FLOAT64", "1e3", 1000.0), ("FLOAT64", "-Infinity", -math.inf),
+        ("FLOAT32", 3.140000104904175, 3.140000104904175), ("BOOL", False, False),
+        ("STRING", "naïve ☃", "naïve ☃"), ("BYTES", "aGVsbG8=", b"hello"),
+        ("PROTO", "CAE=", b"\x08\x01"), ("NUMERIC", 7, Decimal(7)),
+        ("NUMERIC", 0.1, Decimal("0.1")), ("NUMERIC", "1e2", Decimal(100)),
+        ("NUMERIC", "-0.000000128", Decimal("-0.000000128")), (PG_NUMERIC, "1.50", "1.50"),
+        (PG_NUMERIC, "NaN", "NaN"), (PG_NUMERIC, 15, "15"), (PG_NUMERIC, 1.25, "1.25"),
         ("DATE", "0001-01-01", date(1, 1, 1)),
-        ("TIMESTAMP", "2024-01-02T03:04:05.678901Z",
-         datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)),
         ("TIMESTAMP", "2024-01-02T03:04:05.678901000+00:00",
          datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)),
         ("TIMESTAMP", "1969-12-31T23:59:59.999999Z", EPOCH - timedelta(microseconds=1)),
-        ("JSON", '{"a":[1],"z":1}', '{"a":[1],"z":1}'),
         (ColumnType("JSON", annotation="PG_JSONB"), '{"a": 1}', '{"a": 1}'),
         ("INTERVAL", "P1Y2M3DT4H5M6.5S", "P1Y2M3DT4H5M6.5S"),
         ("UUID", "F81D4FAE-7DEC-11D0-A765-00A0C91E6BF6",
          uuid.UUID("f81d4fae-7dec-11d0-a765-00a0c91e6bf6")),
         (ColumnType("ARRAY", INT64), ["1", None, 3], [1, None, 3]),
-        (ColumnType("ARRAY", INT64), [], []),
         (ColumnType("ARRAY", PG_NUMERIC), ["1.50", None] * 25_000, ["1.50", None] * 25_000),
     ],
     ids=lambda value: str(value)[:40],
@@ -131,13 +106,6 @@ def test_a_value_means_the_same_to_an_avro_reader(column_type, value, expected):
     found = read_avro(avro_type(column_type), field_writer(column_type)(value))
     assert type(found) is type(expected)
     assert found == (pytest.approx(expected) if column_type.code == "FLOAT32" else expected)
-
-
-def nested(depth):
-    value = "1"
-    for _ in range(depth):
-        value = [value]
-    return value
 
 
 @pytest.mark.parametrize(
@@ -159,9 +127,7 @@ def nested(depth):
 )
 def test_what_does_not_fit_is_refused_with_a_short_text(code, values):
     convert_it = converter(ColumnType(code, INT64 if code == "ARRAY" else None))
-    hostile = [10**5000, -(10**5000), nested(5_000), "x" * 10_001]
-    accepted = {"STRING": hostile[3:], "JSON": hostile[3:], "ARRAY": []}.get(code, [])
-    for value in [*values, *(one for one in hostile if one not in accepted)]:
+    for value in [*values, 10**5000]:
         with pytest.raises(SchemaError) as caught:
             convert_it(value)
         assert len(str(caught.value)) < 300
@@ -175,30 +141,17 @@ def test_a_type_that_the_contract_lacks_is_refused():
             field_writer(ColumnType(code))
 
 
-@pytest.mark.parametrize(
-    ("given_text", "carried"),
-    [
-        ("2024-01-02T03:04:05Z", None),
-        ("2024-01-02T03:04:05.123456789Z", None),
-        ("0001-01-01T00:00:00.000000001Z", None),
-        ("9999-12-31T23:59:59.999999999Z", None),
+def test_timestamps_as_text_keep_every_digit_and_what_is_none_is_refused():
+    convert_text = converter(TIMESTAMP, TimestampForm.STRING)
+    array = converter(ColumnType("ARRAY", TIMESTAMP), TimestampForm.STRING)
+    for given_text, carried in (
+        ("0001-01-01T00:00:00.000000001Z", "0001-01-01T00:00:00.000000001Z"),
         # Other texts of the same instant: a key must have one text.
-        ("2024-01-02T03:04:05.100Z", "2024-01-02T03:04:05.1Z"),
-        ("2024-01-02T03:04:05.123456000Z", "2024-01-02T03:04:05.123456Z"),
-        ("2024-01-02T03:04:05.000Z", "2024-01-02T03:04:05Z"),
         ("2024-01-02t03:04:05z", "2024-01-02T03:04:05Z"),
         ("2024-01-02T03:04:05.000000100+01:00", "2024-01-02T02:04:05.0000001Z"),
-    ],
-)
-def test_timestamps_as_text_keep_every_digit(given_text, carried):
-    convert_text = converter(TIMESTAMP, TimestampForm.STRING)
-    assert convert_text(given_text) == (carried or given_text)
-    array = converter(ColumnType("ARRAY", TIMESTAMP), TimestampForm.STRING)
-    assert array([given_text, None]) == [carried or given_text, None]
-
-
-def test_what_is_no_timestamp_is_refused_as_text_too():
-    convert_text = converter(TIMESTAMP, TimestampForm.STRING)
+    ):
+        assert convert_text(given_text) == carried
+        assert array([given_text, None]) == [carried, None]
     for value in ("2024-01-02T03:04:05.0000000001Z", "2024-02-30T00:00:00Z", "", 5, None, True,
                   ["2024-01-02T03:04:05Z"]):  # fmt: skip
         with pytest.raises(SchemaError):
@@ -207,7 +160,6 @@ def test_what_is_no_timestamp_is_refused_as_text_too():
 
 @given(st.integers(-62_135_596_800 * 10**9, 253_402_300_800 * 10**9 - 1), st.integers(0, 9))
 def test_a_timestamp_has_one_text_in_which_nothing_is_lost(instant_ns, zeros):
-    """However many zeros end the text that is given."""
     text = format_rfc3339(instant_ns)
     padded = (text[:-1] if "." in text else text[:-1] + ".0") + "0" * zeros
     convert_text = converter(TIMESTAMP, TimestampForm.STRING)
@@ -215,13 +167,6 @@ def test_a_timestamp_has_one_text_in_which_nothing_is_lost(instant_ns, zeros):
     assert parse_rfc3339_ns(carried) == instant_ns
     assert convert_text(padded[:29] + "Z") == convert_text(carried) == carried
     assert not carried.removesuffix("Z").partition(".")[2].endswith("0")
-
-
-@given(st.binary(), st.datetimes(timezones=st.just(UTC)))
-def test_bytes_and_instants_come_back(data, instant):
-    assert convert("BYTES", base64.b64encode(data).decode()) == data
-    text = instant.isoformat().replace("+00:00", "Z")
-    assert convert("TIMESTAMP", text) == (instant - EPOCH) // timedelta(microseconds=1)
 
 
 DIGITS = st.text("0123456789", max_size=45)
@@ -258,28 +203,16 @@ def plain_numeric(text):
     return unscaled.to_bytes(size, "big", signed=True)
 
 
+NUMBER_TEXTS = ("-", "", "-0", "9" * 18, "-" + "9" * 19, "٣", "-.5", "1.", ".", "1.-5", "9" * 30,
+                "9" * 29 + "." + "9" * 9, "0" * 30, "0.0000000010", "1.٣")  # fmt: skip
+
+
 @given(NUMBERS | st.text() | st.integers(1 - 10**38, 10**38 - 1).map(lambda n: f"{n}e-9"))
-@example("-")
-@example("")
-@example("-0")
-@example("9" * 18)
-@example("-" + "9" * 19)
-@example("٣")
-@example("-.5")
-@example("1.")
-@example(".")
-@example("1.-5")
-@example("9" * 29 + "." + "9" * 9)
-@example("9" * 30)
-@example("0" * 30)
-@example("0.0000000010")
-@example("1.٣")
-def test_a_number_in_a_text_is_read_as_its_pattern_says(text):
-    assert or_refused(convert, "INT64", text) == plain_integer(text)
-    assert or_refused(convert, "NUMERIC", text) == plain_numeric(text)
+def test_a_number_in_a_text_is_read_as_its_pattern_says(drawn):
+    for text in (drawn, *NUMBER_TEXTS):
+        assert or_refused(convert, "INT64", text) == plain_integer(text)
+        assert or_refused(convert, "NUMERIC", text) == plain_numeric(text)
 
-
-# ---------------------------------------------------------------- Avro's bytes
 
 TEXTS = (
     st.text(max_size=9)
@@ -301,22 +234,14 @@ JSON_VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-@settings(max_examples=60)
-@given(value=JSON_VALUES)
-@example(value=None)
-@example(value="9223372036854775807")
-@example(value="-9223372036854775808")
-@example(value="9223372036854775808")
-@example(value="99999999999999999999999999999.999999999")
-@example(value="-99999999999999999999999999999.999999999")
-@example(value="0.0000000001")
-@example(value=".-5")
-@example(value=["7.-5"])
-@example(value=[None, "5", None])
-@example(value=[])
-@example(value=["1"] * 64)
-def test_any_value_is_what_fastavro_writes_or_refused(case, value):
+EXTREMES = [
+    None, "9223372036854775807", "-9223372036854775808", "9223372036854775808",
+    "99999999999999999999999999999.999999999", "-99999999999999999999999999999.999999999",
+    "0.0000000001", ".-5", ["7.-5"], [None, "5", None], [], ["1"] * 64,
+]  # fmt: skip
+
+
+def assert_written_by_fastavro_too(case, value):
     try:
         expected = by_fastavro(case[0], value, case[1])
     except (SchemaError, UnicodeEncodeError):
@@ -324,11 +249,20 @@ def test_any_value_is_what_fastavro_writes_or_refused(case, value):
     assert or_refused(field_writer(*case), value) == expected
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+@settings(max_examples=60)
+@given(value=JSON_VALUES)
+def test_any_value_is_what_fastavro_writes_or_refused(case, value):
+    assert_written_by_fastavro_too(case, value)
+
+
 EDGES = [2**bits - less for bits in range(64) for less in (0, 1) if bits < 63 or less]
 SIZES = (0, 1, 63, 64, 8191, 8192, 100_000)
 
 
 def test_edges_are_what_fastavro_writes():
+    for case, value in itertools.product(CASES, EXTREMES):
+        assert_written_by_fastavro_too(case, value)
     for number in (*EDGES, *(-edge for edge in EDGES), -(2**63)):
         expected = by_fastavro(INT64, number)
         assert field_writer(INT64)(str(number)) == b"\x02" + write_long(number) == expected
@@ -349,8 +283,6 @@ def test_edges_are_what_fastavro_writes():
     with pytest.raises(SchemaError, match="not Unicode"):
         write_text("\ud800")
 
-
-# ---------------------------------------------------------------- columns of events
 
 BOTH = (Envelope.DEBEZIUM, Envelope.DATASTREAM)
 COLUMNS = {column.name: column for column in TABLE.columns}
@@ -428,26 +360,16 @@ LONG = "-99999999999999999999999999999.999999999"
 @pytest.mark.parametrize(
     ("code", "value", "of_debezium", "of_datastream"),
     [
-        ("NUMERIC", "19.90", '"19.90"', "19.9"),
-        ("NUMERIC", "-0.000000001", '"-0.000000001"', "-0.000000001"),
-        ("NUMERIC", "100", '"100"', "100"),
-        ("NUMERIC", "0", '"0"', "0"),
-        ("NUMERIC", LONG, f'"{LONG}"', LONG),
+        ("NUMERIC", "19.90", '"19.90"', "19.9"), ("NUMERIC", LONG, f'"{LONG}"', LONG),
+        ("NUMERIC", "100", '"100"', "100"), ("NUMERIC", "0", '"0"', "0"),
         ("JSON", '{"a": [1.50]}', '"{\\"a\\": [1.50]}"', '{"a": [1.50]}'),
         ("JSON", "9" * 10_000, f'"{"9" * 10_000}"', "9" * 10_000),
-        ("TIMESTAMP", "2023-11-14T22:13:20.123456789Z", '"2023-11-14T22:13:20.123456789Z"',
-         '"2023-11-14T22:13:20.123456789Z"'),
-        ("DATE", "1969-12-31", '"1969-12-31"', '"1969-12-31"'),
-        ("FLOAT64", "NaN", '"NaN"', '"NaN"'),
-        ("FLOAT64", "-Infinity", '"-Infinity"', '"-Infinity"'),
-        ("INT64", "9223372036854775807", "9223372036854775807", "9223372036854775807"),
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
 def test_each_product_has_its_own_json(code, value, of_debezium, of_datastream):
-    column_type = ColumnType(code)
-    assert json_field(column_type, Envelope.DEBEZIUM)(value) == of_debezium
-    assert json_field(column_type, Envelope.DATASTREAM)(value) == of_datastream
+    assert json_field(ColumnType(code), Envelope.DEBEZIUM)(value) == of_debezium
+    assert json_field(ColumnType(code), Envelope.DATASTREAM)(value) == of_datastream
 
 
 def test_what_would_damage_an_event_is_refused():

@@ -1,33 +1,49 @@
-"""What tests of translation share: a clock, a catalogue, topics, registries, one record."""
+"""What tests of translation share: a clock, a catalogue, topics, registries, a record, a reader."""
+
+import io
+import json
+from functools import cache
+
+import fastavro
 
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.wire_format import unframe
 
 INT64, STRING = ColumnType("INT64"), ColumnType("STRING")
 OLD = TableSchema("t", (Column("id", INT64, 1, key_position=1),))
 NEW = TableSchema("t", (*OLD.columns, Column("added", INT64, 2)))
+
+
+def columns_of(table):
+    return tuple(
+        RecordColumn(c.name, c.type, c.key_position is not None, c.ordinal) for c in table.columns
+    )
+
+
 RECORD = DataChangeRecord(
-    commit_timestamp_ns=5_000,
-    record_sequence="00000000",
-    server_transaction_id="tx",
-    is_last_record_in_transaction_in_partition=True,
-    table_name="t",
-    columns=(RecordColumn("id", INT64, True, 1), RecordColumn("added", INT64, False, 2)),
-    mods=(Mod({"id": "1"}, {"added": "2"}, {}),),
-    mod_type="INSERT",
-    value_capture_type="NEW_ROW",
-    number_of_records_in_transaction=1,
-    number_of_partitions_in_transaction=1,
-    transaction_tag="",
-    is_system_transaction=False,
-)
+    5_000, "00000000", "tx", True, "t", columns_of(NEW), (Mod({"id": "1"}, {"added": "2"}, {}),),
+    "INSERT", "NEW_ROW", 1, 1, "", False,
+)  # fmt: skip
+
+
+@cache
+def _parsed(text):
+    return fastavro.parse_schema(json.loads(text))
+
+
+def read_framed(framed, schema_of):
+    """Return what an independent reader finds of a message; `schema_of` knows the schemas' ids."""
+    schema_id, body = unframe(framed)
+    buffer = io.BytesIO(body)
+    found = fastavro.schemaless_reader(buffer, _parsed(json.dumps(schema_of(schema_id))), None)
+    assert not buffer.read()
+    return found
 
 
 class Clock:
-    """Stands still until a test moves it."""
-
     def __init__(self):
         self.now_us = 7
 
@@ -52,8 +68,6 @@ class Catalogue:
 
 
 class Topics:
-    """Notes which topics had to exist."""
-
     def __init__(self):
         self.ensured = []
         self.key_schema_ids = []
