@@ -100,9 +100,6 @@ def flags(**changes):
     ]
 
 
-# ---------------------------------------------------------------- faults
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -183,9 +180,8 @@ def test_commands_that_read_the_fleet_ask_for_no_setting_of_spanner(run):
 
 def test_help_lists_every_setting_but_no_secret(run):
     _, _, text = run("run", "--help")
-    assert "--heartbeat-ms" in text
-    assert "--commit-interval-ms" in text
-    assert "user-info" not in text
+    shown = [name in text for name in ("--heartbeat-ms", "--commit-interval-ms", "user-info")]
+    assert shown == [True, True, False]
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "ERROR"), ("INFO", "INFO")])
@@ -198,15 +194,10 @@ def test_grpc_logs_errors_only_unless_the_environment_sets_its_verbosity(
         monkeypatch.delenv("GRPC_VERBOSITY")
     run("--help")
     assert os.environ["GRPC_VERBOSITY"] == after
-
-
-def test_grpc_is_not_loaded_before_its_verbosity_is_set():
-    """It looks at the variable once, when it is imported."""
+    # It looks at the variable once, when it is imported.
     program = "import sys, tidegate.producer.cli; sys.exit('grpc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
 
-
-# ---------------------------------------------------------------- results
 
 LEFT = LeftKey(
     "bank.t", '{"Id": 7}', 9, "2026-01-01T00:00:00Z", "SchemaError", "a [value] does not fit"
@@ -243,106 +234,64 @@ COMMANDS = {
 NEW_RUN = {"chunk_rows": 70, "share": 20, "wait_s": 5.0, "where": ""}
 PRINTED = [
     # which function, its report, arguments, exit code, what it is called with, what is printed
-    (
-        "backfill", BackfillReport("Users", 3, "running", 1_200),
-        "backfill Users --chunk-rows 70 --timeout-s 5", 0, {"arguments": ("Users",), **NEW_RUN},
-        "Users: run 3 running, 1,200 chunks begun\n",
-    ),
-    (
-        "backfill", NOT_TAKEN_UP, "backfill Users", 1, {},
-        "Users: run 3 was not taken up yet; is a worker running?\n",
-    ),
-    (
-        "backfill", STOPPED, "backfill Users --where Id>7", 0, {"where": "Id>7"},
-        "Users: run 3 failed, 2 chunks begun, of rows where 1 / Id > 7: division by zero\n",
-    ),
+    ("backfill", BackfillReport("Users", 3, "running", 1_200),
+     "backfill Users --chunk-rows 70 --timeout-s 5", 0, {"arguments": ("Users",), **NEW_RUN},
+     "Users: run 3 running, 1,200 chunks begun\n"),
+    ("backfill", NOT_TAKEN_UP, "backfill Users", 1, {},
+     "Users: run 3 was not taken up yet; is a worker running?\n"),
+    ("backfill", STOPPED, "backfill Users --where Id>7", 0, {"where": "Id>7"},
+     "Users: run 3 failed, 2 chunks begun, of rows where 1 / Id > 7: division by zero\n"),
     *(
-        (
-            "backfill-change", NOT_TAKEN_UP, f"backfill Users --by ada {flag}", 0,
-            {"arguments": ("Users", state), "share": None, "by": "ada"},
-            "Users: run 3 was not taken up yet",
-        )
+        ("backfill-change", NOT_TAKEN_UP, f"backfill Users --by ada {flag}", 0,
+         {"arguments": ("Users", state), "share": None, "by": "ada"},
+         "Users: run 3 was not taken up yet")
         for flag, state in (
             ("--stop", RunState.STOPPED), ("--resume", RunState.RUNNING),
             ("--cancel", RunState.CANCELLED), ("--show", None),
         )
     ),
-    (
-        "backfill-change", STOPPED, "backfill Users --resume --share 80", 0,
-        {"arguments": ("Users", RunState.RUNNING), "share": 80}, "Users: run 3 failed",
-    ),
-    (
-        "pause", ControlReport("s", PAUSED, written=True), "pause --by me --timeout-s 5", 0,
-        {"arguments": (ControlState.PAUSED,), "by": "me", "wait_s": 5.0}, "Paused\n",
-    ),
-    (
-        "pause", ControlReport("s", PAUSED, written=False), "pause --no-wait", 0,
-        {"wait_s": 0.0}, "Paused, as before\n",
-    ),
-    (
-        "pause",
-        ControlReport("s", StreamState.DRAINING, written=True, draining=(1, 3), is_done=False),
-        "pause", 1, {}, "Draining: still read are the slots 1, 3\n",
-    ),
-    (
-        "pause", ControlReport("s", StreamState.RUNNING, written=True), "resume", 0,
-        {"arguments": (ControlState.RUNNING,)}, "Running\n",
-    ),
-    (
-        "drain", DrainReport(("w1", "w2"), (), waited=True), "drain w1 w2", 0,
-        {"arguments": (["w1", "w2"],), "wait_s": 120.0}, "w1 has left\nw2 has left\n",
-    ),
+    ("backfill-change", STOPPED, "backfill Users --resume --share 80", 0,
+     {"arguments": ("Users", RunState.RUNNING), "share": 80}, "Users: run 3 failed"),
+    ("pause", ControlReport("s", PAUSED, written=True), "pause --by me --timeout-s 5", 0,
+     {"arguments": (ControlState.PAUSED,), "by": "me", "wait_s": 5.0}, "Paused\n"),
+    ("pause", ControlReport("s", PAUSED, written=False), "pause --no-wait", 0,
+     {"wait_s": 0.0}, "Paused, as before\n"),
+    ("pause",
+     ControlReport("s", StreamState.DRAINING, written=True, draining=(1, 3), is_done=False),
+     "pause", 1, {}, "Draining: still read are the slots 1, 3\n"),
+    ("pause", ControlReport("s", StreamState.RUNNING, written=True), "resume", 0,
+     {"arguments": (ControlState.RUNNING,)}, "Running\n"),
+    ("drain", DrainReport(("w1", "w2"), (), waited=True), "drain w1 w2", 0,
+     {"arguments": (["w1", "w2"],), "wait_s": 120.0}, "w1 has left\nw2 has left\n"),
     ("drain", DrainReport(("w1",), ("w1",), waited=False), "drain w1", 0, {}, "w1 is to leave\n"),
-    (
-        "drain", DrainReport(("w1", "w2"), ("w2",), waited=True), "drain w1 w2", 1, {},
-        "still in the group: w2.",
-    ),
-    (
-        "redrive", REDRIVEN(), "redrive --table t --dry-run", 0, {"table": "t", "dry_run": True},
-        "No change is parked.",
-    ),
-    (
-        "redrive", REDRIVEN({"bank.t": 5}, {"bank.t": 2}), "redrive", 0, {"dry_run": False},
-        "bank.t: 5 changes of 2 keys put back",
-    ),
-    (
-        "redrive",
-        RedriveReport("bank-dead-letter", True, {"bank.t": 5}, {"bank.t": 2}, [LEFT]),
-        "redrive", 1, {}, ["bank.t: 5 changes of 2 keys would be put back", '{"Id": 7}', "[value]"],
-    ),
-    (
-        "redrive", REDRIVEN(left=[LEFT]), "redrive", 1, {},
-        ["No change can be put back.", "These keys stay parked", "SchemaError"],
-    ),
-    (
-        "dead-letters", DeadLetterReport("bank-dead-letter", 4, GROUPS, 0),
-        "dead-letters --limit 1", 0, {},
-        ["4 records of bank-dead-letter", "MessageTooLarge", "1 more", ("KeyParked",)],
-    ),
-    (
-        "lineage", LINEAGE, "lineage", 0, {"generations": 1},
-        "stream projects/p/s\n└── t open since 1970-01-01 00:00:00Z, slot 3, behind",
-    ),
-    (
-        "lineage", LINEAGE, "lineage --generations 4 --format mermaid", 0, {"generations": 4},
-        "flowchart TD",
-    ),
-    (
-        "lineage", LINEAGE, "lineage --all --format dot", 0, {"generations": None},
-        "digraph lineage {",
-    ),
+    ("drain", DrainReport(("w1", "w2"), ("w2",), waited=True), "drain w1 w2", 1, {},
+     "still in the group: w2."),
+    ("redrive", REDRIVEN(), "redrive --table t --dry-run", 0, {"table": "t", "dry_run": True},
+     "No change is parked."),
+    ("redrive", REDRIVEN({"bank.t": 5}, {"bank.t": 2}), "redrive", 0, {"dry_run": False},
+     "bank.t: 5 changes of 2 keys put back"),
+    ("redrive", RedriveReport("bank-dead-letter", True, {"bank.t": 5}, {"bank.t": 2}, [LEFT]),
+     "redrive", 1, {}, ["bank.t: 5 changes of 2 keys would be put back", '{"Id": 7}', "[value]"]),
+    ("redrive", REDRIVEN(left=[LEFT]), "redrive", 1, {},
+     ["No change can be put back.", "These keys stay parked", "SchemaError"]),
+    ("dead-letters", DeadLetterReport("bank-dead-letter", 4, GROUPS, 0), "dead-letters --limit 1",
+     0, {}, ["4 records of bank-dead-letter", "MessageTooLarge", "1 more", ("KeyParked",)]),
+    ("lineage", LINEAGE, "lineage", 0, {"generations": 1},
+     "stream projects/p/s\n└── t open since 1970-01-01 00:00:00Z, slot 3, behind"),
+    ("lineage", LINEAGE, "lineage --generations 4 --format mermaid", 0, {"generations": 4},
+     "flowchart TD"),
+    ("lineage", LINEAGE, "lineage --all --format dot", 0, {"generations": None},
+     "digraph lineage {"),
     ("list", SUBJECTS, "schemas list", 0, {}, ["bank.t-key", "the registry's", "FULL"]),
     ("check", [], "schemas check", 0, {}, ""),
     ("check", ["bank.t-key"], "schemas check", 1, {}, "bank.t-key"),
     ("register", ["bank.t-key"], "schemas register", 0, {}, "bank.t-key\n"),
-    (
-        "show", {"name": "t"}, "schemas show t --key", 0, {"arguments": ("t",), "is_key": True},
-        ['"name": "t"'],
-    ),
+    ("show", {"name": "t"}, "schemas show t --key", 0, {"arguments": ("t",), "is_key": True},
+     ['"name": "t"']),
     ("asyncapi", [], "schemas asyncapi", 0, {}, ['"asyncapi": "3.0.0"']),
 ]  # fmt: skip
 """A text begins the output; of a list all are in it, but for those in a tuple."""
-AS_JSON = {"backfill", "backfill-change", "pause", "drain", "redrive", "dead-letters", "lineage"}
+AS_JSON = COMMANDS.keys() - {"check", "register", "show", "asyncapi"}
 
 
 @pytest.mark.parametrize(
@@ -366,14 +315,12 @@ def test_a_command_passes_its_flags_on_and_prints_the_result(
     if name in AS_JSON and "--format" not in command:
         ended, _, output = run(*command, "--json")
         assert ended == code
-        whole = lineage_command.as_json(report) if name == "lineage" else report.as_json()
-        assert json.loads(output) == json.loads(whole)
-
-
-def test_subjects_are_listed_as_json(run, answer):
-    answer(schemas_command, "subjects", SUBJECTS)
-    _, _, output = run("schemas", "list", *flags(), "--json")
-    assert json.loads(output) == [asdict(one) for one in SUBJECTS]
+        found = json.loads(output)
+        if name == "list":
+            assert found == [asdict(one) for one in report]
+        else:
+            whole = lineage_command.as_json(report) if name == "lineage" else report.as_json()
+            assert found == json.loads(whole)
 
 
 GAPS = GapReport(
@@ -384,14 +331,9 @@ GAPS = GapReport(
 
 @pytest.mark.parametrize(
     ("arguments", "said", "code"),
-    [
-        (["--token", "t", "--yes"], None, 0),
-        (["--all", "--dry-run"], None, 0),
-        (["--all"], True, 0),
-        (["--all"], False, 1),
-    ],
-    ids=["yes", "dry run", "asked", "declined"],
-)
+    [(["--token", "t", "--yes"], None, 0), (["--all", "--dry-run"], None, 0),
+     (["--all"], True, 0), (["--all"], False, 1)],
+)  # fmt: skip
 def test_a_gap_is_shown_and_accepted_or_not(run, monkeypatch, arguments, said, code):
     asked = {}
 
@@ -459,9 +401,6 @@ def test_the_status_is_printed_once_or_again_and_again(run, monkeypatch):
     ]
 
 
-# ---------------------------------------------------------------- discover
-
-
 @pytest.fixture
 def stream(tmp_path):
     rng = random.Random(1)
@@ -470,23 +409,13 @@ def stream(tmp_path):
     return tmp_path / "stream"
 
 
-def test_objects_of_files_are_listed(run, stream, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
+def test_objects_of_files_are_listed(run, stream):
     discover = ("discover", "--datastream", str(stream))
     code, _, output = run(*discover)
-    assert code == 0
-    assert max(map(len, output.splitlines())) <= 100
-    for text in ("shop.orders", "DECIMAL(10,2)", "TIMESTAMP", "objects: 1"):
-        assert text in output
-
-    code, _, output = run(*discover, "--json")
-    found = json.loads(output)
-    assert (code, found["kind"], found["source"]) == (0, "mysql", str(stream))
+    assert (code, "shop.orders" in output, "DECIMAL(10,2)" in output) == (0, True, True)
+    found = json.loads(run(*discover, "--json")[2])
     (only,) = found["objects"]
-    assert (only["name"], only["key"], sum(only["events"].values())) == ("shop.orders", ["id"], 23)
-    assert only["fields"][0] == {
-        "name": "id", "type": "LONG", "nullable": True, "key_position": 1, "watched_by": [],
-    }  # fmt: skip
+    assert (found["kind"], only["key"], sum(only["events"].values())) == ("mysql", ["id"], 23)
     for files, read in (("1", 1), ("0", 4)):
         found = json.loads(run(*discover, "--files", files, "--json")[2])
         assert found["objects"][0]["files_read"] == read

@@ -34,6 +34,8 @@ def test_only_interruptions_are_retriable():
     assert QueryInterrupted("m", code="ABORTED").code == "ABORTED"
     assert QueryError("m").code == "UNKNOWN"
     assert (MessageTooLarge.exit_code, DeliveryDenied.exit_code) == (1, 2)
+    too_large = MessageTooLarge.of("t", key="k", size_bytes=9, limit_bytes=None)
+    assert too_large.fields == {"topic": "t", "key": "k", "size_bytes": 9}
 
 
 @pytest.mark.parametrize(
@@ -62,13 +64,6 @@ def test_an_error_says_what_to_do_and_survives_pickling(error, text):
     assert error.hint or isinstance(error, TableChanged)
 
 
-def test_a_refused_record_is_named_with_a_bounded_key():
-    error = MessageTooLarge.of("t", key="k" * 5_000, size_bytes=9, limit_bytes=None)
-    assert error.fields == {"topic": "t", "key": "k" * 100 + "…", "size_bytes": 9}
-
-
-# ---------------------------------------------------------------- what is noted
-
 REFUSED = on.DeliveryFailure(
     on.DeliveryFault.TRANSIENT, "NOT_ENOUGH_REPLICAS", 1, "bank.Users", "7", 90
 )
@@ -84,16 +79,12 @@ def noted(event, *, with_details=True):
 @pytest.mark.parametrize(
     ("event", "error", "subject", "text"),
     [
-        (
-            on.QueryFailed("t", 1, QueryInterrupted(SECRET, code="ABORTED", key=SECRET)),
-            "QueryInterrupted ABORTED", "t", f"{SECRET} (code='ABORTED'",
-        ),
+        (on.QueryFailed("t", 1, QueryInterrupted(SECRET, code="ABORTED", key=SECRET)),
+         "QueryInterrupted ABORTED", "t", f"{SECRET} (code='ABORTED'"),
         (on.QueryFailed("t", 1, UnreachableError(SECRET)), "UnreachableError", "t", SECRET),
         (on.TransactionAborted(SECRET), "transaction aborted", "", SECRET),
-        (
-            on.TransactionAborted(SECRET, REFUSED),
-            "transaction aborted", "bank.Users", "NOT_ENOUGH_REPLICAS (90 bytes)",
-        ),
+        (on.TransactionAborted(SECRET, REFUSED),
+         "transaction aborted", "bank.Users", "NOT_ENOUGH_REPLICAS (90 bytes)"),
         (on.CommitUnanswered(SECRET), "commit without an answer", "", SECRET),
         (on.CommitOutcomeUnknown(SECRET), "commit of unknown outcome", "", SECRET),
     ],
@@ -111,12 +102,8 @@ def test_what_is_retried_is_counted_and_texts_of_others_on_request_only(
     assert SECRET not in str(found)
     assert found.text == (IN_THE_LOG if SECRET in text else text)
     assert found.remedy.startswith("Nothing if it passes")
-
-
-def test_the_remedy_is_the_errors_own_where_it_has_one():
-    error = UnreachableError("the location is gone", hint="Mount the disk")
-    (found,) = noted(on.QueryFailed("t", 1, error))
-    assert found.remedy == "Mount the disk"
+    error = UnreachableError("the location is gone", hint="Mount the disk")  # a remedy of its own
+    assert noted(on.QueryFailed("t", 1, error))[0].remedy == "Mount the disk"
 
 
 def test_nothing_else_is_noted_but_what_only_the_core_notices():
@@ -130,9 +117,6 @@ def test_nothing_else_is_noted_but_what_only_the_core_notices():
     found = {one.error: (one.subject, one.count) for one in faults.listed()}
     assert found == {"silent query": ("t", 1), "query without children": ("t", 1)}
     assert counters.counts["stalled"] == 1
-
-
-# ---------------------------------------------------------------- the list
 
 
 def note(faults, error="QueryInterrupted", subject="t", *, at_us, text="it is away"):

@@ -105,10 +105,9 @@ def test_counts_and_gauges(observed):
         observed.notify(Ticked(), worker)
     for name, expected in {
         "heartbeats_total": 2, "transactions_committed_total": 5, "unproven_finishes_total": 3,
-        "query_turns_total": 6, "bytes_in_flight": 42, "tokens": 15,
-        "stream_partitions_paused": 5, "stream_partitions_held": 3,
-        "stream_partition_pauses_total": 8, "stream_partitions_queued": 4, "queries_running": 2,
-        "stream_paused": 1,
+        "query_turns_total": 6, "bytes_in_flight": 42, "tokens": 15, "stream_partitions_paused": 5,
+        "stream_partitions_held": 3, "stream_partition_pauses_total": 8,
+        "stream_partitions_queued": 4, "queries_running": 2, "stream_paused": 1,
     }.items():  # fmt: skip
         assert observed.value(name) == expected, name
     assert observed.value("query_retries_total", code="UNAVAILABLE") == 1
@@ -141,9 +140,7 @@ def test_a_worker_is_ready_while_it_is_in_the_group(observed):
         observed.notify(event, core(is_draining=True))
         assert observed.health.not_ready == "draining"
         observed.health.set_ready()
-
-
-def test_every_event_is_a_step():
+    # Every event is a step.
     now = [0.0]
     observed = Observed(health=Health(stalled_after_s=5, clock=lambda: now[0]))
     now[0] = 6.0
@@ -172,30 +169,20 @@ QUEUED = {PartitionState.QUEUED: 12}
     ("changes", "warning"),
     [
         # The port has no login, so it shows no keys and values of rows.
-        (
-            {"stopped": {"t": PositionExpired("too old"), "u": TokenRefused("no")}},
-            "2 stream partitions stopped: t: PositionExpired; u: TokenRefused",
-        ),
+        ({"stopped": {"t": PositionExpired("too old"), "u": TokenRefused("no")}},
+         "2 stream partitions stopped: t: PositionExpired; u: TokenRefused"),
         ({"is_paused": True}, "the stream is paused: see tidegate-producer resume"),
         ({"states": QUEUED}, "12 stream partitions wait for a query"),
-        (
-            {"states": {PartitionState.PAUSED: 2}},
-            "2 stream partitions are paused until the slowest one comes closer",
-        ),
-        (
-            {"states": {PartitionState.HELD: 1}},
-            "1 stream partitions wait for others from which keys moved to them",
-        ),
-        (
-            {"states": QUEUED, "stopped": {"t": TokenRefused("no")}},
-            "1 stream partitions stopped: t: TokenRefused; 12 stream partitions wait for a query",
-        ),
-        (
-            {"slots": {0: slot((), (1, 2)), 1: slot((2, 3), ())}},
-            "3 keys are parked: see docs/how-to/parked-changes.md",
-        ),
+        ({"states": {PartitionState.PAUSED: 2}},
+         "2 stream partitions are paused until the slowest one comes closer"),
+        ({"states": {PartitionState.HELD: 1}},
+         "1 stream partitions wait for others from which keys moved to them"),
+        ({"states": QUEUED, "stopped": {"t": TokenRefused("no")}},
+         "1 stream partitions stopped: t: TokenRefused; 12 stream partitions wait for a query"),
+        ({"slots": {0: slot((), (1, 2)), 1: slot((2, 3), ())}},
+         "3 keys are parked: see docs/how-to/parked-changes.md"),
     ],
-)
+)  # fmt: skip
 def test_the_status_says_what_waits_and_what_stopped(observed, changes, warning):
     observed.look(**changes)
     assert observed.health.warning == warning
@@ -226,8 +213,7 @@ def test_figures_of_files_are_counted_and_shown():
     for name, expected in {
         "files_read_total": 3, "files_late_total": 1, "file_events_copied_total": 3,
         "file_events_late_total": 4, "file_events_refused_total": 2,
-        "file_uuids_forgotten_total": 6, "files_unread": 5,
-        "retention_headroom_seconds": math.inf,
+        "file_uuids_forgotten_total": 6, "files_unread": 5, "retention_headroom_seconds": math.inf,
     }.items():  # fmt: skip
         assert observed.value(name) == expected, name
     assert observed.value("files_open_seconds") >= 60

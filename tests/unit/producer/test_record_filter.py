@@ -126,8 +126,7 @@ def test_a_table_has_the_columns_that_are_left_and_its_primary_key():
 @pytest.mark.parametrize(
     ("options", "described", "excludes"),
     [
-        ({}, (), ()),
-        ({"tables": ("a", "b*")}, ("producer.tables=a,b*",), (ELSEWHERE,)),
+        ({}, (), ()), ({"tables": ("a", "b*")}, ("producer.tables=a,b*",), (ELSEWHERE,)),
         ({"tables_left_out": ("a",)}, ("producer.tables_left_out=a",), (ELSEWHERE,)),
         ({"columns_left_out": ("*.a",)}, ("producer.columns_left_out=*.a",), ()),
         ({"mod_types": ("INSERT",)}, ("producer.mod_types=INSERT",),
