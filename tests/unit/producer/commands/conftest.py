@@ -36,7 +36,6 @@ NOWHERE = "127.0.0.1:1"
 
 
 def started(stream, *filters):
-    """Return the record that opens the epoch of a stream."""
     body = StreamStarted(
         stream, "GOOGLE_STANDARD_SQL", 0, None, "bank-fleet", SLOTS, "pid", (),
         (ChildPartition("p", (ROOT_TOKEN,), 0),), filters,
@@ -51,8 +50,6 @@ def beat(slot, revision=1, **fields):
 
 
 class Place:
-    """What a worker finds, and what it asks for."""
-
     def __init__(self, simulator, registry, database):
         table = "CREATE TABLE Users (Id INT64) PRIMARY KEY (Id)"
         stream = "CREATE CHANGE STREAM Feed FOR Users OPTIONS (retention_period = '2d')"
@@ -62,10 +59,9 @@ class Place:
         (broker,) = self._client.list_topics(timeout=_ANSWER_S).brokers.values()
         self.settings = {
             "bootstrap_servers": f"{broker.host}:{broker.port}",
-            "registry_url": f"http://127.0.0.1:{registry.server_port}/",
-            "project": "test-project", "instance": "test-instance", "database": database,
-            "change_stream": "Feed", "prefix": "bank", "slots": SLOTS,
-            "spanner_emulator_host": simulator.grpc_address,
+            "registry_url": f"http://127.0.0.1:{registry.server_port}/", "project": "test-project",
+            "instance": "test-instance", "database": database, "change_stream": "Feed",
+            "prefix": "bank", "slots": SLOTS, "spanner_emulator_host": simulator.grpc_address,
         }  # fmt: skip
 
     def config(self, **changes):
@@ -76,7 +72,6 @@ class Place:
         return set(self._client.list_topics(timeout=_ANSWER_S).topics)
 
     def record(self, *records, slot=_ROOT_SLOT, prefix="bank"):
-        """Write progress records into a slot."""
         topic = TopicNames(prefix).progress
         for record in records:
             key = frame(_KEY_ID, encode_key(record.body))
@@ -85,12 +80,10 @@ class Place:
         assert self._client.flush(_ANSWER_S) == 0
 
     def put(self, topic, value):
-        """Write a record that is not one of the protocol."""
         self._client.produce(topic, value=value, partition=_ROOT_SLOT)
         assert self._client.flush(_ANSWER_S) == 0
 
     def park(self, topic, *changes):
-        """Write dead letters."""
         for change in changes:
             self._client.produce(
                 topic, value=change.value, key=change.key, headers=change.headers, partition=0
@@ -107,7 +100,6 @@ class Place:
         assert {method for method, _ in self.registry.asked} <= {"GET"}
 
     def close(self):
-        """Drop the client, which is the broker too."""
         self._client.flush(0)
         del self._client
 
@@ -137,7 +129,6 @@ class _Answer(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def registry():
-    """A registry that knows the schemas of the progress topic; `asked` has the requests."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Answer)
     server.asked = []
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -47,7 +47,6 @@ class Fleet:
         self.condition_error = None
 
     def require(self, asked, _records, members):
-        """Answer what the stream's state permits."""
         assert members == ["w"]
         self.asked.append(asked)
         if asked is self.refuses:
@@ -143,7 +142,6 @@ def change(state, **options):
 
 @pytest.fixture
 def begun(fleet):
-    """A fleet that has taken up the first run."""
     fleet.on_wait = [lambda: fleet.announce(1)]
     start()
     return fleet
@@ -187,7 +185,6 @@ def test_a_run_that_no_worker_knew_of_in_time_is_asked_for_again(fleet, passes):
 
 @pytest.mark.parametrize("is_passed", [True, False])
 def test_an_announcement_that_is_read_late_counts(fleet, is_passed):
-    """Its parent's progress was read before, or no heartbeat names the parent for a moment."""
     fleet.begin("b")
     late = [lambda: fleet.tokens.pop("b"), nothing]
     if is_passed:
@@ -247,19 +244,15 @@ def test_a_later_run_is_later_than_every_chunk_so_far(fleet):
         ({"tokens": {"tidegate-backfill/rest": NOW_US}}, {}, "no stream partition of the ch", ""),
         ({}, {"table": "Missing"}, "does not publish the table Missing", "It publishes Old, Users"),
         ({}, {"table": "Old__backfill"}, "does not publish the table Old__b", "It publishes Old"),
-        (
-            {},
-            {"config": SimpleNamespace(**{
-                **vars(CONFIG), "topic_names": TopicNames("bank", "{prefix}-backfill-{table}"),
-            })},
-            "bank-backfill-requests is the topic of a table", "",
-        ),
+        ({},
+         {"config": SimpleNamespace(**{
+             **vars(CONFIG), "topic_names": TopicNames("bank", "{prefix}-backfill-{table}"),
+         })},
+         "bank-backfill-requests is the topic of a table", ""),
         ({"filters": ("producer.mod_types=UPDATE,DELETE",)}, {}, "leaves INSERTs out", ""),
         ({"dialect": FILES_DIALECT}, {}, "no tables that can be read", ""),
-        (
-            {"end_ns": (NOW_US + 3_000_000) * 1_000}, {},
-            "the stream ends at 2023-11-14T22:13:23Z, before", "",
-        ),
+        ({"end_ns": (NOW_US + 3_000_000) * 1_000}, {},
+         "the stream ends at 2023-11-14T22:13:23Z, before", ""),
         ({"condition_error": ConfigError("--where: no")}, {"where": "Id >"}, "--where: no", ""),
     ],
 )  # fmt: skip
@@ -273,7 +266,6 @@ def test_a_run_that_cannot_be_read_is_refused(fleet, fleet_changes, options, tex
 
 
 def test_a_run_that_the_end_of_the_stream_cut_off_is_not_done(fleet):
-    """Stream partitions finish at the stream's end, also those of a run that has rows left."""
     fleet.started.end_ns = (NOW_US + 60_000_000) * 1_000
     fleet.on_wait = [lambda: fleet.announce(1)]
     assert start().state == "running"
@@ -372,14 +364,12 @@ def test_two_commands_do_not_start_runs_of_one_table_or_of_one_number(fleet):
     assert [one.run for one in fleet.written] == [7, 8, 9]
 
 
-def test_nothing_is_asked_of_a_stream_whose_state_does_not_permit_it(fleet):
-    fleet.refuses = Command.BACKFILL
-    with pytest.raises(CommandRefused, match="`backfill` is refused: the stream is Paused"):
-        start()
-    assert fleet.written == []
-
-
 def test_a_condition_is_checked_then_written_and_kept(fleet):
+    fleet.refuses = Command.BACKFILL  # nothing is asked of a stream whose state forbids it
+    with pytest.raises(CommandRefused, match="`backfill` is refused: the stream is Paused"):
+        start(where="Id > 7")
+    assert (fleet.written, fleet.conditions) == ([], [])
+    fleet.refuses = None
     fleet.on_wait = [lambda: fleet.announce(1)]
     report = start(where="Id > 7")
     asked = {"table": "Users", "change_stream": "Feed", "where": "Id > 7"}

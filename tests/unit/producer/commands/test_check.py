@@ -16,8 +16,6 @@ from tidegate.schemas.errors import ConfigError
 
 @pytest.fixture
 def database(place, simulator):
-    """Create a database; return settings for it."""
-
     def create(name, *ddl, **options):
         name = f"{place.settings['database']}-{name}"
         simulator.create_database(name, ddl=list(ddl), **options)
@@ -28,8 +26,6 @@ def database(place, simulator):
 
 @pytest.fixture
 def deny(monkeypatch):
-    """Deny a right on a topic."""
-
     def denied(right, topic):
         monkeypatch.setattr(
             check_command,
@@ -43,7 +39,6 @@ def deny(monkeypatch):
 
 
 def started_here(place, config=None):
-    """Return the record of a stream whose topics are those of the place."""
     record = started((config or place.config()).stream_path)
     return replace(record, body=replace(record.body, progress_topic_id="id-bank-progress"))
 
@@ -93,7 +88,6 @@ def test_the_dead_letter_topic_is_named_with_the_missing_right(place, deny):
 
 
 def test_what_the_brokers_would_not_create_is_refused(place, monkeypatch):
-    """`run` would end there, after it has registered schemas."""
     asked = []
 
     def refuse(topics, wanted, *, is_last):
@@ -113,7 +107,6 @@ def test_what_the_brokers_would_not_create_is_refused(place, monkeypatch):
 
 
 def test_what_run_would_refuse_is_refused(place, deny):
-    """`run` would end at its first transaction, or before."""
     with pytest.raises(ConfigError, match="Nowhere"):
         check(place.config(change_stream="Nowhere"))
     place.create_topic("bank.Users")
@@ -124,8 +117,7 @@ def test_what_run_would_refuse_is_refused(place, deny):
             check(place.config())
 
 
-def test_a_stream_whose_topics_are_others_is_refused(place):
-    """A topic that was created again has another id."""
+def test_a_topic_that_was_created_again_is_refused(place):
     place.record(started(place.config().stream_path))
     with pytest.raises(StreamChangedError, match="'pid', now 'id-bank-progress'"):
         check(place.config())

@@ -55,7 +55,6 @@ def find(place):
 
 @pytest.fixture
 def record(place):
-    """The record that opened the stream's epoch, in the topic."""
     record = started(place.config().stream_path)
     place.record(record)
     return record
@@ -89,14 +88,6 @@ def test_version_1_is_refused_where_keys_may_be_parked(place, find):
         find(progress_version=1)
 
 
-def test_the_record_that_opened_the_epoch_is_found(place, find):
-    place.create_topic("bank-progress")
-    assert find().recorded is None
-    record = started(place.config().stream_path)
-    place.record(record)
-    assert find().recorded == record
-
-
 def test_a_topic_with_the_progress_of_another_stream_is_refused(place, find):
     other = place.config(database="other").stream_path
     place.record(started(other))
@@ -110,16 +101,10 @@ def test_another_form_of_the_output_is_refused_before_anything_is_written(place,
         ({"timestamps": "string"}, "timestamps: recorded 'micros', now 'string'"),
         ({"tombstones": True}, "tombstones: recorded 'false', now 'true'"),
         ({"envelope": "flat"}, "envelope: recorded 'tidegate', now 'flat'"),
-        (
-            {"envelope": "datastream", **json},
-            "envelope: recorded 'tidegate', now 'datastream'; value_format: recorded 'avro'",
-        ),
-        (
-            {"envelope": "debezium", **json, "key_format": "json"},
-            "value_format: recorded 'avro', now 'json'; key_format: recorded 'avro', now 'json'",
-        ),
+        ({"envelope": "debezium", **json, "key_format": "json"},
+         "value_format: recorded 'avro', now 'json'; key_format: recorded 'avro', now 'json'"),
         ({"topic_template": "{prefix}-{table}"}, "topic_template: recorded '.*', now '.*'"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(StreamChangedError, match=now):
             find(**setting)
     place.require_untouched("bank-progress")
@@ -191,7 +176,6 @@ def test_a_new_stream_is_refused_where_the_other_ones_names_cannot_be_known(plac
 
 @pytest.mark.rule("spanner-start-in-retention")
 def test_a_start_that_cannot_be_read_is_refused_but_not_of_a_stream_that_runs(place, find):
-    """The setting counts only until the stream has begun."""
     before_creation = (datetime.now(UTC) - timedelta(minutes=30)).isoformat()
     for start, message in (
         (LONG_AGO, "changes before the stream's retention"),
@@ -255,26 +239,22 @@ def test_a_worker_reads_the_roots_slot_once(place, find, record, monkeypatch):
 
 
 def test_a_stream_that_has_not_begun_is_searched_for_its_record(place, find):
+    place.create_topic("bank-progress")
     parts = replace(EMPTY_PARTS, found=find(), config=place.config())
+    assert parts.found.recorded is None
     record = started(place.config().stream_path)
     place.record(record)
     with closing(parts.open_stream_start()) as finder:
         give_up_at = time.monotonic() + PATIENCE_S
         while (read := finder.poll(0.1)[0]) is None:
             assert time.monotonic() < give_up_at
-    assert read == record
+    assert read == find().recorded == record
 
 
-# ---------------------------------------------------------------- sources
-
-
-def test_queries_say_of_themselves_what_the_settings_say(place):
+def test_queries_say_what_the_settings_say_and_every_table_needs_a_topic(place, find):
     config = place.config(rpc_priority="low", request_tag="tide")
     with closing(open_spanner(config, has_begun=False, has_dead_letter=False)) as source:
         assert (source.query_options.priority, source.query_options.tag) == ("LOW", "tide")
-
-
-def test_a_table_that_cannot_have_a_topic_is_refused_by_name(place, find):
     with pytest.raises(ConfigError, match="table Users: its topic's name has 251 characters"):
         find(topic_template="{prefix}-U" + "x" * 240 + "{table}")
     place.require_untouched()
@@ -322,9 +302,6 @@ def test_a_location_that_cannot_be_read_is_named_with_its_setting(tmp_path, loca
     with pytest.raises(ConfigError, match=r"^source\.location: ") as raised:
         opened(where)
     assert raised.value.hint
-
-
-# ---------------------------------------------------------------- settings of a stream
 
 
 def test_the_filter_has_what_the_settings_leave_out(place):

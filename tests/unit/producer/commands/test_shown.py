@@ -56,8 +56,6 @@ def printed(shown):
     return text
 
 
-# ---------------------------------------------------------------- lineage
-
 LONG = "__8BAYEG0qQD8AABgsBDg3MDRhXzYxMjI1NTg1"
 NOW_US = 9_500_000
 CONDITION = PartitionCondition
@@ -119,8 +117,6 @@ def test_lineage_reads_the_progress_topic_and_asks_spanner_nothing(place):
             ("a", slot_of("a", 4), CONDITION.WAITING),
         ]
 
-
-# ---------------------------------------------------------------- dead letters
 
 NAMES = TopicNames("bank")
 ORDER = OrderKey(1_700_000_000_000_000, "tx", (0, 1), 0).encode()
@@ -196,8 +192,6 @@ def test_a_table_of_dead_letters_names_all_of_it_once():
     assert "Nothing is set aside" in table(0)
     assert table(3, group(error="too large. Raise it")).count("Raise it") == 1
 
-
-# ---------------------------------------------------------------- discover
 
 GOOGLE_SQL = (
     """CREATE TABLE Users (Id INT64 NOT NULL, Name STRING(MAX), Tags ARRAY<STRING(MAX)>)
@@ -311,20 +305,18 @@ def test_objects_of_files(tmp_path, source, form):
     assert (len(found.notes) == 2) == (form != "avro")
 
 
-def test_one_file_or_the_newest_ones_are_enough(tmp_path):
+def test_one_file_or_the_newest_ones_are_enough_and_two_sources_are_refused(tmp_path):
     old, *_, path = write_stream(tmp_path, "mysql", history("mysql", random.Random(3), 30))
     old.write_bytes(b"damaged")
     assert discover_files(str(tmp_path), files_max=2).objects[0].files_read == 2
     copy = tmp_path / "copy.avro.gz"
     copy.write_bytes(gzip.compress(path.read_bytes()))
     assert discover_files(str(copy), files_max=1).objects[0].name == "shop.orders"
-
-
-def test_two_sources_in_one_location(tmp_path):
+    two = tmp_path / "two"
     for source in ("mysql", "postgresql"):
-        write_stream(tmp_path, source, history(source, random.Random(3), 3))
+        write_stream(two, source, history(source, random.Random(3), 3))
     with pytest.raises(MixedSources, match=r"postgresql and of mysql|mysql and of postgresql"):
-        discover_files(str(tmp_path), files_max=20)
+        discover_files(str(two), files_max=20)
 
 
 FIELD = SourceField("Id", "INT64", nullable=False, key_position=1, watched_by=("Feed",))
@@ -341,34 +333,25 @@ OF_FILES = SourceObject(
 @pytest.mark.parametrize(
     ("found", "shown", "not_shown"),
     [
-        (
-            Discovery("spanner", "db", ("Feed",), OF_SPANNER, notes=("something",)),
-            ("change streams: Feed", "watched by", "[red]x", "U (not watched)", "Note: something."),
-            "T (not watched)",
-        ),
-        (
-            Discovery("mysql", "gs://b/p", (), (OF_FILES,)),
-            ("mysql: gs://b/p", "streams: none", "unknown", "no key", "1,000 INSERT", "1 DELETE",
-             "3 files"),
-            "watched",
-        ),
+        (Discovery("spanner", "db", ("Feed",), OF_SPANNER, notes=("something",)),
+         ("change streams: Feed", "watched by", "[red]x", "U (not watched)", "Note: something."),
+         "T (not watched)"),
+        (Discovery("mysql", "gs://b/p", (), (OF_FILES,)),
+         ("mysql: gs://b/p", "streams: none", "unknown", "no key", "1,000 INSERT", "1 DELETE",
+          "3 files"),
+         "watched"),
     ],
 )  # fmt: skip
 def test_a_table_of_objects(found, shown, not_shown):
     text = printed(discovery_table(found))
     assert [part for part in shown if part not in text] == []
     assert not_shown not in text
-
-
-@pytest.mark.parametrize("kind", ["spanner", "mysql"])
-def test_long_names_are_folded_into_100_columns(kind):
+    # Long names are folded.
     name = "x" * 300
     one = SourceObject(name, (SourceField(name, name, nullable=True, watched_by=(name,)),))
-    text = printed(discovery_table(Discovery(kind, name, (name,), (one,))))
+    text = printed(discovery_table(Discovery(found.kind, name, (name,), (one,))))
     assert text.replace("\n", "").count("x") > 1_000
 
-
-# ---------------------------------------------------------------- schemas
 
 TABLE = ["bank.Users-key", "bank.Users-value"]
 PROGRESS = ["bank-progress-key", "bank-progress-value"]
@@ -409,6 +392,11 @@ def test_subjects_are_those_of_topics_that_exist(place, known, alone):
     assert [one.subject for one in found] == sorted(TABLE + PROGRESS)
     newest = known.versions("bank-progress-value")
     assert Subject("bank-progress-value", len(newest), newest[-1].schema_id, "BACKWARD") in found
+    # A schema is shown as it is registered.
+    assert command.shown(alone, "Users", is_key=True)["name"] == "Key"
+    assert command.shown(alone, "Users", is_key=False)["name"] == "Change"
+    with pytest.raises(ConfigError, match=r"bank\.Missing-value.*Tables that have a topic: Users"):
+        command.shown(alone, "Missing", is_key=False)
 
 
 def test_subjects_of_a_stream_with_other_names_are_not_looked_for(place, alone, monkeypatch):
@@ -431,14 +419,6 @@ def test_subjects_follow_the_template(place, known):
     assert command.shown(config, "Users", is_key=True)["namespace"] == "bank_Users"
 
 
-def test_a_schema_is_shown_as_it_is_registered(place, alone):
-    place.create_topic("bank.Users")
-    assert command.shown(alone, "Users", is_key=True)["name"] == "Key"
-    assert command.shown(alone, "Users", is_key=False)["name"] == "Change"
-    with pytest.raises(ConfigError, match=r"bank\.Missing-value.*Tables that have a topic: Users"):
-        command.shown(alone, "Missing", is_key=False)
-
-
 def test_topics_have_their_schemas_and_the_progress_topic_comes_last(
     place, known, alone, monkeypatch
 ):
@@ -454,8 +434,6 @@ def test_topics_have_their_schemas_and_the_progress_topic_comes_last(
     assert (progress.topic, progress.table) == ("bank-progress", None)
     assert progress.value == known.versions("bank-progress-value")[-1]
 
-
-# ---------------------------------------------------------------- AsyncAPI
 
 KEY = RegisteredSchema(1, {"type": "record", "name": "Key", "fields": []})
 VALUE = RegisteredSchema(2, {"type": "record", "name": "Change", "fields": []})
@@ -498,17 +476,13 @@ def test_every_topic_is_a_channel_with_both_schemas():
         assert reduce(lambda value, part: value[part], name.removeprefix("#/").split("/"), found)
 
 
-@pytest.mark.parametrize(
-    ("options", "protocol"),
-    [({}, "kafka"), ({"security.protocol": "SASL_SSL"}, "kafka-secure"),
-     ({"security.protocol": "sasl_plaintext"}, "kafka")],
-)  # fmt: skip
-def test_servers_are_named_without_secrets(options, protocol):
-    options = {**options, "sasl.password": "hidden-word"}
-    found = document(kafka_options=options, registry_user_info="me:hidden-word")
-    assert [one["host"] for one in found["servers"].values()] == ["a:9092", "b:9093"]
-    assert {one["protocol"] for one in found["servers"].values()} == {protocol}
-    assert "hidden-word" not in json.dumps(found)
+def test_servers_are_named_without_secrets():
+    for security, protocol in (("plaintext", "kafka"), ("SASL_SSL", "kafka-secure")):
+        options = {"security.protocol": security, "sasl.password": "hidden-word"}
+        found = document(kafka_options=options, registry_user_info="me:hidden-word")
+        assert [one["host"] for one in found["servers"].values()] == ["a:9092", "b:9093"]
+        assert {one["protocol"] for one in found["servers"].values()} == {protocol}
+        assert "hidden-word" not in json.dumps(found)
 
 
 def test_values_and_keys_in_json_have_no_schema_id():

@@ -61,7 +61,6 @@ STATUS = StreamStatus(FLEET, StreamState.FAILED, ("w [1]",), 3_500_000)
 
 @pytest.fixture
 def config(place, monkeypatch):
-    """Settings of a stream that has begun, on a Spanner that does not answer."""
     monkeypatch.setattr(fleet_reader, "group_members", lambda _admin, _group: ["w1"])
     config = place.config(spanner_emulator_host=NOWHERE)
     place.record(started(config.stream_path))
@@ -123,9 +122,6 @@ def test_json_has_all_of_it_with_lags():
         "address": "h:1", "running": 3, "queued": 2, "paused": 1, "held": 4, "stopped": 0,
         "retention_headroom_s": 3_600.5, "error": "", "retried": None, "retried_dropped": 0,
     }  # fmt: skip
-
-
-# ---------------------------------------------------------------- the table
 
 
 def printed(status=STATUS, *, slowest=10, width=200, title=""):
@@ -215,9 +211,7 @@ def test_as_many_rows_are_listed_as_asked_for():
     errors = of_fleet(partitions=tuple(map(stopped, "abc", ("one", "two", "six"))))
     text = printed(errors, slowest=1, title="Errors")
     assert ("one" in text, "two" in text, "2 more errors" in text) == (True, False, True)
-
-
-def test_equal_errors_share_a_row_with_the_first_time():
+    # Equal errors share a row with the first time.
     denied = "PermissionDenied"
     partitions = (
         stopped("a", "refused", since_us=2 * MINUTE_US, error=denied),
@@ -251,9 +245,6 @@ def test_what_was_set_aside_is_counted_the_most_first():
     assert "Set aside" not in printed()
 
 
-# ---------------------------------------------------------------- a backfill
-
-
 def test_a_backfill_has_a_line_while_it_goes_on():
     assert "backfill" not in printed()
     for found, text in (
@@ -280,9 +271,6 @@ def test_a_backfill_goes_on_until_the_change_stream_has_begun():
         found = backfill_progress(begun, [token], changes=changes, rate=rate)
         assert found == (expected and BackfillProgress(*expected)), token
     assert backfill_progress(started("s").body, ["p"], changes=3, rate=1.0) is None
-
-
-# ---------------------------------------------------------------- workers
 
 
 def asked(metrics, **pages):

@@ -145,8 +145,6 @@ def test_a_failure_counts_from_the_first_error_of_its_kind():
     assert state_since(timed(partitions=(("damaged", None),)), State.FAILED) is None
 
 
-# ---------------------------------------------------------------- commands
-
 PAUSE = {"control": PAUSED, "obeys": (False,)}
 STREAMS = {
     State.NOT_STARTED: (None, []),
@@ -190,20 +188,16 @@ def test_a_command_is_permitted_in_these_states_and_refused_in_all_others(comman
     assert refused.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("found", "members", "hint"),
-    [
+def test_only_what_an_operator_has_paused_is_resumed():
+    for found, members, hint in (
         (stream(None), WORKER, "No operator has paused it"),
         (stream(None, control=RUNNING), WORKER, "No operator has paused it"),
         (stream(None), [], "no worker is in its group: start workers"),
         (stream("damaged"), WORKER, "No operator has paused it"),
         (stream(EXPIRED), WORKER, "accept-gap"),
-    ],
-    ids=["running", "resumed", "without workers", "failed", "expired"],
-)
-def test_only_what_an_operator_has_paused_is_resumed(found, members, hint):
-    with pytest.raises(CommandRefused, match=hint):
-        require_permitted(Command.RESUME, found, members)
+    ):
+        with pytest.raises(CommandRefused, match=hint):
+            require_permitted(Command.RESUME, found, members)
     # Also where no worker is there to obey.
     assert require_permitted(Command.RESUME, stream(None, **PAUSE), []) is State.PAUSED
 
@@ -242,8 +236,6 @@ def test_a_command_reads_the_state_first(place, monkeypatch, command, reason, te
     with pytest.raises(CommandRefused, match=text):
         command(config, dry_run=True, **options)
 
-
-# ---------------------------------------------------------------- transitions
 
 REASONS = {"open": None, "error": DAMAGED, "expired": EXPIRED}
 END_NS = 9_000
