@@ -13,7 +13,6 @@ import pytest
 from google.cloud.spanner_v1.types import TypeCode
 
 from tests.tidy.protocol_page import (
-    EXAMPLES,
     PAGE,
     REPOSITORY,
     code,
@@ -33,19 +32,20 @@ from tidegate.producer.messages import (
     KEY_PARKED,
 )
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.translation.event_writer import EventForm
 from tidegate.producer.translation.keys import key_field_writer
 from tidegate.producer.translation.table_evolution import grown
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.producer.translation.values import converter
 from tidegate.schemas.change_schema import avro_type, key_schema, row_fields, value_schema
 from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, origin_of, parked_key
+from tidegate.schemas.datastream_schema import DATASTREAM_HEAD, datastream_fields
+from tidegate.schemas.debezium_schema import DEBEZIUM_SOURCE, DEBEZIUM_TAIL
 from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.flat_schema import FLAT_FIELDS
 from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.order_key import (
-    OrderKey,
-    first_key_after,
-    sequence_pair,
-)
+from tidegate.schemas.order_key import OrderKey, first_key_after, sequence_pair
+from tidegate.schemas.output_form import Envelope, ValueFormat
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -62,12 +62,10 @@ from tidegate.schemas.topics import (
 )
 from tidegate.schemas.wire_format import unframe
 
-HEADINGS = set(re.findall(r"^##+ ([0-9.]+?)\.? ", PAGE, re.MULTILINE))
-
 # ---------------------------------------------------------------- names
 
 
-def test_names():
+def test_names_and_topics_that_a_reader_subscribes():
     for given in example("names"):
         names = TopicNames(given["prefix"], given["template"])
         topic = names.data(given["table"])
@@ -82,27 +80,25 @@ def test_names():
         assert tuple(given["recorded"]) == names.recorded
         assert names.table(topic) == given["table"]
         assert f"`{names.dead_letter.replace(given['prefix'], '<prefix>')}`" in section("2")
+        pattern = Subscription(names).data_pattern
+        assert all(re.fullmatch(pattern, one) for one in given["matches"])
+        assert not any(re.fullmatch(pattern, one) for one in given["matches_not"])
+        for name in ("progress", "letter", "dead-letter", given["table"]):
+            assert is_refused(names.data, name) == (name in given["refused_tables"])
+
+
+def is_refused(call: Any, *given: str) -> bool:
+    try:
+        call(*given)
+    except ConfigError:
+        return True
+    return False
 
 
 def test_equal_keys():
     for given in example("equal keys"):
         write = key_field_writer(ColumnType(given["type"]))
         assert {write(value).hex() for value in given["values"]} == {given["avro"]}
-
-
-def test_topics_that_a_reader_subscribes():
-    for given in example("names"):
-        names = TopicNames(given["prefix"], given["template"])
-        pattern = Subscription(names).data_pattern
-
-        assert all(re.fullmatch(pattern, topic) for topic in given["matches"])
-        assert not any(re.fullmatch(pattern, topic) for topic in given["matches_not"])
-        for table_name in ("progress", "letter", "dead-letter", given["table"]):
-            if table_name in given["refused_tables"]:
-                with pytest.raises(ConfigError):
-                    names.data(table_name)
-            else:
-                names.data(table_name)
 
 
 def test_prefixes_that_go_together():
@@ -121,60 +117,32 @@ def test_constants():
     assert slots == str(SLOTS_DEFAULT)
     assert ProducerConfig.model_fields["slots"].default == SLOTS_DEFAULT
     assert default == TEMPLATE_DEFAULT == ProducerConfig.model_fields["topic_template"].default
-    candidates = ["a", "_", ".a", "-a", "a.b-c_D", "", "ä", "a b", "a" * 100, "a" * 101, "a\n"]
-    for candidate in candidates:
-        if re.fullmatch(prefix, candidate):
-            TopicNames(candidate)
-        else:
-            with pytest.raises(ConfigError):
-                TopicNames(candidate)
+    for name in ("a", "_", ".a", "-a", "a.b-c_D", "", "ä", "a b", "a" * 100, "a" * 101, "a\n"):
+        assert is_refused(TopicNames, name) == (not re.fullmatch(prefix, name))
     templates = [default, "{prefix}{table}", "{prefix}-a.{table}_B9", "{prefix}./{table}", "x"]
-    templates += ["{prefix}.{table}.{table}", "{table}.{prefix}", "{prefix}.{table}\n"]
-    for candidate in templates:
-        if re.fullmatch(template, candidate):
-            assert TopicTemplate.parse(candidate).text == candidate
-        else:
-            with pytest.raises(ConfigError):
-                TopicTemplate.parse(candidate)
-    assert TopicNames("p").data("t" * (int(length) - 2))
-    with pytest.raises(ConfigError):
-        TopicNames("p").data("t" * (int(length) - 1))
+    for text in (*templates, "{prefix}.{table}.{table}", "{table}.{prefix}", "{prefix}.{table}\n"):
+        assert is_refused(TopicTemplate.parse, text) == (not re.fullmatch(template, text))
+    assert not is_refused(TopicNames("p").data, "t" * (int(length) - 2))
+    assert is_refused(TopicNames("p").data, "t" * (int(length) - 1))
 
 
-def test_slots():
+def test_slots_and_origins():
     given = example("slots")
-
     assert given["slot_of"] == {token: slot_of(token, given["slots"]) for token in given["slot_of"]}
     assert [slot_of(ROOT_TOKEN, slots) for slots in range(1, 50)] == [0] * 49
-
-
-def test_headers():
-    rows = table("place", "header", "value")
-
-    assert [code(header) for _, header, _ in rows] == [
-        [HEADER_ORDER],
-        [HEADER_MOD],
-        [HEADER_ORIGIN],
-    ]
-
-
-def test_origins():
     for given in example("origins"):
         origin = origin_of(given["token"])
         assert given["origin"] == origin.hex()
         assert given["as_signed_number"] == int.from_bytes(origin, "big", signed=True)
 
 
-def test_headers_of_a_parked_change():
+def test_headers_of_a_change_and_of_a_parked_one():
+    headers = [code(header)[0] for _, header, _ in table("place", "header", "value")]
+    assert headers == [HEADER_ORDER, HEADER_MOD, HEADER_ORIGIN]
     rows = table("header of a parked change", "value")
-
     assert tuple(code(name)[0] for name, _ in rows) == HEADERS_PARKED
-    assert {code(form)[0].encode() for form, _ in table("form", "value")} == {
-        FORM_RECORD,
-        FORM_MESSAGE,
-        FORM_REDRIVEN,
-        FORM_EVENT,
-    }
+    forms = {code(form)[0].encode() for form, _ in table("form", "value")}
+    assert forms == {FORM_RECORD, FORM_MESSAGE, FORM_REDRIVEN, FORM_EVENT}
     assert f"`{KEY_PARKED}`" in section("3.5")
 
 
@@ -186,11 +154,6 @@ def test_names_of_parked_keys():
 
 
 # ---------------------------------------------------------------- data records
-
-
-def column_type(cell: str) -> ColumnType:
-    names = code(cell)
-    return ColumnType(names[0], annotation="PG_NUMERIC" if "PG_NUMERIC" in names else "")
 
 
 def test_every_type_of_spanner_is_on_the_page_or_refused():
@@ -255,14 +218,30 @@ def the_table() -> TableSchema:
     )
 
 
+ENVELOPES = {
+    Envelope.TIDEGATE: ("schemas", 2),
+    Envelope.FLAT: ("flat", 3),
+    Envelope.DEBEZIUM: ("debezium", 4),
+    Envelope.DATASTREAM: ("datastream", 5),
+}
+"""Example that has the value schema, and that schema's id."""
+FORM = EventForm(
+    prefix="eu-orders", project="p", instance="i", database="d", change_stream="Everything"
+)
+
+
 def test_schemas():
     given = example("schemas")
-
+    made = {"key_schema": key_schema(given["topic"], the_table())}
     # As text: the order of the attributes counts.
-    assert json.dumps(given["key_schema"]) == json.dumps(key_schema(given["topic"], the_table()))
-    assert json.dumps(given["value_schema"]) == json.dumps(
-        value_schema(given["topic"], the_table())
-    )
+    assert json.dumps(given["key_schema"]) == json.dumps(made["key_schema"])
+    for envelope, (name, _) in ENVELOPES.items():
+        expected = example(name)["value_schema"]
+        assert json.dumps(expected) == json.dumps(schema_of(envelope)), name
+
+
+def schema_of(envelope: Envelope) -> Any:
+    return value_schema(example("schemas")["topic"], the_table(), TimestampForm.MICROS, envelope)
 
 
 def test_value_schemas_grow():
@@ -307,48 +286,79 @@ def hexadecimal(value: Any) -> Any:
             return value
 
 
-def test_change():
+def message(envelope: Envelope, form: ValueFormat = ValueFormat.AVRO, **changed: Any) -> Any:
+    """Return the message of the documented change, but for what a case changes in it."""
     schemas, given = example("schemas"), example("change")
     subject, record = the_table(), given["record"]
     types = {column.name: column for column in subject.columns}
-    translator = Translator(
-        {
-            subject.name: TableEncoding(
-                subject,
-                schemas["topic"],
-                RegisteredSchema(1, schemas["key_schema"]),
-                RegisteredSchema(2, schemas["value_schema"]),
-            )
-        },
-        change_stream=given["change_stream"],
+    has_events = envelope in (Envelope.DEBEZIUM, Envelope.DATASTREAM)
+    encoding = TableEncoding(
+        subject,
+        schemas["topic"],
+        RegisteredSchema(1, schemas["key_schema"]),
+        RegisteredSchema(ENVELOPES[envelope][1], schema_of(envelope)),
+        **({"event_form": replace(FORM, value_format=form)} if has_events else {}),
     )
-    translated = translator.translate(
-        DataChangeRecord(
-            **{
-                **{name: item for name, item in record.items() if name != "commit_timestamp_us"},
-                "commit_timestamp_ns": record["commit_timestamp_us"] * NS_PER_US,
-                "columns": tuple(
-                    RecordColumn(
-                        name, types[name].type, bool(types[name].key_position), types[name].ordinal
-                    )
-                    for name in record["columns"]
-                ),
-                "mods": tuple(Mod(**mod) for mod in record["mods"]),
-            }
+    translator = Translator({subject.name: encoding}, change_stream=given["change_stream"])
+    (mod,) = record["mods"]
+    documents = {name: changed.pop(name, mod[name]) for name in ("new_values", "old_values")}
+    fields = {
+        **{name: item for name, item in record.items() if name != "commit_timestamp_us"},
+        "commit_timestamp_ns": record["commit_timestamp_us"] * NS_PER_US,
+        "columns": tuple(
+            RecordColumn(
+                name, types[name].type, bool(types[name].key_position), types[name].ordinal
+            )
+            for name in record["columns"]
         ),
-        token=given["partition_token"],
+        "mods": (Mod(mod["keys"], **documents),),
+        **changed,
+    }
+    translated = translator.translate(DataChangeRecord(**fields), token=given["partition_token"])
+    (made,) = translated.messages
+    assert made.key.hex() == given["key"]
+    assert made.order_key.hex() == given["headers"][HEADER_ORDER]
+    return made
+
+
+def test_change():
+    given, made = example("change"), message(Envelope.TIDEGATE)
+    assert given["headers"] == {
+        HEADER_ORDER: made.order_key.hex(),
+        HEADER_MOD: made.mod.decode(),
+        HEADER_ORIGIN: made.origin.hex(),
+    }
+    assert given["value"] == made.value.hex()
+    assert given["value_fields"] == hexadecimal(
+        read_avro(example("schemas")["value_schema"], made.value)
     )
 
-    (message,) = translated.messages
-    assert given["headers"] == {
-        HEADER_ORDER: message.order_key.hex(),
-        HEADER_MOD: message.mod.decode(),
-        HEADER_ORIGIN: message.origin.hex(),
-    }
-    assert given["key"] == message.key.hex()
-    assert given["value"] == message.value.hex()
-    value = read_avro(schemas["value_schema"], message.value)
-    assert given["value_fields"] == hexadecimal(value)
+
+def test_changes_of_flat_values():
+    flat = example("flat")
+    for change in flat["changes"]:
+        given = {name: item for name, item in change.items() if not name.startswith("value")}
+        made = message(Envelope.FLAT, **given)
+        assert made.value.hex() == change["value"]
+        assert hexadecimal(read_avro(flat["value_schema"], made.value)) == change["value_fields"]
+
+
+@pytest.mark.parametrize("envelope", [Envelope.DEBEZIUM, Envelope.DATASTREAM])
+def test_changes_of_other_products_events(envelope: Envelope):
+    shown = []
+    for changed in (
+        {"mod_type": "UPDATE"},
+        {"mod_type": "DELETE", "new_values": {}, "old_values": {}},
+    ):
+        made = message(envelope, **changed)
+        text = message(envelope, ValueFormat.JSON, **changed)
+        shown.append({
+            "mod_type": changed["mod_type"],
+            "value_fields": hexadecimal(read_avro(schema_of(envelope), made.value)),
+            "value": made.value.hex(),
+            "json": json.loads(text.value),
+        })  # fmt: skip
+    assert json.dumps(example(str(envelope))["changes"]) == json.dumps(shown)
 
 
 def test_every_field_of_a_change_is_described():
@@ -362,7 +372,30 @@ def test_every_field_of_a_change_is_described():
     assert named - {"source"} < {field["name"] for field in source["type"]["fields"]}
 
 
-# ---------------------------------------------------------------- order
+def test_every_field_of_other_envelopes_is_described():
+    flat = {
+        name: types.split(",")[0].replace("array of strings", "array")
+        for names, types, _ in table("field of a flat value", "type", "meaning")
+        for name in code(names)
+    }
+    kinds = {field["name"]: field["type"] for field in FLAT_FIELDS}
+    assert flat == {
+        name: kind if isinstance(kind, str) else kind["type"] for name, kind in kinds.items()
+    }
+
+    def described(*heading: str) -> list[str]:
+        return [name for names, *_ in table(*heading) for name in code(names)]
+
+    def names_of(fields: Any) -> set[str]:
+        return {field["name"] for field in fields}
+
+    debezium = described("field of Debezium's envelope", "type", "meaning")
+    assert set(debezium) == {"before", "after"} | names_of(DEBEZIUM_TAIL)
+    assert names_of(DEBEZIUM_SOURCE["fields"]) <= set(code(section("3.9")))
+    event = described("field of an event", "Avro", "JSON", "value")
+    assert event == [field["name"] for field in datastream_fields([], "")]
+    metadata = described("field of `source_metadata`", "Avro", "meaning")
+    assert set(metadata) == names_of(DATASTREAM_HEAD[-1]["type"]["fields"])
 
 
 def test_order_keys_and_checksums():
@@ -398,31 +431,28 @@ def test_order_keys_and_checksums():
 # ---------------------------------------------------------------- the page itself
 
 
-def test_references_from_the_code_lead_somewhere():
-    sources = [
-        path.read_text()
+def test_references_to_sections_lead_somewhere():
+    headings = set(re.findall(r"^##+ ([0-9.]+?)\.? ", PAGE, re.MULTILINE))
+    text = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
+    in_page = set(re.findall(r"\((?:section )?(\d+(?:\.\d+)?)\)", text))
+    in_page |= set(re.findall(r"[Ss]ections? (\d+(?:\.\d+)?)", text))
+    in_code = {
+        number
         for folder in ("producer", "schemas", "spark_consumer", "tests/simulation")
         for path in (REPOSITORY / folder).rglob("*.py")
-    ]
-    references = {
-        number
-        for text in sources
-        for number in re.findall(r"docs/protocol\.md`, (?:section )?([\d.]+\d|\d)", text)
+        for number in re.findall(
+            r"docs/protocol\.md`, (?:section )?([\d.]+\d|\d)", path.read_text()
+        )
     }
-
-    assert references
-    assert references <= HEADINGS
-
-
-def test_references_to_sections_lead_somewhere():
-    text = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
-    references = set(re.findall(r"\((?:section )?(\d+(?:\.\d+)?)\)", text))
-    references |= set(re.findall(r"[Ss]ections? (\d+(?:\.\d+)?)", text))
-
-    assert references
-    assert references <= HEADINGS
+    assert in_page
+    assert in_code
+    assert in_page | in_code <= headings
 
 
 def test_every_example_is_computed():
-    assert set(re.findall(r"<!-- example: ([a-z ]+) -->", PAGE)) == EXAMPLES
-    assert PAGE.count("```json") == len(EXAMPLES)
+    names = re.findall(r"<!-- example: ([a-z ]+) -->", PAGE)
+    tests = "".join(
+        path.read_text() for path in (REPOSITORY / "tests/tidy").glob("test_protocol_*.py")
+    )
+    assert [name for name in names if f'"{name}"' not in tests] == []
+    assert PAGE.count("```json") == len(set(names)) == len(names) > 20
