@@ -77,3 +77,23 @@ def broken_mentions(text: str) -> list[str]:
         for path, anchor in _MENTION.findall(text)
         if not (REPOSITORY / path).exists() or (anchor and anchor not in anchors(REPOSITORY / path))
     ]
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+def is_missing(named: str) -> bool:
+    """Whether `named`, a path or `path::test`, does not exist."""
+    path, *parts = named.split("::")
+    place = REPOSITORY / path
+    if not place.exists():
+        return True
+    text = place.read_text() if parts else ""
+    for depth, part in enumerate(parts):
+        kind = "def" if part.startswith("test_") else "class"
+        found = re.search(rf"^{depth * '    '}{kind} {part}\b", text, re.MULTILINE)
+        if found is None:
+            return True
+        text = re.split(r"^class ", text[found.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+    return False

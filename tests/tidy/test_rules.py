@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from tests.tidy.pages import REPOSITORY
-from tests.tidy.test_testing import is_missing
+from tests.tidy.pages import REPOSITORY, is_missing
 from tidegate.producer.datastream.read_methods import read_method_of
 from tidegate.spark_consumer.config import SINKS
 
