@@ -1,7 +1,7 @@
 """Which test carries out the remedy that a hint names, and looks at the result.
 
 Rows are classes of errors.  The hints of the general classes (`GENERAL`) differ by place: theirs
-are the modules that raise them.  Each row is in one table; `tests/tidy/test_remedies.py` fails for
+are the modules that raise them.  Each row is in one table; `tests/tidy/test_tidy.py` fails for
 a hint without one.
 """
 

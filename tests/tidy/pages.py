@@ -84,14 +84,14 @@ def shown(path: Path) -> str:
 
 
 def is_missing(named: str) -> bool:
-    """Whether `named`, a path or `path::test`, does not exist."""
+    """Whether `named`, a path or `path::name`, does not exist."""
     path, *parts = named.split("::")
     place = REPOSITORY / path
     if not place.exists():
         return True
     text = place.read_text() if parts else ""
     for depth, part in enumerate(parts):
-        kind = "def" if part.startswith("test_") else "class"
+        kind = "class" if part[0].isupper() else "def"
         found = re.search(rf"^{depth * '    '}{kind} {part}\b", text, re.MULTILINE)
         if found is None:
             return True

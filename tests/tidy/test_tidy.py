@@ -1,13 +1,19 @@
-"""Rules of the house that no other tool holds."""
+"""Rules of the repository that no other tool checks: sizes, words, paths, pins, and hints."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
+from collections import Counter
 from pathlib import Path
 
-import pytest
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.remedies import BY_VALUE, DONE, GENERAL, RESET, RESTARTED, WITHOUT
+from tests.tidy.pages import REPOSITORY, is_missing, shown
+from tidegate.lineage import errors as lineage_errors
+from tidegate.schemas import errors as shared_errors
+from tidegate.schemas.errors import InvariantViolation, SchemaError, TidegateError
+from tidegate.spark_consumer import errors as consumer_errors
 
 PACKAGES = ("schemas", "producer", "spark_consumer", "local_stack")
 
@@ -15,138 +21,229 @@ PACKAGES = ("schemas", "producer", "spark_consumer", "local_stack")
 NAMESPACES = ("http://ant.apache.org/ivy/maven",)
 
 
-def files(*folders: str, suffixes: tuple[str, ...]) -> list[Path]:
+def files(*names: str, suffixes: tuple[str, ...]) -> list[Path]:
+    """Return the files below folders, without those that a tool has made."""
+    found = []
+    for name in names:
+        top = REPOSITORY / name
+        found += sorted(top.rglob("*")) if top.is_dir() else [top]
     return [
         path
-        for folder in folders
-        for path in sorted((REPOSITORY / folder).rglob("*"))
-        if path.suffix in suffixes and not _is_built(path.relative_to(REPOSITORY))
+        for path in found
+        if path.is_file()
+        and path.suffix in suffixes
+        and not any(
+            part == "__pycache__" or part.startswith(".")
+            for part in path.relative_to(REPOSITORY).parts[1:]
+        )
     ]
-
-
-def _is_built(path: Path) -> bool:
-    """Whether a tool has made it: caches, and what the conformance programs are built from."""
-    return any(part == "__pycache__" or part.startswith(".") for part in path.parts)
-
-
-def shown(path: Path) -> str:
-    return str(path.relative_to(REPOSITORY))
 
 
 SOURCES = files(
     *PACKAGES, "accelerator", "tests", "docker", "spanner_simulator", suffixes=(".py", ".c", ".h")
 )
-TEXTS = [
-    *SOURCES,
-    *files(
-        *PACKAGES,
-        "accelerator",
-        "docs",
-        "docker",
-        "requirements",
-        "spanner_simulator",
-        suffixes=(".md", ".xml", ".avsc", ".txt"),
-    ),
-    *(REPOSITORY / name for name in ("dev", "Makefile", "pyproject.toml", ".ci/run")),
-]
 
 
 def test_no_module_is_too_long_to_read():
     lengths = {shown(path): len(path.read_text().splitlines()) for path in SOURCES}
+    limits = {name: 900 if "tests" in Path(name).parts else 500 for name in lengths}
 
-    assert {name: n for name, n in lengths.items() if n > limit_of(name)} == {}
-
-
-def limit_of(name: str) -> int:
-    return 900 if "tests" in Path(name).parts else 500
+    assert {name: n for name, n in lengths.items() if n > limits[name]} == {}
 
 
 def test_no_reminders_and_no_paths_of_one_machine_are_left():
     reminder = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b")
     machine = (f"{REPOSITORY}/", f"{Path.home()}/")
-    texts = {shown(path): path.read_text() for path in TEXTS}
+    folders = (*PACKAGES, "accelerator", "docs", "docker", "requirements", "spanner_simulator")
+    paths = [
+        *SOURCES,
+        *files(*folders, suffixes=(".md", ".xml", ".avsc", ".txt")),
+        *(REPOSITORY / name for name in ("dev", "Makefile", "pyproject.toml", ".ci/run")),
+    ]
+    texts = {shown(path): path.read_text() for path in paths}
 
     assert [name for name, text in texts.items() if reminder.search(text)] == []
     assert [name for name, text in texts.items() if any(path in text for path in machine)] == []
 
 
-def test_no_registry_address_is_pinned():
-    paths = [
-        *files("requirements", suffixes=(".txt", ".in")),
-        REPOSITORY / "local_stack" / "parts" / "ivy.xml",
-        REPOSITORY / "benchmarks" / "peers" / "ivy.xml",
-        REPOSITORY / "pyproject.toml",
-        REPOSITORY / "spanner_simulator" / "pyproject.toml",
-        REPOSITORY / "accelerator" / "pyproject.toml",
-    ]
+def test_no_registry_address_is_pinned_and_each_requirement_has_a_hash():
+    others = ("local_stack/parts/ivy.xml", "benchmarks/peers/ivy.xml", "pyproject.toml")
+    others += ("spanner_simulator/pyproject.toml", "accelerator/pyproject.toml")
+    paths = files("requirements", *others, suffixes=(".txt", ".in", ".xml", ".toml"))
     addresses = {
         (shown(path), address)
         for path in paths
         for address in re.findall(r"https?://[^\s\"'>]+", path.read_text())
     }
-
     assert {one for one in addresses if one[1] not in NAMESPACES} == set()
 
-
-def test_requirements_are_pinned_with_hashes():
     text = (REPOSITORY / "requirements" / "dev.txt").read_text()
     pins = re.findall(r"^[a-z0-9][\w.-]*(?:\[[^\]]*\])?==\S+.*\\$", text, re.MULTILINE)
-    entries = re.findall(r"^[a-z0-9]", text, re.MULTILINE)
-
-    assert len(pins) == len(entries) > 50
-    assert "--index-url" not in text
-    assert "--find-links" not in text
-
-
-def test_the_simulator_is_not_asked_of_a_registry():
-    """It is installed from its folder, at the commit that is checked out."""
-    text = (REPOSITORY / "requirements" / "dev.txt").read_text()
-
-    assert re.findall(r"^spanner-simulator.*|^.*file:.*|^-e.*", text, re.MULTILINE) == []
+    assert len(pins) == len(re.findall(r"^[a-z0-9]", text, re.MULTILINE)) > 50
+    # The simulator is installed from its folder, at the commit that is checked out.
+    pattern = r"^spanner-simulator.*|^.*file:.*|^-e.*|^--(?:index-url|find-links).*"
+    assert re.findall(pattern, text, re.MULTILINE) == []
 
 
-def test_docker_is_no_package():
-    """It would shadow the Docker SDK for everybody with the repository on their path."""
-    assert list((REPOSITORY / "docker").rglob("__init__.py")) == []
+def test_docker_and_tests_are_no_packages():
+    """A package `docker` would shadow the Docker SDK for all with the repository on their path."""
+    assert [shown(path) for path in files("docker", "tests", suffixes=(".py",))
+            if path.name == "__init__.py"] == []  # fmt: skip
 
 
-def test_tests_are_no_package():
-    assert list((REPOSITORY / "tests").rglob("__init__.py")) == []
+# ---------------------------------------------------------------- words
+
+# Files and folders whose texts are plain.
+HELD = (
+    "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "benchmarks", "docker", "dev",
+    "docs", "local_stack", "producer", "schemas", "spanner_simulator/CHANGELOG.md",
+    "spanner_simulator/README.md", "spanner_simulator/docs", "spanner_simulator/src",
+    "spark_consumer", "tests", "tidegate/__init__.py", "tidegate/lineage", "tidegate/program",
+    "tidegate/version.py",
+)  # fmt: skip
+
+# Each with what to write instead.
+PHRASES = {
+    r"anew": "again, or re-create, rebuild, rejoin",
+    r"whoever": "name who: the operator, the process, the reader",
+    r"who asks": "name the client",
+    r"told|is not said|said nothing": "reported, printed, logged",
+    r"tells? of": "describes, reports",
+    r"mend(s|ed|ing)?": "fix",
+    r"let(s|ting)? go( of)?": "release",
+    r"(can|could|cannot|may|might) be had|to be had": "is available, failed to get",
+    r"speaks? for": "covers, applies to",
+    r"(belongs?|cost|known?) (to )?nobody": "is unassigned, costs nothing",
+    r"nobody (knows|has|else|is|was|can|could|may|looks|asks)": "name who does not",
+    r"(?<!there )(is|are|was|were|be) none(?! of)": "is not one, is invalid",
+    r"hears? of|heard of": "is notified of",
+    r"wants? to know": "requires",
+    r"signs? for": "claims",
+    r"unasked": "without a request",
+    r"in vain": "without success; say what did not happen",
+    r"what (has|have)? ?(came|come|comes|became|become) of": "the result of",
+    r"makes? (nothing|something|much) of": "ignores, uses",
+    r"for ever": "forever, permanently",
+    r"homeless|worn|insist": "a standard word",
+    r"see the (module|class)\.": "the contract itself",
+    r"takes? back what": "moves backwards",
+    r"throws? out|thrown out": "removed, fenced",
+    r"goes? wrong": "fails",
+    r"as it should": "say what is expected",
+    r"the log says": "the log shows",
+    r"of (our|its|his) own (accord|will)": "by itself",
+}
 
 
-def test_images_start_console_scripts_that_exist():
-    scripts = re.findall(
-        r"^(tidegate-[a-z-]+) =", (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE
-    )
-    started = {
-        name
-        for path in (REPOSITORY / "docker").rglob("Dockerfile")
-        for name in re.findall(r'ENTRYPOINT \["(tidegate-[a-z-]+)"', path.read_text())
+PATTERN = re.compile(rf"\b({'|'.join(PHRASES)})(?!\w)", re.IGNORECASE)
+
+
+def phrases_in(text: str) -> list[str]:
+    """Return the phrases of a text to avoid, each with its line.
+
+    Line breaks count as spaces, and so do the underscores of a name.
+    """
+    # Python's None is not the word.
+    joined = re.sub(r"\s*\n\s*(#:? |\| )?", lambda found: " " * len(found[0]), text)
+    joined = joined.replace("None", "null").replace("_", " ")
+    return [
+        f"line {text.count(chr(10), 0, found.start()) + 1}: {' '.join(found[0].split())}"
+        for found in PATTERN.finditer(joined)
+    ]
+
+
+def test_texts_are_plain():
+    """Say what happened, then what to do.
+
+    A phrase in a name ends up in a log line sooner or later.
+    """
+    found = {
+        shown(path): phrases_in(path.read_text())
+        for path in files(*HELD, suffixes=(".md", ".py", ".txt", ""))
+        if path.name != "test_tidy.py"
     }
 
-    assert started
-    assert started <= set(scripts)
+    assert {name: one for name, one in found.items() if one} == {}
 
 
-def test_the_workers_image_has_the_accelerator_and_no_compiler():
-    builder, image = re.split(
-        r"^FROM ", (REPOSITORY / "docker/producer/Dockerfile").read_text(), flags=re.MULTILINE
-    )[1:]
-    version = re.match(r"python:([0-9.]+)-([a-z]+)@\S+ AS builder\n", builder)
-
-    assert version
-    # A wheel is for one version of Python.
-    assert image.startswith(f"python:{version[1]}-slim-{version[2]}@")
-    assert "COPY accelerator /src/accelerator\n" in builder
-    assert re.search(r"--no-build-isolation \\\n +/src/accelerator ", builder)
-    assert "COPY --from=builder /opt/tidegate /opt/tidegate\n" in image
-    assert not re.search(r"apt-get|gcc|build-essential", image)
+def test_phrases_are_found_and_other_words_are_not():
+    texts = ("made anew", "The slots belong to\nnobody.", "# it is told what\n    # to do",
+             "A file among them is none.", "no id could be had", "fail_told = 'is told'",
+             "def test_a_lost_session_is_made_anew():", "self.let_go.wait()", "Mend these",
+            )  # fmt: skip
+    assert [text for text in texts if not phrases_in(text)] == []
+    texts = ("is none of them", "x is None", "if there is none", "goals", "amendment",
+             "recommend", "letting")  # fmt: skip
+    assert [text for text in texts if phrases_in(text)] == []
+    assert phrases_in("one\ntwo\nthree anew\n") == ["line 3: anew"]
 
 
-@pytest.mark.parametrize("program", ["producer", "spark_consumer"])
-def test_images_serve_probes_to_the_outside(program):
-    """On the loopback address of a container nothing would reach them."""
-    text = (REPOSITORY / "docker" / program / "Dockerfile").read_text()
-    prefix = "TIDEGATE_PRODUCER_" if program == "producer" else "TIDEGATE_CONSUMER_"
+# ---------------------------------------------------------------- hints
 
-    assert f" {prefix}METRICS_HOST=0.0.0.0 \\\n" in text
+HINTED = (*PACKAGES, "tidegate/lineage", "tidegate/program")
+TABLES = (DONE, RESET, RESTARTED, BY_VALUE, WITHOUT)
+SAID_ELSEWHERE = (InvariantViolation, SchemaError, consumer_errors.RunStopped)
+"""A bug, bytes that are described by their place, and what ends a run that is stopping anyway."""
+
+
+def calls(path: Path) -> list[tuple[str, bool, int]]:
+    """Return the name, whether there is a hint, and the line of each call."""
+    return [
+        (
+            getattr(node.func, "id", ""),
+            any(keyword.arg == "hint" for keyword in node.keywords),
+            node.lineno,
+        )
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+    ]
+
+
+def error_classes() -> set[str]:
+    """Return the names of all errors but the general ones and the root."""
+    for path in files(*HINTED, suffixes=(".py",)):
+        if path.name.endswith("errors.py") or "Error):  # noqa: N818" in path.read_text():
+            name = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+            importlib.import_module(f"tidegate.{name.removeprefix('tidegate.')}")
+    found, queue = set(), [TidegateError]
+    while queue:
+        kind = queue.pop()
+        queue += kind.__subclasses__()
+        if kind.__module__.startswith("tidegate."):
+            found.add(kind.__name__)
+    return found - GENERAL - {"TidegateError"}
+
+
+def test_each_hint_has_one_row_and_no_row_is_of_another():
+    """A row has a test that carries the hint out, or why there is no test."""
+    rows = Counter(name for table in TABLES for name in table)
+    places = {
+        shown(path)
+        for path in files(*HINTED, suffixes=(".py",))
+        for name, is_hinted, _ in calls(path)
+        if name in GENERAL and is_hinted
+    }
+    needed = error_classes() | places
+    assert sorted(needed - set(rows)) == [], "add a row to tests/remedies.py"
+    assert sorted(set(rows) - needed) == [], "remove the row from tests/remedies.py"
+    assert [name for name, count in rows.items() if count > 1] == []
+    named = {test for tests in DONE.values() for test in tests}
+    named |= {*RESET.values(), *RESTARTED.values()}
+    assert [test for test in sorted(named) if is_missing(test)] == []
+
+
+def test_no_error_of_the_consumer_is_without_a_hint():
+    modules = (consumer_errors, lineage_errors, shared_errors)
+    kinds = {
+        name: kind
+        for module in reversed(modules)
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, TidegateError)
+    }
+    without = [
+        f"{shown(path)}:{line}: {name}"
+        for path in files("spark_consumer", suffixes=(".py",))
+        for name, is_hinted, line in calls(path)
+        if name in kinds and not is_hinted and not issubclass(kinds[name], SAID_ELSEWHERE)
+    ]
+    assert without == []
