@@ -92,7 +92,9 @@ def is_missing(named: str) -> bool:
     text = place.read_text() if parts else ""
     for depth, part in enumerate(parts):
         kind = "class" if part[0].isupper() else "def"
-        found = re.search(rf"^{depth * '    '}{kind} {part}\b", text, re.MULTILINE)
+        # A function may be named without its class.
+        indent = depth * "    " or ("" if kind == "class" else "(?:    )*")
+        found = re.search(rf"^{indent}{kind} {part}\b", text, re.MULTILINE)
         if found is None:
             return True
         text = re.split(r"^class ", text[found.end() :], maxsplit=1, flags=re.MULTILINE)[0]
