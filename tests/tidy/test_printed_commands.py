@@ -1,40 +1,74 @@
-"""Every command and program that README and docs print works as printed."""
+"""Every command and program that README, docs and the stored notebook print works as printed.
+
+Programs of docs/library.md run in order, as in a notebook: Spark, Kafka and the registry are
+stand-ins that have the names and signatures of the real classes; the builder and its settings are
+the real ones.  Integration tests run the first program and the notebook on a real stack.
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import re
 import subprocess
 import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import create_autospec
 
+import nbformat
+import pandas as pd
 import pytest
+import structlog
+from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
+import tidegate
 from tests.tidy.printed_commands import PAGES, REPOSITORY, Block, blocks, blocks_in
+from tidegate.spark_consumer.config import ConsumerConfig
+from tidegate.spark_consumer.core.proof import AuditReport, Findings
+from tidegate.spark_consumer.library import builder
+from tidegate.spark_consumer.library.builder import StreamBuilder
+from tidegate.spark_consumer.library.query import TidegateQuery
+from tidegate.spark_consumer.library.settings import _WITHOUT_EFFECT
+from tidegate.spark_consumer.sinks.delta.as_of import TablesAsOf
+from tidegate.spark_consumer.sinks.function import ReleasedChanges
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+
+
 SIMULATOR = tomllib.loads((REPOSITORY / "spanner_simulator" / "pyproject.toml").read_text())
+
+
 EXTRAS = {
     "tidegate": PROJECT["optional-dependencies"],
     SIMULATOR["project"]["name"]: SIMULATOR["project"]["optional-dependencies"],
 }
+
+
 LOCKED = frozenset(
     re.findall(r"^(\S+==\S+)", (REPOSITORY / "requirements/dev.txt").read_text(), re.MULTILINE)
 )
+
+
 TARGETS = frozenset(
     re.findall(r'^    "([a-z-]+)": "', (REPOSITORY / "dev").read_text(), re.MULTILINE)
 )
 
+
 # Programs of the machine: the tests do not check their options.
 FOREIGN = frozenset({"cd", "curl", "docker", "export", "gcloud", "git", "spark-submit"})
+
 
 # Options of make that ./dev knows under another name.
 VARIABLES = frozenset({"ARGS", "MINUTES", "SEED", "SEEDS"})
 
+
 SHELL = blocks("sh")
+
+
 PYTHON = blocks("python")
 
 
@@ -103,36 +137,39 @@ def _program_faults(program: str, arguments: list[str]) -> list[str]:
     return [] if result.exit_code == 0 else [result.output]
 
 
-@pytest.mark.parametrize("block", SHELL, ids=name_of)
-def test_every_printed_command_is_one(block: Block):
-    assert {" ".join(c): wrong for c in block.commands() if (wrong := faults(c))} == {}
+def test_every_printed_command_is_one():
+    found = {
+        f"{name_of(block)} {' '.join(command)}": wrong
+        for block in SHELL
+        for command in block.commands()
+        if (wrong := faults(command))
+    }
+    assert found == {}
+    assert {"README.md", "CONTRIBUTING.md"} <= {block.page for block in SHELL}
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=name_of)
-def test_every_printed_program_compiles(block: Block):
-    compile(block.content, name_of(block), "exec")
+def test_every_printed_program_compiles_and_those_that_are_marked_run(tmp_path):
+    for block in PYTHON:
+        compile(block.content, name_of(block), "exec")
+    marked = [block for block in PYTHON if block.runs]
+    assert marked
+    for block in marked:
+        done = subprocess.run(
+            [sys.executable, "-c", block.content],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (name_of(block), done.stderr)
 
 
-@pytest.mark.parametrize("block", [one for one in PYTHON if one.runs], ids=name_of)
-def test_a_program_that_is_marked_runs(block: Block, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", block.content],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_names_its_language(page):
+def test_every_block_names_its_language():
     """A block without one is not checked."""
-    fences = re.findall(r"^ *```(\w*)$", page.read_text(), re.MULTILINE)
-
-    assert [n for n, language in enumerate(fences) if bool(language) == bool(n % 2)] == []
+    without = []
+    for page in PAGES:
+        fences = re.findall(r"^ *```(\w*)$", page.read_text(), re.MULTILINE)
+        without += [
+            (page.name, n) for n, language in enumerate(fences) if bool(language) == bool(n % 2)
+        ]
+    assert without == []
 
 
 def test_hadoop_has_the_version_of_sparks_own():
@@ -148,21 +185,6 @@ def test_hadoop_has_the_version_of_sparks_own():
     assert {f"hadoop-client-api-{v}.jar" for v in printed} == {
         jar.name for jar in jars.glob("hadoop-client-api-*.jar")
     }
-
-
-def test_the_testing_page_names_files_that_exist():
-    page = (REPOSITORY / "docs/testing.md").read_text()
-    named = set(re.findall(r"`([\w/]+\.(?:py|txt))`", page))
-    folders = ("", "tests/simulation/", "tests/integration/", "tests/chaos/producer/")
-
-    assert [
-        name for name in sorted(named) if not any((REPOSITORY / f / name).exists() for f in folders)
-    ] == []
-
-
-def test_there_is_something_to_check():
-    assert {"README.md", "CONTRIBUTING.md"} <= {block.page for block in SHELL}
-    assert any(block.runs for block in PYTHON)
 
 
 @pytest.mark.parametrize(
@@ -188,16 +210,143 @@ def test_a_wrong_command_is_found(line):
     assert [faults(command) for command in block.commands()] != [[]]
 
 
-def test_a_block_in_a_list_is_found():
-    (block,) = blocks_in("1. Do this:\n\n    ```sh\n    x --y\n    ```\n", page="x.md")
-
-    assert (block.content, block.commands()) == ("x --y\n", [["x", "--y"]])
-
-
-def test_blocks_are_found_with_their_mark_and_line():
-    text = "a\n\n<!-- runs -->\n```sh\nx --y \\\n  z   # c\n```\n\n```python\n1\n```\n"
+def test_blocks_are_found_with_their_mark_and_line_and_in_a_list():
+    shell = "<!-- runs -->\n```sh\nx --y \\\n  z   # c\n```\n"
+    text = f"a\n\n{shell}\n1. Do:\n    ```python\n    1\n    ```\n"
     first, second = blocks_in(text, page="x.md")
 
     assert (first.line, first.language, first.runs) == (3, "sh", True)
     assert first.commands() == [["x", "--y", "z"]]
     assert (second.language, second.runs, second.content) == ("python", False, "1\n")
+
+
+# ---------------------------------------------------------------- docs/library.md
+
+
+LIBRARY = (REPOSITORY / "docs/library.md").read_text()
+PROGRAMS = [block for block in PYTHON if block.page == "docs/library.md"]
+
+
+NOTHING = Findings({}, (), 0)
+
+
+REPORT = AuditReport(
+    release=3, through_us=40, complete_from_us=None, changes=7, late_changes=0,
+    stream_partitions=NOTHING, transactions=NOTHING, releases=NOTHING, tables=NOTHING,
+)  # fmt: skip
+
+
+RELEASES = pd.DataFrame({"release": [0], "through": [pd.NaT], "lag_s": [1.5], "rows": [7]})
+
+
+class Release:
+    """Has the attributes of `ReleasedChanges`, which has them from its release."""
+
+    number, query_id, rows = 4, "q", 2
+    after = through = None
+    tables = ("accounts", "ledger")
+
+    def table(self, name):
+        return create_autospec(DataFrame, instance=True)
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """The names of a notebook; `queries` are the settings that queries were started with."""
+    spark = create_autospec(SparkSession, instance=True)
+    spark.streams.active = []
+    queries = []
+
+    def build(_spark, config, *, sinks, query_name):
+        queries.append((config, sinks, query_name))
+
+    for name in ("require_session", "require_stream", "require_turn", "Storage"):
+        monkeypatch.setattr(builder, name, create_autospec(getattr(builder, name)))
+    monkeypatch.setattr(structlog, "is_configured", lambda: True)
+    monkeypatch.setattr(builder, "build_query", build)
+    monkeypatch.setattr(
+        builder, "TidegateQuery", lambda _: create_autospec(TidegateQuery, instance=True)
+    )
+    frame = create_autospec(DataFrame, instance=True)
+    returned = {
+        "session": spark,
+        "as_of": TablesAsOf({"accounts": frame, "ledger": frame}),
+        "audit": REPORT,
+        "releases": RELEASES,
+        "status": {"watermark": None, "releases": 0, "waiting_changes": 0},
+    }
+    for name, value in returned.items():
+        spec = create_autospec(getattr(tidegate, name), return_value=value)
+        monkeypatch.setattr(tidegate, name, spec, raising=False)
+    return {"queries": queries}
+
+
+def test_all_programs_run_in_order(notebook, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for program in PROGRAMS:
+        exec(compile(program.content, f"docs/library.md:{program.line}", "exec"), names)
+
+    ((config, sinks, query_name),) = notebook["queries"]
+    assert (config.output, config.sink_names) == ("/lake", ("changelog", "mirror"))
+    assert [sink.name for sink in sinks] == ["function"]
+    assert query_name == "tidegate-bank"
+    assert {"tables", "report", "figures", "building"} <= names.keys()
+    assert names["building"]._options["catalog_schema"] == "lake.bank"
+    assert (tmp_path / "releases.png").read_bytes().startswith(b"\x89PNG")
+    *functions, own = names["building"]._own.values()
+    for sink in (*sinks, *functions):
+        sink._function(create_autospec(DataFrame, instance=True), Release())
+    assert (own.name, [one.name for one in functions]) == ("json-lines", ["feed", "batches"])
+    assert "True" in capsys.readouterr().out
+
+
+def test_the_stand_in_for_a_release_has_what_a_release_has():
+    real = set(ReleasedChanges.__init__.__code__.co_names) | set(vars(ReleasedChanges))
+
+    assert {name for name in vars(Release) if name[0] != "_"} <= real
+
+
+def test_the_page_has_the_builders_methods_and_the_settings_that_are_refused():
+    (section,) = re.findall(r"^## Building a query\n(.*?)^## ", LIBRARY, re.MULTILINE | re.DOTALL)
+    methods = {}
+    for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):
+        for name, arguments in re.findall(r"`(\w+)\((.*?)\)`", cell):
+            methods.setdefault(name, set()).update(re.findall(r"(\w+)=", arguments))
+    assert methods.keys() == public(StreamBuilder)
+    for name, arguments in methods.items():
+        assert arguments <= set(inspect.signature(getattr(StreamBuilder, name)).parameters), name
+    (line,) = re.findall(r"^- (.*) have no effect on a query", LIBRARY, re.MULTILINE)
+    refused = set(re.findall(r"`(\w+)`", line))
+    assert refused == set(_WITHOUT_EFFECT) <= set(ConsumerConfig.model_fields)
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if name[0] != "_"}
+
+
+# ---------------------------------------------------------------- the notebook
+
+
+def test_the_notebook_is_whole_and_of_the_public_names():
+    (path,) = (REPOSITORY / "docs" / "notebooks").glob("*.ipynb")
+    stored = nbformat.read(path, as_version=4)
+    nbformat.validate(stored)
+    cells = [one for one in stored.cells if one.cell_type == "code"]
+    assert [(cell.execution_count, cell.outputs) for cell in cells] == [(None, [])] * len(cells)
+    for folder in (REPOSITORY, Path.home(), Path("/tmp")):
+        assert f"{folder}/" not in path.read_text()
+
+    used = {"tg": set(), "query": set()}
+    for node in (one for cell in cells for one in ast.walk(ast.parse(cell.source))):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            used.setdefault(node.value.id, set()).add(node.attr)
+    assert {"session", "stream", "as_of", "audit", "releases", "plot_releases"} <= used["tg"]
+    assert used["tg"] <= set(tidegate.__all__)
+    assert {"status", "awaitRelease", "stop"} == used["query"] <= set(dir(TidegateQuery))
+
+    (found,) = [cell.source for cell in cells if "tg.stream(" in cell.source]
+    (query, *_) = ast.parse(found).body
+    assert query.end_lineno - query.lineno < 10
+    methods = {node.attr for node in ast.walk(query) if isinstance(node, ast.Attribute)}
+    assert methods <= public(StreamBuilder) | {"stream"}
