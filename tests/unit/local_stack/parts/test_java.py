@@ -25,7 +25,6 @@ from tidegate.local_stack.parts import ivy, jvm_parts
 from tidegate.local_stack.parts import spark_start as spark_start_module
 from tidegate.local_stack.parts.class_archives import SILENT, ClassArchives, class_archives
 from tidegate.local_stack.parts.class_recording import are_class_archives_made, make_class_archives
-from tidegate.local_stack.parts.ivy import find_ivy_jar, retrieve
 from tidegate.local_stack.parts.java import (
     Java,
     candidates,
@@ -44,14 +43,17 @@ from tidegate.local_stack.parts.kafka_broker import BROKER, FORMATTER
 from tidegate.local_stack.parts.schema_registry import REGISTRY
 
 
+def write_program(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}")
+    path.chmod(0o755)
+    return path
+
+
 def make_java(folder: Path, version: str | None, *, exit_code: int = 0) -> Path:
     """A `java` that prints what a real one prints; without version a stub that runs nothing."""
-    program = folder / "bin" / "java"
-    program.parent.mkdir(parents=True)
     said = f'openjdk version \\"{version}\\" 2024-01-16' if version else "No Java runtime present."
-    program.write_text(f'#!/bin/sh\necho "{said}" >&2\nexit {exit_code}\n')
-    program.chmod(0o755)
-    return program
+    return write_program(folder / "bin" / "java", f'echo "{said}" >&2\nexit {exit_code}\n')
 
 
 @pytest.mark.parametrize(
@@ -72,41 +74,28 @@ def test_probe_reads_the_major_version(tmp_path, version, exit_code, major):
     assert (found and found.major) == major
 
 
-def test_a_file_that_cannot_be_run_is_no_java(tmp_path):
-    program = tmp_path / "java"
-    program.write_bytes(b"\x00\x01")
-    program.chmod(0o755)
-    assert probe(program) is None
-
-
 def test_seventeen_to_twenty_one_are_accepted_and_home_is_behind_links(tmp_path):
     accepted = [n for n in range(8, 30) if Java(program=Path("/x/bin/java"), major=n).is_accepted]
     assert accepted == [17, 18, 19, 20, 21]
     link = tmp_path / "java"
     link.symlink_to(make_java(tmp_path / "jdk", "17.0.1"))
     assert (tmp_path / "jdk").resolve() == Java(program=link, major=17).home
+    unusable = tmp_path / "no java"
+    unusable.write_bytes(b"\x00\x01")
+    unusable.chmod(0o755)
+    assert probe(unusable) is None
 
 
 def test_java_home_comes_before_path_and_path_before_usual_places(tmp_path):
-    first = make_java(tmp_path / "a", "17.0.1")
-    second = make_java(tmp_path / "b", "17.0.1")
-    third = make_java(tmp_path / "c", "17.0.1")
-    environ = {"JAVA_HOME": str(tmp_path / "a"), "PATH": str(tmp_path / "b" / "bin")}
+    first, second, third = (make_java(tmp_path / name, "17.0.1") for name in "abc")
+    (tmp_path / "linked").symlink_to(second.parent)
+    path = os.pathsep.join([str(tmp_path / "linked"), str(second.parent)])
+    environ = {"JAVA_HOME": str(tmp_path / "a"), "PATH": path}
     found = list(candidates(environ, places=[str(tmp_path / "c*" / "bin" / "java")]))
-    assert [first, second, third] == found
-
-
-def test_one_real_file_is_tried_once(tmp_path):
-    program = make_java(tmp_path / "a", "17.0.1")
-    (tmp_path / "linked").symlink_to(tmp_path / "a" / "bin")
-    environ = {"PATH": os.pathsep.join([str(tmp_path / "linked"), str(program.parent)])}
-    assert 1 == len(list(candidates(environ, places=())))
-
-
-def test_usual_places_below_home_need_a_home(tmp_path):
-    program = make_java(tmp_path / "jdks" / "x", "17.0.1")
-    assert [program] == list(candidates({"HOME": str(tmp_path)}, places=["~/jdks/*/bin/java"]))
-    assert [] == list(candidates({"HOME": ""}, places=["~/jdks/*/bin/java"]))
+    # One real file is tried once.
+    assert found == [first, tmp_path / "linked" / "java", third]
+    for home, expected in ((str(tmp_path), [third]), ("", [])):
+        assert list(candidates({"HOME": home}, places=["~/c/bin/java"])) == expected
 
 
 def test_a_stub_and_an_old_one_do_not_hide_a_good_one(tmp_path):
@@ -150,131 +139,144 @@ def test_a_java_home_that_does_not_exist_is_refused(tmp_path):
     ],
 )
 def test_the_hint_fits_the_machine(tmp_path, tool, command):
-    program = tmp_path / tool
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    write_program(tmp_path / tool, "")
     assert command in install_hint({"PATH": str(tmp_path)})
 
 
-IVY = """#!/bin/sh
+IVY = """
 echo "$@" >> "{calls}"
+cp ivy.xml "{calls}.xml"
 echo "	found org.example#sample;1.0 in public"
 echo "downloading sample-1.0.jar ..."
-mkdir -p broker spark registry content
+mkdir -p broker spark registry content iceberg
 echo broker > broker/kafka_2.13-4.1.1.jar
 echo spark > spark/delta.jar
-mkdir -p iceberg; echo iceberg > iceberg/runtime.jar
+echo iceberg > iceberg/runtime.jar
 echo runner > content/registry-app-runner.jar
 tar czf registry/registry-app-all.tar.gz -C content registry-app-runner.jar
 rm -r content
 echo "	[SUCCESSFUL ] org.example#sample;1.0!sample.jar (1ms)"
 """
 
-BROKEN_IVY = """#!/bin/sh
+BROKEN_IVY = """
 echo "	:: UNRESOLVED DEPENDENCIES ::"
 echo "	:: org.example#sample;1.0: not found"
-exit 1
+exit 3
 """
 
 
-@pytest.fixture
-def calls(tmp_path) -> Path:
-    return tmp_path / "calls"
+class Fetching:
+    """Fetches the parts with a script in place of Java."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.cache, self.log = folder, folder / "cache", folder / "calls"
+        self.script = IVY.format(calls=self.log)
+
+    def fetch(self, **more: Any) -> JvmParts:
+        java = Java(program=write_program(self.folder / "java", self.script), major=17)
+        return fetch_jvm_parts(java, cache=self.cache, **more)
+
+    @property
+    def fetched(self) -> JvmParts | None:
+        return fetched_jvm_parts(self.cache)
+
+    @property
+    def calls(self) -> list[list[str]]:
+        return [line.split() for line in self.log.read_text().splitlines()]
 
 
 @pytest.fixture
-def java(tmp_path, calls) -> Java:
-    return make_java_of_jvm_parts(tmp_path, IVY.format(calls=calls))
+def fetching(tmp_path: Path) -> Fetching:
+    return Fetching(tmp_path)
 
 
-def make_java_of_jvm_parts(tmp_path: Path, script: str) -> Java:
-    program = tmp_path / "java"
-    program.write_text(script)
-    program.chmod(0o755)
-    return Java(program=program, major=17)
-
-
-def number_of_calls(calls: Path) -> int:
-    return len(calls.read_text().splitlines())
-
-
-@pytest.fixture
-def cache(tmp_path) -> Path:
-    return tmp_path / "cache"
-
-
-def test_a_fetched_set_is_whole_and_fetched_once(java, cache, calls):
-    assert fetched_jvm_parts(cache) is None
-    parts = fetch_jvm_parts(java, cache=cache)
-    assert parts == fetched_jvm_parts(cache) == fetch_jvm_parts(java, cache=cache)
-    assert 1 == number_of_calls(calls)
+def test_a_fetched_set_is_whole_and_fetched_once(fetching: Fetching):
+    lines: list[str] = []
+    assert fetching.fetched is None
+    parts = fetching.fetch(report=lines.append)
+    assert parts == fetching.fetched == fetching.fetch()
+    (words,) = fetching.calls
+    assert words[words.index("-retrieve") + 1].endswith(f".part/{jvm_parts.RETRIEVE_PATTERN}")
+    assert words[words.index("-cache") + 1] == str(parts.root.parent / "ivy")
+    assert "-settings" not in words
+    assert Path(f"{fetching.log}.xml").read_bytes() == jvm_parts._ivy_xml()
+    assert lines == [
+        "resolving the JVM parts",
+        "1 modules found, the latest org.example#sample;1.0",
+        "0 files fetched, now sample-1.0.jar",
+        "1 files fetched",
+        "unpacking the schema registry",
+    ]
     assert str(parts.root / "broker" / "*") == parts.broker_class_path
     assert ["delta.jar"] == [jar.name for jar in parts.spark_jars]
     assert ["runtime.jar"] == [jar.name for jar in parts.iceberg_jars]
     assert "runner\n" == parts.registry_jar.read_text()
-    assert not list(parts.root.rglob("*.tar.gz"))
-    left = {path.name for path in (cache / "jvm").iterdir()}
+    left = {path.name for path in parts.root.parent.iterdir()}
     assert {parts.root.name, f"{parts.root.name}.lock"} == left
     stamp = parts.root / "stamp.json"
     jars = {"broker/kafka_2.13-4.1.1.jar", "iceberg/runtime.jar", "spark/delta.jar"}
     assert set(json.loads(stamp.read_text())) == jars | {"registry/registry-app-runner.jar"}
+    assert {str(path.relative_to(parts.root)) for path in parts.root.rglob("*.*")} == {
+        *json.loads(stamp.read_text()), "stamp.json"
+    }  # fmt: skip
     stamp.write_text("{")
-    assert fetched_jvm_parts(cache) is None
+    assert fetching.fetched is None
+
+
+def test_the_operators_own_settings_are_handed_to_ivy(fetching: Fetching, tmp_path: Path):
+    mirror = str(tmp_path / "mirror.xml")
+    fetching.fetch(environ={"PATH": "/usr/bin:/bin", "TIDEGATE_IVY_SETTINGS": mirror})
+    (words,) = fetching.calls
+    assert words[words.index("-settings") + 1] == mirror
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "foreign"])
-def test_a_damaged_set_is_fetched_again(java, cache, calls, damage):
-    root = fetch_jvm_parts(java, cache=cache).root
-    jar = root / "spark" / "delta.jar"
+def test_a_damaged_set_is_fetched_again(fetching: Fetching, damage: str):
+    jar = fetching.fetch().root / "spark" / "delta.jar"
     match damage:
         case "missing":
             jar.unlink()
         case "short":
             jar.write_text("")
         case "foreign":
-            (root / "spark" / "other.jar").write_text("x")
-    assert fetched_jvm_parts(cache) is None
-    fetch_jvm_parts(java, cache=cache)
-    assert 2 == number_of_calls(calls)
-    assert "spark\n" == jar.read_text()
+            jar.with_name("other.jar").write_text("x")
+    assert fetching.fetched is None
+    fetching.fetch()
+    assert len(fetching.calls) == 2
+    assert jar.read_text() == "spark\n"
 
 
-def test_two_runs_at_once_fetch_once(java, cache, calls):
-    runs = [
-        threading.Thread(target=fetch_jvm_parts, args=(java,), kwargs={"cache": cache})
-        for _ in range(3)
-    ]
+def test_two_runs_at_once_fetch_once(fetching: Fetching):
+    runs = [threading.Thread(target=fetching.fetch) for _ in range(3)]
     for run in runs:
         run.start()
     for run in runs:
         run.join(30)
-    assert 1 == number_of_calls(calls)
-    assert fetched_jvm_parts(cache) is not None
+    assert len(fetching.calls) == 1
+    assert fetching.fetched is not None
 
 
 @pytest.mark.parametrize(
-    ("script", "text"),
+    ("script", "text", "hint"),
     [
-        (BROKEN_IVY, r"org\.example#sample;1\.0: not found"),
-        (
-            "#!/bin/sh\nmkdir -p broker spark registry\n",
-            "the schema registry's archive was not fetched",
-        ),
+        (BROKEN_IVY, r"JVM parts failed: .*sample;1\.0: not found", "TIDEGATE_IVY_SETTINGS"),
+        ("mkdir -p broker spark registry\n", "archive was not fetched", "ivysettings.xml"),
     ],
 )
-def test_a_failure_says_why_and_publishes_nothing(tmp_path, cache, script, text):
-    java = make_java_of_jvm_parts(tmp_path, script)
+def test_a_failure_says_why_and_publishes_nothing(fetching: Fetching, script, text, hint):
+    fetching.script = script
     with pytest.raises(FetchError, match=text) as caught:
-        fetch_jvm_parts(java, cache=cache)
-    assert script is BROKEN_IVY or "ivysettings.xml" in caught.value.hint
-    assert fetched_jvm_parts(cache) is None
+        fetching.fetch()
+    assert hint in caught.value.hint
+    assert caught.value.fields.get("exit_code_of_ivy") == (3 if script is BROKEN_IVY else None)
+    assert fetching.fetched is None
 
 
-def test_another_list_of_parts_is_another_folder(java, cache, monkeypatch):
-    first = fetch_jvm_parts(java, cache=cache).root
+def test_another_list_of_parts_is_another_folder(fetching: Fetching, monkeypatch):
+    first = fetching.fetch().root
     monkeypatch.setattr(jvm_parts, "_ivy_xml", lambda: b"<ivy-module/>")
-    assert fetched_jvm_parts(cache) is None
-    assert first != fetch_jvm_parts(java, cache=cache).root
+    assert fetching.fetched is None
+    assert first != fetching.fetch().root
 
 
 def test_the_cache_follows_the_environment():
@@ -283,86 +285,12 @@ def test_the_cache_follows_the_environment():
     assert cache_dir({"HOME": ""}).is_absolute()
 
 
-SCRIPT = """#!/bin/sh
-echo "	found org.example#sample;1.0 in public"
-echo "downloading sample-1.0.jar ..."
-echo "$@" > arguments
-cp ivy.xml list
-echo "	[SUCCESSFUL ] org.example#sample;1.0!sample.jar (1ms)"
-"""
-
-BROKEN = """#!/bin/sh
-echo "	:: UNRESOLVED DEPENDENCIES ::"
-echo "	:: org.example#sample;1.0: not found"
-exit 3
-"""
-
-
-@pytest.fixture
-def fetch(tmp_path):
-    """Fetch with a script in place of Java; return the folder."""
-    work = tmp_path / "work"
-    work.mkdir()
-
-    def run(script=SCRIPT, report=lambda _line: None, environ=None):
-        program = tmp_path / "java"
-        program.write_text(script)
-        program.chmod(0o755)
-        retrieve(
-            Java(program=program, major=17),
-            b"<ivy-module/>",
-            pattern="[conf]/[artifact].[ext]",
-            work=work,
-            cache=tmp_path / "cache",
-            what="the samples",
-            report=report,
-            environ=environ,
-        )
-        return work
-
-    return run
-
-
-def test_ivy_gets_the_list_and_the_folders(fetch, tmp_path):
-    work = fetch()
-    words = (work / "arguments").read_text().split()
-    assert words[words.index("-retrieve") + 1] == f"{work}/[conf]/[artifact].[ext]"
-    assert words[words.index("-cache") + 1] == str(tmp_path / "cache")
-    assert "-settings" not in words
-    assert (work / "list").read_text() == "<ivy-module/>"
-    assert not (work / "ivy.xml").exists()
-
-
-def test_the_operators_own_settings_are_handed_to_ivy(fetch, tmp_path):
-    mirror = str(tmp_path / "mirror.xml")
-    work = fetch(environ={"PATH": "/usr/bin:/bin", "TIDEGATE_IVY_SETTINGS": mirror})
-    assert f"-settings {mirror}" in (work / "arguments").read_text()
-
-
-def test_progress_is_reported(fetch):
-    lines: list[str] = []
-    fetch(report=lines.append)
-    assert lines == [
-        "resolving the samples",
-        "1 modules found, the latest org.example#sample;1.0",
-        "0 files fetched, now sample-1.0.jar",
-        "1 files fetched",
-    ]
-
-
-def test_a_failure_says_why(fetch):
-    with pytest.raises(FetchError, match=r"the samples failed: .*sample;1\.0: not found") as caught:
-        fetch(BROKEN)
-    assert caught.value.fields["exit_code_of_ivy"] == 3
-    assert "TIDEGATE_IVY_SETTINGS" in caught.value.hint
-
-
 def test_ivy_comes_with_pyspark(monkeypatch):
     pytest.importorskip("pyspark")
-    assert find_ivy_jar().name.startswith("ivy-")
+    assert ivy.find_ivy_jar().name.startswith("ivy-")
     monkeypatch.setattr(ivy.importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(FetchError, match=r"pip install 'tidegate\[local\]'"):
-        find_ivy_jar()
+        ivy.find_ivy_jar()
 
 
 @pytest.fixture
@@ -412,9 +340,6 @@ def test_they_go_with_the_packages_of_their_environment(
     assert class_archives(tmp_path / ".venv").folder == tmp_path / ".venv" / "class-archives"
 
 
-_KILLED, _TERMINATED = 137, 143
-
-
 @dataclass
 class Part:
     """A broker or registry that writes the archives its options name."""
@@ -449,7 +374,7 @@ class Machine:
         self.java = Java(program=folder / "java-17" / "bin" / "java", major=17)
         self.parts = JvmParts(folder / "parts")
         self.made: list[Part] = []
-        self.kafka = self.registry = _TERMINATED
+        self.kafka = self.registry = 143
         self.spark = 0
         monkeypatch.setattr(class_recording_module, "class_archives", lambda: self.archives)
         monkeypatch.setattr(
@@ -512,7 +437,7 @@ def test_another_java_is_recorded_again(machine: Machine):
 
 
 def test_what_a_killed_program_leaves_is_not_used(machine: Machine):
-    machine.kafka = _KILLED
+    machine.kafka = 137
     (fault,) = machine.make()
     assert fault == "Kafka: a part ended with 137"
     assert machine.names == [REGISTRY, "spark"]
