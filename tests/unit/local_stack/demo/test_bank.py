@@ -128,8 +128,9 @@ def test_a_bank_that_has_been_open_keeps_its_rules():
     assert BANK.faults(tables, opened=True) == []
 
 
-BANK_OF_BANK_DATABASE = Bank(accounts=20, seed=3)
 TRANSFERS = 40
+BIG_BANK = Bank(accounts=20, seed=3)
+OTHER_BANK = Bank(accounts=20, seed=99)
 
 
 @pytest.fixture(scope="module")
@@ -138,80 +139,57 @@ def simulator() -> Iterator[Simulator]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def worked(simulator: Simulator) -> tuple[DatabaseName, Any, int, Progress]:
-    """A bank after some transfers by three customers at once."""
-    name = DatabaseName(address=simulator.grpc_address)
-    create_bank_database(name)
-    database = open_database(name)
-    opened_us = open_accounts(database, BANK_OF_BANK_DATABASE)
-    tickets, progress = Tickets(Pace(transfers=TRANSFERS)), Progress()
+@pytest.fixture
+def name(simulator: Simulator, request: pytest.FixtureRequest) -> DatabaseName:
+    """A database of the test's own."""
+    own = f"d{abs(hash(request.node.name)) % 10**9}"
+    return DatabaseName(address=simulator.grpc_address, instance=own, database=own)
+
+
+def work(database: Any, bank: Bank, tickets: Tickets) -> Progress:
+    progress = Progress()
     for customer in run_workload(
-        database, bank=BANK_OF_BANK_DATABASE, tickets=tickets, progress=progress, threads=3
+        database, bank=bank, tickets=tickets, progress=progress, threads=3
     ):
         customer.join(60)
-    return name, database, opened_us, progress
+    return progress
 
 
-def test_every_transfer_is_committed_once(worked: Any):
-    _, _, opened_us, progress = worked
-    assert progress.failure == ""
-    assert progress.transfers == TRANSFERS
-    assert progress.last_commit_us > opened_us
+def test_money_only_moves_and_each_transfer_is_one_transaction(
+    name: DatabaseName, simulator: Simulator
+):
+    create_bank_database(name)
+    database = open_database(name)
+    opened_us = open_accounts(database, BIG_BANK)
+    progress = work(database, BIG_BANK, Tickets(Pace(transfers=TRANSFERS)))
+    assert (progress.failure, progress.transfers) == ("", TRANSFERS)
 
-
-def test_money_only_moves_at_any_time(worked: Any, simulator: Simulator):
-    name, database, opened_us, progress = worked
-    source = SpannerSource(database, bank_layout())
     log = fetch_commit_log(simulator.control_address, database=name.path, stream=STREAM)
     instants = [transaction.commit_timestamp_us for transaction in log]
-    assert instants[0] == opened_us
-    assert max(instants) == progress.last_commit_us
+    assert (instants[0], max(instants)) == (opened_us, progress.last_commit_us)
+    source = SpannerSource(database, bank_layout())
     for at_us in (opened_us - 1, opened_us, instants[len(instants) // 2], None):
         cut = {table: source.read(table, at_us=at_us) for table in source.tables()}
-        assert BANK_OF_BANK_DATABASE.faults(cut, opened=at_us is None or at_us >= opened_us) == []
-    assert len(cut[LEDGER]["TransferId"]) == TRANSFERS
+        assert BIG_BANK.faults(cut, opened=at_us is None or at_us >= opened_us) == []
     assert sum(cut[ACCOUNTS]["Transfers"]) == 2 * TRANSFERS
-
-
-def test_the_log_names_each_transfer_and_most_span_stream_partitions(
-    worked: Any, simulator: Simulator
-):
-    name = worked[0]
-    log = fetch_commit_log(simulator.control_address, database=name.path, stream=STREAM)
-    transfers = [transaction for transaction in log if transaction.tag]
-    assert {transaction.tag for transaction in transfers} == {
-        f"transfer-{number}" for number in range(TRANSFERS)
-    }
-    assert all(len(transaction.changes) == 3 for transaction in transfers)
-    across = [one for one in transfers if len(one.stream_partition_tokens) > 1]
-    assert len(across) > TRANSFERS / 2
-
-
-def test_a_committed_at_column_holds_the_commit_time(worked: Any, simulator: Simulator):
-    name, database, _, _ = worked
-    log = fetch_commit_log(simulator.control_address, database=name.path, stream=STREAM)
-    ledger = SpannerSource(database, bank_layout()).read(LEDGER, at_us=None)
     committed = {
         change.keys["TransferId"]: transaction.commit_timestamp_us
         for transaction in log
         for change in transaction.changes
         if change.table == LEDGER
     }
+    ledger = cut[LEDGER]
     assert dict(zip(ledger["TransferId"], ledger["CommittedAt"], strict=True)) == committed
+    transfers = [transaction for transaction in log if transaction.tag]
+    assert {one.tag for one in transfers} == {f"transfer-{n}" for n in range(TRANSFERS)}
+    assert all(len(one.changes) == 3 for one in transfers)
+    across = [one for one in transfers if len(one.stream_partition_tokens) > 1]
+    assert len(across) > TRANSFERS / 2
 
-
-def test_a_failure_stops_all_customers(worked: Any):
-    _, database, _, _ = worked
-    tickets, progress = Tickets(Pace(transfers=10)), Progress()
-    stranger = Bank(accounts=20, seed=99)
-    for customer in run_workload(
-        database, bank=stranger, tickets=tickets, progress=progress, threads=2
-    ):
-        customer.join(60)
-    assert progress.failure.startswith("KeyError")
-    assert progress.transfers == 0
-    assert tickets.take() is None
+    tickets = Tickets(Pace(transfers=10))
+    failed = work(database, OTHER_BANK, tickets)
+    assert failed.failure.startswith("KeyError")
+    assert (failed.transfers, tickets.take()) == (0, None)
 
 
 def test_the_environment_names_the_address_and_switches_reporting_off():
@@ -220,11 +198,9 @@ def test_the_environment_names_the_address_and_switches_reporting_off():
     assert environment["SPANNER_DISABLE_BUILTIN_METRICS"] == "true"
 
 
-def test_a_history_is_there_as_it_was_made(simulator: Simulator):
-    database = create_bank_database(
-        DatabaseName(address=simulator.grpc_address, instance="history", database="history")
-    )
-    history = BANK_OF_BANK_DATABASE.after(range(50))
+def test_a_history_is_there_as_it_was_made(name: DatabaseName):
+    database = create_bank_database(name)
+    history = BIG_BANK.after(range(50))
     load_history(database, history, rows_at_once=7)
     source = SpannerSource(database, bank_layout())
     accounts = source.read(ACCOUNTS, at_us=None)
@@ -233,8 +209,8 @@ def test_a_history_is_there_as_it_was_made(simulator: Simulator):
     assert {row[:5] for row in zip(*ledger.values(), strict=True)} == set(history.ledger)
 
 
-BANK_OF_CUSTOMERS = Bank(accounts=10, seed=3)
-TRANSFERS_OF_CUSTOMERS = 30
+ORDERED = 30
+"""Transfers of the customers' program."""
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -245,80 +221,50 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def name() -> Iterator[DatabaseName]:
-    with Simulator() as simulator:
-        yield DatabaseName(address=simulator.grpc_address)
+def customers(name: DatabaseName, tmp_path: Path) -> Iterator[Callable[..., Customers]]:
+    """Make customers of an open bank; they are stopped at the end."""
+    made: list[Customers] = []
+
+    def make(bank: Bank = BIG_BANK, *, is_open: bool = True, **settings: Any) -> Customers:
+        if is_open:
+            open_accounts(create_bank_database(name), BIG_BANK)
+        given = {"transfers": ORDERED, "rate_max": 0.0, "reserve": 0, "pauses": (), "threads": 2}
+        log = tmp_path / "customers.log"
+        made.append(Customers(name, bank=bank, log=log, **{**given, **settings}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
 
 
-def make(
-    name: DatabaseName,
-    folder: Path,
-    *,
-    reserve: int,
-    bank: Bank = BANK_OF_CUSTOMERS,
-    pauses: tuple[int, ...] = (),
-) -> Customers:
-    return Customers(
-        name,
-        bank=bank,
-        transfers=TRANSFERS_OF_CUSTOMERS,
-        rate_max=0.0,
-        reserve=reserve,
-        pauses=pauses,
-        log=folder / "customers.log",
-        threads=2,
-    )
+def test_the_reserve_waits_for_the_word_and_then_all_is_done(customers: Any):
+    made = customers(reserve=2)
+    made.start()
+    until(lambda: made.done >= ORDERED - 2)
+    assert not made.has_finished
+    made.finish()
+    until(lambda: made.has_finished)
+    assert made.done == ORDERED
+    assert made.last_commit_us > 0
+    assert made.retries >= 0
 
 
-def test_the_reserve_waits_for_the_word_and_then_all_is_done(name: DatabaseName, tmp_path: Path):
-    opened_us = open_accounts(create_bank_database(name), BANK_OF_CUSTOMERS)
-    customers = make(name, tmp_path, reserve=2)
-    customers.start()
-    try:
-        until(lambda: customers.done >= TRANSFERS_OF_CUSTOMERS - 2)
-        assert not customers.has_finished
-        customers.finish()
-        until(lambda: customers.has_finished)
-    finally:
-        customers.stop()
-    assert customers.done == TRANSFERS_OF_CUSTOMERS
-    assert customers.last_commit_us > opened_us
-    assert customers.retries >= 0
-
-
-def test_a_pause_lasts_until_resume(name: DatabaseName, tmp_path: Path):
-    open_accounts(create_bank_database(name), BANK_OF_CUSTOMERS)
-    customers = make(name, tmp_path, reserve=0, pauses=(5, 20))
-    customers.start()
+def test_a_pause_lasts_until_resume(customers: Any):
+    made = customers(pauses=(5, 20))
+    made.start()
     stops = []
-    try:
-        for pause in (5, 20):
-            until(lambda pause=pause: customers.done >= pause)
-            time.sleep(1.0)
-            stops.append(customers.done)
-            customers.resume()
-        until(lambda: customers.has_finished)
-    finally:
-        customers.stop()
-    assert (stops, customers.done) == ([5, 20], TRANSFERS_OF_CUSTOMERS)
+    for pause in (5, 20):
+        until(lambda pause=pause: made.done >= pause)
+        time.sleep(0.5)
+        stops.append(made.done)
+        made.resume()
+    until(lambda: made.has_finished)
+    assert (stops, made.done) == ([5, 20], ORDERED)
 
 
-def test_a_failure_is_reported_with_its_cause(name: DatabaseName, tmp_path: Path):
-    open_accounts(create_bank_database(name), BANK_OF_CUSTOMERS)
-    customers = make(name, tmp_path, reserve=0, bank=Bank(accounts=10, seed=4))
-    customers.start()
-    try:
-        with pytest.raises(PartFailedError, match="KeyError"):
-            until(lambda: customers.has_finished)
-    finally:
-        customers.stop()
-
-
-def test_the_cause_is_waited_for_where_the_program_ends_before_its_line_is_read(
-    name: DatabaseName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    open_accounts(create_bank_database(name), BANK_OF_CUSTOMERS)
-    customers = make(name, tmp_path, reserve=0, bank=Bank(accounts=10, seed=4))
+def test_a_failure_is_reported_with_its_cause(customers: Any, monkeypatch: pytest.MonkeyPatch):
+    """Also where the program has ended before its line is read."""
     has_ended = threading.Event()
 
     def loads(line: str) -> object:
@@ -326,33 +272,26 @@ def test_the_cause_is_waited_for_where_the_program_ends_before_its_line_is_read(
         return json.loads(line)
 
     monkeypatch.setattr(customers_module, "json", SimpleNamespace(loads=loads))
-    customers.start()
-    process = customers._process
-    assert process is not None
-    process.wait(60)
+    made = customers(OTHER_BANK)
+    made.start()
+    made._process.wait(60)
     threading.Timer(0.2, has_ended.set).start()
     with pytest.raises(PartFailedError, match="KeyError"):
-        assert customers.has_finished
-    customers.stop()
+        assert made.has_finished
 
 
-def test_stopping_early_ends_the_program(name: DatabaseName, tmp_path: Path):
-    open_accounts(create_bank_database(name), BANK_OF_CUSTOMERS)
-    customers = make(name, tmp_path, reserve=TRANSFERS_OF_CUSTOMERS)
-    customers.start()
-    until(lambda: customers.done >= 1)
-    process = customers._process
-    customers.stop()
-    assert process is not None
+def test_stopping_early_ends_the_program_if_there_is_one(customers: Any):
+    made = customers(reserve=ORDERED)
+    made.start()
+    until(lambda: made.done >= 1)
+    process = made._process
+    made.stop()
     assert process.poll() is not None
-    assert customers.done < TRANSFERS_OF_CUSTOMERS
-
-
-def test_stopping_what_never_ran_is_nothing(tmp_path: Path):
-    customers = make(DatabaseName(address="nowhere:1"), tmp_path, reserve=0)
-    customers.finish()
-    customers.stop()
-    assert not customers.has_finished
+    assert made.done < ORDERED
+    never = customers(is_open=False)
+    never.finish()
+    never.stop()
+    assert not never.has_finished
 
 
 NEVER = float("inf")
@@ -365,11 +304,6 @@ def test_a_rate_keeps_transfers_apart(number: int, last_s: float, rate: float):
     assert due_s == last_s + 1 / rate
 
 
-def test_no_rate_is_no_wait():
-    pace = Pace(transfers=10)
-    assert pace.due_s(9, taken_last_s=5.0, continued=0, finishing=False) == 0.0
-
-
 @pytest.mark.parametrize(
     ("number", "continued", "finishing", "due_s"),
     [
@@ -379,23 +313,18 @@ def test_no_rate_is_no_wait():
         (5, 1, False, NEVER),
         (5, 2, False, 0.0),
         (5, 0, True, 0.0),
+        # The reserve is slow, and its last one waits.
+        (7, 2, False, 4.1),
+        (9, 2, False, NEVER),
+        (9, 0, True, 0.0),
     ],
 )
-def test_each_pause_waits_for_a_continue(
+def test_each_pause_waits_for_a_continue_and_the_reserve_for_the_finish(
     number: int, continued: int, finishing: bool, due_s: float
 ):
-    pace = Pace(transfers=10, pauses=(3, 5))
+    pace = Pace(transfers=10, pauses=(3, 5), reserve=3, reserve_rate=10.0)
     due = pace.due_s(number, taken_last_s=4.0, continued=continued, finishing=finishing)
     assert due == due_s
-
-
-@pytest.mark.parametrize(
-    ("number", "finishing", "due_s"),
-    [(6, False, 0.0), (7, False, 4.1), (9, False, NEVER), (9, True, 0.0)],
-)
-def test_the_reserve_is_slow_and_its_last_one_waits(number: int, finishing: bool, due_s: float):
-    pace = Pace(transfers=10, reserve=3, reserve_rate=10.0)
-    assert pace.due_s(number, taken_last_s=4.0, continued=0, finishing=finishing) == due_s
 
 
 def test_each_number_is_taken_once_by_many_threads():
@@ -415,7 +344,7 @@ def test_each_number_is_taken_once_by_many_threads():
     assert sorted(taken) == list(range(300))
 
 
-def test_finish_lets_the_last_one_go():
+def test_finish_gives_the_last_ticket_and_stop_ends_the_wait():
     tickets = Tickets(Pace(transfers=1, reserve=1))
     taken: list[int | None] = []
     thread = threading.Thread(target=lambda: taken.append(tickets.take()))
@@ -424,12 +353,9 @@ def test_finish_lets_the_last_one_go():
     tickets.finishing.set()
     thread.join(30)
     assert (before, taken, tickets.take()) == ([], [0], None)
-
-
-def test_stop_ends_a_wait_without_a_time_limit():
-    tickets = Tickets(Pace(transfers=1, reserve=1))
-    tickets.stopped.set()
-    assert tickets.take() is None
+    stopped = Tickets(Pace(transfers=1, reserve=1))
+    stopped.stopped.set()
+    assert stopped.take() is None
 
 
 def test_progress_is_one_json_line():
