@@ -68,13 +68,11 @@ def test_a_report_is_held_against_what_was_asked():
     asked = OPTIONS.asked
     assert (asked.transfers, asked.splits, asked.merges) == (10, 1, 1)
     assert (asked.kill_workers, asked.kill_consumer) == (1, 1)
-
-
-def test_three_quarters_are_undisturbed_and_all_without_kills():
-    options = DemoOptions(transfers=2_000)
-    calm = DemoOptions(transfers=2_000, kill_workers=0, kill_consumer=0)
-    assert (options.warm_up, options.kills_from, options.asked.undisturbed) == (20, 1_500, 1_480)
-    assert (calm.warm_up, calm.kills_from, calm.asked.undisturbed) == (20, 2_000, 1_980)
+    # Three quarters are undisturbed, and all without kills.
+    for kills, kills_from, undisturbed in ((1, 1_500, 1_480), (0, 2_000, 1_980)):
+        made = DemoOptions(transfers=2_000, kill_workers=kills, kill_consumer=kills)
+        found = (made.warm_up, made.kills_from, made.asked.undisturbed)
+        assert found == (20, kills_from, undisturbed)
 
 
 @pytest.mark.parametrize(
@@ -115,13 +113,12 @@ class Customers:
     def has_finished(self) -> bool:
         return not self.stops
 
-    def start(self) -> None:
-        self.story.append("customers start")
+    def start(self, word: str = "start") -> None:
+        self.story.append(f"customers {word}")
         self.done = self.stops.pop(0)
 
     def resume(self) -> None:
-        self.story.append("customers resume")
-        self.done = self.stops.pop(0)
+        self.start("resume")
 
     def finish(self) -> None:
         self.story.append("customers finish")
@@ -156,35 +153,42 @@ class Conductor:
         self.story.append("kills" if any(kind.startswith("kill") for kind in kinds) else "no kills")
 
 
+def patch(monkeypatch: pytest.MonkeyPatch, place: Any, **replaced: Any) -> None:
+    for name, value in replaced.items():
+        monkeypatch.setattr(place, name, value, raising=place is not Conductor)
+
+
 @pytest.fixture
 def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     Customers.story = Conductor.story = done
     Conductor.failure = None
-    monkeypatch.setattr(run_module, "LocalStack", lambda *_, **__: Stack(done))
-    monkeypatch.setattr(run_module, "Customers", Customers)
-    monkeypatch.setattr(run_module, "Conductor", Conductor)
-    monkeypatch.setattr(run_module, "create_bank_database", lambda *_, **__: done.append("create"))
-    monkeypatch.setattr(run_module, "open_accounts", lambda *_: OPENED_US)
-    monkeypatch.setattr(run_module, "fetch_commit_log", lambda *_, **__: [])
-    monkeypatch.setattr(
-        run_module, "finished_stream_partitions", lambda *_, **__: {"a": 1, "b": 1, "c": 1}
-    )
-    monkeypatch.setattr(
-        run_module, "judge_output", lambda *_, **__: done.append("judge") or VERDICT
-    )
-    monkeypatch.setattr(
-        run_module.SimulatorControl, "stream_partitions", lambda _: [{"token": "a"}]
-    )
-    monkeypatch.setattr(
-        Pipeline, "start_workers", lambda _, count, **__: done.append(f"{count} workers")
-    )
-    monkeypatch.setattr(Pipeline, "start_consumer", lambda *_: done.append("consumer"))
-    monkeypatch.setattr(
-        Pipeline, "wait_released", lambda _, us, **__: done.append(f"released {us}")
-    )
-    monkeypatch.setattr(Pipeline, "released", lambda _: Released(3, LAST_US))
-    monkeypatch.setattr(Pipeline, "stop", lambda _: done.append("programs stop") or [])
+    patch(
+        monkeypatch, run_module,
+        LocalStack=lambda *_, **__: Stack(done),
+        Customers=Customers,
+        Conductor=Conductor,
+        create_bank_database=lambda *_, **__: done.append("create"),
+        open_accounts=lambda *_: OPENED_US,
+        fetch_commit_log=lambda *_, **__: [],
+        finished_stream_partitions=lambda *_, **__: {"a": 1, "b": 1, "c": 1},
+        judge_output=lambda *_, **__: done.append("judge") or VERDICT,
+    )  # fmt: skip
+    patch(
+        monkeypatch, run_module.SimulatorControl,
+        stream_partitions=lambda _: [{"token": "a"}],
+        slow_reads=lambda *_: done.append("slow"),
+        clear_faults=lambda _: done.append("quick"),
+    )  # fmt: skip
+    patch(
+        monkeypatch, Pipeline,
+        start_workers=lambda _, count, **__: done.append(f"{count} workers"),
+        start_consumer=lambda *_: done.append("consumer"),
+        wait_released=lambda _, us, **__: done.append(f"released {us}"),
+        released=lambda _: Released(3, LAST_US),
+        records_in=lambda *_: 1,
+        stop=lambda _: done.append("programs stop") or [],
+    )  # fmt: skip
     return done
 
 
@@ -200,26 +204,11 @@ def test_a_run_goes_from_stack_to_judge(story: list[str], tmp_path: Path):
     report = run_demo(OPTIONS, folder=tmp_path, view=shown)
 
     assert story == [
-        "stack up",
-        "create",
-        "2 workers",
-        "consumer",
-        f"released {OPENED_US}",
-        "customers start",
-        f"released {WARM_US}",
-        "customers resume",
-        "no kills",
-        f"released {QUIET_US}",
-        "customers resume",
-        "kills",
-        "customers finish",
-        f"released {LAST_US}",
-        "programs stop",
-        "judge",
-        "customers stop",
-        "programs stop",
-        "stack down",
-    ]
+        "stack up", "create", "2 workers", "consumer", f"released {OPENED_US}", "customers start",
+        f"released {WARM_US}", "customers resume", "no kills", f"released {QUIET_US}",
+        "customers resume", "kills", "customers finish", f"released {LAST_US}", "programs stop",
+        "judge", "customers stop", "programs stop", "stack down",
+    ]  # fmt: skip
     assert report.wrong_figures(OPTIONS.asked) == []
     assert report.examples == ("an example",)
     assert report.seed == 9
@@ -266,50 +255,53 @@ BACKFILL_OPTIONS = DemoOptions(
 READ = "tidegate-backfill/read/0/1/x"
 
 
+@dataclasses.dataclass
+class Backfill:
+    """When the last row was published, and what the run asked for."""
+
+    story: list[str]
+    last_ms: int = 1 << 50
+    asked: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def judge(self, *_: Any, **asked: Any) -> Verdict:
+        self.story.append("judge")
+        self.asked |= asked
+        return dataclasses.replace(VERDICT, first_rows=len(asked["first"].tokens) + 23)
+
+
 @pytest.fixture
-def ended_ms(story: list[str], monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A run whose parts are stand-ins; the list holds when the last row was published."""
-    last_ms = [1 << 50]
-    finished = {"a": 1, "b": 1, "c": 1}
+def backfill(story: list[str], monkeypatch: pytest.MonkeyPatch) -> Backfill:
+    """A run whose parts are stand-ins."""
+    made = Backfill(story)
+    finished = {"a": 1, "b": 1, "c": 1, READ: 1}
+    commits = [SimpleNamespace(commit_timestamp_us=at) for at in (1, 1 << 59, 1 << 61)]
     monkeypatch.setitem(globals(), "COMMITTED_US", {5: 1, 7: 2, 10: 3})
-    monkeypatch.setattr(
-        run_module,
-        "finished_stream_partitions",
-        lambda *_, **__: {**finished, READ: 1, "tidegate-backfill/rest": last_ms[0]},
-    )
-    monkeypatch.setattr(
-        backfill_module,
-        "create_bank_database",
-        lambda *_, **__: story.append("create") or "the database",
-    )
-    monkeypatch.setattr(
-        backfill_module, "load_history", lambda _, found: story.append(f"{len(found.ledger)} rows")
-    )
-    control = run_module.SimulatorControl
-    monkeypatch.setattr(control, "slow_reads", lambda *_: story.append("slow"))
-    monkeypatch.setattr(control, "clear_faults", lambda _: story.append("quick"))
-    monkeypatch.setattr(Pipeline, "records_in", lambda *_: 1)
-    workers = [SimpleNamespace(name="w1"), SimpleNamespace(name="w2")]
-    monkeypatch.setattr(
-        Pipeline, "start_workers",
-        lambda self, count, **_: self.workers.extend(workers) or story.append(f"{count} workers"),
+    patch(
+        monkeypatch, run_module,
+        finished_stream_partitions=lambda *_, **__: {
+            **finished, "tidegate-backfill/rest": made.last_ms
+        },
+        judge_output=made.judge,
+    )  # fmt: skip
+    patch(
+        monkeypatch, backfill_module,
+        create_bank_database=lambda *_, **__: story.append("create") or "the database",
+        load_history=lambda _, found: story.append(f"{len(found.ledger)} rows"),
+        fetch_commit_log=lambda *_, **__: commits,
     )  # fmt: skip
 
-    def kill(conductor: Any, victim: Any) -> None:
+    def start_workers(self: Pipeline, count: int, *, start: str, **_: Any) -> None:
+        made.asked["start"] = start
+        self.workers += [SimpleNamespace(name="w1"), SimpleNamespace(name="w2")]
+        story.append(f"{count} workers")
+
+    def kill(self: Conductor, victim: Any) -> None:
         story.append(f"kill {victim.name}")
-        conductor.worker_killer.kills.append(victim)
+        self.worker_killer.kills.append(victim)
 
-    monkeypatch.setattr(Conductor, "kill_worker", kill, raising=False)
-    monkeypatch.setattr(
-        backfill_module, "fetch_commit_log",
-        lambda *_, **__: [SimpleNamespace(commit_timestamp_us=at) for at in (1, 1 << 59, 1 << 61)],
-    )  # fmt: skip
-    monkeypatch.setattr(
-        run_module, "judge_output",
-        lambda *_, **asked: story.append("judge")
-        or dataclasses.replace(VERDICT, first_rows=len(asked["first"].tokens) + 23),
-    )  # fmt: skip
-    return last_ms
+    patch(monkeypatch, Pipeline, start_workers=start_workers)
+    patch(monkeypatch, Conductor, kill_worker=kill)
+    return made
 
 
 def run(tmp_path: Path) -> Any:
@@ -317,7 +309,7 @@ def run(tmp_path: Path) -> Any:
 
 
 def test_workers_are_killed_while_tables_are_read_and_transfers_are_made(
-    story: list[str], ended_ms: list[int], tmp_path: Path
+    story: list[str], backfill: Backfill, tmp_path: Path
 ):
     report = run(tmp_path)
     assert story[:11] == [
@@ -334,28 +326,14 @@ def test_workers_are_killed_while_tables_are_read_and_transfers_are_made(
     ]
 
 
-def test_kills_after_the_last_row_do_not_count(
-    story: list[str], ended_ms: list[int], tmp_path: Path
-):
-    ended_ms[0] = 1
+def test_kills_after_the_last_row_do_not_count(backfill: Backfill, tmp_path: Path):
+    backfill.last_ms = 1
     assert run(tmp_path).backfill.worker_kills == 0
 
 
-def test_the_stream_begins_where_its_rows_are_read(
-    story: list[str], ended_ms: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(
-        run_module, "judge_output",
-        lambda *_, **given: asked.update(given) or dataclasses.replace(VERDICT, first_rows=25),
-    )  # fmt: skip
-    monkeypatch.setattr(
-        Pipeline, "start_workers",
-        lambda self, _, *, start, **__: asked.update(start=start)
-        or self.workers.append(SimpleNamespace(name="w1")),
-    )  # fmt: skip
+def test_the_stream_begins_where_its_rows_are_read(backfill: Backfill, tmp_path: Path):
     run(tmp_path)
-
+    asked = backfill.asked
     assert asked["first"].tables == ("accounts", "ledger")
     begins = backfill_module.datetime.fromisoformat(asked["start"])
     assert asked["first"].at_us == commit_time_us(begins)
@@ -365,7 +343,7 @@ def test_the_stream_begins_where_its_rows_are_read(
 @pytest.mark.parametrize("transfers", [*range(10, 22), 300, 2_000])
 def test_no_step_waits_for_transfers_beyond_a_pause(
     story: list[str],
-    ended_ms: list[int],
+    backfill: Backfill,
     tmp_path: Path,
     transfers: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -388,24 +366,17 @@ FILES_OPTIONS = DemoOptions(
 @pytest.fixture
 def files_story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     done: list[str] = []
-    monkeypatch.setattr(files_module, "LocalStack", lambda *_, **__: Stack(done))
-    monkeypatch.setattr(FilesWriter, "start", lambda self: done.append(f"files of {self.source}"))
-    monkeypatch.setattr(FilesWriter, "stop", lambda _: done.append("files stop"))
-    writes = FilesWriter.resume, FilesWriter.finish
+    real_resume = FilesWriter.resume
 
     def resume(self: FilesWriter) -> None:
         done.append("resume")
-        writes[0](self)
+        real_resume(self)
         self.done = self.transfers - 1
         self._unread.clear()
 
     def finish(self: FilesWriter) -> None:
         done.append("finish")
-        self.done = self.transfers
-        self.last_source_us = 77
-
-    monkeypatch.setattr(FilesWriter, "resume", resume)
-    monkeypatch.setattr(FilesWriter, "finish", finish)
+        self.done, self.last_source_us = self.transfers, 77
 
     def start_workers(self: Pipeline, count: int, *, start: str, **_: Any) -> None:
         assert start.endswith("Z")
@@ -413,10 +384,8 @@ def files_story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         assert Path(source["location"]).is_relative_to(tmp_path)
         for number in range(count):
             log = tmp_path / f"w{number}.log"
-            lines = [json.dumps({"event": "step", "step": "publish"})] * number
-            log.write_text("".join(f"{line}\n" for line in lines))
-            name = f"w{number}"
-            self.workers.append(SimpleNamespace(name=name, spec=SimpleNamespace(log=log)))
+            log.write_text('{"event": "step", "step": "publish"}\n' * number)
+            self.workers.append(SimpleNamespace(name=f"w{number}", spec=SimpleNamespace(log=log)))
         done.append(f"{count} workers")
 
     def start_consumer(self: Pipeline, _: Any) -> None:
@@ -428,21 +397,25 @@ def files_story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         self.kills.append(Kill(program.name, self.steps[0], 1.0))
         return self.kills[-1]
 
-    monkeypatch.setattr(Pipeline, "start_workers", start_workers)
-    monkeypatch.setattr(Pipeline, "start_consumer", start_consumer)
-    monkeypatch.setattr(Pipeline, "check", lambda _: None)
-    monkeypatch.setattr(Pipeline, "released", lambda _: Released(2, 99))
-    monkeypatch.setattr(
-        Pipeline, "wait_released", lambda _, us, **__: done.append(f"released {us}")
-    )
-
     def stop(self: Pipeline) -> list[str]:
         done.append("programs stop")
         self.workers, self.consumer = [], None
         return ["w1 ended with exit code 1"]
 
-    monkeypatch.setattr(Pipeline, "stop", stop)
-    monkeypatch.setattr(Killer, "kill_and_restart", kill)
+    patch(monkeypatch, files_module, LocalStack=lambda *_, **__: Stack(done))
+    patch(
+        monkeypatch, FilesWriter,
+        start=lambda self: done.append(f"files of {self.source}"),
+        stop=lambda _: done.append("files stop"),
+        resume=resume, finish=finish,
+    )  # fmt: skip
+    patch(
+        monkeypatch, Pipeline,
+        start_workers=start_workers, start_consumer=start_consumer, stop=stop,
+        check=lambda _: None, released=lambda _: Released(2, 99),
+        wait_released=lambda _, us, **__: done.append(f"released {us}"),
+    )  # fmt: skip
+    patch(monkeypatch, Killer, kill_and_restart=kill)
     return done
 
 
@@ -474,7 +447,8 @@ def test_a_failure_of_a_run_of_files_stops_everything(
     assert sorted(files_story[-3:]) == ["files stop", "programs stop", "stack down"]
 
 
-def test_what_was_asked():
+def test_what_is_asked_of_files():
     asked = files_asked(DemoOptions(scenario=Scenario.DATASTREAM))
     assert (asked.transfers, asked.rows, asked.disturbances) == (2_000, 2_200, 1)
-    assert (files_asked(FILES_OPTIONS).rows, files_asked(FILES_OPTIONS).disturbances) == (25, 0)
+    few = files_asked(FILES_OPTIONS)
+    assert (few.rows, few.disturbances) == (25, 0)
