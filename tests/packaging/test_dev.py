@@ -45,15 +45,13 @@ def run_dev(repository, tools, tmp_path):
     return run
 
 
-def add_python(tools: Path, name: str) -> None:
-    program = tools / name
-    program.write_text(f'#!{SH}\nexec "{sys.executable}" "$@"\n')
-    program.chmod(0o755)
-
-
 def add_script(tools: Path, name: str, script: str) -> None:
     (tools / name).write_text(f"#!{SH}\n{script}\n")
     (tools / name).chmod(0o755)
+
+
+def add_python(tools: Path, name: str = "python3") -> None:
+    add_script(tools, name, f'exec "{sys.executable}" "$@"')
 
 
 @pytest.fixture(scope="module")
@@ -71,78 +69,60 @@ def dev(repository):
 
 @pytest.mark.parametrize("name", ["python3", "python3.11", "python3.12", "python3.13", "python"])
 def test_a_python_under_any_name_will_do(run_dev, tools, name):
+    """An old one does not hide it."""
+    add_script(tools, "python3", "exit 1")
     add_python(tools, name)
     done = run_dev("help")
 
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     assert "demo" in done.stdout
 
 
-def test_an_old_python_does_not_hide_a_new_one(run_dev, tools):
-    add_script(tools, "python3", "exit 1")
-    add_python(tools, "python3.12")
-
-    assert 0 == run_dev("help").returncode
-
-
-def test_without_a_python_it_says_what_to_type(run_dev):
-    done = run_dev("test")
-
-    assert 2 == done.returncode
-    assert 1 == len(done.stderr.splitlines())
-    assert "apt-get install python3" in done.stderr
+def test_without_a_python_or_with_an_unknown_target_one_line_says_what_to_type(run_dev, tools):
+    for target, text in (
+        ("test", "apt-get install python3"),
+        ("tset", "dev: no target 'tset'; ./dev help lists them"),
+    ):
+        done = run_dev(target)
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1
+        assert text in done.stderr
+        add_python(tools)
 
 
-def test_an_unknown_target_is_one_line(run_dev, tools):
-    add_python(tools, "python3")
-    done = run_dev("tset")
-
-    assert 2 == done.returncode
-    assert "dev: no target 'tset'; ./dev help lists them\n" == done.stderr
-
-
-def test_check_installs_nothing_and_says_what_would_be(run_dev, tools, tmp_path):
+def test_check_and_a_dry_run_install_nothing_and_say_what_would_be(run_dev, tools, tmp_path):
     """With neither java, pip nor make on the path, and an empty home."""
-    add_python(tools, "python3")
+    add_python(tools)
     done = run_dev("check")
 
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     assert re.search(r"(missing|found): .*Java", done.stdout)
     assert "would be fetched: the JVM parts" in done.stdout
-    assert [] == list((tmp_path / "home").iterdir())
-
-
-def test_a_dry_run_of_any_target_is_a_check(run_dev, tools):
-    add_python(tools, "python3")
-
-    assert run_dev("check").stdout == run_dev("--dry-run", "demo").stdout
+    assert list((tmp_path / "home").iterdir()) == []
+    assert done.stdout == run_dev("--dry-run", "demo").stdout
 
 
 def java_is_missing(dev, environ):
     return dev.missing_parts(environ, places=())
 
 
-def test_a_missing_java_is_named_with_its_packages(dev, tools):
-    (missing,) = java_is_missing(dev, {"PATH": str(tools)})
+@pytest.mark.parametrize(
+    ("java", "text"),
+    [
+        (None, "Java 17 to 21 is needed"),
+        ("echo 'Unable to locate a Java Runtime.' >&2; exit 1", "no java was found that runs"),
+        ("echo 'openjdk version \"23.0.1\"' >&2", "is Java 23"),
+    ],
+    ids=["none", "stub", "another version"],
+)
+def test_a_missing_java_is_named_with_its_packages(dev, tools, java, text):
+    if java is not None:
+        add_script(tools, "java", java)
+    ((what, packages, formula),) = java_is_missing(dev, {"PATH": str(tools)})
 
-    what, packages, formula = missing
-    assert "Java 17 to 21 is needed" in what
-    assert ("openjdk-17-jre-headless", "openjdk-21-jre-headless") == packages
-    assert "openjdk@17" == formula
-
-
-def test_a_java_stub_counts_as_missing(dev, tools):
-    add_script(tools, "java", "echo 'Unable to locate a Java Runtime.' >&2; exit 1")
-    (missing,) = java_is_missing(dev, {"PATH": str(tools)})
-
-    assert "no java was found that runs" in missing[0]
-
-
-def test_a_java_of_another_version_is_named(dev, tools):
-    add_script(tools, "java", "echo 'openjdk version \"23.0.1\"' >&2")
-    (missing,) = java_is_missing(dev, {"PATH": str(tools)})
-
-    assert "is Java 23" in missing[0]
+    assert text in what
+    assert packages == ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
+    assert formula == "openjdk@17"
 
 
 def test_a_python_without_ensurepip_needs_the_venv_package(dev, tools):
@@ -155,27 +135,22 @@ def test_a_python_without_ensurepip_needs_the_venv_package(dev, tools):
     assert "python3-venv" in missing[0][1]
 
 
-def test_root_installs_with_apt(dev, tools):
-    add_script(tools, "apt-get", "exit 0")
-
-    assert ("apt", []) == dev.installer({"PATH": str(tools)}, uid=0)
-
-
-def test_others_install_through_sudo_where_it_lets_them(dev, tools):
-    add_script(tools, "apt-get", "exit 0")
-    add_script(tools, "sudo", "exit 0")
-
-    assert ("apt", [str(tools / "sudo")]) == dev.installer({"PATH": str(tools)}, uid=1000)
-
-
-def test_homebrew_needs_no_sudo(dev, tools):
-    add_script(tools, "brew", "exit 0")
-
-    assert ("brew", []) == dev.installer({"PATH": str(tools)}, uid=1000)
-
-
-def test_nothing_to_install_with(dev, tools):
-    assert dev.installer({"PATH": str(tools)}, uid=1000) is None
+@pytest.mark.parametrize(
+    ("names", "uid", "expected"),
+    [
+        (("apt-get",), 0, ("apt", [])),
+        (("apt-get", "sudo"), 1000, ("apt", ["sudo"])),
+        (("brew",), 1000, ("brew", [])),
+        ((), 1000, None),
+    ],
+)
+def test_the_installer_is_that_of_the_machine(dev, tools, names, uid, expected):
+    for name in names:
+        add_script(tools, name, "exit 0")
+    if expected is not None:
+        kind, through = expected
+        expected = kind, [str(tools / name) for name in through]
+    assert dev.installer({"PATH": str(tools)}, uid=uid) == expected
 
 
 @pytest.mark.parametrize(
@@ -205,27 +180,14 @@ def test_what_cannot_be_installed_stops_with_one_line(dev, tools, monkeypatch):
     assert 1 == len(str(caught.value).splitlines())
 
 
-def test_the_stamp_follows_the_requirements(dev, monkeypatch, tmp_path):
-    changed = tmp_path / "dev.txt"
-    changed.write_text("another==1\n")
+@pytest.mark.parametrize(
+    ("place", "file"),
+    [("REQUIREMENTS", ""), ("SIMULATOR", "pyproject.toml"), ("ACCELERATOR", "module.c")],
+)
+def test_the_stamp_follows_what_is_installed(dev, monkeypatch, tmp_path, place, file):
+    (tmp_path / (file or "dev.txt")).write_text("another\n")
     before = dev.stamp()
-    monkeypatch.setattr(dev, "REQUIREMENTS", changed)
-
-    assert before != dev.stamp()
-
-
-def test_the_stamp_follows_the_simulators_dependencies(dev, monkeypatch, tmp_path):
-    (tmp_path / "pyproject.toml").write_text("[project]\n")
-    before = dev.stamp()
-    monkeypatch.setattr(dev, "SIMULATOR", tmp_path)
-
-    assert before != dev.stamp()
-
-
-def test_the_stamp_follows_the_accelerators_sources(dev, monkeypatch, tmp_path):
-    (tmp_path / "module.c").write_text("/* another */\n")
-    before = dev.stamp()
-    monkeypatch.setattr(dev, "ACCELERATOR", tmp_path)
+    monkeypatch.setattr(dev, place, tmp_path if file else tmp_path / "dev.txt")
 
     assert before != dev.stamp()
 
@@ -250,33 +212,21 @@ def test_a_failed_step_shows_its_output(dev, capfd):
     assert "the reason" in capfd.readouterr().err
 
 
-def test_every_target_is_the_same_word_through_make(repository, dev):
+def test_every_target_is_the_same_word_through_make_and_ci_runs_its_own(repository, dev):
     makefile = (repository / "Makefile").read_text()
     (targets,) = re.findall(r"^TARGETS := (.*)$", makefile, re.MULTILINE)
-
     assert set(dev.TARGETS) - {"help"} == set(targets.split())
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_make_help_gives_every_target_a_line(repository, dev):
-    done = subprocess.run(
-        ["make", "--no-print-directory", "help"],
-        cwd=repository,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-
-    for name, text in dev.TARGETS.items():
-        assert re.search(rf"^  {name} +{re.escape(text)}$", done.stdout, re.MULTILINE)
-
-
-def test_ci_runs_the_target_of_that_name(repository):
     script = repository / ".ci" / "run"
-
     assert os.access(script, os.X_OK)
     assert "exec ./dev ci </dev/null" in script.read_text()
+    if shutil.which("make") is None:
+        return
+    done = subprocess.run(
+        ["make", "--no-print-directory", "help"],
+        cwd=repository, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    for name, text in dev.TARGETS.items():
+        assert re.search(rf"^  {name} +{re.escape(text)}$", done.stdout, re.MULTILINE)
 
 
 @pytest.fixture

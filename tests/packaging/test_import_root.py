@@ -31,25 +31,17 @@ def foreign(tmp_path):
     return folder
 
 
-def test_foreign_modules_of_our_names_come_first_and_do_no_harm(installed, foreign, tmp_path):
-    first, second, _ = installed.run(CODE, first=(foreign,), folder=tmp_path).splitlines()
+def test_foreign_modules_of_our_names_come_first_and_do_no_harm(
+    installed, foreign, tmp_path, repository
+):
+    first, second, where = installed.run(CODE, first=(foreign,), folder=tmp_path).splitlines()
 
     assert "theirs theirs tidegate.schemas.topics" == first
     assert "True" == second
-
-
-def test_the_right_install_was_looked_at(installed, foreign, tmp_path, repository):
-    """Otherwise the test above would show the editable install twice."""
-    *_, where = installed.run(CODE, first=(foreign,), folder=tmp_path).splitlines()
-
+    # The right install was looked at.
     assert (installed.name == "editable") == where.startswith(str(repository))
-
-
-def test_a_notebook_with_its_own_schemas_module(installed, foreign):
-    """Started in the folder that holds the foreign modules, as a notebook is."""
-    first, *_ = installed.run(CODE, folder=foreign).splitlines()
-
-    assert "theirs theirs tidegate.schemas.topics" == first
+    # Started in the folder that holds the foreign modules, as a notebook is.
+    assert first == installed.run(CODE, folder=foreign).splitlines()[0]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -69,16 +61,11 @@ def test_a_bare_name_is_refused(package, repository, tmp_path):
     assert f"tidegate.{package}" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_every_package_says_that_it_is_typed(package, repository):
-    assert (repository / package / "py.typed").exists()
-    assert (repository / "tidegate" / package).resolve() == repository / package
-
-
-def test_links_are_relative(repository):
+def test_every_package_is_typed_and_a_relative_link(repository):
     """An absolute link would lead every clone back to the first one."""
     for package in PACKAGES:
-        assert f"../{package}" == str((repository / "tidegate" / package).readlink())
+        assert (repository / package / "py.typed").exists()
+        assert str((repository / "tidegate" / package).readlink()) == f"../{package}"
 
 
 @pytest.mark.parametrize(

@@ -25,52 +25,21 @@ def project(repository) -> dict:
     return tomllib.loads((repository / "pyproject.toml").read_text())["project"]
 
 
-def test_one_name_at_the_top(names):
+def test_the_import_root_is_whole_and_alone(repository, names):
     tops = {name.split("/")[0] for name in names}
-
-    assert {"tidegate", f"tidegate-{tidegate.__version__}.dist-info"} == tops
-
-
-def test_the_import_root_holds_the_packages_and_few_files(names):
+    assert tops == {"tidegate", f"tidegate-{tidegate.__version__}.dist-info"}
     below = {name.split("/")[1] for name in names if name.startswith("tidegate/")}
-
-    assert PACKAGES | {"lineage", "program", "__init__.py", "py.typed", "version.py"} == below
-
-
-@pytest.mark.parametrize("package", sorted(PACKAGES))
-def test_every_source_file_is_in(repository, names, package):
-    sources = {
-        f"tidegate/{path.relative_to(repository)}"
-        for path in (repository / package).rglob("*.py")
-        if "__pycache__" not in path.parts
-    }
-
-    assert sources
-    assert set() == sources - set(names)
-    assert f"tidegate/{package}/py.typed" in names
-
-
-def test_every_data_file_is_in(repository, names):
-    data = {
+    assert below == PACKAGES | {"lineage", "program", "__init__.py", "py.typed", "version.py"}
+    assert any(name.endswith("/LICENSE") for name in names)
+    shipped = {
         f"tidegate/{path.relative_to(repository)}"
         for package in PACKAGES
         for path in (repository / package).rglob("*")
-        if path.suffix in {".avsc", ".xml", ".sql"}
+        if path.suffix in {".py", ".avsc", ".xml", ".sql"} and "__pycache__" not in path.parts
     }
-
-    assert "tidegate/local_stack/parts/ivy.xml" in data
-    assert any(name.endswith(".avsc") for name in data)
-    assert set() == data - set(names)
-
-
-def test_nothing_that_is_not_shipped(names):
-    for name in names:
-        for part in ("tests", "docs", "docker", "benchmarks", "__pycache__", ".tidegate"):
-            assert part not in name.split("/"), name
-
-
-def test_the_licence_is_in(names):
-    assert any(name.endswith("/LICENSE") for name in names)
+    shipped |= {f"tidegate/{package}/py.typed" for package in PACKAGES}
+    assert "tidegate/local_stack/parts/ivy.xml" in shipped
+    assert shipped - set(names) == set()
 
 
 def test_the_version_is_said_once(wheel, project):
@@ -94,16 +63,10 @@ def test_scripts_lead_to_modules_that_are_in(names, project):
         assert module.replace(".", "/") + ".py" in names
 
 
-def test_a_cluster_image_gets_neither_pyspark_nor_spanner(project):
+def test_requirements_are_small_and_none_has_the_name_of_a_folder(project):
+    """A cluster's image gets neither pyspark nor Spanner."""
     extras = project["optional-dependencies"]
     small = " ".join([*project["dependencies"], *extras["consumer"]])
-
-    for name in ("pyspark", "delta-spark", "google", "grpc"):
-        assert name not in small
-
-
-def test_the_names_of_our_folders_are_never_asked_of_a_registry(project):
-    extras = project["optional-dependencies"].values()
-
-    for requirement in itertools.chain(project["dependencies"], *extras):
-        assert not requirement.startswith(tuple(PACKAGES)), requirement
+    assert [one for one in ("pyspark", "delta-spark", "google", "grpc") if one in small] == []
+    every = itertools.chain(project["dependencies"], *extras.values())
+    assert [one for one in every if one.startswith(tuple(PACKAGES))] == []

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,36 +37,17 @@ from tidegate.local_stack.judge.verdict import Delivery
 
 ASKED = Asked(transfers=10, undisturbed=6, splits=6, merges=4, kill_workers=1, kill_consumer=1)
 RIGHT = Report(
-    changes_committed=34,
-    changes_in_changelog=34,
-    missing=0,
-    duplicates=0,
-    invented=0,
-    changes_unlike_source=0,
-    out_of_order=0,
-    ordinals_broken=0,
-    late=0,
-    transactions=11,
-    transactions_across_partitions=9,
-    transactions_torn=0,
-    splits=6,
-    merges=4,
-    stream_partitions_finished=14,
-    worker_kills=(Kill("w1", "fence", 3.2),),
-    consumer_kills=(Kill("consumer", "sink-mirror", 9.9),),
-    releases=5,
-    mirror_cuts=4,
-    mirror_behind_s_most=9.5,
-    rows_outside_release=0,
-    releases_unlike_source=0,
-    releases_with_wrong_total=0,
-    mirror_equals_source=True,
+    changes_committed=34, changes_in_changelog=34, missing=0, duplicates=0, invented=0,
+    changes_unlike_source=0, out_of_order=0, ordinals_broken=0, late=0, transactions=11,
+    transactions_across_partitions=9, transactions_torn=0, splits=6, merges=4,
+    stream_partitions_finished=14, worker_kills=(Kill("w1", "fence", 3.2),),
+    consumer_kills=(Kill("consumer", "sink-mirror", 9.9),), releases=5, mirror_cuts=4,
+    mirror_behind_s_most=9.5, rows_outside_release=0, releases_unlike_source=0,
+    releases_with_wrong_total=0, mirror_equals_source=True,
     latency_undisturbed_ms=Latency(2_100.0, 3_900.0, 18, 2, "quiet"),
-    latency_with_kills_ms=Latency(30_100.0, 33_900.0, 9, 1, "kills"),
-    unclean_stops=0,
-    seconds=12.0,
-    seed=1,
-)
+    latency_with_kills_ms=Latency(30_100.0, 33_900.0, 9, 1, "kills"), unclean_stops=0,
+    seconds=12.0, seed=1,
+)  # fmt: skip
 
 
 def text_of(*tables: Table, width: int = 120) -> str:
@@ -85,15 +65,15 @@ def test_a_right_report_has_no_wrong_figure_and_only_ticks():
     content = json.loads(RIGHT.to_json())
     assert content["worker_kills"] == [{"worker": "w1", "step": "fence", "at": 3.2}]
     assert content["latency_undisturbed_ms"]["p99"] == 3_900.0
-    assert set(content) == {field.name for field in dataclasses.fields(Report)}
+    assert set(content) == {field.name for field in fields(Report)}
 
 
 def test_a_run_without_kills_needs_one_release_less_and_has_one_latency():
-    asked = dataclasses.replace(ASKED, kill_workers=0, kill_consumer=0)
-    report = dataclasses.replace(RIGHT, worker_kills=(), consumer_kills=(), releases=3)
+    asked = replace(ASKED, kill_workers=0, kill_consumer=0)
+    report = replace(RIGHT, worker_kills=(), consumer_kills=(), releases=3)
     assert report.wrong_figures(asked) == []
     none = Latency(None, None, 0, 0, "kills")
-    text = text_of(latency_table(dataclasses.replace(RIGHT, latency_with_kills_ms=none), ASKED))
+    text = text_of(latency_table(replace(RIGHT, latency_with_kills_ms=none), ASKED))
     assert "2.1 s" in text
     assert "killed" not in text
 
@@ -111,7 +91,7 @@ WRONG_FIGURES = {
 
 @pytest.mark.parametrize(("figure", "value"), WRONG_FIGURES.items())
 def test_each_figure_can_be_wrong_and_marks_its_row(figure: str, value: Any):
-    report = dataclasses.replace(RIGHT, **{figure: value})
+    report = replace(RIGHT, **{figure: value})
     assert figure in {wrong.name.split(".")[0] for wrong in report.wrong_figures(ASKED)}
     assert "✗" in text_of(proof_table(report, ASKED), latency_table(report, ASKED), width=300)
 
@@ -143,39 +123,35 @@ def test_the_undisturbed_latency_stands_first():
     assert ["30.1 s" in lines[1], "killed" in lines[1]] == [True, True]
 
 
-BEGAN_WITH = dataclasses.replace(ASKED, first_rows=1_040)
+BEGAN_WITH = replace(ASKED, first_rows=1_040)
 FIRST = BackfillFigures(1_040, 3, 12.5, 7, 1)
 
 
 def test_the_rows_of_a_backfill_have_a_line_of_their_own():
-    report = dataclasses.replace(RIGHT, backfill=FIRST)
-    text = text_of(proof_table(report, BEGAN_WITH))
+    report = replace(RIGHT, backfill=FIRST)
+    text = text_of(proof_table(report, BEGAN_WITH), width=100)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
     assert report.wrong_figures(BEGAN_WITH) == []
     assert "1,040 rows in 3 key ranges" in text
     assert text.count("✓") == 8
     assert json.loads(report.to_json())["backfill"]["transactions_meanwhile"] == 7
 
 
-def test_rows_are_not_counted_as_changes_and_one_worker_is_one():
-    def wide(kills: int) -> str:
-        found = dataclasses.replace(
-            RIGHT, changes_committed=1_074, changes_in_changelog=1_074,
-            backfill=dataclasses.replace(FIRST, worker_kills=kills),
-        )  # fmt: skip
-        console = Console(width=400, record=True, file=io.StringIO())
-        console.print(proof_table(found, BEGAN_WITH))
-        return console.export_text()
-
-    assert "34 committed and 1,040 rows before, 1,074 in the changelog" in wide(1)
-    assert "1 worker killed" in wide(1)
-    assert "2 workers killed" in wide(2)
+@pytest.mark.parametrize(("kills", "text"), [(1, "1 worker killed"), (2, "2 workers killed")])
+def test_rows_are_not_counted_as_changes_and_one_worker_is_one(kills: int, text: str):
+    first = replace(FIRST, worker_kills=kills)
+    found = replace(RIGHT, changes_committed=1_074, changes_in_changelog=1_074, backfill=first)
+    printed_text = text_of(proof_table(found, BEGAN_WITH), width=400)
+    assert "34 committed and 1,040 rows before, 1,074 in the changelog" in printed_text
+    assert text in printed_text
 
 
 @pytest.mark.parametrize(
     "figure", ["rows", "read_partitions", "transactions_meanwhile", "worker_kills"]
 )
 def test_each_figure_of_a_backfill_can_be_wrong(figure: str):
-    report = dataclasses.replace(RIGHT, backfill=dataclasses.replace(FIRST, **{figure: 0}))
+    report = replace(RIGHT, backfill=replace(FIRST, **{figure: 0}))
     (wrong,) = report.wrong_figures(BEGAN_WITH)
     assert wrong.name == f"backfill.{figure}"
     assert "✗" in text_of(proof_table(report, BEGAN_WITH))
@@ -183,14 +159,6 @@ def test_each_figure_of_a_backfill_can_be_wrong(figure: str):
 
 def test_a_backfill_that_was_asked_for_and_left_out_is_wrong():
     assert "backfill.rows" in {one.name for one in RIGHT.wrong_figures(BEGAN_WITH)}
-
-
-def test_the_report_of_a_backfill_is_readable_in_100_columns():
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(proof_table(dataclasses.replace(RIGHT, backfill=FIRST), BEGAN_WITH))
-    text = console.export_text()
-    assert max(map(len, text.splitlines())) <= 100
-    assert "…" not in text
 
 
 # files_report
@@ -208,11 +176,6 @@ FILES_RIGHT = FilesReport(
     latency_in_time_ms=Latency(13_100.0, 19_000.0, 5_000, 30, "x"), lateness_seconds=10,
     unclean_stops=0, seconds=170.0, seed=1,
 )  # fmt: skip
-
-
-def test_a_right_report_of_files():
-    assert FILES_RIGHT.wrong_figures(FILES_ASKED) == []
-    assert json.loads(FILES_RIGHT.to_json())["worker_kills"][0]["step"] == "publish"
 
 
 @pytest.mark.parametrize(
@@ -244,26 +207,20 @@ def test_a_short_run_may_have_no_disturbances():
 
 
 def printed(report: FilesReport) -> str:
-    text = io.StringIO()
-    Console(file=text, width=100).print(*report.tables(FILES_ASKED), sep="\n")
-    return text.getvalue()
+    return text_of(*report.tables(FILES_ASKED), width=100)
 
 
 def test_tables_fit_a_hundred_columns_and_mark_what_is_wrong():
+    assert FILES_RIGHT.wrong_figures(FILES_ASKED) == []
+    assert json.loads(FILES_RIGHT.to_json())["worker_kills"][0]["step"] == "publish"
     right = printed(FILES_RIGHT)
     assert max(map(len, right.splitlines())) <= 100
     assert right.count("✓") == 7
-    assert "✗" not in right
-    assert "…" not in right
+    assert [mark for mark in "✗…" if mark in right] == []
     assert "13.1 s" in right
     assert printed(replace(FILES_RIGHT, missing=1, total_is_right=False)).count("✗") == 2
-
-
-def test_a_run_without_kills_and_figures_of_time_prints_too():
-    quiet = replace(
-        FILES_RIGHT, worker_kills=(), consumer_kills=(),
-        latency_in_time_ms=Latency(None, None, 0, 0, "x"),
-    )  # fmt: skip
+    none = Latency(None, None, 0, 0, "x")
+    quiet = replace(FILES_RIGHT, worker_kills=(), consumer_kills=(), latency_in_time_ms=none)
     assert "none" in printed(quiet)
 
 
@@ -279,86 +236,73 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def give(monkeypatch: pytest.MonkeyPatch, outcome: Report | BaseException) -> None:
-    def run(options: DemoOptions, *, folder: Path, view: Any, kind: Any) -> Report:
-        assert (options, kind) == (OPTIONS, None)
-        assert folder.is_dir()
-        view.stage("running")
-        if isinstance(outcome, Report):
+@pytest.fixture
+def proved(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> Any:
+    """Prove a run with this outcome; return whether it is right, errors, and folders left."""
+
+    def prove_run(
+        outcome: Any, *, options: DemoOptions = OPTIONS, report: Path | None = None,
+        keep: bool = False,
+    ) -> tuple[bool, str, list[str]]:  # fmt: skip
+        def run(given: DemoOptions, *, folder: Path, view: Any, **kind: Any) -> Any:
+            assert given == options
+            assert set(kind.values()) <= {None}
+            assert folder.is_dir()
+            view.stage("running")
+            if isinstance(outcome, BaseException):
+                raise outcome
             return outcome
-        raise outcome
 
-    monkeypatch.setattr(command_module, "run_demo", run)
+        monkeypatch.setattr(command_module, "run_demo", run)
+        monkeypatch.setattr(command_module, "run_files_demo", run)
+        text = io.StringIO()
+        found = prove(options, console=Console(file=text, width=200), report=report, keep=keep)
+        return found, text.getvalue(), folders(temporary)
 
-
-def console() -> tuple[Console, io.StringIO]:
-    text = io.StringIO()
-    return Console(file=text, width=200), text
-
-
-def folders(temporary: Path) -> list[Path]:
-    return list(temporary.glob("tidegate-demo-*"))
+    return prove_run
 
 
-def test_a_right_run_is_proved_reported_and_cleaned_up(
-    monkeypatch: pytest.MonkeyPatch, temporary: Path, capsys: pytest.CaptureFixture[str]
-):
-    give(monkeypatch, RIGHT)
-    report = temporary / "new" / "report.json"
-    assert prove(OPTIONS, console=console()[0], report=report, keep=False)
+def folders(temporary: Path) -> list[str]:
+    return [str(folder) for folder in temporary.glob("tidegate-demo-*")]
+
+
+def test_a_right_run_is_proved_reported_and_cleaned_up(proved: Any, tmp_path: Path, capsys: Any):
+    report = tmp_path / "new" / "report.json"
+    found, _, left = proved(RIGHT, report=report)
+    assert (found, left) == (True, [])
     assert json.loads(report.read_text())["missing"] == 0
-    assert folders(temporary) == []
     assert "proved in 12 s, seed 1" in capsys.readouterr().out
+    found, errors, (folder,) = proved(RIGHT, keep=True)
+    assert found
+    assert folder in errors
 
 
-def test_a_wrong_figure_fails_and_keeps_the_folder(
-    monkeypatch: pytest.MonkeyPatch, temporary: Path, capsys: pytest.CaptureFixture[str]
-):
-    wrong = dataclasses.replace(RIGHT, missing=2, examples=("missing: accounts [at] 5",))
-    give(monkeypatch, wrong)
-    err, text = console()
-    report = temporary / "report.json"
-    assert not prove(OPTIONS, console=err, report=report, keep=False)
+def test_a_wrong_figure_fails_and_keeps_the_folder(proved: Any, tmp_path: Path, capsys: Any):
+    wrong = replace(RIGHT, missing=2, examples=("missing: accounts [at] 5",))
+    report = tmp_path / "report.json"
+    found, errors, (folder,) = proved(wrong, report=report)
+    assert not found
     assert json.loads(report.read_text())["missing"] == 2
-    assert "missing is 2, it must be 0" in text.getvalue()
-    assert "accounts [at] 5" in text.getvalue()
-    assert [str(folder) in text.getvalue() for folder in folders(temporary)] == [True]
+    for text in ("missing is 2, it must be 0", "accounts [at] 5", folder):
+        assert text in errors
     assert "NOT proved" in capsys.readouterr().out
 
 
-def test_keep_keeps_and_says_where(monkeypatch: pytest.MonkeyPatch, temporary: Path):
-    give(monkeypatch, RIGHT)
-    err, text = console()
-    assert prove(OPTIONS, console=err, report=None, keep=True)
-    assert [str(folder) in text.getvalue() for folder in folders(temporary)] == [True]
-
-
-def test_a_failed_run_keeps_its_logs(monkeypatch: pytest.MonkeyPatch, temporary: Path):
-    give(monkeypatch, PartFailedError("w1 ended by itself"))
-    with pytest.raises(PartFailedError):
-        prove(OPTIONS, console=console()[0], report=None, keep=False)
-    assert len(folders(temporary)) == 1
-
-
-def test_an_interrupted_run_leaves_nothing(monkeypatch: pytest.MonkeyPatch, temporary: Path):
-    give(monkeypatch, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        prove(OPTIONS, console=console()[0], report=None, keep=False)
-    assert folders(temporary) == []
-
-
-def test_the_scenario_datastream_has_a_report_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, temporary: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("outcome", "kept"), [(PartFailedError("w1 ended by itself"), 1), (KeyboardInterrupt(), 0)]
+)
+def test_a_failed_run_keeps_its_logs_and_an_interrupted_one_leaves_nothing(
+    proved: Any, temporary: Path, outcome: BaseException, kept: int
 ):
-    monkeypatch.setattr(command_module, "run_files_demo", lambda *_, **__: FILES_RIGHT)
+    with pytest.raises(type(outcome)):
+        proved(outcome)
+    assert len(folders(temporary)) == kept
+
+
+def test_the_scenario_datastream_has_a_report_of_its_own(proved: Any, capsys: Any):
     options = DemoOptions(scenario=Scenario.DATASTREAM)
-    err, text = console()
-    assert prove(options, console=err, report=None, keep=False)
+    assert proved(FILES_RIGHT, options=options)[0]
     assert "proved in" in capsys.readouterr().out
-    monkeypatch.setattr(
-        command_module,
-        "run_files_demo",
-        lambda *_, **__: dataclasses.replace(FILES_RIGHT, missing=3),
-    )
-    assert not prove(options, console=err, report=None, keep=False)
-    assert "missing is 3, it must be 0" in text.getvalue()
+    found, errors, _ = proved(replace(FILES_RIGHT, missing=3), options=options)
+    assert not found
+    assert "missing is 3, it must be 0" in errors
