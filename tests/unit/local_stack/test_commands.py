@@ -137,18 +137,17 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     batches = iter(range(100))
     monkeypatch.setattr(Stack, "keeps_databases", [])
-    monkeypatch.setattr(module, "LocalStack", Stack)
-    monkeypatch.setattr(module, "create_bank_database", lambda _: done.append("create"))
-    monkeypatch.setattr(module, "open_accounts", lambda *_: 77)
-    monkeypatch.setattr(
-        Pipeline, "start_workers", lambda _, count, **__: done.append(f"{count} workers")
-    )
-    monkeypatch.setattr(Pipeline, "start_consumer", lambda _: done.append("consumer"))
-    monkeypatch.setattr(
-        Pipeline, "wait_released", lambda _, us, **__: done.append(f"released {us}")
-    )
-    monkeypatch.setattr(Pipeline, "batches", lambda _: next(batches))
-    monkeypatch.setattr(Pipeline, "stop", lambda _: done.append("stop"))
+    for place, name, value in (
+        (module, "LocalStack", Stack),
+        (module, "create_bank_database", lambda _: done.append("create")),
+        (module, "open_accounts", lambda *_: 77),
+        (Pipeline, "start_workers", lambda _, count, **__: done.append(f"{count} workers")),
+        (Pipeline, "start_consumer", lambda _: done.append("consumer")),
+        (Pipeline, "wait_released", lambda _, us, **__: done.append(f"released {us}")),
+        (Pipeline, "batches", lambda _: next(batches)),
+        (Pipeline, "stop", lambda _: done.append("stop")),
+    ):
+        monkeypatch.setattr(place, name, value)
     return done
 
 
@@ -197,31 +196,25 @@ def test_fresh_starts_from_nothing(story: list[str], tmp_path: Path):
     assert data(tmp_path) == "x"
 
 
+def failing(monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Pipeline, name, fail)
+
+
 def test_a_first_start_that_did_not_complete_is_not_continued(
     story: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def interrupt(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(Pipeline, "wait_released", interrupt)
+        failing(patch, "wait_released", KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             once(tmp_path)
     once(tmp_path)
 
     assert story == [*FIRST[:3], "stop", *FIRST]
     assert data(tmp_path) == "x"
-
-
-def test_kept_data_that_cannot_be_continued_names_fresh(
-    story: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def fail(*_: Any, **__: Any) -> None:
-        raise PartFailedError("w1 ended by itself")
-
-    once(tmp_path)
-    monkeypatch.setattr(Pipeline, "start_workers", fail)
-
+    failing(monkeypatch, "start_workers", PartFailedError("w1 ended by itself"))
     with pytest.raises(PartFailedError, match=r"w1 ended by itself.*up --fresh"):
         once(tmp_path)
 
@@ -327,11 +320,8 @@ def output(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_mirror_is_its_rows(output: Path):
+def test_a_mirror_is_its_rows_and_a_changelog_in_order_without_coordinates(output: Path):
     assert {row["AccountId"] for row in mirror_rows(output, "accounts")} == {"a", "b"}
-
-
-def test_a_changelog_is_in_order_and_without_coordinates(output: Path):
     rows = changelog_rows(output, "accounts")
     assert [row["key"]["AccountId"] for row in rows] == ["a", "b", "c"]
     assert "offset" not in rows[0]
@@ -344,14 +334,14 @@ def test_a_missing_table_is_one_clear_error(output: Path):
         mirror_rows(output / "deeper", "nobody")
 
 
-def test_a_row_is_waited_for_by_key(output: Path):
-    answers: list[list[dict[str, Any]]] = [[], [], mirror_rows(output, "accounts")]
-    found = wait_for_key(lambda: answers.pop(0), "a", deadline_s=30)
+def test_a_row_is_waited_for_by_key_and_a_long_wait_is_said_once(output: Path):
+    answers: list[list[dict[str, Any]]] = [[], [], [], mirror_rows(output, "accounts")]
+    said: list[str] = []
+    found = wait_for_key(lambda: answers.pop(0), "a", deadline_s=30, say=said.append, say_after_s=0)
     assert [row["AccountId"] for row in found] == ["a"]
     assert answers == []
-
-
-def test_changes_are_found_by_their_key_too(output: Path):
+    assert said == ["waiting for key 'a', for 30 s at most: 0 rows so far"]
+    # Changes are found by their key too.
     found = wait_for_key(lambda: changelog_rows(output, "accounts"), "c", deadline_s=0)
     assert [row["release"] for row in found] == [1]
 
@@ -363,27 +353,14 @@ def test_a_row_that_does_not_come_is_an_error(output: Path):
         wait_for_key(lambda: mirror_rows(output, "accounts"), "c", deadline_s=0)
 
 
-def test_a_long_wait_is_said_once(output: Path):
-    answers: list[list[dict[str, Any]]] = [[], [], [], mirror_rows(output, "accounts")]
-    said: list[str] = []
-    wait_for_key(lambda: answers.pop(0), "a", deadline_s=30, say=said.append, say_after_s=0)
-    assert said == ["waiting for key 'a', for 30 s at most: 0 rows so far"]
-
-
-def test_the_newest_rows_are_printed(output: Path):
+def test_the_newest_rows_are_printed_and_null_unlike_text(output: Path):
     console = Console(file=io.StringIO(), width=200, record=True)
     console.print(rows_table(changelog_rows(output, "accounts"), title="t", rows_max=2))
-    text = console.export_text()
-    assert "t: 3 rows" in text
-    assert "AccountId=c, Balance=1" in text
-    assert "AccountId=b" in text
-    assert "AccountId=a" not in text
-
-
-def test_null_is_shown_differently_from_text():
-    console = Console(file=io.StringIO(), width=200, record=True)
     console.print(rows_table([{"Id": "x", "Note": None}], title="t", rows_max=2))
-    assert "NULL" in console.export_text()
+    text = console.export_text()
+    for shown in ("t: 3 rows", "AccountId=c, Balance=1", "AccountId=b", "NULL"):
+        assert shown in text
+    assert "AccountId=a" not in text
 
 
 # config

@@ -114,10 +114,7 @@ def test_a_taken_port_and_a_missing_java_are_found_before_anything_starts(
 
 
 @pytest.mark.usefixtures("parts")
-@pytest.mark.parametrize(("is_patient", "session_ms"), [(False, 3_000), (True, 60_000)])
-def test_a_stack_whose_broker_nothing_kills_is_patient(
-    story, tmp_path, monkeypatch, is_patient, session_ms
-):
+def test_a_stack_whose_broker_nothing_kills_is_patient(story, tmp_path, monkeypatch):
     found = []
 
     def make(*, cancelled, **settings):
@@ -125,10 +122,10 @@ def test_a_stack_whose_broker_nothing_kills_is_patient(
         return Part(story, "kafka", cancelled, "starts")
 
     monkeypatch.setattr(stack_module, "KafkaBroker", make)
-    with LocalStack(load_config(data_dir=tmp_path), is_patient=is_patient):
-        assert found == [(session_ms, False)]
-    with LocalStack(load_config(data_dir=tmp_path), is_lasting=True):
-        assert found[1:] == [(3_000, True)]
+    for options in ({}, {"is_patient": True}, {"is_lasting": True}):
+        with LocalStack(load_config(data_dir=tmp_path), **options):
+            pass
+    assert found == [(3_000, False), (60_000, False), (3_000, True)]
 
 
 # Formats as StorageTool does; as the broker it ends at once.
@@ -156,20 +153,10 @@ def broker(tmp_path) -> KafkaBroker:
     )
 
 
-def settings(broker: KafkaBroker) -> dict[str, str]:
-    lines = (broker.data_dir / "server.properties").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
-
-
-def test_a_broker_that_ends_is_reported_with_its_last_words(broker):
-    with pytest.raises(PartFailedError, match=r"Kafka broker ended with code 1(.|\n)*cannot bind"):
-        broker.start()
-
-
 @pytest.mark.parametrize(("is_lasting", "count"), [(False, 2), (True, 0)])
 def test_only_a_lasting_broker_has_both_compilers_of_java(broker, tmp_path, is_lasting, count):
     broker.is_lasting = is_lasting
-    with pytest.raises(PartFailedError):
+    with pytest.raises(PartFailedError, match=r"Kafka broker ended with code 1(.|\n)*cannot bind"):
         broker.start()
     assert (tmp_path / "calls").read_text().count("-XX:TieredStopAtLevel=1") == count
 
@@ -180,15 +167,15 @@ def test_the_data_folder_is_formatted_once_and_settings_are_those_of_this_machin
         with pytest.raises(PartFailedError):
             broker.start()
     calls = (tmp_path / "calls").read_text()
-    assert 1 == calls.count("StorageTool format")
-    assert 2 == calls.count("kafka.Kafka ")
-    found = settings(broker)
+    assert (calls.count("StorageTool format"), calls.count("kafka.Kafka ")) == (1, 2)
+    lines = (broker.data_dir / "server.properties").read_text().splitlines()
+    found = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
     for name in ("listeners", "advertised.listeners", "controller.quorum.voters"):
         assert "127.0.0.1:" in found[name]
         assert "0.0.0.0" not in found[name]
     assert f"127.0.0.1:{broker.port}" == broker.bootstrap_servers
     # A topic is never made by mistake; a patient broker outlasts a busy machine.
-    assert "false" == found["auto.create.topics.enable"]
+    assert found["auto.create.topics.enable"] == "false"
     assert found["broker.session.timeout.ms"] == "60000"
 
 
@@ -216,42 +203,25 @@ def make_registry(tmp_path: Path, port: int) -> SchemaRegistry:
     )
 
 
-@pytest.fixture
-def answer_with():
-    """Start a server that gives one status to every request; gives its port."""
-    servers = []
+def test_it_is_ready_when_its_subjects_answer_and_no_proxy_is_asked(tmp_path, monkeypatch):
+    class Handler(BaseHTTPRequestHandler):
+        status = 200
 
-    def start(status: int) -> int:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(status if self.path == "/apis/ccompat/v7/subjects" else 404)
-                self.end_headers()
+        def do_GET(self):
+            self.send_response(self.status if self.path == "/apis/ccompat/v7/subjects" else 404)
+            self.end_headers()
 
-            def log_message(self, *_):
-                """Say nothing."""
+        def log_message(self, *_):
+            """Say nothing."""
 
-        server = HTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return server.server_address[1]
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.mark.parametrize(("status", "ready"), [(200, True), (404, False), (503, False)])
-def test_it_is_ready_when_its_subjects_answer(tmp_path, answer_with, status, ready):
-    registry = make_registry(tmp_path, answer_with(status))
-    assert ready is registry._answers()
-
-
-def test_a_proxy_is_not_asked_for_our_own_machine(tmp_path, answer_with, monkeypatch):
-    assert not make_registry(tmp_path, choose_ports({"x": 0})["x"])._answers()
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert make_registry(tmp_path, answer_with(200))._answers()
-    assert "http://127.0.0.1:81/apis/ccompat/v7" == make_registry(tmp_path, 81).url
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        registry = make_registry(tmp_path, server.server_address[1])
+        for Handler.status in (200, 404, 503):
+            threading.Thread(target=server.handle_request, daemon=True).start()
+            assert registry._answers() == (Handler.status == 200)
+    assert not registry._answers()
+    assert make_registry(tmp_path, 81).url == "http://127.0.0.1:81/apis/ccompat/v7"
 
 
 def make_simulator(tmp_path, **more) -> SpannerSimulator:
@@ -260,13 +230,10 @@ def make_simulator(tmp_path, **more) -> SpannerSimulator:
     )
 
 
-def test_it_learns_where_the_simulator_listens():
-    said = '{"grpc": "127.0.0.1:11", "control": "127.0.0.1:12"}\n'
-    assert ("127.0.0.1:11", "127.0.0.1:12") == simulator_module._addresses(said)
-
-
 @pytest.mark.parametrize("said", ["", "hello\n", "{}\n", "[]\n", '{"grpc": "x"}\n'])
-def test_anything_else_is_an_error(said):
+def test_it_learns_where_the_simulator_listens(said):
+    whole = '{"grpc": "127.0.0.1:11", "control": "127.0.0.1:12"}\n'
+    assert ("127.0.0.1:11", "127.0.0.1:12") == simulator_module._addresses(whole)
     with pytest.raises(PartFailedError, match="instead of its addresses"):
         simulator_module._addresses(said)
 
@@ -335,55 +302,20 @@ def test_a_port_that_was_asked_for_is_kept_or_taken(listener):
         choose_ports({"a": wanted, "b": wanted})
 
 
-@pytest.fixture
-def listener_of_secure_listener(tmp_path):
-    return SecureListener(9093, tmp_path / "secure")
-
-
-def test_a_client_that_trusts_the_authority_is_served(listener_of_secure_listener):
-    listener_of_secure_listener.settings()
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(listener_of_secure_listener.folder / "broker.pem")
-    client = ssl.create_default_context(
-        cafile=listener_of_secure_listener.client_options()["ssl.ca.location"]
-    )
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve():
-            connection, _ = listening.accept()
-            with server.wrap_socket(connection, server_side=True) as secured:
-                secured.sendall(b"hello")
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with (
-            socket.create_connection(listening.getsockname()) as plain,
-            client.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
-        ):
-            assert secured.recv(5) == b"hello"
-        thread.join()
-
-
-def test_everything_is_kept_for_the_next_start(listener_of_secure_listener):
-    settings, options = (
-        listener_of_secure_listener.settings(),
-        listener_of_secure_listener.client_options(),
-    )
-    kept = {path.name: path.read_bytes() for path in listener_of_secure_listener.folder.iterdir()}
-    again = SecureListener(9093, listener_of_secure_listener.folder)
+def test_keys_and_password_are_kept_for_the_next_start_and_for_their_owner(tmp_path):
+    """A client that trusts the authority is served in tests/integration/test_login.py."""
+    secure = SecureListener(9093, tmp_path / "secure")
+    settings, options = secure.settings(), secure.client_options()
+    kept = {path.name: path.read_bytes() for path in secure.folder.iterdir()}
+    again = SecureListener(9093, secure.folder)
     assert (again.settings(), again.client_options()) == (settings, options)
-    assert {
-        path.name: path.read_bytes() for path in listener_of_secure_listener.folder.iterdir()
-    } == kept
-    assert str(listener_of_secure_listener.folder / "broker.pem") in settings
-
-
-def test_secrets_are_readable_for_their_owner_only(listener_of_secure_listener):
-    listener_of_secure_listener.settings()
-    password = listener_of_secure_listener.client_options()["sasl.password"]
-    assert password not in listener_of_secure_listener.settings()
+    assert {path.name: path.read_bytes() for path in secure.folder.iterdir()} == kept
+    assert str(secure.folder / "broker.pem") in settings
+    assert options["sasl.password"] not in settings
+    context = ssl.create_default_context(cafile=options["ssl.ca.location"])
+    assert context.get_ca_certs()
     for name in ("password", "broker.pem"):
-        assert (listener_of_secure_listener.folder / name).stat().st_mode & 0o077 == 0
+        assert (secure.folder / name).stat().st_mode & 0o077 == 0
 
 
 TEXT = 'a "b" \\ \n \x00 \x7f ü 😀 {} = #'
