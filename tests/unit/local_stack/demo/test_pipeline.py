@@ -87,20 +87,15 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     made.stop()
 
 
-def test_workers_are_named_by_number(pipeline: Pipeline):
-    pipeline.start_workers(2, start="now")
-    assert [worker.name for worker in pipeline.workers] == ["w1", "w2"]
-    assert all(worker.process.is_running for worker in pipeline.workers)
-
-
-def test_the_consumer_waits_for_the_progress_topic(
+def test_workers_are_named_by_number_and_the_consumer_waits_for_the_progress_topic(
     pipeline: Pipeline, answers: list[dict[str, int]]
 ):
+    pipeline.start_workers(2, start="now")
+    assert [worker.name for worker in pipeline.workers] == ["w1", "w2"]
     answers[:0] = [{}, {"other": 1}]
     pipeline.start_consumer()
     assert answers == [{"bank-progress": 1}]
-    assert pipeline.consumer is not None
-    assert pipeline.consumer.process.is_running
+    assert all(one.process.is_running for one in (*pipeline.workers, pipeline.consumer))
 
 
 def test_a_program_that_ends_by_itself_ends_the_wait_with_its_log(tmp_path: Path):
@@ -170,28 +165,24 @@ def test_a_deadline_of_a_release_says_how_far_the_consumer_is(pipeline: Pipeline
         pipeline.wait_released(1, deadline_s=0.0)
 
 
-def test_stopping_names_the_program_with_a_failed_exit(tmp_path: Path):
-    pipeline = Pipeline(FakePrograms(tmp_path, ENDS_BADLY))
-    pipeline.start_workers(1, start="now")
-    log = tmp_path / "w1.log"
-    pipeline.wait(
-        lambda: log.exists() and "ready" in log.read_text(), what="a start", deadline_s=30
-    )
-    (fault,) = pipeline.stop()
-    assert "w1 was stopped and ended with exit code 3" in fault
-    assert pipeline.stop() == []
-
-
-@pytest.mark.parametrize(("code", "faults"), [(SLEEPS, 0), (WORKS, 1)], ids=["before", "after"])
-def test_a_program_may_be_stopped_before_its_first_step(tmp_path: Path, code: str, faults: int):
+@pytest.mark.parametrize(
+    ("code", "exit_code", "faults"),
+    [(SLEEPS, 143, 0), (WORKS, 143, 1), (ENDS_BADLY, 3, 1)],
+    ids=["before its first step", "after it", "badly"],
+)
+def test_stopping_names_the_program_with_a_failed_exit(
+    tmp_path: Path, code: str, exit_code: int, faults: int
+):
     pipeline = Pipeline(FakePrograms(tmp_path, code))
     pipeline.start_workers(1, start="now")
     (worker,) = pipeline.workers
     log = worker.spec.log
     pipeline.wait(lambda: log.exists() and log.stat().st_size > 0, what="a line", deadline_s=30)
     found = pipeline.stop()
-    assert worker.process.exit_code == 143
-    assert ["exit code 143" in one for one in found] == [True] * faults
+    assert worker.process.exit_code == exit_code
+    text = f"w1 was stopped and ended with exit code {exit_code}"
+    assert [text in one for one in found] == [True] * faults
+    assert pipeline.stop() == []
 
 
 @pytest.mark.parametrize(("names", "batches"), [([], 0), (["0", "9", "10", ".10.crc"], 11)])
@@ -261,16 +252,11 @@ class FakePipeline:
         self.workers = [SimpleNamespace(name="w1"), SimpleNamespace(name="w2")]
         self.consumer = SimpleNamespace(name="consumer")
         self.failure: Exception | None = None
+        self.going_down = self.is_up_again = lambda _: None
 
     def check(self) -> None:
         if self.failure:
             raise self.failure
-
-    def going_down(self, _: Any) -> None:
-        pass
-
-    def is_up_again(self, _: Any) -> None:
-        pass
 
 
 class FakeKiller:
@@ -338,41 +324,39 @@ def test_nothing_is_done_before_its_time(conducted: Conducted):
     assert conducted.control.story == ["split", "merge", "split"]
 
 
-def test_lasting_refusals_end_the_run(conducted: Conducted):
-    conducted.control.refusals = 1_000
-    with pytest.raises(LocalStackError, match="too early"):
-        conducted.conduct()
+class FailedCustomers:
+    done, transfers = 0, 100
+
+    @property
+    def has_finished(self) -> bool:
+        raise PartFailedError("the bank's customers failed")
 
 
-def test_a_dead_program_ends_the_run_and_its_threads(conducted: Conducted):
-    conducted.customers.done = 0
-    conducted.pipeline.failure = PartFailedError("w1 ended by itself")
-    with pytest.raises(PartFailedError):
-        conducted.conduct()
-    assert conducted.control.story == []
-
-
-def test_customers_that_stand_still_end_the_run(
-    conducted: Conducted, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("done", "kind", "text"),
+    [
+        (100, LocalStackError, "too early"),
+        (0, PartFailedError, "w1 ended by itself"),
+        (45, PartFailedError, "goes on to transfer 50"),
+        (None, PartFailedError, "customers failed"),
+    ],
+    ids=["refusals", "a dead program", "customers that wait", "customers that failed"],
+)
+def test_what_lasts_or_fails_ends_the_run_and_its_threads(
+    conducted: Conducted, monkeypatch: pytest.MonkeyPatch, done: int | None, kind: Any, text: str
 ):
-    monkeypatch.setattr(conductor_module, "_IDLE_MAX_S", 0.0)
-    conducted.customers.done = 45
-    with pytest.raises(PartFailedError, match="goes on to transfer 50"):
+    conducted.customers.done = done
+    if done is None:
+        conducted.conductor.customers = FailedCustomers()
+    elif done == 100:
+        conducted.control.refusals = 1_000
+    elif done == 0:
+        conducted.pipeline.failure = PartFailedError(text)
+    else:
+        monkeypatch.setattr(conductor_module, "_IDLE_MAX_S", 0.0)
+    with pytest.raises(kind, match=text):
         conducted.conduct()
-    assert "split" in conducted.control.story
-
-
-def test_customers_that_failed_end_the_run(conducted: Conducted):
-    class Failed:
-        done, transfers = 0, 100
-
-        @property
-        def has_finished(self) -> bool:
-            raise PartFailedError("the bank's customers failed")
-
-    conducted.conductor.customers = Failed()
-    with pytest.raises(PartFailedError, match="customers failed"):
-        conducted.conduct()
+    assert ("split" in conducted.control.story) == (done == 45)
 
 
 CYCLES = """
@@ -381,13 +365,11 @@ for step in itertools.cycle(["begin", "publish", "fence"]):
     print(json.dumps({"event": "step", "step": step}), flush=True)
     time.sleep(0.03)
 """
-DIES_OF_KILLS = "raise SystemExit(1)"
 
 
 def program(folder: Path, code: str) -> Program:
-    return Program(
-        ProcessSpec(name="w1", command=[sys.executable, "-c", code], log=folder / "w1.log")
-    )
+    command = [sys.executable, "-c", code]
+    return Program(ProcessSpec(name="w1", command=command, log=folder / "w1.log"))
 
 
 @pytest.fixture
@@ -428,19 +410,16 @@ def test_a_step_that_never_comes_is_not_waited_for_forever(
 
 
 def test_a_victim_is_not_killed_before_it_has_gone_through_a_cycle(
-    victim: Program, monkeypatch: pytest.MonkeyPatch
+    victim: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(kills_module, "_CYCLE_DEADLINE_S", 0.5)
     with pytest.raises(PartFailedError, match="finished no cycle"):
         killer(1, ("begin", "a last step that never comes")).kill_and_restart(victim)
     assert victim.process.is_running
-
-
-def test_a_victim_that_never_works_is_an_error(tmp_path: Path):
-    victim = program(tmp_path, DIES_OF_KILLS)
-    victim.start()
+    never = program(tmp_path / "never", "raise SystemExit(1)")
+    never.start()
     with pytest.raises(PartFailedError, match="finished no cycle"):
-        killer(1, ("fence",)).kill_and_restart(victim)
+        killer(1, ("fence",)).kill_and_restart(never)
 
 
 def test_every_step_is_aimed_at_before_any_again():
@@ -478,106 +457,82 @@ def test_everything_asked_for_is_planned_in_time(
     assert plan == schedule(seed, **asked)
 
 
-def test_seeds_differ():
-    plans = [
-        tuple(schedule(seed, splits=6, merges=4, kill_workers=1, kill_consumer=1, kills_from=0.7))
-        for seed in range(5)
-    ]
-    assert len(set(plans)) == 5
-
-
-def test_merges_never_outrun_splits():
+def test_seeds_differ_merges_never_outrun_splits_and_kills_keep_their_distance():
+    plans = set()
     for seed in range(50):
-        plan = schedule(seed, splits=6, merges=4, kill_workers=0, kill_consumer=0, kills_from=1.0)
+        plan = schedule(seed, splits=6, merges=4, kill_workers=0, kill_consumer=2, kills_from=0.75)
+        plans.add(tuple(plan))
         kinds = [one.kind for one in plan]
         ahead = [kinds[:n].count("split") - kinds[:n].count("merge") for n in range(len(kinds))]
         assert min(ahead) >= 0
         assert (kinds.count("split"), kinds.count("merge")) == (6, 4)
-
-
-def test_kills_of_one_kind_keep_their_distance():
-    for seed in range(50):
-        plan = schedule(seed, splits=0, merges=0, kill_workers=0, kill_consumer=2, kills_from=0.75)
-        first, second = (one.at_share for one in plan)
+        first, second = (one.at_share for one in plan if one.kind == "kill-consumer")
         assert second - first > 0.05
+    assert len(plans) == 50
 
 
 @contextmanager
-def answering(status: int, body: object) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
-    asked: list[tuple[str, str, str]] = []
+def answering(status: int, body: object) -> Iterator[tuple[SimulatorControl, list[Any]]]:
+    """A control whose simulator answers once; and what it was asked."""
+    asked: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            asked.append((self.command, self.path, self.rfile.read(length).decode()))
+            given = json.loads(self.rfile.read(length) or b"{}")
+            asked.append((self.command, self.path, given))
             content = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
 
-        def do_GET(self) -> None:
-            self.answer()
-
-        def do_POST(self) -> None:
-            self.answer()
+        do_GET = do_POST = answer  # noqa: N815 - the names are http.server's
 
         def log_message(self, *_: object) -> None:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}", asked
+        address = f"127.0.0.1:{server.server_port}"
+        yield SimulatorControl(address, database="d", stream="s"), asked
 
 
-@pytest.mark.parametrize("verb", ["split", "merge", "move"])
-def test_verbs_name_database_and_stream_and_return_the_result(verb: str):
+STREAM = {"database": "d", "stream": "s"}
+FAULT = {"database": "d", "method": "StreamingRead", "kind": "slow", "delay_ms": 300, "count": None}
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "path", "given"),
+    [
+        *((verb, (), f"/{verb}", STREAM) for verb in ("split", "merge", "move")),
+        ("slow_reads", (300,), "/add-fault", FAULT),
+        ("clear_faults", (), "/clear-faults", {}),
+    ],
+)
+def test_verbs_name_database_and_stream_and_return_the_result(
+    verb: str, arguments: tuple[int, ...], path: str, given: dict[str, Any]
+):
     came = {"start_timestamp_us": 5, "parents": ["a"], "children": [{"token": "b"}]}
-    with answering(200, came) as (address, asked):
-        found = getattr(SimulatorControl(address, database="d", stream="s"), verb)()
-    assert found == came
-    ((method, path, body),) = asked
-    assert (method, path, json.loads(body)) == (
-        "POST",
-        f"/{verb}",
-        {"database": "d", "stream": "s"},
-    )
+    with answering(200, came) as (control, asked):
+        found = getattr(control, verb)(*arguments)
+    assert found == (came if path == f"/{verb}" else None)
+    assert asked == [("POST", path, given)]
 
 
 def test_live_stream_partitions_are_a_list():
-    with answering(200, {"stream_partitions": [{"token": "a"}]}) as (address, _):
-        found = SimulatorControl(address, database="d", stream="s").stream_partitions()
-    assert found == [{"token": "a"}]
+    with answering(200, {"stream_partitions": [{"token": "a"}]}) as (control, _):
+        assert control.stream_partitions() == [{"token": "a"}]
 
 
-def test_a_refusal_says_what_the_simulator_said():
+def test_a_refusal_says_what_the_simulator_said_and_a_silent_port_is_named():
     with (
-        answering(400, {"message": "nothing to merge"}) as (address, _),
+        answering(400, {"message": "nothing to merge"}) as (control, _),
         pytest.raises(LocalStackError, match="nothing to merge"),
     ):
-        SimulatorControl(address, database="d", stream="s").merge()
-
-
-def test_a_silent_port_is_named():
-    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
-        address = f"127.0.0.1:{server.server_port}"
-    with pytest.raises(LocalStackError, match=address):
-        SimulatorControl(address, database="d", stream="s").split()
-
-
-def test_reads_of_tables_are_slowed_down_and_quick_again():
-    with answering(200, {}) as (address, asked):
-        SimulatorControl(address, database="d", stream="s").slow_reads(300)
-    assert (asked[0][1], json.loads(asked[0][2])) == (
-        "/add-fault",
-        {
-            "database": "d", "method": "StreamingRead", "kind": "slow", "delay_ms": 300,
-            "count": None,
-        },
-    )  # fmt: skip
-    with answering(200, {}) as (address, asked):
-        SimulatorControl(address, database="d", stream="s").clear_faults()
-    assert asked[0][1] == "/clear-faults"
+        control.merge()
+    with pytest.raises(LocalStackError, match=control.address):
+        control.split()
 
 
 def plain() -> tuple[RunView, io.StringIO]:
