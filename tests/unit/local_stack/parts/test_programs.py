@@ -51,11 +51,18 @@ def spec(tmp_path: Path, code: str, **more: object) -> ProcessSpec:
     )
 
 
-def wait_until(condition) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, "timed out: the condition does not hold"
         time.sleep(0.02)
+
+
+def started(child: ChildProcess) -> int:
+    """Wait until a child has said something; return the last word as a number, if it is one."""
+    child.wait_ready(lambda: child.log_tail() != "", deadline_s=PATIENCE_S)
+    word = child.log_tail().split()[-1]
+    return int(word) if word.isdigit() else 0
 
 
 def is_alive(pid: int) -> bool:
@@ -63,10 +70,6 @@ def is_alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def said(child: ChildProcess) -> bool:
-    return child.log_tail() != ""
 
 
 def test_output_goes_to_the_log_and_the_exit_code_comes_back(tmp_path):
@@ -86,8 +89,7 @@ def test_output_goes_to_the_log_and_the_exit_code_comes_back(tmp_path):
 
 def test_stop_ends_the_whole_group(tmp_path):
     with ChildProcess(spec(tmp_path, PARENT_OF_ONE)) as child:
-        child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
-        grandchild = int(child.log_tail().split()[-1])
+        grandchild = started(child)
         assert is_alive(grandchild)
     assert not child.is_running
     wait_until(lambda: not is_alive(child.pid) and not is_alive(grandchild))
@@ -108,7 +110,7 @@ ENDS_ITSELF = (
 def test_a_stop_lets_the_program_end_itself_or_kills_it(tmp_path, code, grace_ms, exit_code):
     child = ChildProcess(spec(tmp_path, code, grace_ms=grace_ms))
     child.start()
-    child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
+    started(child)
     child.stop()
     child.stop()
     assert exit_code == child.exit_code
@@ -119,8 +121,7 @@ def test_a_stop_lets_the_program_end_itself_or_kills_it(tmp_path, code, grace_ms
 def test_kill_is_a_crash_of_a_paused_group_too(tmp_path, is_paused):
     child = ChildProcess(spec(tmp_path, PARENT_OF_ONE))
     child.start()
-    child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
-    grandchild = int(child.log_tail().split()[-1])
+    grandchild = started(child)
     if is_paused:
         child.pause()
     child.kill()
@@ -131,7 +132,7 @@ def test_kill_is_a_crash_of_a_paused_group_too(tmp_path, is_paused):
 
 def test_a_paused_group_stands_still_and_goes_on(tmp_path):
     with ChildProcess(spec(tmp_path, PARENT_OF_ONE)) as child:
-        child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
+        started(child)
         group = [psutil.Process(pid) for pid in (child.pid, int(child.log_tail().split()[-1]))]
         child.pause()
         wait_until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in group))
@@ -228,17 +229,13 @@ def supervise():
         program.wait(PATIENCE_S)
 
 
-def test_it_runs_with_nothing_but_the_standard_library(supervise):
-    """Isolated and without site-packages, it still starts a program and hands back its code."""
+def test_it_runs_isolated_and_without_site_packages(supervise):
     program, said = supervise("/bin/sh", "-c", "exit 5")
     assert said.isdigit()
-    assert 5 == program.wait(PATIENCE_S)
-
-
-def test_a_program_that_cannot_start_is_reported(supervise):
+    assert program.wait(PATIENCE_S) == 5
     program, said = supervise("/no/such/program")
     assert said.startswith("-1 ")
-    assert 127 == program.wait(PATIENCE_S)
+    assert program.wait(PATIENCE_S) == 127
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -268,13 +265,6 @@ time.sleep(60)
 """
 
 
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Program]:
     command = [sys.executable, "-c", WORKS, "begin", "fence"]
@@ -285,12 +275,12 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 def test_a_kill_reports_the_step_and_a_new_start_begins_again(program: Program):
     program.start()
-    until(lambda: program.step == "fence")
+    wait_until(lambda: program.step == "fence")
     first_pid = program.process.pid
     assert program.kill() == "fence"
     assert not program.process.is_running
     program.start()
-    until(lambda: program.step == "fence")
+    wait_until(lambda: program.step == "fence")
     assert program.log_began > 0
     assert program.process.pid != first_pid
 
@@ -396,11 +386,7 @@ def test_the_last_step_is_the_last_line_that_names_one(tmp_path: Path):
     log = tmp_path / "log"
     log.write_text(line("begin") + "something else\n" + line("publish") + '{"event": "step", "st')
     assert last_step(log) == "publish"
-
-
-def test_a_process_that_has_logged_nothing_is_at_its_start(tmp_path: Path):
-    log = tmp_path / "log"
-    log.write_text(line("begin"))
+    # A process that has logged nothing is at its start.
     assert last_step(log, since=log.stat().st_size) == "start"
     assert last_step(tmp_path / "none") == "start"
 
