@@ -87,14 +87,11 @@ def test_version_and_help_need_no_extra_and_a_command_does():
     assert "tidegate[kettle]" in str(ran.exception)
 
 
-def test_an_installed_extra_passes_without_being_loaded():
+@pytest.mark.parametrize("module", ["no_such_module", "no_such_package.module"])
+def test_a_missing_extra_says_what_to_type_and_an_installed_one_is_not_loaded(module):
     before = set(sys.modules)
     Extra("x", ("json", "this")).require()
     assert "this" not in set(sys.modules) - before
-
-
-@pytest.mark.parametrize("module", ["no_such_module", "no_such_package.module"])
-def test_a_missing_extra_says_what_to_type(module):
     with pytest.raises(ConfigError) as caught:
         Extra("local", ("json", module)).require()
     assert str(caught.value) == f'{module}: not installed. Type: pip install "tidegate[local]"'
@@ -124,14 +121,9 @@ def refused(**environ):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("version", ["17.0.15", "21"])
-def test_the_java_on_the_path_is_taken(java, version):
-    program = java(version)
-    assert require_java({"PATH": str(program.parent)}).program == program
-
-
 def test_java_home_wins_over_the_path_as_it_does_for_spark(java):
-    home, path = java("17.0.1"), java("23", "path")
+    home, path, other = java("17.0.1"), java("23", "path"), java("21", "other")
+    assert require_java({"PATH": str(other.parent)}).program == other
     environ = {"JAVA_HOME": str(home.parents[1]), "PATH": str(path.parent)}
     assert require_java(environ).program == home
     environ = {"JAVA_HOME": str(path.parents[1]), "PATH": str(home.parent)}
@@ -189,14 +181,6 @@ def test_log_lines_are_json_and_lesser_ones_are_left_out(capsys, level, events):
         assert (lines["middle"]["level"], lines["middle"]["slots"]) == ("info", [1, 2])
 
 
-@pytest.fixture(autouse=True)
-def _restore():
-    thresholds = gc.get_threshold()
-    yield
-    gc.unfreeze()
-    gc.set_threshold(*thresholds)
-
-
 class Node:
     """Refers to itself."""
 
@@ -204,20 +188,21 @@ class Node:
         self.itself = self
 
 
-def test_what_exists_at_the_start_is_exempt():
-    collect_rarely()
-    assert gc.get_freeze_count() > 10_000
-    assert gc.get_threshold()[0] > 10_000
-
-
-def test_cycles_made_later_are_collected_without_being_asked():
-    collect_rarely()
-    nodes = [Node() for _ in range(1_000)]
-    known = [weakref.ref(node) for node in nodes]
-    del nodes
-    kept = [[] for _ in range(gc.get_threshold()[0] + 1_000)]
-    assert len(kept) > 0
-    assert not any(ref() for ref in known)
+def test_what_exists_at_the_start_is_exempt_and_later_cycles_are_collected():
+    thresholds = gc.get_threshold()
+    try:
+        collect_rarely()
+        assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold()[0] > 10_000
+        nodes = [Node() for _ in range(1_000)]
+        known = [weakref.ref(node) for node in nodes]
+        del nodes
+        kept = [[] for _ in range(gc.get_threshold()[0] + 1_000)]
+        assert len(kept) > 0
+        assert not any(ref() for ref in known)
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
 
 
 PROGRAM = """
@@ -321,13 +306,9 @@ def test_counters_are_added_to_and_gauges_set_or_followed(metrics):
     assert value("kettle_heat") == 5
     heat.append(6.0)
     assert value("kettle_heat") == 6
-
-
-def test_names_and_meanings_are_those_of_the_definitions(metrics):
     shown = {family.name: family for family in metrics.registry.collect()}
     assert shown["kettle_heat"].documentation == "How much"
     assert shown["kettle_boiled"].type == "counter"
-    value = metrics.registry.get_sample_value
     assert value("tidegate_build_info", {"version": tidegate.__version__}) == 1
     assert value("process_resident_memory_bytes") > 1 << 20
 
@@ -349,11 +330,6 @@ def serve(metrics, health):
         yield start
 
 
-@pytest.fixture
-def server(serve):
-    return serve()
-
-
 def get(port, path):
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
@@ -362,22 +338,20 @@ def get(port, path):
         return refused.code, refused.read().decode()
 
 
-def test_a_scrape_shows_what_was_measured(server, metrics):
+def test_pages_are_metrics_json_and_probes_and_no_others_exist(serve, metrics, health):
+    """The name of a file in a page may be bytes of any kind."""
+    server = serve(pages={"/errors": lambda: '{"text": "a\udcff"}'})
     metrics.set("heat", 12.5)
     status, text = get(server.port, "/metrics")
     assert status == 200
     assert "kettle_heat 12.5" in text
     assert "tidegate_build_info{version=" in text
-
-
-def test_a_page_of_the_program_is_json_and_what_has_no_utf_8_is_escaped(serve, health):
-    """The name of a file may be bytes of any kind."""
-    server = serve(pages={"/errors": lambda: '{"text": "a\udcff"}'})
     status, text = get(server.port, "/errors")
     assert (status, json.loads(text)) == (200, {"text": "a\udcff"})
     assert text.endswith("\n")
-    absent = get(server.port, "/else")
-    assert absent == (404, "try /metrics, /errors, /healthz or /readyz\n")
+    absent = (404, "try /metrics, /errors, /healthz or /readyz\n")
+    for path in ("/", "/else", "/metrics/x", "/health"):
+        assert get(server.port, path) == absent
     health.set_ready()
     health.set_warning("a\udcff.avro is away")
     assert get(server.port, "/readyz") == (200, "ok, but a\\udcff.avro is away\n")
@@ -400,28 +374,19 @@ def test_probes_answer_as_the_loop_says(serve):
     assert probes() == ((503, "no step for 6 s\n"), (503, "no step for 6 s\n"))
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/x", "/favicon.ico", "/health"])
-def test_other_paths_do_not_exist(server, path):
-    status, text = get(server.port, path)
-    assert status == 404
-    assert "/metrics" in text
-
-
-def test_a_port_that_is_taken_is_named_and_a_closed_server_gives_it_back(serve):
+def test_an_address_that_cannot_be_listened_on_is_named_and_a_closed_server_gives_it_back(serve):
     first = serve()
     with pytest.raises(ConfigError, match=f"metrics_port: port {first.port} is taken"):
         serve(port=first.port)
     first.close()
     serve(port=first.port)
+    for host in ("no such host", "192.0.2.1"):
+        with pytest.raises(ConfigError, match=f"metrics_host: cannot listen on '{host}'"):
+            serve(host=host)
 
 
-@pytest.mark.parametrize("host", ["no such host", "192.0.2.1"])
-def test_an_address_of_another_machine_is_named(serve, host):
-    with pytest.raises(ConfigError, match=f"metrics_host: cannot listen on '{host}'"):
-        serve(host=host)
-
-
-def test_a_client_that_resets_its_connection_is_no_line_in_the_log(server, capfd):
+def test_a_client_that_resets_its_connection_is_no_line_in_the_log(serve, capfd):
+    server = serve()
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.sendall(b"GET /metrics HTTP/1.1\r\n")

@@ -55,12 +55,7 @@ class Answer(BaseHTTPRequestHandler):
         status, reply = 200, None
         parts = path.strip("/").split("/")
         if server.page is not None:
-            status, data = server.page
-            self.send_response(status)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self._send(*server.page, "text/html")
             return
         is_lookup = self.command == "POST" and parts[0] == "subjects" and parts[-1] != "versions"
         if server.busy_path == ("lookup" if is_lookup else parts[0]):
@@ -70,7 +65,6 @@ class Answer(BaseHTTPRequestHandler):
             reply = {"error_code": (code or [status])[0], "message": message}
         elif self.command == "POST" and parts[0] == "subjects" and server.is_raced:
             text = json.loads(body)["schema"]
-            is_lookup = parts[-1] != "versions"
             status = 200 if is_lookup else 409
             found = {"subject": parts[1], "id": 77, "version": 1, "schema": text}
             reply = found if is_lookup else {"error_code": 409, "message": "already exists"}
@@ -79,7 +73,6 @@ class Answer(BaseHTTPRequestHandler):
             if server.is_compatible is None:
                 status, reply = 404, {"error_code": 40401, "message": "no such subject"}
         elif self.command == "POST" and parts[0] == "subjects" and server.conflicts:
-            is_lookup = parts[-1] != "versions"
             server.conflicts -= not is_lookup
             status, reply = 404 if is_lookup else 409, {"error_code": 409, "message": "conflict"}
         elif self.command == "POST" and parts[0] == "subjects":
@@ -113,12 +106,14 @@ class Answer(BaseHTTPRequestHandler):
             reply = {"compatibility": level}
         elif self.command == "GET" and path == "/subjects":
             reply = []
-        data = json.dumps(reply).encode()
+        self._send(status, json.dumps(reply).encode(), "application/vnd.schemaregistry.v1+json")
+
+    def _send(self, status, data, kind):
         self.send_response(status)
-        self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
-        if status != 200 and server.retry_after is not None:
-            self.send_header("Retry-After", server.retry_after)
+        if status != 200 and self.server.retry_after is not None:
+            self.send_header("Retry-After", self.server.retry_after)
         self.end_headers()
         self.wfile.write(data)
 
@@ -146,8 +141,17 @@ def registry(server):
     return open_registry(server.url)
 
 
-def test_registering_gives_the_registrys_id(registry):
+def test_what_is_registered_is_fetched_once_and_the_level_is_set(registry, server):
+    registry.require_reachable()
     assert [registry.register("a-value", one) for one in (STRING, LONG, STRING)] == [1, 2, 1]
+    other = open_registry(server.url)
+    before = len(server.asked)
+    assert [other.schema(1) for _ in range(3)] == [STRING] * 3
+    assert len(server.asked) == before + 1
+    registry.set_compatibility("a-value", "BACKWARD")
+    assert server.levels == {"a-value": "BACKWARD"}
+    assert registry.compatibility("a-value") == "BACKWARD"
+    assert registry.compatibility("b-value") is None
 
 
 def test_a_schema_whose_subject_was_deleted_is_registered_again(registry, server):
@@ -163,21 +167,6 @@ def test_a_schema_whose_subject_was_deleted_is_registered_again(registry, server
     for schema in (LONG, STRING):
         registry.register("a-value", schema)
     assert schemas() == [LONG, STRING]
-
-
-def test_a_schema_is_fetched_once(registry, server):
-    schema_id = registry.register("a-value", STRING)
-    other = open_registry(server.url)
-    before = len(server.asked)
-    assert [other.schema(schema_id) for _ in range(3)] == [STRING] * 3
-    assert len(server.asked) == before + 1
-
-
-def test_the_level_is_set(registry, server):
-    registry.set_compatibility("a-value", "BACKWARD")
-    assert server.levels == {"a-value": "BACKWARD"}
-    assert registry.compatibility("a-value") == "BACKWARD"
-    assert registry.compatibility("b-value") is None
 
 
 def test_versions_are_read_again_and_each_is_fetched_once(registry, server):
@@ -201,10 +190,6 @@ def test_a_schema_of_another_program_is_a_version_and_not_an_outage(registry, se
     assert registry.schema(2) == found[1]
     with pytest.raises(SchemaNotFound, match="schema_id=1"):
         registry.schema(1)
-
-
-def test_it_answers(registry):
-    registry.require_reachable()
 
 
 @pytest.mark.parametrize(
@@ -272,6 +257,10 @@ def test_an_unknown_id_and_an_incompatible_schema_are_schema_errors(registry, se
     server.refuse = (409, "incompatible")
     with pytest.raises(SchemaError, match=r"incompatible.*a-value"):
         registry.register("a-value", LONG)
+    # Another refusal says what the registry says.
+    server.refuse = (422, "no such level")
+    with pytest.raises(SchemaError, match="no such level"):
+        registry.set_compatibility("a-value", "SIDEWAYS")
 
 
 def test_a_schema_that_another_worker_registered_meanwhile_is_found(registry, server):
@@ -314,12 +303,6 @@ def test_a_change_that_is_not_allowed_names_its_subject(registry, server, refusa
         registry.register("a-value", STRING)
     with pytest.raises(ConfigError, match=r"set the compatibility of a-value"):
         registry.set_compatibility("a-value", "BACKWARD")
-
-
-def test_another_refusal_says_what_the_registry_says(registry, server):
-    server.refuse = (422, "no such level")
-    with pytest.raises(SchemaError, match="no such level"):
-        registry.set_compatibility("a-value", "SIDEWAYS")
 
 
 OAUTH = {
