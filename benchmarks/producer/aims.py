@@ -20,7 +20,7 @@ class Aim:
     kind: Literal["at most", "below", "at least"]
     value: float
     name: str = ""
-    """Of the measurements that have it; empty: of all with such a figure."""
+    """The measurement that has the aim; empty: each one with such a figure."""
     is_of_cpu: bool = False
     """Whether the median of the rounds is compared, and not each of them."""
     needs_accelerator: bool = False

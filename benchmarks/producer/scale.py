@@ -40,7 +40,7 @@ _ECHO_RECORDS, _ECHO_ROUNDS, _ECHO_MOVES = 500, 20, 16
 
 
 class Rates(NamedTuple):
-    """Of one worker's progress records."""
+    """Rates of one worker's progress records."""
 
     messages_per_s: float
     bytes_per_s: float
@@ -90,7 +90,7 @@ def _steady(stream_partitions: int) -> dict[str, float]:
 
 
 def _moves(moved: int) -> dict[str, float]:
-    """Of 10,000: by a heartbeat each, and by a change each."""
+    """Costs of moves among 10,000: by a heartbeat each, and by a change each."""
     with VirtualFleet(_MANY) as fleet:
         fleet.run(2)  # every chain has begun, and describes all
         fleet.rest()
@@ -148,7 +148,7 @@ def _handle() -> dict[str, float]:
 
 
 def _echo() -> dict[str, float]:
-    """Of a record: reading and passing it over, to the core's answer; and decoding it.
+    """Time of a record: reading and passing it over, to the core's answer; and decoding it.
 
     What Kafka's client does before is no part of it.
     """
