@@ -36,14 +36,14 @@ ORDERED_TOPIC = "everything-in-order"
 
 _FIRST = "changelog,mirror,changelog_by_key,mirror_by_key"
 FIRST_SETTINGS = {"TIDEGATE_CONSUMER_SINKS": _FIRST}
-"""Of the first consumer: a mirror by key cannot join."""
+"""Settings of the first consumer: a mirror by key cannot join."""
 
 SETTINGS = {
     "TIDEGATE_CONSUMER_SINKS": f"{_FIRST},history,parquet,iceberg_changelog,iceberg_mirror,"
     "topic,transactions,parquet_transactions,datastream_files",
     "TIDEGATE_CONSUMER_ORDERED_TOPIC": ORDERED_TOPIC,
 }
-"""Of a consumer that writes to all sinks."""
+"""Settings of a consumer that writes to all sinks."""
 
 _OF_HISTORY = ("valid_from", "valid_to", "is_current")
 

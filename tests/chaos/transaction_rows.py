@@ -21,7 +21,7 @@ from tidegate.local_stack.judge.values import canonical, canonical_json
 
 Row = Mapping[str, Any]
 Types = Mapping[str, Mapping[str, pa.DataType]]
-"""Of each source table's columns."""
+"""Types of each source table's columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ _RATE = 15.0
 _BACKFILLS = 0.5
 """The share of the seeds whose stream begins with rows."""
 _FIRST_ROWS = 25_000
-"""Of each table; about three key ranges."""
+"""First rows of each table: about three key ranges."""
 _READS_BROKEN = 0.5
 """The share of the run after which reads of tables are no longer broken."""
 _POLL_S = 0.2
