@@ -91,7 +91,7 @@ _STALL_AFTER_US = 3_000_000
 """Shorter times than a real worker's, so that they pass before the faults end."""
 _LIMITS = (500, 1_000, 2_000, 20_000)
 _LIFTED_PART = 0.6
-"""Of the poison changes, those that an operator has made publishable before a redrive."""
+"""Share of poison changes that an operator makes publishable before a redrive."""
 _Core = TypeVar("_Core", bound=WatchedCore)
 _Trace = list[tuple[int, int, str, str, Any]]
 
@@ -158,7 +158,7 @@ class World:
         self.compacted: dict[tuple[int, int], Entry] = {}
         self._skews: dict[str, int] = {}
         self._end_rest_ns = Random(f"end {seed}").choice((0, 1, 500, 999))
-        """Of a bounded stream's end, which need not be a whole microsecond."""
+        """Nanoseconds of a bounded stream's end, which need not be a whole microsecond."""
         self._views: dict[int, int] = {}
         """Slot -> revision that a reader had in effect when it was looked at last."""
         self.thinning = 0.6 if weather.consumer_begins else 0.2

@@ -39,7 +39,7 @@ def _is_behind(now: OrderKey, before: OrderKey) -> bool:
 
 
 _FIRST_OF_RUN = re.compile(r"tidegate-backfill/table/[0-9]+/0/wait/")
-"""Of a run that reads a table in chunks, as `docs/protocol.md`, 7.18, has it."""
+"""First token of a run that reads a table in chunks (`docs/protocol.md`, 7.18)."""
 
 
 def lineage(history: History) -> Iterator[Violation]:
