@@ -36,7 +36,7 @@ _HOUR_MS = 3_600_000
 _PATIENCE_S = 600
 _KILLED = 9
 _KILLED_WRITE = 2
-"""Of the mirror in the last batch: the first one is the merge of what it lacks."""
+"""The mirror's write in the last batch: the first one merges the rows that it lacks."""
 
 
 def write_batch(stream: HandStream, batch: int) -> None:

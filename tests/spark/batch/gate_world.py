@@ -64,7 +64,7 @@ class Log:
     revision: int = 0
     sent: list = field(default_factory=list)
     headers: dict = field(default_factory=dict)
-    """Of records without an order key, by topic and offset."""
+    """Headers of records without an order key, by topic and offset."""
 
     def __post_init__(self):
         columns = {"id": "INT64"}

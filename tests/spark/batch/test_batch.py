@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 # One test of mismatches tries both ways before each merge, the others the small one.
 LARGE_IN_THE_DEEP_RUN = pytest.param(0, marks=pytest.mark.deep)
 PARTS = 3
-"""Of the kills after each effect one part is tried before each merge."""
+"""Parts of the kills after each effect; one part is tried before each merge."""
 
 
 class Killed(BaseException):
@@ -129,7 +129,7 @@ def test_a_transaction_without_its_other_table_stops_the_gate_or_is_recorded(
 def test_a_transaction_that_is_lost_as_a_whole_stops_the_gate_where_its_marker_is_passed(
     spark, tmp_path, rows_max
 ):
-    """Of three transactions, in two batches, the second one is lost."""
+    """The second of three transactions, in two batches, is lost."""
     world = GateWorld(
         spark, tmp_path, small_release_rows_max=rows_max, small_release_bytes_max=10_000
     )

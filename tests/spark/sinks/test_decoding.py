@@ -296,7 +296,7 @@ def test_a_task_has_so_many_changes_however_large_the_release(kit, release, monk
 
 
 def test_a_transaction_that_no_row_can_hold_is_refused(kit, release, monkeypatch):
-    """Of a backfill; Spanner's own are smaller."""
+    """Such a transaction is a backfill's; Spanner's own are smaller."""
     monkeypatch.setattr(released_frame, "TRANSACTION_BYTES_MAX", 10)
     for make in (transactions_of, json_transactions_of):
         make(release, kit.spark)  # so few changes are not looked at
