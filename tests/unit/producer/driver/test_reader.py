@@ -213,7 +213,7 @@ class TestBytes:
         assert budget.taken == 0
 
     def test_nothing_is_received_before_its_bytes_are_taken(self, read, inbox, tasks):
-        """Of a message that is not received its query has little, whatever its size."""
+        """A query holds little of a message that is not received, whatever its size."""
         budget = ByteBudget(1_000, tasks=tasks)
         take_all(budget, tasks, 1_000)
         stream = Stream([BEAT], size_bytes=500)
