@@ -54,7 +54,7 @@ class Database:
         self.rng = rng
         self.rows = {}
         self.histories = {}
-        """Of each key, the rows that it had, None for a deletion."""
+        """The rows that each key had, None for a deletion."""
         self.at_us = MINUTE * MINUTE_US - 10 * MINUTE_US
 
     def transaction(self):

@@ -55,7 +55,7 @@ class ScriptedClient:
         self.sent = []
         self.waiting = 0
         self.failures = []
-        """Of the deliveries to come."""
+        """Errors of the next deliveries."""
         self.may_answer = threading.Event()
 
     def _do(self, name):
