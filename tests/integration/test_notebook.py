@@ -26,7 +26,7 @@ from tidegate.local_stack.up import PREFIX, Sample
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.deep]
 
 ACCOUNTS = 10
-"""Of the sample bank, as many as `tidegate-local up` opens."""
+"""As many as `tidegate-local up` opens in the sample bank."""
 
 _NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebooks" / "spanner_to_delta.ipynb"
 _CELL_S = 600
