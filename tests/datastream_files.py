@@ -47,7 +47,7 @@ TABLES = {source: Named(source, _OBJECT[source], _NAMES[source], "") for source 
 START_MS = 1_700_000_000_000
 _KEY = "id"
 ADDED_COLUMN = "added"
-"""Of a table that got another column; its events' schema has it from then on."""
+"""A column that a table got later; its events' schema has it from then on."""
 _NULL_STRING, _NULL_LONG = ["null", "string"], ["null", "long"]
 _PAYLOAD = [
     {"name": _KEY, "type": _NULL_LONG, "default": None},

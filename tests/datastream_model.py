@@ -89,7 +89,7 @@ class ObjectModel:
         self.dead_letters = []
         self.filtered = 0
         self.counts = Counter()
-        """Of all queries, those that died included."""
+        """Counts of all queries, those that died included."""
         self.query = None
         self._queries = 0
 

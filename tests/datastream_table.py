@@ -94,7 +94,7 @@ class SourceTable:
         """In the source's order."""
         self.backfill: list[dict[str, Any]] = []
         self.places: dict[str, int] = {}
-        """Of each change, by uuid; what is at one place of the log has one."""
+        """Number of each change's place in the log, by uuid; events at one place share it."""
         self.met: Counter[str] = Counter()
         """How often each clause was met."""
         self._rng = rng

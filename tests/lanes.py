@@ -229,7 +229,7 @@ class Result:
     skipped: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    """Of the step's programs and of those that they have waited for."""
+    """CPU time of the step's programs and of those that they have waited for."""
     tests: list[tuple[float, str]] = field(default_factory=list)
     """Seconds and name of each test."""
     failures: list[tuple[str, str]] = field(default_factory=list)

@@ -57,7 +57,7 @@ class Change:
     records: int = 1
     """How many records its transaction has, as each of them states."""
     open_us: int | None = None
-    """Of an event of a file: the first time that was open when it was read."""
+    """The first time that was open when an event of a file was read."""
     is_older: bool = False
     """Written by a program that put the token into the value, and named it in no header."""
 

@@ -375,7 +375,7 @@ def test_a_rejection_after_accepted_calls_passes_for_some_minutes(registry, serv
 
 
 def test_what_was_never_accepted_is_a_fault_of_the_settings(registry, server):
-    """Of another kind, where a registry lets everybody read; or of another subject."""
+    """A call of another kind, where a registry lets everybody read; or for another subject."""
     registry.require_reachable()
     server.refuse = (401, "no")
     with pytest.raises(ConfigError, match="register a version of a-value"):
