@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import re
 import statistics
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +53,71 @@ def memory_bytes(name: str, pid: int | str = "self") -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)
     return int(found[1]) * KIB if found else 0
+
+
+def options_parser(
+    module: str, description: str | None, names: Sequence[str], usual: Sequence[str], rounds: int
+) -> argparse.ArgumentParser:
+    """Return a parser of the options that all programs have: `--only`, `--rounds`, `--json`."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--only", nargs="*", default=list(usual), metavar="NAME", help="; ".join(names)
+    )
+    parser.add_argument("--rounds", type=int, default=rounds, help="runs of each name")
+    parser.add_argument("--json", action="store_true", help="one JSON document at the end")
+    return parser
+
+
+def require_known(
+    parser: argparse.ArgumentParser, only: Sequence[str], names: Sequence[str]
+) -> None:
+    """End the program where `--only` has a name that is not one of `names`."""
+    unknown = sorted(set(only) - set(names))
+    if unknown:
+        parser.error(f"unknown names {unknown}; known: {'; '.join(names)}")
+
+
+def figures_of_process(
+    module: str, *arguments: Any, what: str, timeout_s: float
+) -> dict[str, float]:
+    """Run a module in a process of its own; return the JSON of the last line that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        check=False, capture_output=True, text=True, timeout=timeout_s,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{what}: {done.stderr[-2_000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+class Child:
+    """A process that runs `main` of a module and answers each line with a line."""
+
+    def __init__(self, module: str, *arguments: Any) -> None:
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main()"
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self._process.pid
+
+    def line(self) -> str:
+        """Return its next line; ends this program if it has ended."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip() or sys.exit("a measured process ended")
+
+    def ask(self, line: str) -> str:
+        """Send a line; return its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return self.line()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()

@@ -33,17 +33,9 @@ from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.ports import choose_ports
 
 SINKS = (
-    "changelog,mirror",
-    "changelog",
-    "mirror",
-    "history",
-    "parquet",
-    "topic",
-    "topic:transaction",
-    "datastream_files",
-    "transactions",
-    "parquet_transactions",
-)
+    "changelog,mirror", "changelog", "mirror", "history", "parquet", "topic", "topic:transaction",
+    "datastream_files", "transactions", "parquet_transactions",
+)  # fmt: skip
 """The sinks of each run, as the setting names them; the first ones are the default.
 
 Behind a colon stands the order of the ordered topic.

@@ -9,7 +9,6 @@ first, once.  Ends with 1 if a program did not publish everything.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -19,7 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from benchmarks.measuring import machine, say, spread, spread_text
+from benchmarks.measuring import (
+    machine,
+    options_parser,
+    require_known,
+    say,
+    spread,
+    spread_text,
+)
 from benchmarks.peers import debezium, worker
 from benchmarks.peers.backlog import ROWS_AT_ONCE, STREAM_PARTITIONS, TABLE, write_backlog
 from benchmarks.peers.parts import PeerParts, fetch_peer_parts
@@ -149,22 +155,12 @@ def main(arguments: list[str]) -> None:
 
 
 def _options(arguments: list[str]) -> Any:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.peers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    names = list(PROGRAMS)
+    parser = options_parser("benchmarks.peers", __doc__, names, names, 3)
     parser.add_argument("peer", choices=[PEER], help="what Tidegate is compared with")
-    parser.add_argument(
-        "--only", nargs="*", default=list(PROGRAMS), metavar="NAME", help="; ".join(PROGRAMS)
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each program")
     parser.add_argument("--changes", type=int, default=300_000, help="the backlog")
-    parser.add_argument("--json", action="store_true", help="one JSON document at the end")
     options = parser.parse_args(arguments)
-    unknown = sorted(set(options.only) - set(PROGRAMS))
-    if unknown:
-        parser.error(f"unknown names {unknown}; known: {'; '.join(PROGRAMS)}")
+    require_known(parser, options.only, names)
     least = 3 * READ_AT_ONCE
     if options.changes < least or options.changes % ROWS_AT_ONCE:
         parser.error(f"--changes is a multiple of {ROWS_AT_ONCE}, {least} or more")

@@ -9,7 +9,6 @@ with those of this one.  Ends with 1 if a round failed, or a figure is beyond it
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
@@ -20,7 +19,14 @@ from typing import Any
 
 import structlog
 
-from benchmarks.measuring import machine, say, spread, spread_text
+from benchmarks.measuring import (
+    machine,
+    options_parser,
+    require_known,
+    say,
+    spread,
+    spread_text,
+)
 from benchmarks.producer.aims import misses
 from benchmarks.producer.file_limits import FILE_LIMITS
 from benchmarks.producer.files import FILES
@@ -67,19 +73,10 @@ def main(arguments: list[str]) -> None:
 
 
 def _options(arguments: list[str]) -> Any:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.producer",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", nargs="*", default=_USUAL, metavar="NAME", help="; ".join(_ALL))
+    parser = options_parser("benchmarks.producer", __doc__, _ALL, _USUAL, 5)
     parser.add_argument("--baseline", type=Path, help="another checkout, measured in turn")
-    parser.add_argument("--json", action="store_true", help="one JSON document at the end")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each checkout")
     options = parser.parse_args(arguments)
-    unknown = sorted(set(options.only) - set(_ALL))
-    if unknown:
-        parser.error(f"unknown names {unknown}; known: {'; '.join(_ALL)}")
+    require_known(parser, options.only, _ALL)
     return options
 
 

@@ -51,40 +51,24 @@ def _schema(table: str) -> dict[str, Any]:
 
     strings = {"type": "array", "items": "string"}
     millis = {"type": "long", "logicalType": "timestamp-millis"}
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}
+    micros = {"type": "long", "logicalType": "timestamp-micros"}
+    text, number, flag = map(optional, ("string", "long", "boolean"))
+    metadata = record(
+        "source_metadata", table="string", database="string", primary_keys=optional(strings),
+        log_file=text, log_position=number, change_type=text, is_deleted=flag,
+    )  # fmt: skip
+    payload = record(
+        "payload", Id=number, Owner=text, Balance=optional(decimal), Branch=text,
+        Opened=optional({"type": "int", "logicalType": "date"}), Active=flag, Score=number,
+        Updated=optional(micros),
+    )  # fmt: skip
     return record(
-        f"bank_{table}",
-        uuid="string",
-        read_timestamp=millis,
-        source_timestamp=millis,
-        object="string",
-        read_method="string",
-        stream_name="string",
-        schema_key="string",
-        sort_keys={"type": "array", "items": ["string", "long"]},
-        source_metadata=record(
-            "source_metadata",
-            table="string",
-            database="string",
-            primary_keys=optional(strings),
-            log_file=optional("string"),
-            log_position=optional("long"),
-            change_type=optional("string"),
-            is_deleted=optional("boolean"),
-        ),
-        payload=record(
-            "payload",
-            Id=optional("long"),
-            Owner=optional("string"),
-            Balance=optional(
-                {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}
-            ),
-            Branch=optional("string"),
-            Opened=optional({"type": "int", "logicalType": "date"}),
-            Active=optional("boolean"),
-            Score=optional("long"),
-            Updated=optional({"type": "long", "logicalType": "timestamp-micros"}),
-        ),
-    )
+        f"bank_{table}", uuid="string", read_timestamp=millis, source_timestamp=millis,
+        object="string", read_method="string", stream_name="string", schema_key="string",
+        sort_keys={"type": "array", "items": ["string", "long"]}, source_metadata=metadata,
+        payload=payload,
+    )  # fmt: skip
 
 
 def event_of(table: str, number: int, at: datetime) -> dict[str, Any]:
@@ -101,22 +85,13 @@ def event_of(table: str, number: int, at: datetime) -> dict[str, Any]:
         "schema_key": "9f27b298cbb12fabad44da8a6d139b8fb5cdb43c",
         "sort_keys": [at_ms, log_file, position],
         "source_metadata": {
-            "table": table,
-            "database": "bank",
-            "primary_keys": ["Id"],
-            "log_file": log_file,
-            "log_position": position,
-            "change_type": "UPDATE-INSERT",
-            "is_deleted": False,
+            "table": table, "database": "bank", "primary_keys": ["Id"], "log_file": log_file,
+            "log_position": position, "change_type": "UPDATE-INSERT", "is_deleted": False,
         },
         "payload": {
-            "Id": number % 10_000,
-            "Owner": f"owner {number % 100:02d} of an account",
-            "Balance": (number * 100 + 25).to_bytes(8, "big"),
-            "Branch": f"branch {number % 5}",
-            "Opened": 19_800 + number % 100,
-            "Active": number % 3 == 0,
-            "Score": number * 997,
+            "Id": number % 10_000, "Owner": f"owner {number % 100:02d} of an account",
+            "Balance": (number * 100 + 25).to_bytes(8, "big"), "Branch": f"branch {number % 5}",
+            "Opened": 19_800 + number % 100, "Active": number % 3 == 0, "Score": number * 997,
             "Updated": at_ms * 1_000 + number % 1_000,
         },
-    }
+    }  # fmt: skip

@@ -14,14 +14,13 @@ import ctypes
 import gc
 import json
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.measuring import MIB, memory_bytes
+from benchmarks.measuring import MIB, figures_of_process, memory_bytes
 from benchmarks.producer.event_files import IN_FILE, event_of
 from tidegate.producer.datastream.event import Event, parse_event
 from tidegate.producer.datastream.position import Position
@@ -157,13 +156,9 @@ def _time(number: int) -> int:
 def held(objects: int, uuids: int, times: int, beyond: int) -> dict[str, float]:
     """Return `held_bytes` and `most_bytes` of a process of its own."""
     numbers = (objects, uuids, times, beyond)
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, *map(str, numbers)],
-        check=False, capture_output=True, text=True, timeout=_TIMEOUT_S,
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"files, memory, {numbers}: {done.stderr[-2_000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return figures_of_process(
+        __name__, *numbers, what=f"files, memory, {numbers}", timeout_s=_TIMEOUT_S
+    )
 
 
 def _one_object() -> dict[str, float]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from benchmarks.measuring import MIB, memory_bytes
+from benchmarks.measuring import MIB, figures_of_process, memory_bytes
 from benchmarks.producer.event_files import OBJECTS, write_objects
 from benchmarks.producer.memory_fleet import step, topic_id
 from tidegate.producer.core import effects as do
@@ -157,13 +156,9 @@ def measured(changes: int) -> dict[str, float]:
     """Return the figures for so many changes, of a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         write_objects(Path(folder), changes)
-        done = subprocess.run(
-            [sys.executable, "-m", __name__, folder, str(changes)],
-            check=False, capture_output=True, text=True, timeout=2 * _TIMEOUT_S,
-        )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"files, worker: {done.stderr[-2_000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+        return figures_of_process(
+            __name__, folder, changes, what="files, worker", timeout_s=2 * _TIMEOUT_S
+        )
 
 
 def _worker_figures() -> dict[str, float]:

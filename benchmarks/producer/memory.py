@@ -14,18 +14,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import closing
 from typing import Any
 
-import grpc
 import psutil
-from google.cloud.spanner_v1.types import ExecuteSqlRequest, Session
 
-from benchmarks.measuring import MIB, memory_bytes
+from benchmarks.measuring import MIB, Child, memory_bytes
 from benchmarks.producer.memory_fleet import table_encoding
 from benchmarks.producer.responses import (
     START_NS,
@@ -36,7 +33,7 @@ from benchmarks.producer.responses import (
     large_response,
     responses,
 )
-from benchmarks.producer.source import SERVER_OPTIONS
+from benchmarks.producer.source import started
 from tidegate.producer.core.events import QueryFailed, RecordsRead
 from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.driver.byte_budget import ByteBudget
@@ -50,8 +47,6 @@ from tidegate.producer.translation.translator import Translator
 MEMORY = {"memory, backlog": 1_000, "memory, silent": 1_000}
 """How many readers."""
 
-_SESSION = "projects/p/instances/i/databases/d/sessions/s"
-_SERVICE = "google.spanner.v1.Spanner"
 _DATABASE = "projects/p/instances/i/databases/d"
 _MESSAGE_BYTES = 4 * MIB
 _BUDGET_BYTES = 64 * MIB
@@ -78,12 +73,13 @@ def measure_memory(name: str, *, readers: int = 0, settle_s: float = 10.0) -> di
 
 def _peak(kind: str, readers: int, settle_s: float) -> dict[str, float]:
     """Run both processes; return the readers' largest size and the bytes that they took."""
-    with ExitStack() as exits:
-        server = _child(exits, "serve", kind)
-        client = _child(exits, "read", _line(server), readers, kind)
+    with (
+        closing(Child(__name__, "serve", kind)) as server,
+        closing(Child(__name__, "read", server.line(), readers, kind)) as client,
+    ):
         process = psutil.Process(client.pid)
-        _line(client)  # all queries are open
-        _ask(server, "go")
+        client.line()  # all queries are open
+        server.ask("go")
         most, grown_at = 0, time.monotonic()
         give_up_at = grown_at + _PATIENCE_S
         while time.monotonic() < min(grown_at + settle_s, give_up_at):
@@ -91,33 +87,8 @@ def _peak(kind: str, readers: int, settle_s: float) -> dict[str, float]:
             if size > most:
                 most, grown_at = size, time.monotonic()
             time.sleep(_LOOK_EVERY_S)
-        found: dict[str, float] = json.loads(_ask(client, "report"))
+        found: dict[str, float] = json.loads(client.ask("report"))
         return found
-
-
-def _child(exits: ExitStack, *arguments: Any) -> subprocess.Popen[str]:
-    program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    exits.callback(process.communicate)
-    exits.callback(process.kill)
-    return process
-
-
-def _line(child: subprocess.Popen[str]) -> str:
-    assert child.stdout is not None
-    return child.stdout.readline().strip() or sys.exit("a process of the measurement ended")
-
-
-def _ask(child: subprocess.Popen[str], line: str) -> str:
-    assert child.stdin is not None
-    child.stdin.write(f"{line}\n")
-    child.stdin.flush()
-    return _line(child)
 
 
 def main() -> None:
@@ -133,9 +104,6 @@ async def _serve(kind: str) -> None:
     metadata, large = responses(Case(1, 1), 0)[0], large_response(_MESSAGE_BYTES)
     go = asyncio.Event()
 
-    async def session(_request: bytes, _context: Any) -> bytes:
-        return bytes(Session.pb()(name=_SESSION, multiplexed=True).SerializeToString())
-
     async def stream(_request: Any, _context: Any) -> AsyncIterator[bytes]:
         if kind == "backlog":
             yield metadata + large  # one message: the fields of two add up
@@ -147,16 +115,7 @@ async def _serve(kind: str) -> None:
             yield large
         await asyncio.Event().wait()
 
-    handlers = {
-        "CreateSession": grpc.unary_unary_rpc_method_handler(session),
-        "ExecuteStreamingSql": grpc.unary_stream_rpc_method_handler(
-            stream, request_deserializer=ExecuteSqlRequest.pb().FromString
-        ),
-    }
-    server = grpc.aio.server(options=[*SERVER_OPTIONS, ("grpc.max_send_message_length", -1)])
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
-    print(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", flush=True)
-    await server.start()
+    server = await started({"ExecuteStreamingSql": stream}, [("grpc.max_send_message_length", -1)])
     await asyncio.to_thread(sys.stdin.readline)
     go.set()
     print("ok", flush=True)

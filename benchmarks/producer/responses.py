@@ -21,15 +21,9 @@ START_NS = 1_767_225_600_000_000_000
 STREAM = "Everything"
 _RECORD_EVERY_US = 137
 _COLUMNS = {
-    "Id": "INT64",
-    "Owner": "STRING",
-    "Balance": "NUMERIC",
-    "Branch": "STRING",
-    "Opened": "DATE",
-    "Active": "BOOL",
-    "Score": "INT64",
-    "Updated": "TIMESTAMP",
-}
+    "Id": "INT64", "Owner": "STRING", "Balance": "NUMERIC", "Branch": "STRING", "Opened": "DATE",
+    "Active": "BOOL", "Score": "INT64", "Updated": "TIMESTAMP",
+}  # fmt: skip
 TABLE = TableSchema(
     "Accounts",
     tuple(
@@ -133,20 +127,11 @@ def children_response(
 
 def _data_change(number: int, mods: int, at_ns: int) -> list[Any]:
     return [
-        format_rfc3339(at_ns),
-        "00000000",
-        f"OTQ5NTY0MDIzNTc1{number:08d}",
-        True,
-        TABLE.name,
+        format_rfc3339(at_ns), "00000000", f"OTQ5NTY0MDIzNTc1{number:08d}", True, TABLE.name,
         [_column(name) for name in _TOUCHED],
         [_mod(number * mods + place, format_rfc3339(at_ns)) for place in range(mods)],
-        "UPDATE",
-        "OLD_AND_NEW_VALUES",
-        "1",
-        "1",
-        "transfer",
-        False,
-    ]
+        "UPDATE", "OLD_AND_NEW_VALUES", "1", "1", "transfer", False,
+    ]  # fmt: skip
 
 
 def _column(name: str, code: str = "") -> list[Any]:

@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, ReadRequest, ResultSet, Session
 
+from benchmarks.measuring import Child
 from benchmarks.producer.responses import (
     STREAM,
     TABLE,
@@ -44,7 +44,7 @@ from tidegate.schemas.instants import parse_rfc3339_ns
 
 _SESSION = "projects/p/instances/i/databases/d/sessions/s"
 _SERVICE = "google.spanner.v1.Spanner"
-SERVER_OPTIONS = [
+_SERVER_OPTIONS = [
     # A worker sends all its queries at once, and one process accepts them one after the other.
     # gRPC's server cancels calls at random once more than 1,000 wait for that, and those that have
     # waited for 30 s.
@@ -85,30 +85,13 @@ class SourceProcess:
 
     def __init__(self, case: Case, *, changes: int, stream_partitions: int, rows: int = 0) -> None:
         """Start it with so many prepared changes in all, and a table with so many rows."""
-        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._child = Child(__name__)
+        self.close = self._child.close
         self.address = self.ask(case.rows, case.mods, changes, stream_partitions, rows)
 
     def ask(self, *command: Any) -> str:
         """Send a command; return its answer, which comes at once."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().strip()
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.communicate()
-
-
-# ---------------------------------------------------------------- in the process
+        return self._child.ask(json.dumps(command))
 
 
 class _Source:
@@ -210,15 +193,40 @@ def _catalogue_rows(sql: str) -> bytes:
     return bytes(result.SerializeToString())
 
 
-async def _serve() -> None:
-    rows, mods, changes, stream_partitions, rows_of_table = json.loads(sys.stdin.readline())
-    source = _Source(Case(rows, mods), changes, stream_partitions)
+_REQUESTS = {"StreamingRead": ReadRequest}
+"""What a method is asked, if not an `ExecuteSqlRequest`."""
+
+
+async def started(streams: dict[str, Any], options: Sequence[Any] = ()) -> grpc.aio.Server:
+    """Start a server of sessions, the catalogue and these streaming methods; print its address."""
 
     async def session(_request: bytes, _context: Any) -> bytes:
         return bytes(Session.pb()(name=_SESSION, multiplexed=True).SerializeToString())
 
     async def execute(request: Any, _context: Any) -> bytes:
         return _catalogue_rows(request.sql)
+
+    handlers = {
+        "CreateSession": grpc.unary_unary_rpc_method_handler(session),
+        "ExecuteSql": grpc.unary_unary_rpc_method_handler(
+            execute, request_deserializer=ExecuteSqlRequest.pb().FromString
+        ),
+    }
+    for name, stream in streams.items():
+        request = _REQUESTS.get(name, ExecuteSqlRequest)
+        handlers[name] = grpc.unary_stream_rpc_method_handler(
+            stream, request_deserializer=request.pb().FromString
+        )
+    server = grpc.aio.server(options=[*_SERVER_OPTIONS, *options])
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+    print(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", flush=True)
+    await server.start()
+    return server
+
+
+async def _serve() -> None:
+    rows, mods, changes, stream_partitions, rows_of_table = json.loads(sys.stdin.readline())
+    source = _Source(Case(rows, mods), changes, stream_partitions)
 
     async def stream(request: Any, _context: Any) -> AsyncIterator[bytes]:
         asked = request.params
@@ -231,21 +239,8 @@ async def _serve() -> None:
         for message in table_responses(request, rows_of_table):
             yield message
 
-    read = ExecuteSqlRequest.pb().FromString
-    handlers = {
-        "CreateSession": grpc.unary_unary_rpc_method_handler(session),
-        "ExecuteSql": grpc.unary_unary_rpc_method_handler(execute, request_deserializer=read),
-        "ExecuteStreamingSql": grpc.unary_stream_rpc_method_handler(
-            stream, request_deserializer=read
-        ),
-        "StreamingRead": grpc.unary_stream_rpc_method_handler(
-            table, request_deserializer=ReadRequest.pb().FromString
-        ),
-    }
-    server = grpc.aio.server(options=SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
-    print(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", flush=True)
-    await server.start()
+    # It ends when nothing refers to it.
+    _server = await started({"ExecuteStreamingSql": stream, "StreamingRead": table})
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[str] = asyncio.Queue()
 
