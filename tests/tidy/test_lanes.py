@@ -62,48 +62,38 @@ def selects(step: Selection, path: str, markers: frozenset[str]) -> bool:
     return not step.markers or bool(eval(step.markers, {}, known))
 
 
-def test_every_test_is_selected_by_one_step(collected):
+def test_every_test_is_selected_by_one_step_and_every_step_runs_in_a_lane(collected):
     assert len({path for path, _ in collected}) > 100
-    for path, markers in collected:
-        steps = [
+    found = {
+        (path, markers): [
             name
             for name, step in STEPS.items()
             if isinstance(step, Selection) and selects(step, path, markers)
         ]
-        assert len(steps) == 1, (path, sorted(markers), steps)
-
-
-def test_every_step_runs_in_a_lane():
+        for path, markers in collected
+    }
+    assert {test: steps for test, steps in found.items() if len(steps) != 1} == {}
     assert {name for steps in LANES.values() for name in steps} == STEPS.keys()
+    paths = {path for step in STEPS.values() if isinstance(step, Selection) for path in step.paths}
+    assert [path for path in paths if not (REPOSITORY / path).exists()] == []
 
 
 def test_every_test_file_is_collected(collected):
     """A test file outside of pytest's folders, or one that it skips as a whole, would never run."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*test_*.py"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
     files = {
         name
-        for name in listed.stdout.splitlines()
+        for name in listed
         if Path(name).name.startswith("test_") and (REPOSITORY / name).exists()
     }
     in_simulator = {name for name in files if name.startswith(f"{SIMULATOR}/tests/")}
 
-    assert files - in_simulator == {path for path, _ in collected}
     assert in_simulator
-    assert STEPS["simulator"].paths == (f"{SIMULATOR}/tests",)
-    assert not STEPS["simulator"].markers
-
-
-@pytest.mark.parametrize(
-    "path", [path for step in STEPS.values() if isinstance(step, Selection) for path in step.paths]
-)
-def test_every_path_of_a_step_exists(path):
-    assert (REPOSITORY / path).exists()
+    assert files - in_simulator == {path for path, _ in collected}
+    assert (STEPS["simulator"].paths, STEPS["simulator"].markers) == ((f"{SIMULATOR}/tests",), "")
 
 
 def test_steps_of_spark_begin_with_the_file_that_takes_longest():

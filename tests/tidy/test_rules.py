@@ -79,12 +79,16 @@ def test_the_pages_are_fresh(generator, marks, pages):
 
 
 def test_each_mark_names_a_rule_and_each_rule_has_a_test(generator, marks, pages):
-    named = [name for text in pages.values() for name in generator.rules(text)]
+    named = {name: page for page, text in pages.items() for name in generator.rules(text)}
+    every = [name for text in pages.values() for name in generator.rules(text)]
 
-    assert generator.faults(named, marks) == []
-    assert len(named) > 140
+    assert generator.faults(every, marks) == []
+    assert len(every) > 140
     tests = {test for found in marks.tests.values() for test in found}
     assert [one for one in sorted(tests) if is_missing(one)] == []
+    # Names begin with the subject of their page.
+    subjects = dict(zip(generator.PAGES, ("P", "spanner-", "datastream-", "sink-"), strict=True))
+    assert [name for name, page in named.items() if not name.startswith(subjects[page])] == []
 
 
 def test_each_row_of_a_page_is_a_rule_and_has_all_cells(generator, pages):
@@ -98,37 +102,22 @@ def test_each_row_of_a_page_is_a_rule_and_has_all_cells(generator, pages):
     assert "`tests/" not in DATASTREAM.partition("## Not covered")[2]
 
 
-def test_names_begin_with_the_subject_of_their_page(generator, pages):
-    subjects = dict(zip(generator.PAGES, ("P", "spanner-", "datastream-", "sink-"), strict=True))
-    names = [(page, name) for page, text in pages.items() for name in generator.rules(text)]
-
-    assert [name for page, name in names if not name.startswith(subjects[page])] == []
-
-
-def test_promises_are_those_of_the_front_page(pages):
-    promises = re.findall(
-        r"^\| (P\d) \| (.+) \|$", (REPOSITORY / "README.md").read_text(), re.MULTILINE
-    )
-    found = re.findall(r"^\| `(P\d)` \| (.+?) \| `", pages["reference/promises.md"], re.MULTILINE)
-
+def test_rules_are_those_of_the_front_page_of_the_sinks_and_of_the_read_methods(pages):
+    readme = (REPOSITORY / "README.md").read_text()
+    promises = re.findall(r"^\| (P\d) \| (.+) \|$", readme, re.MULTILINE)
+    text = pages["reference/promises.md"]
+    assert promises == re.findall(r"^\| `(P\d)` \| (.+?) \| `", text, re.MULTILINE)
     assert len(promises) == 7
-    assert found == promises
 
-
-def test_each_sink_has_a_row_and_none_has_two(pages):
     table = pages["sinks.md"].partition("## Shared")[0]
     sinks = re.findall(r"^\| `sink-[\w-]+` \| ([^|]+?) \|", table, re.MULTILINE)
-
     assert {re.match(r"`?(\w+)", one)[1] for one in sinks} == {*SINKS, "function", "own"}
     assert len({*sinks}) == len(sinks)
 
-
-def test_read_methods_of_the_page_are_known():
-    named = re.findall(
-        r"`((?:mysql|oracle|postgres|postgresql|sqlserver|salesforce)-[^`]+)`", DATASTREAM
-    )
-    assert len({*named}) >= 10
-    assert [one for one in named if read_method_of(one) is None] == []
+    sources = "mysql|oracle|postgres|postgresql|sqlserver|salesforce"
+    methods = {*re.findall(rf"`((?:{sources})-[^`]+)`", DATASTREAM)}
+    assert len(methods) >= 10
+    assert [one for one in methods if read_method_of(one) is None] == []
 
 
 def test_marks_are_those_that_pytest_sees(generator):
