@@ -12,8 +12,6 @@ EXTRAS = (
     "psutil",
 )
 
-SPARK_ROOMS = ("batch", "checkpoint", "library", "sinks", "spark")
-
 # Imports every module below the packages named, with the extras hidden; prints those that failed.
 CODE = """
 import importlib, pkgutil, sys
@@ -55,62 +53,43 @@ def failing(*packages: str, extras: tuple[str, ...] = EXTRAS) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_probe_sees_what_is_hidden():
-    """Otherwise the tests below could not fail."""
-    assert ["psutil needs psutil"] == failing("psutil")
-    assert [] == failing("json")
+def test_the_base_is_enough_up_to_the_adapters():
+    # Otherwise the rest could not fail.
+    assert failing("psutil") == ["psutil needs psutil"]
+    assert failing("json") == []
+    base = (
+        *("schemas", "producer.core", "producer.driver", "spark_consumer.core"),
+        *(
+            f"local_stack.{name}"
+            for name in ("parts.java", "parts.jvm_parts", "parts.stack", "cli")
+        ),
+    )
+    for package in base:
+        assert failing(f"tidegate.{package}") == [], package
+    code = "import sys, tidegate; print([m for m in sys.modules if m.startswith('tidegate.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['tidegate.version']"
 
 
 @pytest.mark.parametrize(
-    "package",
+    ("program", "rooms"),
     [
-        "tidegate.schemas",
-        "tidegate.producer.core",
-        "tidegate.producer.driver",
-        "tidegate.spark_consumer.core",
-        "tidegate.local_stack.parts.java",
-        "tidegate.local_stack.parts.jvm_parts",
-        "tidegate.local_stack.parts.stack",
-        "tidegate.local_stack.cli",
+        # The composition root and the command that calls it wire the adapters.
+        ("producer", ("kafka.", "spanner.", "translation.", "commands.", "cli")),
+        # Those that `import-linter` allows to import pyspark.
+        ("spark_consumer", ("batch", "checkpoint", "library", "sinks", "spark")),
     ],
 )
-def test_the_base_is_enough_up_to_the_adapters(package):
-    assert [] == failing(package)
-
-
-def test_the_face_imports_none_of_its_packages():
-    code = "import sys, tidegate; print([m for m in sys.modules if m.startswith('tidegate.')])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert "['tidegate.version']" == done.stdout.strip()
-
-
-def test_the_producer_needs_spanner_in_its_adapters_only():
-    needy = {line.split()[0] for line in failing("tidegate.producer")}
-
-    # The composition root and the command that calls it wire the adapters.
-    wired = (
-        "tidegate.producer.kafka.",
-        "tidegate.producer.spanner.",
-        "tidegate.producer.translation.",
-        "tidegate.producer.commands.",
-        "tidegate.producer.cli",
-    )
-    assert all(name.startswith(wired) for name in needy), needy
-
-
-def test_the_consumer_needs_pyspark_in_its_spark_part_only():
-    needy = {line.split()[0] for line in failing("tidegate.spark_consumer")}
-
-    # Those that `import-linter` allows to import pyspark.
-    rooms = tuple(f"tidegate.spark_consumer.{room}" for room in SPARK_ROOMS)
-    assert all(name.startswith(rooms) for name in needy), needy
+def test_a_program_needs_its_extra_in_its_adapters_only(program, rooms):
+    needy = {line.split()[0] for line in failing(f"tidegate.{program}")}
+    allowed = tuple(f"tidegate.{program}.{room}" for room in rooms)
+    assert [name for name in sorted(needy) if not name.startswith(allowed)] == []
 
 
 def test_the_producer_runs_without_pyspark_and_the_consumer_without_spanner():
     spark = ("pyspark", "delta", "deltalake", "pandas", "pyarrow")
 
-    assert [] == failing("tidegate.producer", extras=spark)
+    assert failing("tidegate.producer", extras=spark) == []
     found = failing("tidegate.spark_consumer", extras=("google", "grpc", "deltalake", "pyarrow"))
     # Spark writes what these modules would: nothing imports them before they are known to work.
     assert {line.split()[0] for line in found} == {

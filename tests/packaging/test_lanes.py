@@ -11,11 +11,15 @@ import pytest
 from tests import lanes
 from tests.stamps import Stamps
 
+FAILED = """<testcase classname="tests.unit.test_a" name="test_two" time="0.5">
+      <failure message="no">def test_two():\n&gt; assert 1 == 2\nE  assert 1 == 2</failure>
+    </testcase>"""
+PASSED = '<testcase classname="tests.unit.test_a" name="test_two" time="0.5" />'
 RESULTS = """<?xml version="1.0"?>
 <testsuites>
   <testsuite name="pytest" tests="4" failures="{failures}" errors="0" skipped="1" time="9.0">
     <testcase classname="tests.unit.test_a" name="test_one" time="7.25" />
-    <testcase classname="tests.unit.test_a" name="test_two" time="0.5" />
+    {second}
   </testsuite>
 </testsuites>
 """
@@ -35,7 +39,8 @@ class Runs:
         for option in command:
             if option.startswith("--junitxml="):
                 path = Path(option.removeprefix("--junitxml="))
-                path.write_text(RESULTS.format(failures=self.failures))
+                second = FAILED if self.failures else PASSED
+                path.write_text(RESULTS.format(failures=self.failures, second=second))
         return self.code
 
 
@@ -59,47 +64,33 @@ def counts(results: list[lanes.Result]) -> list[tuple[str, int, int, int]]:
     return [(one.step, one.passed, one.failed, one.skipped) for one in results]
 
 
-def test_every_step_of_a_lane_runs():
+def test_every_step_of_a_lane_runs_and_the_total_is_the_last_line(capsys):
     runs = Runs()
-
     results = lanes.run_lane("test", [], run=runs)
 
     assert counts(results) == [(name, 3, 0, 1) for name in lanes.LANES["test"]]
     assert len(runs.commands) == len(lanes.LANES["test"])
     assert "tests/unit" in runs.commands[0]
+    assert lanes.report(results[:1]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "3 passed, 0 failed"
+    slowest = lines.index("the 2 slowest tests")
+    assert lines[slowest + 1].split() == ["7.2", "s", "tests.unit.test_a::test_one"]
 
 
-def test_a_failed_step_does_not_stop_the_others(capsys):
-    results = lanes.run_lane("test", [], run=Runs(1, failures=2))
+def test_a_failed_step_does_not_stop_the_others_and_is_repeated_at_the_end(capsys):
+    runs = Runs(1, failures=2)
+    results = lanes.run_lane("test", [], run=runs)
 
     assert counts(results) == [(name, 1, 2, 1) for name in lanes.LANES["test"]]
     assert lanes.report(results) == 1
-    steps = len(lanes.LANES["test"])
-    assert capsys.readouterr().out.endswith(f"\n{steps} passed, {2 * steps} failed\n")
-
-
-def test_what_failed_is_repeated_below_the_slowest_tests(capsys):
-    failed = """
-      <testsuites><testsuite name="pytest" tests="2" failures="1" errors="0" skipped="0">
-        <testcase classname="tests.unit.test_a" name="test_one" time="7.25" />
-        <testcase classname="tests.unit.test_a" name="test_two" time="0.5">
-          <failure message="no">def test_two():\n&gt; assert 1 == 2\nE  assert 1 == 2</failure>
-        </testcase>
-      </testsuite></testsuites>"""
-
-    def run(command, _limit_s):
-        for option in command:
-            if option.startswith("--junitxml="):
-                Path(option.removeprefix("--junitxml=")).write_text(failed.strip())
-        return 1
-
-    assert lanes.report(lanes.run_lane("unit", [], run=run)) == 1
-
     lines = capsys.readouterr().out.splitlines()
-    at = lines.index("failed: 1")
+    steps = len(lanes.LANES["test"])
+    assert lines[-1] == f"{steps} passed, {2 * steps} failed"
+    at = lines.index(f"failed: {steps}")
     assert lines[at + 1] == "  tests.unit.test_a::test_two"
     assert lines[at + 4] == "      E  assert 1 == 2"
-    assert at > lines.index("the 2 slowest tests")
+    assert at > lines.index(f"the {2 * steps} slowest tests")
 
 
 def test_a_program_that_failed_is_named(capsys):
@@ -116,22 +107,6 @@ def test_a_test_that_hangs_ends_its_step_and_is_the_last_name_printed():
 
     assert runs.limits_s == [3_600.0] * len(runs.commands)
     assert all("-v" in command for command in runs.commands)
-
-
-def test_the_total_is_the_last_line_below_the_slowest_tests(capsys):
-    assert lanes.report(lanes.run_lane("unit", [], run=Runs())) == 0
-
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "3 passed, 0 failed"
-    slowest = lines.index("the 2 slowest tests")
-    assert lines[slowest + 1].split() == ["7.2", "s", "tests.unit.test_a::test_one"]
-
-
-def test_a_pytest_that_ends_without_a_failed_test_has_failed_all_the_same():
-    """It could not start, or a worker of it was killed."""
-    assert counts(lanes.run_lane("unit", [], run=lambda _command, _limit_s: 4)) == [
-        ("unit", 0, 1, 0)
-    ]
 
 
 def test_of_a_run_that_is_ended_the_tests_that_failed_and_hung_are_named(tmp_path, capsys):
@@ -158,12 +133,13 @@ def test_of_a_run_that_is_ended_the_tests_that_failed_and_hung_are_named(tmp_pat
     assert [line.strip() for line in failed[4:8:2]] == ["it failed: see above", "it did not end"]
 
 
-def test_a_step_may_select_nothing_only_if_options_were_given():
-    def run(_command, _limit_s):
-        return 5
-
-    assert counts(lanes.run_lane("unit", ["-k", "gate"], run=run)) == [("unit", 0, 0, 0)]
-    assert counts(lanes.run_lane("unit", [], run=run)) == [("unit", 0, 1, 0)]
+@pytest.mark.parametrize(
+    ("code", "options", "failed"), [(4, [], 1), (5, [], 1), (5, ["-k", "gate"], 0)]
+)
+def test_a_pytest_that_ends_without_a_failed_test_has_failed_all_the_same(code, options, failed):
+    """It could not start, or a worker of it was killed; only options may select nothing."""
+    results = lanes.run_lane("unit", options, run=lambda _command, _limit_s: code)
+    assert counts(results) == [("unit", 0, failed, 0)]
 
 
 def test_ctrl_c_ends_the_lane():
