@@ -7,9 +7,10 @@ streams the same order. What must survive a restart goes to `journal` within the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from spanner_simulator.core.change_streams.assembly import CommitFacts
 from spanner_simulator.core.change_streams.change_streams import ChangeStreams
@@ -19,36 +20,30 @@ from spanner_simulator.core.journal import (
     JournaledCommit,
     JournaledSchema,
     JournaledTurn,
+    JournalEntry,
 )
 from spanner_simulator.core.journaled_rows import journaled_change, replay_change
+from spanner_simulator.core.rng import Rng
 from spanner_simulator.core.rows.expiry import EXPIRY_TAG, due_rows
-from spanner_simulator.core.rows.expressions import NoExpressions
+from spanner_simulator.core.rows.expressions import Expressions, NoExpressions
 from spanner_simulator.core.rows.incoming_rows import Evaluation, write_plan
 from spanner_simulator.core.rows.known_transactions import KnownTransactions
+from spanner_simulator.core.rows.mutations import KeySet, Mutation, RowChange
 from spanner_simulator.core.rows.row_store import RowStore
 from spanner_simulator.core.rows.row_writer import RowWriter
+from spanner_simulator.core.rows.schema_changes import BackFill
+from spanner_simulator.core.rows.storage import KeyRange
+from spanner_simulator.core.rows.transactions import Transaction
+from spanner_simulator.core.rows.write_set import WriteSet
 from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.analysis import Analysis
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.ddl import parse_ddl
+from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statement_rules import apply_statement
 from spanner_simulator.core.timestamps import CommitClock, format_us
+from spanner_simulator.core.values import Dialect, Row
 from spanner_simulator.errors import Code, SpannerError, invariant
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from spanner_simulator.core.journal import JournalEntry
-    from spanner_simulator.core.rng import Rng
-    from spanner_simulator.core.rows.expressions import Expressions
-    from spanner_simulator.core.rows.mutations import KeySet, Mutation, RowChange
-    from spanner_simulator.core.rows.schema_changes import BackFill
-    from spanner_simulator.core.rows.storage import KeyRange
-    from spanner_simulator.core.rows.transactions import Transaction
-    from spanner_simulator.core.rows.write_set import WriteSet
-    from spanner_simulator.core.schema.analysis import Analysis
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import Dialect, Row
-
 
 _EXPIRED_ROWS_PER_COMMIT = 1_000
 

@@ -7,13 +7,10 @@ them wrote or read a row that another one wrote; otherwise their order could be 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.rng import Rng
-    from spanner_simulator.core.rows.transactions import Transaction
-    from spanner_simulator.core.rows.write_set import WriteSet
-    from spanner_simulator.core.timestamps import CommitClock
+from spanner_simulator.core.rng import Rng
+from spanner_simulator.core.rows.transactions import Transaction
+from spanner_simulator.core.rows.write_set import WriteSet
+from spanner_simulator.core.timestamps import CommitClock
 
 
 class EqualTimestamps:

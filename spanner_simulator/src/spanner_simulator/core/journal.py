@@ -13,18 +13,14 @@ from __future__ import annotations
 
 import base64
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+from typing import Literal, TypeAlias, assert_never
 
+from spanner_simulator.core.rng import Rng
+from spanner_simulator.core.rows.mutations import ModType
+from spanner_simulator.core.values import Plain
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from spanner_simulator.core.rng import Rng
-    from spanner_simulator.core.rows.mutations import ModType
-    from spanner_simulator.core.values import Plain
-
 
 Draw: TypeAlias = "int | float"
 TurnKind = Literal["split", "merge", "move", "move_keys"]

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spanner_simulator.core.journal import JournaledChange
-from spanner_simulator.core.values import decode, encode
+from spanner_simulator.core.rows.mutations import RowChange
+from spanner_simulator.core.rows.write_set import WriteSet
+from spanner_simulator.core.values import Row, decode, encode
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.rows.mutations import RowChange
-    from spanner_simulator.core.rows.write_set import WriteSet
-    from spanner_simulator.core.values import Row
 
 
 def journaled_change(change: RowChange) -> JournaledChange:

@@ -10,14 +10,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 import struct
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from spanner_simulator.core.values import TypeCode, Value, ValueType
-
+from spanner_simulator.core.values import TypeCode, Value, ValueType
 
 _INT_BIAS = 1 << 63
 _TIMESTAMP_BIAS = 1 << 95

@@ -8,15 +8,12 @@ the server does.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from spanner_simulator.core.lexicon import LEXICONS
 from spanner_simulator.core.tokens import EscapeError, Token, content, is_skipped, scan
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
-
 
 _POSTGRES_NAME_MAX: Final = 63
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
+from spanner_simulator.core.values import Dialect
 
 
 @dataclass(frozen=True, slots=True)

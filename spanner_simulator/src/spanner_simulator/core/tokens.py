@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import Final, Literal, cast
 
-from spanner_simulator.core.lexicon import LEXICONS
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.lexicon import Lexicon
-    from spanner_simulator.core.values import Dialect
-
+from spanner_simulator.core.lexicon import LEXICONS, Lexicon
+from spanner_simulator.core.values import Dialect
 
 TokenKind = Literal[
     "blank",

@@ -8,21 +8,19 @@ scalar's plain form is read is in `plain_forms`.
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from spanner_simulator.core import plain_forms
 from spanner_simulator.core.plain_forms import Plain
 from spanner_simulator.core.timestamps import format_ns
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable
-    from decimal import Decimal
 
 __all__ = [
     "KEY_CODES",

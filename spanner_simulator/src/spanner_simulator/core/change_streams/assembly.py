@@ -7,26 +7,21 @@ truth) does not use this module's values, so that a mistake here shows as a diff
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.change_streams.mutable_events import sequence_text
 from spanner_simulator.core.change_streams.records import ColumnType, DataChangeRecord
 from spanner_simulator.core.change_streams.row_mod import RowMod
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-    from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
-    from spanner_simulator.core.rows.mutations import ModType, RowChange
-    from spanner_simulator.core.schema.schema_objects import (
-        CaptureType,
-        ChangeStream,
-        Table,
-    )
-
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
+from spanner_simulator.core.rows.mutations import ModType, RowChange
+from spanner_simulator.core.schema.schema_objects import (
+    CaptureType,
+    ChangeStream,
+    Table,
+)
 
 _MODS_PER_RECORD_MAX = 256
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from spanner_simulator.core.change_streams.query_errors import located
 from spanner_simulator.core.lexicon import LEXICONS
 from spanner_simulator.core.tokens import EscapeError, Token, content, is_skipped, scan
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
-
 
 ARGUMENT_NAMES = (
     "start_timestamp",

@@ -6,8 +6,8 @@ read_options), then the transaction (the server's matter), then token and stream
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.change_streams import query_errors
 from spanner_simulator.core.change_streams.call_syntax import (
@@ -19,20 +19,15 @@ from spanner_simulator.core.change_streams.call_syntax import (
     Parameter,
     find_call,
 )
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
 from spanner_simulator.core.plain_forms import read_int
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.schema_objects import ChangeStream
 from spanner_simulator.core.timestamps import parse_ns
 from spanner_simulator.core.tokens import content
+from spanner_simulator.core.values import Dialect, Plain
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-    from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.schema_objects import ChangeStream
-    from spanner_simulator.core.values import Dialect, Plain
-
 
 _FUTURE_MAX_NS = 600 * 10**9
 _MUTABLE_WINDOW_MAX_NS = 1800 * 10**9

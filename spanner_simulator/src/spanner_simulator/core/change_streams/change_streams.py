@@ -8,8 +8,8 @@ partitions that have new records.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.change_streams.assembly import CommitFacts, assemble
 from spanner_simulator.core.change_streams.commit_log import CommitLog
@@ -19,25 +19,18 @@ from spanner_simulator.core.change_streams.key_choice import (
     split_candidate,
     split_key,
 )
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
-from spanner_simulator.core.journal import JournaledTurn
+from spanner_simulator.core.journal import Journal, JournaledTurn, TurnKind
 from spanner_simulator.core.key_encoding import successor
-from spanner_simulator.core.rows.mutations import decode_key, whole_key
-from spanner_simulator.core.rows.storage import KeyRange
+from spanner_simulator.core.rng import Rng
+from spanner_simulator.core.rows.mutations import RowChange, decode_key, whole_key
+from spanner_simulator.core.rows.storage import KeyRange, TableRows
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.schema_objects import ChangeStream
+from spanner_simulator.core.timestamps import CommitClock
+from spanner_simulator.core.values import Plain
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-    from spanner_simulator.core.journal import Journal, TurnKind
-    from spanner_simulator.core.rng import Rng
-    from spanner_simulator.core.rows.mutations import RowChange
-    from spanner_simulator.core.rows.storage import TableRows
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.schema_objects import ChangeStream
-    from spanner_simulator.core.timestamps import CommitClock
-    from spanner_simulator.core.values import Plain
 
 
 @dataclass(slots=True)

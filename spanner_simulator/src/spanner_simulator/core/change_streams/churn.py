@@ -7,15 +7,12 @@ returns a split, a merge or a move of it. The policy decides and changes nothing
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-    from spanner_simulator.core.rng import Rng
-
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+from spanner_simulator.core.rng import Rng
 
 ChurnKind = Literal["split", "merge", "move"]
 _KINDS: tuple[ChurnKind, ...] = ("split", "merge", "move")

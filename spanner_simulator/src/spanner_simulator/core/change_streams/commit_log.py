@@ -8,23 +8,18 @@ change that the assembly forgot therefore stands here with null coordinates.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from spanner_simulator.core.change_streams.assembly import is_captured
+from spanner_simulator.core.change_streams.assembly import Assembled, CommitFacts, is_captured
+from spanner_simulator.core.rows.mutations import RowChange
+from spanner_simulator.core.schema.schema_objects import (
+    CaptureType,
+    ChangeStream,
+    Table,
+)
 from spanner_simulator.core.timestamps import format_us
 from spanner_simulator.core.values import Plain, Row, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from spanner_simulator.core.change_streams.assembly import Assembled, CommitFacts
-    from spanner_simulator.core.rows.mutations import RowChange
-    from spanner_simulator.core.schema.schema_objects import (
-        CaptureType,
-        ChangeStream,
-        Table,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,14 @@ when there are none, so that a split divides the work and not just the bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 from spanner_simulator.core.key_encoding import midpoint
+from spanner_simulator.core.rows.storage import TableRows
+from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-    from spanner_simulator.core.rows.storage import TableRows
-    from spanner_simulator.core.schema.schema_objects import Table
-
 
 _HEX = "0123456789abcdef"
 

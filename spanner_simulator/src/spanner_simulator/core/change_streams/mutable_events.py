@@ -8,18 +8,14 @@ otherwise two stream partitions that exchange keys could wait for each other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from spanner_simulator.core.change_streams.records import (
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 
 
 def sequence_text(order: int, number: int) -> str:

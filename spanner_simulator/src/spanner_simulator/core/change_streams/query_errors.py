@@ -5,14 +5,9 @@ Timestamps in them are printed as the service does: RFC 3339 with +00:00.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spanner_simulator.core.timestamps import format_ns
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
-
 
 _ONLY_SINGLE_USE = (
     "Change stream queries must be strong reads executed via single use transactions using the "

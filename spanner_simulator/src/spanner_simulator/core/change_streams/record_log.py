@@ -7,16 +7,11 @@ go.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
+from spanner_simulator.core.change_streams.records import LoggedRecord
 from spanner_simulator.errors import invariant
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from spanner_simulator.core.change_streams.records import LoggedRecord
-
 
 _TIME = attrgetter("commit_timestamp_us")
 

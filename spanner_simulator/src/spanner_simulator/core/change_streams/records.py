@@ -8,12 +8,11 @@ What each commit makes is a tuple: that takes a fifth of the time that a frozen 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from spanner_simulator.core.change_streams.row_mod import Mod, RowMod
-    from spanner_simulator.core.rows.mutations import ModType
-    from spanner_simulator.core.schema.schema_objects import CaptureType
+from spanner_simulator.core.change_streams.row_mod import Mod, RowMod
+from spanner_simulator.core.rows.mutations import ModType
+from spanner_simulator.core.schema.schema_objects import CaptureType
 
 
 @dataclass(frozen=True, slots=True)

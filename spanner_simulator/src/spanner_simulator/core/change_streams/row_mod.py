@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from spanner_simulator.core.values import encoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import Plain, Row, Value
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.values import Plain, Row, Value, encoder
 
 
 class Mod(NamedTuple):

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.change_streams.record_log import RecordLog
+from spanner_simulator.core.change_streams.records import LoggedRecord
+from spanner_simulator.core.rows.storage import KeyRange
 from spanner_simulator.errors import invariant
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.change_streams.records import LoggedRecord
-    from spanner_simulator.core.rows.storage import KeyRange
-
 
 _RECENT_KEYS_MAX = 512
 

@@ -11,22 +11,17 @@ from __future__ import annotations
 import base64
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.change_streams.mutable_events import (
     announce_keys_moved,
     announce_succession,
 )
 from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+from spanner_simulator.core.rng import Rng
 from spanner_simulator.core.rows.storage import KeyRange
 from spanner_simulator.errors import Code, SpannerError, invariant
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from spanner_simulator.core.rng import Rng
-
 
 _EXPIRED_TOKENS_MAX = 65_536
 _TOKEN_BYTES = 132

@@ -9,7 +9,6 @@ has expired unread ends the query with an error, never silently.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.change_streams.query_errors import (
     no_longer_valid,
@@ -21,14 +20,11 @@ from spanner_simulator.core.change_streams.records import (
     DataChangeRecord,
     HeartbeatRecord,
     PartitionStartRecord,
+    StreamRow,
 )
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.change_streams.records import StreamRow
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-    from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
-    from spanner_simulator.core.timestamps import CommitClock
-
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
+from spanner_simulator.core.timestamps import CommitClock
 
 ROWS_PER_POLL_MAX = 4096
 

@@ -5,16 +5,11 @@ A row is due when its timestamp is at least so many days old; a row without one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from spanner_simulator.core.rows.storage import KeyRange
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from spanner_simulator.core.rows.storage import TableRows
-    from spanner_simulator.core.rows.table_rules import Rules
-
+from spanner_simulator.core.rows.storage import KeyRange, TableRows
+from spanner_simulator.core.rows.table_rules import Rules
 
 EXPIRY_TAG: Final = "RowDeletionPolicy"
 _DAY_NS: Final = 86_400 * 10**9

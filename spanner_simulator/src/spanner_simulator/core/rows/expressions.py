@@ -5,13 +5,11 @@ They are SQL, which lies above the core; a database gets its evaluator when it i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.values import Dialect, Row, Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import Dialect, Row, Value, ValueType
 
 
 class Expressions(Protocol):

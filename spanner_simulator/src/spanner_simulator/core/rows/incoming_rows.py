@@ -6,26 +6,20 @@ are in the database already are not looked at here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING
+from spanner_simulator.core.rows.expressions import Expressions
+from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING, WriteKind
+from spanner_simulator.core.rows.table_rules import TableRules
 from spanner_simulator.core.rows.write_set import key_text
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.schema.statements import ColumnDefinition
 from spanner_simulator.core.timestamps import format_ns
-from spanner_simulator.core.values import ValueType
+from spanner_simulator.core.values import Dialect, Plain, Row, Value, ValueType
 from spanner_simulator.core.values import reader as value_reader
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spanner_simulator.core.rows.expressions import Expressions
-    from spanner_simulator.core.rows.mutations import WriteKind
-    from spanner_simulator.core.rows.table_rules import TableRules
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.schema.statements import ColumnDefinition
-    from spanner_simulator.core.values import Dialect, Plain, Row, Value
-
 
 STRING_CHARACTERS_MAX: Final = 2_621_440
 CELL_BYTES_MAX: Final = 10 * 1024 * 1024

@@ -7,16 +7,13 @@ them types. A bound may name only the first parts of a key.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.key_encoding import successor
 from spanner_simulator.core.plain_forms import proto_text
 from spanner_simulator.core.rows.storage import KeyRange
+from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.values import Plain, Value, decode
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.schema_objects import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,10 @@ simply forget others, so that the oldest go when there are very many.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
+from spanner_simulator.core.rng import Rng
 from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.rng import Rng
-
 
 _FINISHED_TRANSACTIONS_MAX = 10_000
 # Clients simply forget read-only transactions; the oldest of this many cannot be in use any more.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from spanner_simulator.core.rows.key_sets import (
     KeyBound,
@@ -13,13 +14,9 @@ from spanner_simulator.core.rows.key_sets import (
     key_range,
     whole_key,
 )
+from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.timestamps import MAX_NS
-
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import Plain, Row
+from spanner_simulator.core.values import Plain, Row
 
 __all__ = [
     "COMMIT_TIMESTAMP",

@@ -6,28 +6,20 @@ commit stores. Time, chance, and who may commit when are the database's business
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from spanner_simulator.core.rows.key_sets import key_range, prefix_range, whole_key
-from spanner_simulator.core.rows.schema_changes import plan_rows
-from spanner_simulator.core.rows.storage import VERSION_RETENTION_US
-from spanner_simulator.core.rows.table_rules import build_rules
+from spanner_simulator.core.rows.incoming_rows import Evaluation
+from spanner_simulator.core.rows.key_sets import KeySet, key_range, prefix_range, whole_key
+from spanner_simulator.core.rows.schema_changes import BackFill, plan_rows
+from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
+from spanner_simulator.core.rows.storage import VERSION_RETENTION_US, KeyRange, TableRows
+from spanner_simulator.core.rows.table_rules import Rules, build_rules
+from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.rows.write_set import WriteSet
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.values import Row
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.core.rows.incoming_rows import Evaluation
-    from spanner_simulator.core.rows.key_sets import KeySet
-    from spanner_simulator.core.rows.schema_changes import BackFill
-    from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
-    from spanner_simulator.core.rows.storage import KeyRange, TableRows
-    from spanner_simulator.core.rows.table_rules import Rules
-    from spanner_simulator.core.rows.transactions import Transaction
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import Row
 
 
 class RowStore:

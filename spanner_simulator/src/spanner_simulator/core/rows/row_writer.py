@@ -8,32 +8,28 @@ to see whether it still holds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Iterable, Iterator, Sequence
+from typing import assert_never
 
 from spanner_simulator.core.key_encoding import successor
 from spanner_simulator.core.rows.incoming_rows import (
+    Evaluation,
+    WritePlan,
     check_key_size,
     check_row,
     compute_generated,
     write_plan,
 )
 from spanner_simulator.core.rows.key_sets import key_range, whole_key
-from spanner_simulator.core.rows.mutations import Delete, Write
+from spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, Write, WriteKind
+from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
 from spanner_simulator.core.rows.storage import KeyRange
-from spanner_simulator.core.rows.write_set import key_text
+from spanner_simulator.core.rows.table_rules import Reference, TableRules
+from spanner_simulator.core.rows.transactions import Transaction
+from spanner_simulator.core.rows.write_set import WriteSet, key_text
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.values import Row, Value
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from spanner_simulator.core.rows.incoming_rows import Evaluation, WritePlan
-    from spanner_simulator.core.rows.mutations import KeySet, Mutation, WriteKind
-    from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
-    from spanner_simulator.core.rows.table_rules import Reference, TableRules
-    from spanner_simulator.core.rows.transactions import Transaction
-    from spanner_simulator.core.rows.write_set import WriteSet
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import Row, Value
 
 
 class RowWriter:

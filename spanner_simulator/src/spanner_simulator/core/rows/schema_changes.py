@@ -7,26 +7,20 @@ change streams report. Indexes are built from the current rows only; they begin 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.key_encoding import successor
 from spanner_simulator.core.plain_forms import is_enum_number
-from spanner_simulator.core.rows.incoming_rows import check_row, compute_generated
+from spanner_simulator.core.rows.incoming_rows import Evaluation, check_row, compute_generated
+from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
 from spanner_simulator.core.rows.storage import KeyRange, TableRows
+from spanner_simulator.core.rows.table_rules import Reference, Rules, TableRules
 from spanner_simulator.core.rows.write_set import key_text
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.schema.statements import ColumnDefinition
+from spanner_simulator.core.values import Row, TypeCode, Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from spanner_simulator.core.rows.incoming_rows import Evaluation
-    from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
-    from spanner_simulator.core.rows.table_rules import Reference, Rules, TableRules
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.schema.statements import ColumnDefinition
-    from spanner_simulator.core.values import Row, TypeCode, Value, ValueType
-
 
 _EVERYTHING = KeyRange(b"", None)
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from spanner_simulator.core.schema.definitions import ForeignKey
 from spanner_simulator.core.schema.schema_objects import Index, Table
 from spanner_simulator.core.schema.statements import KeyColumn
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.definitions import ForeignKey
-    from spanner_simulator.core.values import Dialect, Row, Value
+from spanner_simulator.core.values import Dialect, Row, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,11 +7,8 @@ and the one block is found by bisection over the blocks' last keys. No block is 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from collections.abc import Iterator
+from typing import Final
 
 _BLOCK_MAX: Final = 2_000
 

@@ -8,16 +8,11 @@ written again; a deleted row is removed some time after its last version became 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.rows.sorted_keys import SortedKeys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from spanner_simulator.core.values import Row
-
+from spanner_simulator.core.values import Row
 
 VERSION_RETENTION_US = 3_600_000_000
 

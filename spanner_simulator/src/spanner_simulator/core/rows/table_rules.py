@@ -6,8 +6,9 @@ Everything is resolved to objects here, so that writing a row looks nothing up b
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spanner_simulator.core.rows.secondary_indexes import (
     HiddenIndex,
@@ -15,15 +16,11 @@ from spanner_simulator.core.rows.secondary_indexes import (
     referenced_index,
     referencing_index,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.definitions import ForeignKey
-    from spanner_simulator.core.schema.schema_objects import Index, Table
-    from spanner_simulator.core.schema.statements import ColumnDefinition
-    from spanner_simulator.core.values import Row, Value
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.definitions import ForeignKey
+from spanner_simulator.core.schema.schema_objects import Index, Table
+from spanner_simulator.core.schema.statements import ColumnDefinition
+from spanner_simulator.core.values import Row, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,18 +7,14 @@ A committed transaction therefore saw, and acts on, the state right before its o
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from spanner_simulator.core.rows.storage import KeyRange, TableRows
+from spanner_simulator.core.rows.write_set import WriteSet
+from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from spanner_simulator.core.rows.storage import KeyRange, TableRows
-    from spanner_simulator.core.rows.write_set import WriteSet
-    from spanner_simulator.core.schema.schema_objects import Table
-
 
 TransactionState = Literal["ACTIVE", "COMMITTED", "ROLLED_BACK", "ABORTED"]
 

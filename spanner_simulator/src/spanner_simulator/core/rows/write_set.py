@@ -9,23 +9,17 @@ always follow the rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING, RowChange
+from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
 from spanner_simulator.core.rows.sorted_keys import SortedKeys
-from spanner_simulator.core.values import encode
+from spanner_simulator.core.rows.storage import KeyRange, TableRows
+from spanner_simulator.core.rows.table_rules import Rules, TableRules
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.values import Row, encode
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
-    from spanner_simulator.core.rows.storage import KeyRange, TableRows
-    from spanner_simulator.core.rows.table_rules import Rules, TableRules
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import Row
-
 
 _NOTHING_WRITTEN: frozenset[str] = frozenset()
 

@@ -6,14 +6,12 @@ be given an analyser, which is bound to it and sees it as it is at the time of e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import ValueType
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.values import ValueType
 
 
 @dataclass(frozen=True, slots=True)

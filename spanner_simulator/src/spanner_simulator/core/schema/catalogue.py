@@ -8,25 +8,21 @@ and named `schema.name`. `statement_rules` changes it. Rows and stream partition
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from spanner_simulator.core.schema.schema_objects import Role, duration_us
+from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.analysis import Analysis
+from spanner_simulator.core.schema.schema_objects import (
+    ChangeStream,
+    Index,
+    Role,
+    Table,
+    View,
+    duration_us,
+)
+from spanner_simulator.core.values import Dialect, ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from spanner_simulator.core.schema import statements as ddl
-    from spanner_simulator.core.schema.analysis import Analysis
-    from spanner_simulator.core.schema.schema_objects import (
-        ChangeStream,
-        Index,
-        Table,
-        View,
-    )
-    from spanner_simulator.core.values import Dialect, ValueType
-
 
 SYSTEM_ROLES = ("public", "spanner_info_reader", "spanner_sys_reader")
 _NAME_MAX = 128

@@ -7,25 +7,22 @@ owner of the rows compares the tables before and after.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema import stream_rules
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.constraint_rules import (
     check_without_commit_timestamps,
 )
+from spanner_simulator.core.schema.definitions import RowDeletionPolicy
 from spanner_simulator.core.schema.expression_names import column_names
+from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.sql_rules import analyse_column
 from spanner_simulator.core.schema.type_names import type_name
 from spanner_simulator.core.schema.view_rules import refresh_views, views_without
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.definitions import RowDeletionPolicy
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import Dialect
-
 
 NAME_LENGTH_MAX = 128
 _LENGTH_MAX = {"STRING": 2_621_440, "BYTES": 10_485_760}

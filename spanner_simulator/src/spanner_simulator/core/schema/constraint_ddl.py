@@ -5,14 +5,9 @@ An unnamed constraint gets its name when it is applied, because the name holds t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spanner_simulator.core.schema.definitions import Check, ForeignKey
+from spanner_simulator.core.schema.ddl_words import DdlWords
+from spanner_simulator.core.schema.definitions import Check, ForeignKey, OnDelete
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.ddl_words import DdlWords
-    from spanner_simulator.core.schema.definitions import OnDelete
 
 
 def starts_constraint(words: DdlWords) -> bool:

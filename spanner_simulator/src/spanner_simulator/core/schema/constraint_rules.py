@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.definitions import Check, ForeignKey
 from spanner_simulator.core.schema.expression_names import column_names
+from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.sql_rules import analyse_check
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from spanner_simulator.core.schema import statements as ddl
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.schema_objects import Table
 
 
 def _refused(message: str) -> SpannerError:

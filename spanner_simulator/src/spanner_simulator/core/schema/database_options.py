@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from spanner_simulator.core.schema.ddl_words import unsupported
+from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.ddl_words import DdlWords, unsupported
 from spanner_simulator.core.schema.schema_objects import duration_us
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema import statements as ddl
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.ddl_words import DdlWords
-
 
 _TEXTS = (
     "version_retention_period",

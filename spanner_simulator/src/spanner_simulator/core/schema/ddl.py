@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from spanner_simulator.core.schema import google_ddl, postgres_ddl
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.statements import Statement
-    from spanner_simulator.core.values import Dialect
+from spanner_simulator.core.schema.statements import Statement
+from spanner_simulator.core.values import Dialect
 
 
 def parse_ddl(text: str, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> Statement:

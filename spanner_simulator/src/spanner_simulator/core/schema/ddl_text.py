@@ -6,19 +6,16 @@ a table that was made later comes as ALTER TABLE at the end of the tables.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.definitions import ForeignKey
 from spanner_simulator.core.schema.expression_names import object_names
 from spanner_simulator.core.schema.google_text import GoogleText
+from spanner_simulator.core.schema.object_text import ObjectText
 from spanner_simulator.core.schema.postgres_text import PostgresText
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.definitions import ForeignKey
-    from spanner_simulator.core.schema.object_text import ObjectText
-    from spanner_simulator.core.schema.schema_objects import Table, View
-    from spanner_simulator.core.values import Dialect
-
+from spanner_simulator.core.schema.schema_objects import Table, View
+from spanner_simulator.core.values import Dialect
 
 _PRINTERS: Final[dict[Dialect, ObjectText]] = {
     "GOOGLE_STANDARD_SQL": GoogleText(),

@@ -7,15 +7,12 @@ texts are the service's own.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from spanner_simulator.core.lexer import Words
 from spanner_simulator.core.lexicon import LEXICONS
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
-
 
 # Enough for whatever is counted here; Python itself refuses to read numbers without end.
 _DIGITS_MAX = 19

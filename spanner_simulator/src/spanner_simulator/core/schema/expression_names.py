@@ -8,18 +8,13 @@ or part of a date; it counts as the name of a table or a view where it stands in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.lexer import Words
 from spanner_simulator.core.lexicon import LEXICONS
 from spanner_simulator.core.tokens import Token
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.core.values import Dialect
-
+from spanner_simulator.core.values import Dialect
 
 _NAMES = ("name", "quoted_name")
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")

@@ -9,16 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from spanner_simulator.core.schema.schema_objects import Index
-from spanner_simulator.core.schema.statements import KeyColumn
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.definitions import ForeignKey
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.schema.statements import NullsOrder
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.definitions import ForeignKey
+from spanner_simulator.core.schema.schema_objects import Index, Table
+from spanner_simulator.core.schema.statements import KeyColumn, NullsOrder
 
 
 @dataclass(frozen=True, slots=True)

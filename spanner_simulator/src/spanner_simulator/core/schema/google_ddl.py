@@ -6,11 +6,12 @@ read as something else.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.database_options import check_option
 from spanner_simulator.core.schema.ddl_words import DdlWords, unsupported
+from spanner_simulator.core.schema.definitions import ViewSecurity
 from spanner_simulator.core.schema.google_tables import (
     alter_table,
     create_table,
@@ -25,10 +26,6 @@ from spanner_simulator.core.schema.stream_ddl import (
     option_value,
 )
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.definitions import ViewSecurity
-
 
 _REFUSED = (
     ("CREATE", "SEQUENCE"),

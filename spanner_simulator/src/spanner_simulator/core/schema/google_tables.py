@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.constraint_ddl import (
@@ -11,7 +10,7 @@ from spanner_simulator.core.schema.constraint_ddl import (
     on_delete,
     starts_constraint,
 )
-from spanner_simulator.core.schema.ddl_words import unsupported
+from spanner_simulator.core.schema.ddl_words import DdlWords, unsupported
 from spanner_simulator.core.schema.definitions import (
     Check,
     ForeignKey,
@@ -19,13 +18,8 @@ from spanner_simulator.core.schema.definitions import (
     RowDeletionPolicy,
 )
 from spanner_simulator.core.schema.proto_ddl import type_path
-from spanner_simulator.core.values import ValueType
+from spanner_simulator.core.values import TypeCode, ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.ddl_words import DdlWords
-    from spanner_simulator.core.values import TypeCode
-
 
 _SCALARS: dict[str, TypeCode] = {
     "BOOL": "BOOL",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from spanner_simulator.core.schema.definitions import ForeignKey
 from spanner_simulator.core.schema.object_text import ObjectText
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from spanner_simulator.core.schema.definitions import ForeignKey
-    from spanner_simulator.core.schema.schema_objects import ChangeStream, Index, Table
-    from spanner_simulator.core.schema.statements import ColumnDefinition, OptionValue
+from spanner_simulator.core.schema.schema_objects import ChangeStream, Index, Table
+from spanner_simulator.core.schema.statements import ColumnDefinition, OptionValue
 
 
 class GoogleText(ObjectText):

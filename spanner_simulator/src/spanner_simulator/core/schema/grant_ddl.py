@@ -6,14 +6,8 @@ spanner.read_json_s.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spanner_simulator.core.schema import statements as ddl
-from spanner_simulator.core.schema.ddl_words import unsupported
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.ddl_words import DdlWords
-
+from spanner_simulator.core.schema.ddl_words import DdlWords, unsupported
 
 _PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "EXECUTE", "USAGE")
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from spanner_simulator.core.schema.schema_objects import Index
+from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.schema_objects import Index, Table
 from spanner_simulator.core.schema.type_names import type_name
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema import statements as ddl
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.schema_objects import Table
 
 
 def _refused(message: str) -> SpannerError:

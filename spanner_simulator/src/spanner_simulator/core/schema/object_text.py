@@ -7,24 +7,21 @@ the service rewrites some of PostgreSQL's (`1` as `'1'::bigint`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from spanner_simulator.core.lexicon import LEXICONS
+from spanner_simulator.core.schema.definitions import Check, ForeignKey
 from spanner_simulator.core.schema.role_text import grants_of, own_roles
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from spanner_simulator.core.schema.definitions import Check, ForeignKey
-    from spanner_simulator.core.schema.schema_objects import (
-        ChangeStream,
-        Index,
-        Role,
-        Table,
-        View,
-    )
-    from spanner_simulator.core.schema.statements import ColumnDefinition, KeyColumn, OptionValue
-    from spanner_simulator.core.values import Dialect
+from spanner_simulator.core.schema.schema_objects import (
+    ChangeStream,
+    Index,
+    Role,
+    Table,
+    View,
+)
+from spanner_simulator.core.schema.statements import ColumnDefinition, KeyColumn, OptionValue
+from spanner_simulator.core.values import Dialect
 
 
 class ObjectText(ABC):

@@ -6,11 +6,13 @@ refused by name (UNIMPLEMENTED).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NoReturn
+from collections.abc import Callable
+from typing import Literal, NoReturn
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.database_options import check_option
 from spanner_simulator.core.schema.ddl_words import DdlWords, unsupported
+from spanner_simulator.core.schema.definitions import ViewSecurity
 from spanner_simulator.core.schema.grant_ddl import create_role, drop_role, grant
 from spanner_simulator.core.schema.postgres_tables import alter_table, create_table
 from spanner_simulator.core.schema.stream_ddl import (
@@ -20,12 +22,6 @@ from spanner_simulator.core.schema.stream_ddl import (
     option_value,
 )
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spanner_simulator.core.schema.definitions import ViewSecurity
-
 
 _REFUSED = (
     ("CREATE", "SEQUENCE"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.constraint_ddl import (
@@ -13,7 +13,7 @@ from spanner_simulator.core.schema.constraint_ddl import (
     on_delete,
     starts_constraint,
 )
-from spanner_simulator.core.schema.ddl_words import unsupported
+from spanner_simulator.core.schema.ddl_words import DdlWords, unsupported
 from spanner_simulator.core.schema.definitions import (
     Check,
     ForeignKey,
@@ -22,10 +22,6 @@ from spanner_simulator.core.schema.definitions import (
 )
 from spanner_simulator.core.schema.postgres_types import column_type
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.ddl_words import DdlWords
-
 
 _COLUMN_CLAUSES = (
     "NOT",

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from spanner_simulator.core.schema.definitions import ForeignKey
 from spanner_simulator.core.schema.object_text import ObjectText
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from spanner_simulator.core.schema.definitions import ForeignKey
-    from spanner_simulator.core.schema.schema_objects import ChangeStream, Index, Table
-    from spanner_simulator.core.schema.statements import (
-        ColumnDefinition,
-        KeyColumn,
-        OptionValue,
-    )
-
+from spanner_simulator.core.schema.schema_objects import ChangeStream, Index, Table
+from spanner_simulator.core.schema.statements import (
+    ColumnDefinition,
+    KeyColumn,
+    OptionValue,
+)
 
 # Options of a change stream are printed in this order, however they were given.
 _STREAM_OPTIONS = (

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from spanner_simulator.core.schema.ddl_words import DdlWords
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.ddl_words import DdlWords
-
 
 _TYPES = {
     "BOOL": ValueType("BOOL"),

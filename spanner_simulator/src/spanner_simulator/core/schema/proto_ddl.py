@@ -5,12 +5,8 @@ The names in a bundle are those of messages and enums, packages included, and th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spanner_simulator.core.schema import statements as ddl
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.ddl_words import DdlWords
+from spanner_simulator.core.schema.ddl_words import DdlWords
 
 
 def create_bundle(words: DdlWords) -> ddl.CreateProtoBundle:

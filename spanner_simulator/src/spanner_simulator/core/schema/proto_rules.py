@@ -6,19 +6,15 @@ descriptor is done by the catalogue's analyser.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.analysis import ProtoFiles
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.view_rules import refresh_views
+from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from spanner_simulator.core.schema.analysis import ProtoFiles
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.values import ValueType
 
 
 def create_bundle(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
+from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.schema_objects import Role
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema import statements as ddl
-    from spanner_simulator.core.schema.catalogue import Catalogue
-
 
 _ALLOWED: dict[ddl.ObjectKind, tuple[str, ...]] = {
     "TABLE": ("SELECT", "INSERT", "UPDATE", "DELETE"),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from spanner_simulator.core.schema.schema_objects import Role
-    from spanner_simulator.core.schema.statements import ObjectKind
+from spanner_simulator.core.schema.schema_objects import Role
+from spanner_simulator.core.schema.statements import ObjectKind
 
 
 def own_roles(roles: Mapping[str, Role]) -> list[Role]:

@@ -9,28 +9,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from spanner_simulator.core.key_encoding import KeyPart, encode_key, table_prefix
+from spanner_simulator.core.schema.definitions import (
+    Check,
+    ForeignKey,
+    Interleave,
+    RowDeletionPolicy,
+    ViewSecurity,
+)
+from spanner_simulator.core.schema.statements import (
+    ColumnDefinition,
+    KeyColumn,
+    ObjectKind,
+    OptionValue,
+    Watch,
+)
+from spanner_simulator.core.values import Row, Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.definitions import (
-        Check,
-        ForeignKey,
-        Interleave,
-        RowDeletionPolicy,
-        ViewSecurity,
-    )
-    from spanner_simulator.core.schema.statements import (
-        ColumnDefinition,
-        KeyColumn,
-        ObjectKind,
-        OptionValue,
-        Watch,
-    )
-    from spanner_simulator.core.values import Row, Value, ValueType
-
 
 CaptureType = Literal["OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"]
 PartitionMode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]

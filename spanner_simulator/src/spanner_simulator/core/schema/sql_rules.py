@@ -7,18 +7,14 @@ refused when it is first used. The texts around the analyser's are the service's
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.definitions import Check
+from spanner_simulator.core.schema.schema_objects import Table, View
+from spanner_simulator.core.schema.statements import ColumnDefinition
 from spanner_simulator.core.schema.type_names import type_name
+from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.definitions import Check
-    from spanner_simulator.core.schema.schema_objects import Table, View
-    from spanner_simulator.core.schema.statements import ColumnDefinition
-    from spanner_simulator.core.values import ValueType
-
 
 _PLACE = re.compile(r" \[at (\d+):(\d+)\]")
 

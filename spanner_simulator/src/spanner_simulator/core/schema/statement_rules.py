@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from spanner_simulator.core.schema import (
     column_rules,
@@ -16,9 +16,7 @@ from spanner_simulator.core.schema import (
     view_rules,
 )
 from spanner_simulator.core.schema import statements as ddl
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.catalogue import Catalogue
 
 
 def apply_statement(

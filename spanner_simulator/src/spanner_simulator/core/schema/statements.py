@@ -7,19 +7,17 @@ written `schema.name`; PostgreSQL's `public` is left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.definitions import (
-        Check,
-        ForeignKey,
-        Interleave,
-        OnDelete,
-        RowDeletionPolicy,
-        ViewSecurity,
-    )
-    from spanner_simulator.core.values import ValueType
-
+from spanner_simulator.core.schema.definitions import (
+    Check,
+    ForeignKey,
+    Interleave,
+    OnDelete,
+    RowDeletionPolicy,
+    ViewSecurity,
+)
+from spanner_simulator.core.values import ValueType
 
 OptionValue: TypeAlias = "str | bool | int | None"
 ObjectKind = Literal["TABLE", "VIEW", "SCHEMA", "CHANGE STREAM", "TABLE FUNCTION", "ROLE"]

@@ -6,15 +6,9 @@ for a bad option.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spanner_simulator.core.schema import statements as ddl
-from spanner_simulator.core.schema.ddl_words import unsupported
+from spanner_simulator.core.schema.ddl_words import DdlWords, unsupported
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.ddl_words import DdlWords
-
 
 _TEXTS = ("retention_period", "value_capture_type", "partition_mode")
 _BOOLS = (

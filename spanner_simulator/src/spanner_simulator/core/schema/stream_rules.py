@@ -5,21 +5,16 @@ Every text is the service's own. An option's kind was checked when the statement
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.schema_objects import (
     DEFAULT_RETENTION,
     EMULATOR_RETENTION,
     ChangeStream,
+    Table,
     duration_us,
 )
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.schema_objects import Table
-
 
 STREAMS_MAX = 10
 STREAMS_PER_OBJECT_MAX = 3

@@ -6,25 +6,21 @@ The texts are the service's own, learnt from Google's emulator.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from spanner_simulator.core.schema import column_rules, stream_rules
 from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.constraint_rules import (
     add_to_table,
     check_unreferenced,
     foreign_keys_to,
     quoted_names,
 )
+from spanner_simulator.core.schema.definitions import Interleave, RowDeletionPolicy
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.type_names import type_name
 from spanner_simulator.core.schema.view_rules import check_no_views
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.definitions import Interleave, RowDeletionPolicy
-
 
 _KEY_COLUMNS_MAX = 16
 _INTERLEAVING_DEPTH_MAX = 7

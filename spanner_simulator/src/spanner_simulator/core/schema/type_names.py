@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import ValueType
+from spanner_simulator.core.values import ValueType
 
 
 def type_name(value_type: ValueType, *, element: bool = True) -> str:

@@ -6,16 +6,14 @@ A view's query is text; what it depends on is known by the words in it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.expression_names import column_names, object_names
 from spanner_simulator.core.schema.schema_objects import View
 from spanner_simulator.core.schema.sql_rules import analyse_view, refreshed_view
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.schema import statements as ddl
-    from spanner_simulator.core.schema.catalogue import Catalogue
 
 
 def _refused(message: str) -> SpannerError:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.definitions import ForeignKey
 from spanner_simulator.core.schema.expression_names import column_names
 from spanner_simulator.core.schema.foreign_key_indexes import (
     managed_indexes,
     unique_constraint,
 )
 from spanner_simulator.core.schema.information_schema.rows import ViewRow, located, split
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.definitions import ForeignKey
-    from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.schema.schema_objects import Table
 
 
 @dataclass(frozen=True, slots=True)

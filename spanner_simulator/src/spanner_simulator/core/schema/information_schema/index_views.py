@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.foreign_key_indexes import managed_indexes
 from spanner_simulator.core.schema.information_schema.rows import ViewRow, located, split
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.schema_objects import Index, Table
-    from spanner_simulator.core.schema.statements import KeyColumn
-
+from spanner_simulator.core.schema.schema_objects import Index, Table
+from spanner_simulator.core.schema.statements import KeyColumn
 
 _PRIMARY: ViewRow = {"index_name": "PRIMARY_KEY", "index_type": "PRIMARY_KEY"}
 

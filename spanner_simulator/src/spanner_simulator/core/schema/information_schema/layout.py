@@ -8,11 +8,9 @@ use are NULL, as documented.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
-
+from spanner_simulator.core.values import Dialect
 
 Kind = Literal["TEXT", "INT64", "BOOL"]
 

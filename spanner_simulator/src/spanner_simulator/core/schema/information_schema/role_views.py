@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.information_schema.rows import (
     ViewRow,
     located,
@@ -11,12 +12,7 @@ from spanner_simulator.core.schema.information_schema.rows import (
 )
 from spanner_simulator.core.schema.information_schema.stream_views import routine
 from spanner_simulator.core.schema.role_rules import read_functions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.statements import ObjectKind
+from spanner_simulator.core.schema.statements import ObjectKind
 
 
 def roles(catalogue: Catalogue) -> Iterator[ViewRow]:

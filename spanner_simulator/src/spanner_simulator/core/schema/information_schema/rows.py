@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Value
-
+from spanner_simulator.core.values import Value
 
 # By lower-case column name; what is missing is NULL.
 ViewRow: TypeAlias = "dict[str, Value]"

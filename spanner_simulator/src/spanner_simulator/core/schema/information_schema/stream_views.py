@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.information_schema.rows import (
     ViewRow,
     located,
     option,
 )
 from spanner_simulator.core.schema.role_rules import read_functions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.schema_objects import ChangeStream
-
+from spanner_simulator.core.schema.schema_objects import ChangeStream
 
 _PARAMETERS = (
     ("start_timestamp", "TIMESTAMP", "timestamp with time zone"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.expression_names import column_names
 from spanner_simulator.core.schema.information_schema.layout import (
     Column,
@@ -16,15 +17,9 @@ from spanner_simulator.core.schema.information_schema.rows import (
     option,
     split,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.schema.statements import ColumnDefinition
-    from spanner_simulator.core.values import ValueType
-
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.schema.statements import ColumnDefinition
+from spanner_simulator.core.values import ValueType
 
 _OWN = "INFORMATION_SCHEMA"
 _PRECISIONS: dict[str, tuple[int | None, int, int | None]] = {

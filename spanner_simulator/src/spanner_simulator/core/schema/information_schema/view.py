@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
+from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.information_schema import (
     constraint_views,
     index_views,
@@ -16,16 +17,9 @@ from spanner_simulator.core.schema.information_schema.layout import (
     columns_of,
     view_names,
 )
-from spanner_simulator.core.values import Value, ValueType
+from spanner_simulator.core.schema.information_schema.rows import ViewRow
+from spanner_simulator.core.values import Dialect, Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.core.schema.information_schema.rows import ViewRow
-    from spanner_simulator.core.values import Dialect
-
 
 _TYPES = {"TEXT": ValueType("STRING"), "INT64": ValueType("INT64"), "BOOL": ValueType("BOOL")}
 _OPTION_TYPES = {"STRING": "character varying", "BOOL": "boolean", "INT64": "bigint"}
