@@ -32,7 +32,7 @@ from spanner_simulator.core.rows.mutations import KeySet, Mutation, RowChange
 from spanner_simulator.core.rows.row_store import RowStore
 from spanner_simulator.core.rows.row_writer import RowWriter
 from spanner_simulator.core.rows.schema_changes import BackFill
-from spanner_simulator.core.rows.storage import KeyRange
+from spanner_simulator.core.rows.storage import VERSION_RETENTION_US, KeyRange
 from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.rows.write_set import WriteSet
 from spanner_simulator.core.schema import statements as ddl
@@ -72,7 +72,7 @@ class Database:
     ) -> None:
         """`expressions` computes defaults, generated columns and checks; without it none can be.
 
-        `analysis` makes what refuses invalid ones, and invalid views; see `Catalogue`.
+        `analysis` makes what refuses invalid ones; see `Catalogue`.
         """
         self.name = name
         self.catalogue = Catalogue(
@@ -157,7 +157,6 @@ class Database:
             apply_statement(catalogue, statement, now_us=at_us, proto_descriptors=proto_descriptors)
             if catalogue.tables != tables or catalogue.indexes != indexes:
                 fills = self._store.follow_schema(catalogue, self._evaluation(at_us), at_us=at_us)
-        self._store.retention_us = catalogue.version_retention_us
         self.clock.schema_changed(at_us)
         self.streams.follow_schema(self._store.tables, at_us=at_us, initial_count=stream_partitions)
         return fills
@@ -390,7 +389,7 @@ class Database:
 
     def check_versions(self, timestamp_us: int, *, now_us: int) -> None:
         """FAILED_PRECONDITION when the versions of rows at a past time may be gone."""
-        if timestamp_us < now_us - self._store.retention_us:
+        if timestamp_us < now_us - VERSION_RETENTION_US:
             raise SpannerError(
                 Code.FAILED_PRECONDITION,
                 f"Read-only transaction timestamp {format_us(timestamp_us)} has exceeded the "
@@ -448,5 +447,4 @@ class Database:
 
 
 def _needed_by(statement: ddl.Statement, proto_descriptors: bytes) -> bytes:
-    is_bundle = isinstance(statement, ddl.CreateProtoBundle | ddl.AlterProtoBundle)
-    return proto_descriptors if is_bundle else b""
+    return proto_descriptors if isinstance(statement, ddl.CreateProtoBundle) else b""

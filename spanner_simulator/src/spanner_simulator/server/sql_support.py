@@ -1,7 +1,7 @@
 """The SQL of a host's databases: the engine of the extra `[sql]`, or a refusal without it.
 
 Without the extra, DDL, mutations, reads and change stream queries work; a query, DML, and an
-expression or a view in DDL is refused with a text that says what to install.
+expression in DDL is refused with a text that says what to install.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Expressions:
 
 
 class _Analysis:
-    """Checks expressions and views, with an engine that is loaded for the first of them."""
+    """Checks expressions, with an engine that is loaded for the first of them."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -86,10 +86,6 @@ class _Analysis:
     def mismatch(self, expression: str, **row: Any) -> Any:
         """As `Analysis.mismatch`."""
         return self._loaded.mismatch(expression, **row)
-
-    def view_columns(self, query: str) -> Any:
-        """As `Analysis.view_columns`."""
-        return self._loaded.view_columns(query)
 
     def proto_files(self, descriptors: bytes) -> ProtoFiles:
         """Types and files of a serialised google.protobuf.FileDescriptorSet."""
@@ -121,10 +117,6 @@ class _NoAnalysis:
     def mismatch(self, expression: str, **_row: object) -> NoReturn:
         """UNIMPLEMENTED."""
         raise _refusal(f"the expression {expression}")
-
-    def view_columns(self, query: str) -> NoReturn:
-        """UNIMPLEMENTED."""
-        raise _refusal(f"the view query {query}")
 
     def proto_files(self, descriptors: bytes) -> ProtoFiles:
         """Types and files of a serialised google.protobuf.FileDescriptorSet."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.binder.statement import new_binding
+from spanner_simulator.errors import SpannerError
 from spanner_simulator.sql.expressions import bind_over_row
 from spanner_simulator.sql.proto_descriptors import read_descriptors
-from spanner_simulator.sql.syntax import bounded_depth, parse_statement
 
 if TYPE_CHECKING:
     from spanner_simulator.core.schema.analysis import ProtoFiles
@@ -43,17 +41,6 @@ class SqlAnalysis:
         except SpannerError as error:
             _refuse(error, expression)
         return None
-
-    def view_columns(self, query: str) -> tuple[tuple[str, ValueType], ...]:
-        """Names ('' for none) and types of what a query yields."""
-        catalogue = self._catalogue
-        syntax = parse_statement(query, catalogue.dialect)
-        if syntax.kind != "query":
-            raise SpannerError(Code.INVALID_ARGUMENT, "A view must be defined by a query")
-        binding = new_binding(syntax.text, catalogue.dialect, catalogue, {})
-        with bounded_depth():
-            bound = binding.query(syntax.tree, parent=None, ctes={})
-        return tuple((column.name, column.value_type) for column in bound.columns)
 
     def proto_files(self, descriptors: bytes) -> ProtoFiles:
         """What a serialised google.protobuf.FileDescriptorSet has."""

@@ -77,19 +77,6 @@ def test_versions_older_than_their_retention_are_refused(bank) -> None:
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 
-def test_versions_are_kept_as_long_as_the_database_says(bank) -> None:
-    at_us = bank.commit(account(1))
-    bank.ddl("ALTER DATABASE bank SET OPTIONS (version_retention_period = '2h')")
-    bank.tick(VERSION_RETENTION_US)
-    bank.commit(Delete("Accounts", ALL))
-    bank.commit(account(2))
-    bank.database.close_read(at_us, now_us=bank.tick())
-
-    assert read(bank, ALL, read_us=at_us) == [1]
-    with pytest.raises(SpannerError, match="has exceeded the maximum timestamp staleness"):
-        bank.database.close_read(at_us, now_us=bank.tick(VERSION_RETENTION_US))
-
-
 def test_of_two_transactions_that_read_and_write_one_row_the_second_is_aborted(bank) -> None:
     bank.commit(account(1, 10))
     first, second = bank.database.begin(), bank.database.begin()

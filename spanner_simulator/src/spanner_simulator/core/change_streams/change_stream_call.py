@@ -33,12 +33,6 @@ _FUTURE_MAX_NS = 600 * 10**9
 _MUTABLE_WINDOW_MAX_NS = 1800 * 10**9
 _HEARTBEAT_MS_MIN, _HEARTBEAT_MS_MAX = 100, 300_000
 NO_END_NS = parse_ns("9999-12-31T00:00:00Z")
-_PREFIX = {
-    ("GOOGLE_STANDARD_SQL", False): "READ_",
-    ("GOOGLE_STANDARD_SQL", True): "READ_",
-    ("POSTGRESQL", False): "read_json_",
-    ("POSTGRESQL", True): "read_proto_bytes_",
-}
 _TYPES = ("TIMESTAMP", "TIMESTAMP", "STRING", "INT64", "ARRAY<STRING>")
 _LITERAL_TYPES = {
     "null": "NULL",
@@ -76,16 +70,6 @@ class CallArguments:
     heartbeat_us: int
 
 
-def is_mutable(stream: ChangeStream) -> bool:
-    """Whether its stream partitions have mutable key ranges."""
-    return stream.option("partition_mode") == "MUTABLE_KEY_RANGE"
-
-
-def read_function(stream: ChangeStream, dialect: Dialect) -> str:
-    """The name of a stream's read function, without PostgreSQL's schema `spanner`."""
-    return _PREFIX[dialect, is_mutable(stream)] + stream.name
-
-
 def is_change_stream_query(sql: str, dialect: Dialect | None = None) -> bool:
     """Whether a statement calls a read function, known or not; None: in either dialect."""
     dialects: tuple[Dialect, ...] = ("GOOGLE_STANDARD_SQL", "POSTGRESQL")
@@ -113,7 +97,7 @@ def parse_call(
     stream = _find_stream(syntax, catalogue)
     if stream is None:
         raise _not_found(sql, syntax, dialect, types)
-    function = read_function(stream, dialect)
+    function = stream.read_function(dialect)
     if role:
         _check_privileges(catalogue, role, stream, function)
     arguments = _by_name(sql, syntax, function)
@@ -127,7 +111,7 @@ def _find_stream(syntax: CallSyntax, catalogue: Catalogue) -> ChangeStream | Non
         if syntax.schema != "spanner":
             return None
         for stream in catalogue.streams.values():
-            if syntax.function == read_function(stream, "POSTGRESQL"):
+            if syntax.function == stream.read_function("POSTGRESQL"):
                 return stream
         return None
     if syntax.schema is not None:
@@ -315,7 +299,7 @@ def resolve(
         raise query_errors.null_argument("start_timestamp")
     start_ns = _timestamp_ns(start)
     end_ns = None if end is None else _timestamp_ns(end)
-    if end_ns is None and is_mutable(call.stream):
+    if end_ns is None and call.stream.partition_mode == "MUTABLE_KEY_RANGE":
         raise query_errors.null_argument("end_timestamp")
     token = values["partition_token"]
     if token is None or not is_resumed:
@@ -369,7 +353,7 @@ def _check_end(stream: ChangeStream, start_ns: int, end_ns: int) -> None:
     if start_ns > end_ns:
         raise query_errors.start_after_end(start_ns, end_ns)
     latest_ns = start_ns + _MUTABLE_WINDOW_MAX_NS
-    if is_mutable(stream) and end_ns > latest_ns:
+    if stream.partition_mode == "MUTABLE_KEY_RANGE" and end_ns > latest_ns:
         raise query_errors.end_too_late(start_ns, end_ns, latest_ns)
 
 

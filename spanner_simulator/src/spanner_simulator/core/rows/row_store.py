@@ -12,7 +12,7 @@ from spanner_simulator.core.rows.incoming_rows import Evaluation
 from spanner_simulator.core.rows.key_sets import KeySet, key_range, prefix_range, whole_key
 from spanner_simulator.core.rows.schema_changes import BackFill, plan_rows
 from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
-from spanner_simulator.core.rows.storage import VERSION_RETENTION_US, KeyRange, TableRows
+from spanner_simulator.core.rows.storage import KeyRange, TableRows
 from spanner_simulator.core.rows.table_rules import Rules, build_rules
 from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.rows.write_set import WriteSet
@@ -23,12 +23,11 @@ from spanner_simulator.errors import Code, SpannerError
 
 
 class RowStore:
-    """The rows of one database. `retention_us`: how long old versions are kept."""
+    """The rows of one database."""
 
     def __init__(self) -> None:
         self.tables: dict[str, TableRows] = {}
         self.rules: Rules = {}
-        self.retention_us = VERSION_RETENTION_US
         self.commit_number = 0
 
     def follow_schema(
@@ -57,7 +56,6 @@ class RowStore:
                 row,
                 commit_us=commit_us,
                 commit_number=self.commit_number,
-                retention_us=self.retention_us,
             )
 
     # -- reading

@@ -1,14 +1,14 @@
 """Carrying out mutations: what each does to a transaction's write set, and what must hold then.
 
 Parents must exist when a child is written, and children go with their parent or keep it. Unique
-indexes and foreign keys are looked at when all mutations of a statement or a commit are done, so
+indexes are looked at when all mutations of a statement or a commit are done, so
 that two rows may swap their values. What a statement has looked at is noted as read, for a commit
 to see whether it still holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from spanner_simulator.core.key_encoding import successor
@@ -24,7 +24,7 @@ from spanner_simulator.core.rows.key_sets import key_range, whole_key
 from spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, Write, WriteKind
 from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
 from spanner_simulator.core.rows.storage import KeyRange
-from spanner_simulator.core.rows.table_rules import Reference, TableRules
+from spanner_simulator.core.rows.table_rules import TableRules
 from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.rows.write_set import WriteSet, key_text
 from spanner_simulator.core.schema.schema_objects import Table
@@ -49,14 +49,13 @@ class RowWriter:
         self._reader = reader
         self._commit_number = commit_number
         self._fresh: dict[tuple[str, bytes], TableRules] = {}
-        self._lost: list[tuple[Reference, list[Value]]] = []
 
     def apply(self, mutations: Iterable[Mutation]) -> int:
         """Apply all or, raising `SpannerError`, nothing; how many rows they meant."""
         mark = self._writes.mark()
         try:
             count = sum([self._apply(mutation) for mutation in mutations])
-            if self._fresh or self._lost:
+            if self._fresh:
                 self._check()
         except SpannerError:
             self._writes.roll_back_to(mark)
@@ -89,7 +88,6 @@ class RowWriter:
             return False
         mark = self._writes.mark()
         self._fresh.clear()
-        self._lost.clear()
         try:
             self._remove(self._writes.rules[name], key, row)
             self._check()
@@ -159,7 +157,7 @@ class RowWriter:
         if rules.parent is not None:
             self._check_parent(rules.parent, table, row)
         self._writes.insert(rules, key, row, table.value_names)
-        self._note_change(rules, key, None, row)
+        self._note_change(rules, key)
 
     def _update(self, plan: WritePlan, key: bytes, old: Row, given: Row) -> None:
         rules = plan.rules
@@ -168,7 +166,7 @@ class RowWriter:
             compute_generated(rules, row, self._evaluation)
             _check_key_stays(rules.table, key, old, row)
         self._writes.update(rules, key, row, plan.written)
-        self._note_change(rules, key, old, row)
+        self._note_change(rules, key)
 
     def _check_parent(self, parent: Table, child: Table, row: Row) -> None:
         values = [row.get(name) for name in child.key_names[: len(parent.key)]]
@@ -198,24 +196,8 @@ class RowWriter:
         return count
 
     def _remove(self, rules: TableRules, key: bytes, row: Row) -> None:
-        """Delete a row, then what goes with it: children table by table, then what refers to it.
-
-        Each with all that goes with it in its turn, to any depth: a foreign key may chain rows.
-        """
-        going = [self._removal(rules, key, row)]
-        while going:
-            below = next(going[-1], None)
-            if below is None:
-                going.pop()
-            else:
-                going.append(self._removal(*below))
-
-    def _removal(
-        self, rules: TableRules, key: bytes, row: Row
-    ) -> Iterator[tuple[TableRules, bytes, Row]]:
-        """Delete one row; what goes with it directly, as far as it is still there."""
+        """Delete a row, then its children table by table, each with its own."""
         self._writes.remove(rules, key)
-        self._note_change(rules, key, row, None)
         for child in rules.children:
             values = [row.get(name) for name in rules.table.key_names]
             below = self._having(child.table, values)
@@ -225,35 +207,14 @@ class RowWriter:
                     "Integrity constraint violation during DELETE/REPLACE. Found child row "
                     f"{key_text(child.table, below[0][1])} in table {child.table.name}.",
                 )
-            yield from self._remaining(child.table, [key for key, _ in below])
-        for reference in rules.referenced_by:
-            offered = reference.offered(row)
-            if reference.key.on_delete == "CASCADE" and offered is not None:
-                entries = self._having(reference.by.table, offered)
-                table = reference.referencing
-                keys = [table.encoded_key(entry) for _, entry in entries]
-                yield from self._remaining(table, keys)
-
-    def _remaining(
-        self, table: Table, keys: list[bytes]
-    ) -> Iterator[tuple[TableRules, bytes, Row]]:
-        rules = self._writes.rules[table.name.lower()]
-        for key in keys:
-            row = self._row(rules.name, key)
-            if row is not None:
-                yield rules, key, row
+            for child_key, child_row in below:
+                self._remove(self._writes.rules[child.table.name.lower()], child_key, child_row)
 
     # -- what must hold in the end
 
-    def _note_change(self, rules: TableRules, key: bytes, old: Row | None, new: Row | None) -> None:
-        if new is not None and (rules.references or rules.indexes or rules.table.checks):
+    def _note_change(self, rules: TableRules, key: bytes) -> None:
+        if rules.indexes or rules.table.checks:
             self._fresh[rules.name, key] = rules
-        if old is None:
-            return
-        for reference in rules.referenced_by:
-            offered = reference.offered(old)
-            if offered is not None and (new is None or reference.offered(new) != offered):
-                self._lost.append((reference, offered))
 
     def _check(self) -> None:
         for (name, key), rules in self._fresh.items():
@@ -264,16 +225,6 @@ class RowWriter:
             check_row(rules, row, self._evaluation)
             for index in rules.unique_indexes:
                 self._check_unique(index, row)
-            for reference in rules.references:
-                self._check_reference(reference, row)
-        for reference, values in self._lost:
-            if self._having(reference.by.table, values) and not self._is_offered(reference, values):
-                raise SpannerError(
-                    Code.FAILED_PRECONDITION,
-                    "Foreign key constraint violation when deleting or updating referenced "
-                    f"row(s): referencing row(s) found in table `{reference.referencing.name}`. "
-                    f"Foreign key: `{reference.key.name}`.",
-                )
 
     def _check_unique(self, index: HiddenIndex, row: Row) -> None:
         values = index.unique_key(row)
@@ -289,25 +240,6 @@ class RowWriter:
                 f"{key_text(index.table, row, index.key_length)}. It conflicts with row "
                 f"{key_text(base, (others or [row])[0])} in table {base.name}.",
             )
-
-    def _check_reference(self, reference: Reference, row: Row) -> None:
-        values = reference.values(row)
-        if values is None or self._is_offered(reference, values):
-            return
-        key = reference.key
-        raise SpannerError(
-            Code.FAILED_PRECONDITION,
-            f"Foreign key constraint `{key.name}` is violated on table "
-            f"`{reference.referencing.name}`. Cannot find referenced values in "
-            f"{reference.referenced.name}({','.join(reference.referenced_columns)}).",
-        )
-
-    def _is_offered(self, reference: Reference, values: list[Value]) -> bool:
-        if reference.to is not None:
-            return bool(self._having(reference.to.table, values))
-        referenced = reference.referenced
-        key = referenced.encoded_key_of([values[position] for position in reference.key_order])
-        return self._row(referenced.name.lower(), key) is not None
 
 
 def _check_key_stays(table: Table, key: bytes, old: Row, new: Row) -> None:

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from spanner_simulator.core.key_encoding import successor
-from spanner_simulator.core.plain_forms import is_enum_number
-from spanner_simulator.core.rows.incoming_rows import Evaluation, check_row, compute_generated
+from spanner_simulator.core.rows.incoming_rows import Evaluation, compute_generated
 from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
 from spanner_simulator.core.rows.storage import KeyRange, TableRows
-from spanner_simulator.core.rows.table_rules import Reference, Rules, TableRules
+from spanner_simulator.core.rows.table_rules import Rules, TableRules
 from spanner_simulator.core.rows.write_set import key_text
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statements import ColumnDefinition
@@ -82,47 +80,27 @@ def plan_rows(
                 plan.rewritten.append((name, form.whole))
             plan.added_us.update({(name, one.name.lower()): at_us for one in form.adds})
             plan.fills.extend(form.fills(rows[name]))
-    current = _CurrentRows(rows, plan, forms)
     for name, rules in new.items():
         known = {index.name: index for index in old[name].indexes} if name in old else {}
         for index in rules.indexes:
-            form_of = forms.get(name)
-            if _is_same(known.get(index.name), index) and not (form_of and form_of.converts):
+            new_form = forms.get(name)
+            if _is_same(known.get(index.name), index) and not (new_form and new_form.converts):
                 continue
-            plan.built[index.name] = _build(index, current.of(name), at_us)
-    for name, rules in new.items():
-        known_keys = {one.key for one in old[name].references} if name in old else set()
-        for reference in rules.references:
-            if reference.key not in known_keys:
-                _check_reference(reference, current)
+            plan.built[index.name] = _build(index, _current(rows, name, new_form), at_us)
     wanted = set(new) | {index.name for rules in new.values() for index in rules.indexes}
     plan.gone = [name for name in rows if name not in wanted]
     return plan
 
 
-class _CurrentRows:
-    """The current rows of tables as they will be under the new schema."""
-
-    def __init__(
-        self, rows: Mapping[str, TableRows], plan: RowChangePlan, forms: Mapping[str, _NewForm]
-    ) -> None:
-        self._rows = rows
-        self._plan = plan
-        self._forms = forms
-
-    def of(self, name: str) -> Iterator[tuple[bytes, Row, int]]:
-        """Rows with the number of the commit that wrote them."""
-        form = self._forms.get(name)
-        table = self._rows.get(name)
-        for key, history in table.histories(_EVERYTHING) if table is not None else ():
-            if history.row is not None:
-                row = history.row if form is None else form.filled(history.row)
-                yield key, row, history.changed_at
-
-    def has(self, name: str, prefix: bytes) -> bool:
-        """Whether a table or an index has a row whose key begins so."""
-        table = self._plan.built[name] if name in self._plan.built else self._rows[name]
-        return any(True for _ in table.scan(KeyRange(prefix, successor(prefix)), None))
+def _current(
+    rows: Mapping[str, TableRows], name: str, form: _NewForm | None
+) -> Iterator[tuple[bytes, Row, int]]:
+    """The current rows of a table under the new schema, with the commits that wrote them."""
+    table = rows.get(name)
+    for key, history in table.histories(_EVERYTHING) if table is not None else ():
+        if history.row is not None:
+            row = history.row if form is None else form.filled(history.row)
+            yield key, row, history.changed_at
 
 
 class _NewForm:
@@ -147,7 +125,6 @@ class _NewForm:
             for before, column in self._altered
             if _scalar(before).code != _scalar(column).code
         }
-        self._new_checks = [one for one in table.checks if one not in old.checks]
 
     @property
     def converts(self) -> bool:
@@ -204,7 +181,7 @@ class _NewForm:
             for before, column in self._altered
             if before.is_nullable and not column.is_nullable
         ]
-        if not (narrowed or required or self._new_checks or self._converted):
+        if not (narrowed or required or self._converted):
             return
         table = self._rules.table
         for _, row in rows.scan(_EVERYTHING, None):
@@ -218,13 +195,9 @@ class _NewForm:
                     )
             for column, length in narrowed:
                 _check_length(table, column, row, length)
-            if self._new_checks:
-                check_row(self._rules, self.filled(row), self._evaluation)
 
     def _check_conversion(self, row: Row) -> None:
         for name, column in self._converted.items():
-            if _scalar(column).code == "ENUM":
-                _check_enum(self._rules.table, column, row)
             try:
                 _converted(row.get(name), _scalar(column).code)
             except UnicodeDecodeError as error:
@@ -250,17 +223,6 @@ def _converted(value: Value, code: TypeCode) -> Value:
     return value
 
 
-def _check_enum(table: Table, column: ColumnDefinition, row: Row) -> None:
-    value = row.get(column.name)
-    for item in value if isinstance(value, tuple) else (value,):
-        if isinstance(item, int) and not is_enum_number(item):
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
-                f"Column {column.name} cannot become an enum because it has the value {item} at "
-                f"key: {key_text(table, row)}",
-            )
-
-
 def _check_length(table: Table, column: ColumnDefinition, row: Row, limit: int) -> None:
     value = row.get(column.name)
     for item in value if isinstance(value, tuple) else (value,):
@@ -273,9 +235,7 @@ def _check_length(table: Table, column: ColumnDefinition, row: Row, limit: int) 
 
 
 def _is_same(old: HiddenIndex | None, new: HiddenIndex) -> bool:
-    return old is not None and (
-        old.index == new.index and old.names == new.names and old.not_null == new.not_null
-    )
+    return old is not None and (old.index == new.index and old.names == new.names)
 
 
 def _build(index: HiddenIndex, rows: Iterator[tuple[bytes, Row, int]], at_us: int) -> TableRows:
@@ -298,23 +258,3 @@ def _build(index: HiddenIndex, rows: Iterator[tuple[bytes, Row, int]], at_us: in
             seen.add(own)
         built.write(entry[0], entry[1], commit_us=at_us, commit_number=commit_number)
     return built
-
-
-def _check_reference(reference: Reference, current: _CurrentRows) -> None:
-    referenced, to = reference.referenced, reference.to
-    for _, row, _ in current.of(reference.referencing.name.lower()):
-        values = reference.values(row)
-        if values is None:
-            continue
-        if to is None:
-            ordered = [values[position] for position in reference.key_order]
-            found = current.has(referenced.name.lower(), referenced.encoded_key_of(ordered))
-        else:
-            found = current.has(to.name, to.table.encoded_key_of(values))
-        if not found:
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
-                f"Foreign key constraint `{reference.key.name}` is violated on table "
-                f"`{reference.referencing.name}`. Cannot find referenced values in "
-                f"{referenced.name}({','.join(reference.referenced_columns)}).",
-            )

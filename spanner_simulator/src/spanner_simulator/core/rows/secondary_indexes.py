@@ -1,8 +1,7 @@
 """Secondary indexes as hidden tables: what an index has of a row, and where it stands.
 
 An index's table has the index's key, then the rest of its base table's key, as its primary key;
-its columns are those and the stored ones. Foreign keys have hidden indexes of the same kind, so
-that either side is found without a search through the whole table.
+its columns are those and the stored ones.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from spanner_simulator.core.schema.definitions import ForeignKey
 from spanner_simulator.core.schema.schema_objects import Index, Table
-from spanner_simulator.core.schema.statements import KeyColumn
 from spanner_simulator.core.values import Dialect, Row, Value
 
 
@@ -65,33 +62,6 @@ def hidden_index(index: Index, base: Table, dialect: Dialect) -> HiddenIndex:
     stored = [base.column(name).name for name in index.storing]
     names = (*(part.name for part in key), *(name for name in stored if name not in taken))
     table = Table(index.name, tuple(base.column(name) for name in names), key)
-    if index.is_null_filtered or (index.is_unique and dialect == "POSTGRESQL"):
-        not_null = tuple(part.name for part in own)
-    else:
-        not_null = tuple(base.column(name).name for name in index.not_null)
+    leaves_out = index.is_null_filtered or (index.is_unique and dialect == "POSTGRESQL")
+    not_null = tuple(part.name for part in own) if leaves_out else ()
     return HiddenIndex(index, base, table, index.name.lower(), names, not_null)
-
-
-def referencing_index(base: Table, key: ForeignKey) -> Index:
-    """The index by which the rows that reference a given row are found."""
-    return _backing(base, key.columns, is_unique=False)
-
-
-def referenced_index(base: Table, key: ForeignKey) -> Index | None:
-    """The index by which a referenced row is found; None when its primary key serves."""
-    wanted = {name.lower() for name in key.referenced_columns}
-    if wanted == {name.lower() for name in base.key_names}:
-        return None
-    return _backing(base, key.referenced_columns, is_unique=True)
-
-
-def _backing(base: Table, columns: tuple[str, ...], *, is_unique: bool) -> Index:
-    # No name in a schema has a blank, so this one is free.
-    name = f"{base.name} {'unique' if is_unique else 'by'} {' '.join(columns)}"
-    return Index(
-        name,
-        base.name,
-        tuple(KeyColumn(column) for column in columns),
-        is_unique=is_unique,
-        is_null_filtered=True,
-    )

@@ -123,10 +123,9 @@ class TableRows:
         *,
         commit_us: int,
         commit_number: int,
-        retention_us: int = VERSION_RETENTION_US,
     ) -> None:
         """Add a version; None deletes."""
-        horizon_us = commit_us - retention_us
+        horizon_us = commit_us - VERSION_RETENTION_US
         self.changed_at = max(self.changed_at, commit_number)
         history = self._rows.get(key)
         if history is None:

@@ -1,6 +1,6 @@
 """The port through which the SQL inside a schema statement is checked before it is accepted.
 
-Defaults, generated columns, checks and views are SQL, which lies above the core. A catalogue may
+Defaults, generated columns and checks are SQL, which lies above the core. A catalogue may
 be given an analyser, which is bound to it and sees it as it is at the time of each call.
 """
 
@@ -30,10 +30,6 @@ class Analysis(Protocol):
 
     def mismatch(self, expression: str, *, table: Table, result: ValueType) -> str | None:
         """None when an expression over a row of the table converts to `result`, else its type."""
-        ...
-
-    def view_columns(self, query: str) -> tuple[tuple[str, ValueType], ...]:
-        """Names ('' for none) and types of what a query yields."""
         ...
 
     def proto_files(self, descriptors: bytes) -> ProtoFiles:

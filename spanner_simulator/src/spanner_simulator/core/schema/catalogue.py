@@ -13,21 +13,12 @@ from contextlib import contextmanager
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.analysis import Analysis
-from spanner_simulator.core.schema.schema_objects import (
-    ChangeStream,
-    Index,
-    Role,
-    Table,
-    View,
-    duration_us,
-)
+from spanner_simulator.core.schema.schema_objects import ChangeStream, Index, Role, Table
 from spanner_simulator.core.values import Dialect, ValueType
 from spanner_simulator.errors import Code, SpannerError
 
 SYSTEM_ROLES = ("public", "spanner_info_reader", "spanner_sys_reader")
 _NAME_MAX = 128
-# version_retention_period unless it is set.
-_RETENTION = "1h"
 
 
 class Catalogue:
@@ -50,14 +41,11 @@ class Catalogue:
         self.schemas: dict[str, str] = {}
         self.tables: dict[str, Table] = {}
         self.indexes: dict[str, Index] = {}
-        self.views: dict[str, View] = {}
         self.streams: dict[str, ChangeStream] = {}
         self.roles: dict[str, Role] = {name: Role(name) for name in SYSTEM_ROLES}
-        self.options: dict[str, ddl.OptionValue] = {}
         # By full name, whose letters count, and by the file's name.
         self.proto_types: dict[str, ValueType] = {}
         self.proto_files: dict[str, bytes] = {}
-        self.database_name = "db"
 
     # -- finding
 
@@ -74,13 +62,6 @@ class Catalogue:
         if index is None:
             raise SpannerError(Code.NOT_FOUND, f"Index not found: {name}")
         return index
-
-    def view(self, name: str) -> View:
-        """A view by name, or NOT_FOUND."""
-        view = self.views.get(name.lower())
-        if view is None:
-            raise SpannerError(Code.NOT_FOUND, f"View not found: {name}")
-        return view
 
     def stream(self, name: str) -> ChangeStream:
         """A change stream by name, or NOT_FOUND."""
@@ -101,34 +82,20 @@ class Catalogue:
         return [index for index in self.indexes.values() if index.table.lower() == table.lower()]
 
     def children_of(self, table: str) -> list[Table]:
-        """Tables interleaved in a table, with or without PARENT."""
+        """Tables interleaved in a table."""
         return [
             child
             for child in self.tables.values()
             if child.interleave is not None and child.interleave.parent.lower() == table.lower()
         ]
 
-    @property
-    def version_retention_us(self) -> int:
-        """How long old versions of rows can be read (version_retention_period)."""
-        return duration_us(str(self.options.get("version_retention_period") or _RETENTION))
-
     def has_privilege(self, role: str, kind: ddl.ObjectKind, name: str, privilege: str) -> bool:
-        """Whether a role has it, itself or through the roles that it is a member of.
-
-        Every role is a member of `public`. A read function is named as in Grant.
-        """
-        seen: set[str] = set()
-        waiting = [role.lower(), "public"]
-        while waiting:
-            current = waiting.pop()
-            if current in seen or current not in self.roles:
-                continue
-            seen.add(current)
-            if (kind, name.lower(), privilege) in self.roles[current].privileges:
-                return True
-            waiting.extend(self.roles[current].members_of)
-        return False
+        """Whether a role has it, or `public`. A read function is named as in Grant."""
+        return any(
+            (kind, name.lower(), privilege) in self.roles[one].privileges
+            for one in (role.lower(), "public")
+            if one in self.roles
+        )
 
     # -- changing
 
@@ -136,14 +103,12 @@ class Catalogue:
     def restored_on_error(self) -> Iterator[None]:
         """Give the catalogue back its state from before the block when the block raises."""
         before = [dict(owned) for owned in self._owned()]
-        name = self.database_name
         try:
             yield
         except BaseException:
             for owned, old in zip(self._owned(), before, strict=True):
                 owned.clear()
                 owned.update(old)
-            self.database_name = name
             raise
 
     def _owned(self) -> tuple[dict[str, object], ...]:
@@ -151,10 +116,8 @@ class Catalogue:
             self.schemas,
             self.tables,
             self.indexes,
-            self.views,
             self.streams,
             self.roles,
-            self.options,
             self.proto_types,
             self.proto_files,
         )
@@ -166,7 +129,7 @@ class Catalogue:
         schema, _, own = name.rpartition(".")
         if schema and schema.lower() not in self.schemas:
             raise SpannerError(Code.NOT_FOUND, f"Schema not found: {schema}")
-        if kind != "View" and not self.is_valid_name(own):
+        if not self.is_valid_name(own):
             raise SpannerError(Code.INVALID_ARGUMENT, f"{kind} name not valid: {name}.")
         self.check_free_name(name)
 
@@ -176,7 +139,7 @@ class Catalogue:
             raise SpannerError(Code.FAILED_PRECONDITION, f"Duplicate name in schema: {name}.")
 
     def is_valid_name(self, name: str) -> bool:
-        """Whether a table, index, stream or schema may be so called; others are freer."""
+        """Whether a table, index, stream or schema may be so called."""
         if not 0 < len(name) <= _NAME_MAX:
             return False
         return (
@@ -188,7 +151,6 @@ class Catalogue:
             *self.schemas,
             *self.tables,
             *self.indexes,
-            *self.views,
             *self.streams,
             *(name.lower() for name in self._constraint_names()),
             *self._read_functions(),
@@ -203,6 +165,5 @@ class Catalogue:
     def _constraint_names(self) -> Iterator[str]:
         for table in self.tables.values():
             schema = table.name.rpartition(".")[0]
-            own = [key.name for key in table.foreign_keys] + [check.name for check in table.checks]
-            for name in own:
-                yield f"{schema}.{name}" if schema else name
+            for check in table.checks:
+                yield f"{schema}.{check.name}" if schema else check.name

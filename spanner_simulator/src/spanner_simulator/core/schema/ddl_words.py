@@ -1,35 +1,93 @@
-"""The words of a DDL statement, with the moves and the error texts of either dialect's parser.
+"""A cursor over the words of one DDL statement, with the error texts of either dialect's parser.
 
-GoogleSQL's parser says what it expected and where; PostgreSQL's only what it stumbled over. Both
-texts are the service's own.
+Keywords are compared without regard to case, and a quoted identifier never counts as a keyword.
+Unquoted PostgreSQL identifiers are folded to lower case and cut to 63 characters. GoogleSQL's
+parser says what it expected and where; PostgreSQL's only what it stumbled over.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from dataclasses import replace
+from typing import Final, NoReturn
 
-from spanner_simulator.core.lexer import Words
 from spanner_simulator.core.lexicon import LEXICONS
+from spanner_simulator.core.schema.refusals import invalid
+from spanner_simulator.core.tokens import EscapeError, Token, content, is_skipped, scan
 from spanner_simulator.core.values import Dialect
-from spanner_simulator.errors import Code, SpannerError
 
+_POSTGRES_NAME_MAX: Final = 63
 # Enough for whatever is counted here; Python itself refuses to read numbers without end.
-_DIGITS_MAX = 19
-_OPEN = {"(": ")", "[": "]", "{": "}"}
+_DIGITS_MAX: Final = 19
+_OPEN: Final = {"(": ")", "[": "]", "{": "}"}
 
 
-def unsupported(what: str) -> SpannerError:
-    """UNIMPLEMENTED that names a construct."""
-    return SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {what}")
-
-
-class DdlWords(Words):
-    """A cursor over one DDL statement; every refusal is a `SpannerError`."""
+class DdlWords:
+    """The words of one statement and a position in them; every refusal is a `SpannerError`."""
 
     def __init__(self, statement: str, dialect: Dialect) -> None:
-        super().__init__(statement, dialect=dialect)
+        self.statement = statement
+        self.dialect: Dialect = dialect
         self._reserved = LEXICONS[dialect].reserved
+        # The clause of an index for columns that it only stores.
+        self.storing = "STORING" if dialect == "GOOGLE_STANDARD_SQL" else "INCLUDE"
+        self._words = self._split()
+        self._position = 0
+
+    def _split(self) -> list[Token]:
+        words: list[Token] = []
+        for token in scan(self.statement, self.dialect):
+            # A name needs at least one character.
+            is_nameless = token.kind == "quoted_name" and len(token.text) == 2
+            if is_nameless or token.kind in ("open", "illegal"):
+                self._refuse_character(token.at)
+            if not is_skipped(token):
+                words.append(replace(token, text=self._content(token)))
+        words.append(Token("end", "", len(self.statement), len(self.statement)))
+        return words
+
+    def _content(self, token: Token) -> str:
+        try:
+            found = content(token, self.dialect)
+        except EscapeError as error:
+            line, column = self._line_and_column(token.at)
+            raise invalid(
+                f"Syntax error: Illegal escape sequence: {error} [at {line}:{column}]"
+            ) from error
+        return found if isinstance(found, str) else found.decode("latin-1")
+
+    # -- moving
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The word `ahead` places on, without moving."""
+        return self._words[min(self._position + ahead, len(self._words) - 1)]
+
+    def take(self) -> Token:
+        """The next word, moving past it."""
+        word = self.peek()
+        self._position = min(self._position + 1, len(self._words) - 1)
+        return word
+
+    def accept(self, *keywords: str) -> bool:
+        """Move past these keywords if all of them follow."""
+        for ahead, keyword in enumerate(keywords):
+            if not self.peek(ahead).is_keyword(keyword):
+                return False
+        self._position += len(keywords)
+        return True
+
+    def accept_symbol(self, symbol: str) -> bool:
+        """Move past this punctuation if it follows."""
+        if not self.peek().is_symbol(symbol):
+            return False
+        self._position += 1
+        return True
+
+    def at_end(self) -> bool:
+        """Whether nothing but a closing semicolon is left."""
+        while self.peek().is_symbol(";"):
+            self._position += 1
+        return self.peek().kind == "end"
 
     # -- names
 
@@ -39,10 +97,14 @@ class DdlWords(Words):
         return word.kind in ("name", "quoted_name") and not word.is_keyword(*self._reserved)
 
     def name(self, what: str = "identifier") -> str:
-        """An identifier."""
+        """An identifier, quoted or not; an unquoted one of PostgreSQL in lower case."""
         if not self.starts_name():
             self.encountered(what)
-        return super().name(what)
+        word = self.take()
+        if not LEXICONS[self.dialect].folds_names:
+            return word.text
+        folded = word.text.lower() if word.kind == "name" else word.text
+        return folded[:_POSTGRES_NAME_MAX]
 
     def object_name(self) -> str:
         """A name with its schema, if it has one; PostgreSQL's `public` is left out."""
@@ -53,6 +115,13 @@ class DdlWords(Words):
         if self.dialect == "POSTGRESQL" and schema == "public":
             return name
         return f"{schema}.{name}"
+
+    def object_names(self) -> tuple[str, ...]:
+        """Names with their schemas, between commas."""
+        names = [self.object_name()]
+        while self.accept_symbol(","):
+            names.append(self.object_name())
+        return tuple(names)
 
     def names(self) -> tuple[str, ...]:
         """Names between commas."""
@@ -77,25 +146,17 @@ class DdlWords(Words):
         return self.take().text
 
     def integer(self) -> int:
-        """A whole number, decimal or (in GoogleSQL) hexadecimal, with a sign or without."""
+        """A whole number, with a sign or without."""
         sign = -1 if self.accept_symbol("-") else 1
         word = self.peek()
-        if word.kind != "number" or not re.fullmatch(r"0[xX][0-9a-fA-F]+|[0-9]+", word.text):
+        if word.kind != "number" or not re.fullmatch(rf"[0-9]{{1,{_DIGITS_MAX}}}", word.text):
             self.encountered("integer")
-        is_hexadecimal = word.text[:2] in ("0x", "0X")
-        if is_hexadecimal and self.dialect == "POSTGRESQL":
-            self.encountered("integer")
-        digits = word.text[2:].lstrip("0") if is_hexadecimal else word.text.lstrip("0")
-        if len(digits) > _DIGITS_MAX:
-            self.encountered("integer")
-        self.take()
-        return sign * int(digits or "0", 16 if is_hexadecimal else 10)
+        return sign * int(self.take().text)
 
     def expression_in_brackets(self) -> str:
         """The text between round brackets, as written."""
-        if not self.peek().is_symbol("("):
-            self.expect_symbol("(")
-        start = self.take().until
+        self.expect_symbol("(")
+        start = self._words[self._position - 1].until
         closing = [")"]
         while True:
             word = self.peek()
@@ -128,16 +189,6 @@ class DdlWords(Words):
                 closing.append(_OPEN[word.text])
             until = self.take().until
 
-    def rest(self, what: str) -> str:
-        """The text from here to the end, without a closing semicolon."""
-        if self.at_end():
-            self.encountered(what)
-        start = self.peek().at
-        until = start
-        while not self.at_end():
-            until = self.take().until
-        return self.statement[start:until]
-
     # -- refusals
 
     def expect(self, *keywords: str) -> None:
@@ -160,41 +211,32 @@ class DdlWords(Words):
         """Raise INVALID_ARGUMENT: the word here does not start what must stand here."""
         self._syntax_error(f"Encountered {self._found()} while parsing: {what}")
 
-    def refuse(self, expectation: str) -> NoReturn:
-        """Raise INVALID_ARGUMENT that names what stands here instead."""
-        self._syntax_error(f"{expectation} but found {self._found()}")
-
-    def refuse_character(self, at: int) -> NoReturn:
-        """Raise INVALID_ARGUMENT for a character that starts no word."""
-        character = self.statement[at]
-        if self.dialect == "POSTGRESQL":
-            where = f'at or near "{character}"'
-            self.reject(f"[ERROR] syntax error {where}; failed to parse the DDL statements.")
-        line, column = self.line_and_column(at)
-        self.reject(
-            f"Syntax error on line {line}, column {column}: Illegal input character {character!r}"
-        )
-
     def reject(self, message: str) -> NoReturn:
         """Raise INVALID_ARGUMENT: the statement parses, and yet says something impossible."""
         if self.dialect == "POSTGRESQL":
-            raise SpannerError(Code.INVALID_ARGUMENT, message)
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
-            f"Error parsing Spanner DDL statement: {self.statement.strip()} : {message}",
-        )
+            raise invalid(message)
+        raise invalid(f"Error parsing Spanner DDL statement: {self.statement.strip()} : {message}")
 
     def _found(self) -> str:
         word = self.peek()
         return "'EOF'" if word.kind == "end" else f"'{self.statement[word.at : word.until]}'"
 
+    def _line_and_column(self, at: int) -> tuple[int, int]:
+        """Where an offset is, both counted from 1."""
+        line = self.statement.count("\n", 0, at) + 1
+        return line, at - (self.statement.rfind("\n", 0, at) + 1) + 1
+
+    def _refuse_character(self, at: int) -> NoReturn:
+        self._refuse(at, self.statement[at], f"Illegal input character {self.statement[at]!r}")
+
     def _syntax_error(self, message: str) -> NoReturn:
         word = self.peek()
+        self._refuse(word.at, self.statement[word.at : word.until], message)
+
+    def _refuse(self, at: int, here: str, message: str) -> NoReturn:
         if self.dialect == "POSTGRESQL":
-            here = self.statement[word.at : word.until]
-            where = "at end of input" if word.kind == "end" else f'at or near "{here}"'
+            where = f'at or near "{here}"' if here else "at end of input"
             self.reject(f"[ERROR] syntax error {where}; failed to parse the DDL statements.")
-        line, column = self.line_and_column(word.at)
-        if word.kind == "end":
-            column = max(column - 1, 1)
+        line, column = self._line_and_column(at)
+        column = column if here else max(column - 1, 1)
         self.reject(f"Syntax error on line {line}, column {column}: {message}")

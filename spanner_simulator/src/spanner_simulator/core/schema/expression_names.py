@@ -1,49 +1,40 @@
-"""Which names an SQL text uses, as far as words alone tell.
+"""Which names of columns an SQL text uses, as far as words alone tell.
 
-The core knows no SQL: a generated column, a check, a default or a view is text here. What depends
-on what must be known all the same when a column or a table is to go. A word counts as a column's
-name unless it is a reserved word, a function, an alias after AS, the type of a literal or a cast,
-or part of a date; it counts as the name of a table or a view where it stands in a FROM clause.
+The core knows no SQL: a generated column, a check or a default is text here. What depends on what
+must be known all the same when a column is to go. A word counts as a column's name unless it is a
+reserved word, a function, an alias after AS, the type of a literal or a cast, or part of a date.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from spanner_simulator.core.lexer import Words
 from spanner_simulator.core.lexicon import LEXICONS
-from spanner_simulator.core.tokens import Token
+from spanner_simulator.core.tokens import Token, content, is_skipped, scan
 from spanner_simulator.core.values import Dialect
 
 _NAMES = ("name", "quoted_name")
-_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _DATE_PARTS = frozenset(
     (
         "NANOSECOND", "MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "DAYOFWEEK",
         "DAYOFYEAR", "WEEK", "ISOWEEK", "MONTH", "QUARTER", "YEAR", "ISOYEAR",
     )
 )  # fmt: skip
-_AFTER_FROM = frozenset(
-    (
-        "SELECT", "WHERE", "GROUP", "HAVING", "QUALIFY", "WINDOW", "UNION", "INTERSECT", "EXCEPT",
-        "ORDER", "LIMIT", "OFFSET", "FETCH",
-    )
-)  # fmt: skip
 # Stands on both sides of a text, so that every word has neighbours.
 _NOTHING = Token("end", "", 0, 0)
 
 
-def column_names(expression: str, dialect: Dialect, *, table: str | None = None) -> frozenset[str]:
-    """The names in a text that may be columns, in lower case.
+def column_names(expression: str, dialect: Dialect, *, table: str) -> frozenset[str]:
+    """The names in an expression over a row of a table that may be columns, in lower case.
 
-    `table`: the text is an expression over a row of that table. What GoogleSQL writes behind a dot
-    is then a field of the column before it; in a query, and in PostgreSQL, a column of a table.
+    What GoogleSQL writes behind a dot is a field of the column before it; in PostgreSQL it is a
+    column of a table.
     """
     words = _words(expression, dialect)
     reserved = LEXICONS[dialect].reserved
     owner = None
-    if table is not None and dialect == "GOOGLE_STANDARD_SQL":
+    if dialect == "GOOGLE_STANDARD_SQL":
         owner = table.rpartition(".")[2].lower()
     functions: list[str] = []
     found: set[str] = set()
@@ -96,52 +87,10 @@ def _is_date_part(words: Sequence[Token], index: int, function: str) -> bool:
     )
 
 
-@dataclass(slots=True)
-class _Clause:
-    """How far a query, or what else stands in brackets, has been read."""
-
-    is_from: bool = False
-    expects_object: bool = False
-
-
-def object_names(query: str, dialect: Dialect) -> frozenset[str]:
-    """The names in the FROM clauses of a query, in lower case and with their schema."""
-    words = _words(query, dialect)
-    found: set[str] = set()
-    clauses = [_Clause()]
-    for index, word in enumerate(words):
-        clause = clauses[-1]
-        if word.kind == "symbol" and word.text in _OPENING:
-            # A join in brackets goes on with the clause that it stands in.
-            clauses.append(_Clause(clause.expects_object, clause.expects_object))
-            clause.expects_object = False
-        elif word.kind == "symbol" and word.text in _CLOSING:
-            if len(clauses) > 1:
-                clauses.pop()
-        elif word.is_keyword("FROM", "JOIN"):
-            clause.is_from = clause.expects_object = True
-        elif word.is_keyword(*_AFTER_FROM):
-            clause.is_from = clause.expects_object = False
-        elif word.is_symbol(","):
-            clause.expects_object = clause.is_from
-        elif word.kind in _NAMES and clause.expects_object:
-            clause.expects_object = False
-            if not words[index + 1].is_symbol("("):
-                found.add(_object(words, index, dialect))
-    return frozenset(found)
-
-
-def _object(words: Sequence[Token], index: int, dialect: Dialect) -> str:
-    name = words[index].text.lower()
-    if not words[index + 1].is_symbol(".") or words[index + 2].kind not in _NAMES:
-        return name
-    own = words[index + 2].text.lower()
-    return own if name == "public" and dialect == "POSTGRESQL" else f"{name}.{own}"
-
-
 def _words(text: str, dialect: Dialect) -> list[Token]:
-    words = Words(text, dialect=dialect)
-    out = [_NOTHING, _NOTHING]
-    while words.peek().kind != "end":
-        out.append(words.take())
-    return [*out, _NOTHING, _NOTHING, _NOTHING]
+    words = [
+        replace(token, text=str(content(token, dialect))) if token.kind in _NAMES else token
+        for token in scan(text, dialect)
+        if not is_skipped(token)
+    ]
+    return [_NOTHING, _NOTHING, *words, _NOTHING, _NOTHING, _NOTHING]

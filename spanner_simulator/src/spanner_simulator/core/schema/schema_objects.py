@@ -12,21 +12,17 @@ from functools import cached_property
 from typing import Literal
 
 from spanner_simulator.core.key_encoding import KeyPart, encode_key, table_prefix
-from spanner_simulator.core.schema.definitions import (
-    Check,
-    ForeignKey,
-    Interleave,
-    RowDeletionPolicy,
-    ViewSecurity,
-)
 from spanner_simulator.core.schema.statements import (
+    Check,
     ColumnDefinition,
+    Interleave,
     KeyColumn,
     ObjectKind,
     OptionValue,
+    RowDeletionPolicy,
     Watch,
 )
-from spanner_simulator.core.values import Row, Value, ValueType
+from spanner_simulator.core.values import Dialect, Row, Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
 
 CaptureType = Literal["OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"]
@@ -47,10 +43,9 @@ def duration_us(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index: its own key, then the table's key, and columns kept beside them.
+    """A secondary index: its own key, then the table's key, and columns kept with them.
 
-    A row is left out when one of the key columns is NULL and the index is NULL_FILTERED, or when
-    one of the columns `not_null` is.
+    A NULL_FILTERED one leaves rows out that have NULL in one of its key columns.
     """
 
     name: str
@@ -59,21 +54,6 @@ class Index:
     storing: tuple[str, ...] = ()
     is_unique: bool = False
     is_null_filtered: bool = False
-    interleave_in: str | None = None
-    not_null: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A named query; a change stream cannot watch it.
-
-    `columns` are its names and types, when the catalogue has an analyser that knows them.
-    """
-
-    name: str
-    query: str
-    security: ViewSecurity = "INVOKER"
-    columns: tuple[tuple[str, ValueType], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +68,6 @@ class Table:
     key: tuple[KeyColumn, ...]
     interleave: Interleave | None = None
     row_deletion: RowDeletionPolicy | None = None
-    foreign_keys: tuple[ForeignKey, ...] = ()
     checks: tuple[Check, ...] = ()
 
     @cached_property
@@ -120,11 +99,7 @@ class Table:
     def key_parts(self) -> tuple[KeyPart, ...]:
         """What the key encoding needs."""
         return tuple(
-            KeyPart(
-                self.column(part.name).value_type,
-                part.descending,
-                part.nulls is not None and (part.nulls == "LAST") != part.descending,
-            )
+            KeyPart(self.column(part.name).value_type, part.descending, part.null_is_greatest)
             for part in self.key
         )
 
@@ -213,6 +188,13 @@ class ChangeStream:
             return "MUTABLE_KEY_RANGE"
         return "IMMUTABLE_KEY_RANGE"
 
+    def read_function(self, dialect: Dialect) -> str:
+        """The name of its read function, without PostgreSQL's schema `spanner`."""
+        if dialect == "GOOGLE_STANDARD_SQL":
+            return f"READ_{self.name}"
+        is_mutable = self.partition_mode == "MUTABLE_KEY_RANGE"
+        return f"{'read_proto_bytes' if is_mutable else 'read_json'}_{self.name}"
+
     def tracked_columns(self, table: Table) -> tuple[str, ...] | None:
         """Non-key columns tracked, in ordinal order; None when the table is not watched.
 
@@ -247,4 +229,3 @@ class Role:
 
     name: str
     privileges: frozenset[tuple[ObjectKind, str, str]] = frozenset()
-    members_of: frozenset[str] = frozenset()

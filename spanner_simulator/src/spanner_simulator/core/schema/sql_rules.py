@@ -1,4 +1,4 @@
-"""Rules for the SQL inside schema statements: defaults, generated columns, checks and views.
+"""Rules for the SQL inside schema statements: defaults, generated columns and checks.
 
 What it means is decided by the catalogue's analyser; without one it is accepted as it is, and
 refused when it is first used. The texts around the analyser's are the service's own.
@@ -6,41 +6,115 @@ refused when it is first used. The texts around the analyser's are the service's
 
 from __future__ import annotations
 
-import re
+import hashlib
+from collections.abc import Collection
+from dataclasses import replace
 
 from spanner_simulator.core.schema.catalogue import Catalogue
-from spanner_simulator.core.schema.definitions import Check
-from spanner_simulator.core.schema.schema_objects import Table, View
-from spanner_simulator.core.schema.statements import ColumnDefinition
-from spanner_simulator.core.schema.type_names import type_name
+from spanner_simulator.core.schema.expression_names import column_names
+from spanner_simulator.core.schema.refusals import invalid, refused, type_name
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.schema.statements import Check, ColumnDefinition
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
 
-_PLACE = re.compile(r" \[at (\d+):(\d+)\]")
+
+def check_default(catalogue: Catalogue, table: Table, column: ColumnDefinition) -> None:
+    """Refuse a default that makes no sense, or that names a column."""
+    if column.default is None:
+        return
+    what = f"Error parsing the default value of column `{table.name}`.`{column.name}`: "
+    if column.commit_timestamp:
+        raise refused(
+            f"Cannot use commit timestamp column `{column.name}` as a column with default value."
+        )
+    if "PENDING_COMMIT_TIMESTAMP" in column.default.upper():
+        raise invalid(
+            f"{what}The PENDING_COMMIT_TIMESTAMP() function may only be used as a value for INSERT "
+            "or UPDATE of an appropriately typed column."
+        )
+    if column_names(column.default, catalogue.dialect, table=table.name) & table.by_name.keys():
+        raise invalid(
+            f"{what}Default value expression of column `{column.name}` has a reference to another "
+            "column. Default expressions referencing other columns are not supported."
+        )
+    _analyse(catalogue, table, column.default, column.value_type, what)
 
 
-def analyse_column(catalogue: Catalogue, table: Table, column: ColumnDefinition) -> None:
-    """Refuse a default or a generating expression that makes no sense."""
-    name = f"`{table.name}`.`{column.name}`"
-    if column.default is not None:
-        what = f"Error parsing the default value of column {name}: "
-        _check(catalogue, table, column.default, column.value_type, what)
-    if column.generated is not None:
-        what = f"Error parsing the definition of generated column {name}: "
-        _check(catalogue, table, f"({column.generated})", column.value_type, what)
+def check_generated(catalogue: Catalogue, table: Table) -> None:
+    """Refuse generated columns in a circle, and what a stored or a key one may not be made of."""
+    generated = [column for column in table.columns if column.generated is not None]
+    used = {column.name.lower(): used_columns(catalogue, table, column) for column in generated}
+    for column in generated:
+        if column.default is not None:
+            raise refused(
+                f"Column {table.name}.{column.name} with a DEFAULT value cannot be a generated "
+                "column and vice versa."
+            )
+        what = f"Error parsing the definition of generated column `{table.name}`.`{column.name}`: "
+        _analyse(catalogue, table, f"({column.generated})", column.value_type, what)
+        if not column.is_stored and column.name in table.key_names:
+            raise invalid(
+                f"Generated column `{table.name}`.`{column.name}` must be STORED to be part of the "
+                "primary key."
+            )
+        for other in (table.column(one) for one in sorted(used[column.name.lower()])):
+            if other.commit_timestamp and column.is_stored:
+                raise refused(
+                    f"Cannot use commit timestamp column `{other.name}` as a dependency of a "
+                    "materialized generated column."
+                )
+    while ready := [name for name, names in used.items() if not names & used.keys()]:
+        for name in ready:
+            del used[name]
+    if used:
+        circle = ",".join(table.column(name).name for name in used)
+        raise refused(
+            f"Cycle detected while analysing generated column, which include objects ({circle})"
+        )
 
 
-def analyse_check(catalogue: Catalogue, table: Table, check: Check, *, is_true: ValueType) -> None:
-    """Refuse a check that makes no sense; `is_true` is the type that it must have."""
-    name = check.name if check.is_named else "<unnamed>"
+def used_columns(catalogue: Catalogue, table: Table, column: ColumnDefinition) -> Collection[str]:
+    """The columns that a generated column is made of, in lower case."""
+    names = column_names(column.generated or "", catalogue.dialect, table=table.name)
+    return names & table.by_name.keys()
+
+
+def with_check(catalogue: Catalogue, table: Table, check: Check) -> Table:
+    """A table with one more check, under a free name."""
+    schema = table.name.rpartition(".")[0]
+    if check.is_named:
+        catalogue.check_free_name(f"{schema}.{check.name}" if schema else check.name)
+        if check.name.lower() in (one.name.lower() for one in table.checks):
+            raise refused(f"Duplicate name in schema: {check.name}.")
+    else:
+        # A name such as CK_T_0123456789ABCDEF_1, as the service makes one up.
+        digest = hashlib.sha256(f"CK/{table.name}/".encode()).hexdigest()[:16].upper()
+        own = table.name.rpartition(".")[2]
+        check = replace(check, name=f"CK_{own}_{digest}_{len(table.checks) + 1}")
     what = (
-        f"Error parsing expression '{check.expression}' from check constraint '{name}' in table "
-        f"'{table.name}': "
+        f"Error parsing expression '{check.expression}' from check constraint "
+        f"'{check.name if check.is_named else '<unnamed>'}' in table '{table.name}': "
     )
-    _check(catalogue, table, check.expression, is_true, what)
+    _analyse(catalogue, table, check.expression, ValueType("BOOL"), what)
+    changed = replace(table, checks=(*table.checks, check))
+    check_without_commit_timestamps(catalogue, changed)
+    return changed
 
 
-def _check(
+def check_without_commit_timestamps(catalogue: Catalogue, table: Table) -> None:
+    """Refuse a check over a column that may hold the time of a commit that is yet to come."""
+    for check in table.checks:
+        names = column_names(check.expression, catalogue.dialect, table=table.name)
+        for column in table.columns:
+            if column.commit_timestamp and column.name.lower() in names:
+                raise invalid(
+                    f"Column `{column.name}` has option commit_timestamp, which is not supported "
+                    "in check constraint."
+                )
+
+
+def _analyse(
     catalogue: Catalogue, table: Table, expression: str, result: ValueType, what: str
 ) -> None:
     if catalogue.analysis is None:
@@ -50,59 +124,8 @@ def _check(
     except SpannerError as error:
         if error.code is Code.UNIMPLEMENTED:
             raise
-        raise SpannerError(Code.INVALID_ARGUMENT, what + error.message) from error
+        raise invalid(what + error.message) from error
     if found is not None:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
-            f"{what}Expected type {type_name(result)}; found {found} [at 1:1]\n{expression}\n^",
+        raise invalid(
+            f"{what}Expected type {type_name(result)}; found {found} [at 1:1]\n{expression}\n^"
         )
-
-
-def analyse_view(catalogue: Catalogue, view: View) -> tuple[tuple[str, ValueType], ...]:
-    """The columns of a view, or a refusal."""
-    if catalogue.analysis is None:
-        return ()
-    is_google = catalogue.dialect == "GOOGLE_STANDARD_SQL"
-    what = f"Error parsing the definition of view `{view.name}`: " if is_google else ""
-    head = f"CREATE VIEW `{view.name}` SQL SECURITY {view.security} AS "
-    try:
-        columns = catalogue.analysis.view_columns(view.query)
-    except SpannerError as error:
-        if error.code is Code.UNIMPLEMENTED:
-            raise
-        message = _moved(error.message, head, view.query)
-        raise SpannerError(Code.INVALID_ARGUMENT, what + message) from error
-    for position, (name, _) in enumerate(columns, start=1):
-        if not name:
-            message = f"CREATE VIEW columns must be named, but column {position} has no name"
-            raise SpannerError(Code.INVALID_ARGUMENT, what + message)
-    return columns
-
-
-def refreshed_view(
-    catalogue: Catalogue, view: View, *, kind: str, changed: str
-) -> tuple[tuple[str, ValueType], ...]:
-    """The columns of a view after a change beneath it, or a refusal of that change."""
-    try:
-        return analyse_view(catalogue, view)
-    except SpannerError as error:
-        diagnosis = error.message.removeprefix(
-            f"Error parsing the definition of view `{view.name}`: "
-        )
-        raise SpannerError(
-            Code.FAILED_PRECONDITION,
-            f"Cannot alter {kind} `{changed}`. The new definition causes the definition of VIEW "
-            f"`{view.name}` to become invalid with the following diagnostic message: {diagnosis}",
-        ) from error
-
-
-def _moved(message: str, head: str, query: str) -> str:
-    """A message about a query as one about the statement that it stands in."""
-    found = _PLACE.search(message)
-    if found is None or int(found[1]) != 1:
-        return message
-    column = int(found[2]) + len(head)
-    return (
-        f"{message[: found.start()]} [at 1:{column}]\n{head}{query.splitlines()[0]}\n"
-        f"{' ' * (column - 1)}^"
-    )

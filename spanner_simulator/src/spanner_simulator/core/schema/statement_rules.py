@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
 from spanner_simulator.core.schema import (
     column_rules,
-    constraint_rules,
-    database_options,
     index_rules,
     proto_rules,
     role_rules,
     stream_rules,
     table_rules,
-    view_rules,
 )
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.catalogue import Catalogue
@@ -39,65 +37,56 @@ def _apply(
     match statement:
         case ddl.CreateTable():
             table_rules.create_table(catalogue, statement)
-        case ddl.DropTable():
-            table_rules.drop_table(catalogue, statement)
-        case ddl.AddConstraint():
-            constraint_rules.add_constraint(catalogue, statement)
-        case ddl.DropConstraint():
-            constraint_rules.drop_constraint(catalogue, statement)
-        case ddl.SetRowDeletion():
-            table_rules.set_row_deletion(catalogue, statement)
-        case ddl.SetOnDelete():
-            table_rules.set_on_delete(catalogue, statement)
         case ddl.AddColumn():
             column_rules.add_column(catalogue, statement)
         case ddl.DropColumn():
             column_rules.drop_column(catalogue, statement)
-        case (
-            ddl.ReplaceColumn()
-            | ddl.AlterColumnType()
-            | ddl.SetColumnDefault()
-            | ddl.SetColumnNullable()
-            | ddl.SetColumnOptions()
-        ):
+        case ddl.AlterColumn():
             column_rules.alter_column(catalogue, statement)
+        case ddl.SetRowDeletion():
+            table_rules.set_row_deletion(catalogue, statement)
         case ddl.CreateIndex():
             index_rules.create_index(catalogue, statement)
-        case ddl.AlterIndex():
-            index_rules.alter_index(catalogue, statement)
-        case ddl.DropIndex():
-            index_rules.drop_index(catalogue, statement)
-        case ddl.CreateView():
-            view_rules.create_view(catalogue, statement)
-        case ddl.DropView():
-            view_rules.drop_view(catalogue, statement)
-        case ddl.CreateSchema():
-            view_rules.create_schema(catalogue, statement)
-        case ddl.DropSchema():
-            view_rules.drop_schema(catalogue, statement)
+        case ddl.CreateSchema(name=name):
+            if not (statement.if_not_exists and name.lower() in catalogue.schemas):
+                catalogue.check_new_name("Schema", name)
+                catalogue.schemas[name.lower()] = name
         case ddl.CreateProtoBundle():
             proto_rules.create_bundle(catalogue, statement, proto_descriptors)
-        case ddl.AlterProtoBundle():
-            proto_rules.alter_bundle(catalogue, statement, proto_descriptors)
-        case ddl.DropProtoBundle():
-            proto_rules.drop_bundle(catalogue)
-        case ddl.AlterDatabase():
-            database_options.alter_database(catalogue, statement)
-        case ddl.Analyze():
-            pass
         case ddl.CreateStream():
             stream_rules.create_stream(catalogue, statement, now_us)
         case ddl.AlterStreamWatch():
             stream_rules.alter_watch(catalogue, statement)
         case ddl.AlterStreamOptions():
             stream_rules.alter_options(catalogue, statement)
-        case ddl.DropStream():
-            stream_rules.drop_stream(catalogue, statement)
         case ddl.CreateRole():
             role_rules.create_role(catalogue, statement)
-        case ddl.DropRole():
-            role_rules.drop_role(catalogue, statement)
+        case ddl.Drop():
+            _drop(catalogue, statement)
         case ddl.Grant():
             role_rules.grant(catalogue, statement)
         case _:
             assert_never(statement)
+
+
+def _drop(catalogue: Catalogue, statement: ddl.Drop) -> None:
+    name = statement.name
+    owned: dict[ddl.DropKind, Mapping[str, object]] = {
+        "TABLE": catalogue.tables,
+        "INDEX": catalogue.indexes,
+        "CHANGE STREAM": catalogue.streams,
+        "ROLE": catalogue.roles,
+    }
+    if statement.if_exists and name.lower() not in owned[statement.kind]:
+        return
+    match statement.kind:
+        case "TABLE":
+            table_rules.drop_table(catalogue, catalogue.table(name))
+        case "INDEX":
+            del catalogue.indexes[catalogue.index(name).name.lower()]
+        case "CHANGE STREAM":
+            del catalogue.streams[catalogue.stream(name).name.lower()]
+        case "ROLE":
+            role_rules.drop_role(catalogue, catalogue.role(name))
+        case _:
+            assert_never(statement.kind)

@@ -6,22 +6,45 @@ written `schema.name`; PostgreSQL's `public` is left out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from spanner_simulator.core.schema.definitions import (
-    Check,
-    ForeignKey,
-    Interleave,
-    OnDelete,
-    RowDeletionPolicy,
-    ViewSecurity,
-)
 from spanner_simulator.core.values import ValueType
 
 OptionValue: TypeAlias = "str | bool | int | None"
-ObjectKind = Literal["TABLE", "VIEW", "SCHEMA", "CHANGE STREAM", "TABLE FUNCTION", "ROLE"]
-NullsOrder = Literal["FIRST", "LAST"]
+DropKind = Literal["TABLE", "INDEX", "CHANGE STREAM", "ROLE"]
+DROPPABLE: tuple[DropKind, ...] = ("TABLE", "INDEX", "CHANGE STREAM", "ROLE")
+OnDelete = Literal["CASCADE", "NO ACTION"]
+ObjectKind = Literal["TABLE", "SCHEMA", "CHANGE STREAM", "TABLE FUNCTION"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave:
+    """The table whose rows hold a table's rows, and what becomes of them without it."""
+
+    parent: str
+    on_delete: OnDelete = "NO ACTION"
+
+
+@dataclass(frozen=True, slots=True)
+class RowDeletionPolicy:
+    """Rows go some time after the timestamp column was this many days old."""
+
+    column: str
+    older_than_days: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An expression over a row's columns that must not be false.
+
+    `is_named` False: the name was made up when the table was, and GetDatabaseDdl leaves it out.
+    """
+
+    name: str
+    expression: str
+    is_named: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +66,11 @@ class ColumnDefinition:
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """One part of a key.
-
-    `nulls` None is GoogleSQL's order: NULL is the smallest value. PostgreSQL's indexes say where
-    it stands, by default LAST ascending and FIRST descending.
-    """
+    """One part of a key; NULL is the greatest value in PostgreSQL's indexes, else the smallest."""
 
     name: str
     descending: bool = False
-    nulls: NullsOrder | None = None
+    null_is_greatest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +83,7 @@ class CreateTable:
     if_not_exists: bool = False
     interleave: Interleave | None = None
     row_deletion: RowDeletionPolicy | None = None
-    foreign_keys: tuple[ForeignKey, ...] = ()
     checks: tuple[Check, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class DropTable:
-    """DROP TABLE."""
-
-    name: str
-    if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,67 +104,12 @@ class DropColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplaceColumn:
-    """ALTER TABLE .. ALTER COLUMN c T [NOT NULL] [DEFAULT ..] of GoogleSQL: a whole definition.
-
-    `has_options` tells OPTIONS left out, which keeps them, from options reset.
-    """
-
-    table: str
-    column: ColumnDefinition
-    has_options: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AlterColumnType:
-    """ALTER TABLE .. ALTER COLUMN c TYPE t of PostgreSQL: nothing else of the column changes."""
+class AlterColumn:
+    """ALTER TABLE .. ALTER COLUMN; `changes` are those fields of its definition that it names."""
 
     table: str
     column: str
-    value_type: ValueType
-
-
-@dataclass(frozen=True, slots=True)
-class SetColumnDefault:
-    """ALTER TABLE .. ALTER COLUMN c SET DEFAULT, or DROP DEFAULT when None."""
-
-    table: str
-    column: str
-    default: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SetColumnNullable:
-    """ALTER TABLE .. ALTER COLUMN c SET NOT NULL, or DROP NOT NULL, of PostgreSQL."""
-
-    table: str
-    column: str
-    is_nullable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SetColumnOptions:
-    """ALTER TABLE .. ALTER COLUMN c SET OPTIONS (allow_commit_timestamp = ..)."""
-
-    table: str
-    column: str
-    commit_timestamp: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AddConstraint:
-    """ALTER TABLE .. ADD [CONSTRAINT n] FOREIGN KEY or CHECK."""
-
-    table: str
-    constraint: ForeignKey | Check
-
-
-@dataclass(frozen=True, slots=True)
-class DropConstraint:
-    """ALTER TABLE .. DROP CONSTRAINT."""
-
-    table: str
-    name: str
+    changes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +122,8 @@ class SetRowDeletion:
 
 
 @dataclass(frozen=True, slots=True)
-class SetOnDelete:
-    """ALTER TABLE .. SET ON DELETE, of an interleaved table."""
-
-    table: str
-    on_delete: OnDelete
-
-
-@dataclass(frozen=True, slots=True)
 class CreateIndex:
-    """CREATE INDEX; `not_null` are the columns of its WHERE .. IS NOT NULL."""
+    """CREATE INDEX."""
 
     name: str
     table: str
@@ -184,44 +131,7 @@ class CreateIndex:
     storing: tuple[str, ...] = ()
     is_unique: bool = False
     is_null_filtered: bool = False
-    interleave_in: str | None = None
-    not_null: tuple[str, ...] = ()
     if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AlterIndex:
-    """ALTER INDEX .. ADD or DROP STORED COLUMN."""
-
-    name: str
-    action: Literal["ADD", "DROP"]
-    column: str
-
-
-@dataclass(frozen=True, slots=True)
-class DropIndex:
-    """DROP INDEX."""
-
-    name: str
-    if_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CreateView:
-    """CREATE [OR REPLACE] VIEW."""
-
-    name: str
-    query: str
-    security: ViewSecurity
-    or_replace: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DropView:
-    """DROP VIEW."""
-
-    name: str
-    if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,45 +143,10 @@ class CreateSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class DropSchema:
-    """DROP SCHEMA."""
-
-    name: str
-    if_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class CreateProtoBundle:
     """CREATE PROTO BUNDLE; the descriptors of the types come beside the statement."""
 
     names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AlterProtoBundle:
-    """ALTER PROTO BUNDLE .. INSERT, UPDATE and DELETE."""
-
-    inserted: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    deleted: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class DropProtoBundle:
-    """DROP PROTO BUNDLE."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlterDatabase:
-    """ALTER DATABASE .. SET OPTIONS; None resets one. The name of the database is not checked."""
-
-    database: str
-    options: tuple[tuple[str, OptionValue], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Analyze:
-    """ANALYZE: accepted, and without effect where nothing keeps statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,14 +184,6 @@ class AlterStreamOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class DropStream:
-    """DROP CHANGE STREAM."""
-
-    name: str
-    if_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class CreateRole:
     """CREATE ROLE."""
 
@@ -325,16 +192,17 @@ class CreateRole:
 
 
 @dataclass(frozen=True, slots=True)
-class DropRole:
-    """DROP ROLE."""
+class Drop:
+    """DROP of a table, an index, a change stream or a role."""
 
+    kind: DropKind
     name: str
     if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """GRANT or REVOKE; the privilege of a role membership is MEMBER.
+    """GRANT or REVOKE.
 
     A read function is named as in a query, without PostgreSQL's schema: `READ_s`, `read_json_s`.
     """
@@ -348,35 +216,17 @@ class Grant:
 
 Statement: TypeAlias = (
     CreateTable
-    | DropTable
     | AddColumn
     | DropColumn
-    | ReplaceColumn
-    | AlterColumnType
-    | SetColumnDefault
-    | SetColumnNullable
-    | SetColumnOptions
-    | AddConstraint
-    | DropConstraint
+    | AlterColumn
     | SetRowDeletion
-    | SetOnDelete
     | CreateIndex
-    | AlterIndex
-    | DropIndex
-    | CreateView
-    | DropView
     | CreateSchema
-    | DropSchema
     | CreateProtoBundle
-    | AlterProtoBundle
-    | DropProtoBundle
-    | AlterDatabase
-    | Analyze
     | CreateStream
     | AlterStreamWatch
     | AlterStreamOptions
-    | DropStream
     | CreateRole
-    | DropRole
+    | Drop
     | Grant
 )

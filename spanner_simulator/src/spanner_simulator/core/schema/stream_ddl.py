@@ -7,7 +7,8 @@ for a bad option.
 from __future__ import annotations
 
 from spanner_simulator.core.schema import statements as ddl
-from spanner_simulator.core.schema.ddl_words import DdlWords, unsupported
+from spanner_simulator.core.schema.ddl_words import DdlWords
+from spanner_simulator.core.schema.refusals import refused, unsupported
 from spanner_simulator.errors import Code, SpannerError
 
 _TEXTS = ("retention_period", "value_capture_type", "partition_mode")
@@ -53,12 +54,6 @@ def alter_stream(words: DdlWords) -> ddl.Statement:
     return words.encountered("alter_change_stream_statement")
 
 
-def drop_stream(words: DdlWords) -> ddl.DropStream:
-    """DROP CHANGE STREAM, after those words."""
-    if_exists = words.accept("IF", "EXISTS")
-    return ddl.DropStream(words.object_name(), if_exists)
-
-
 def _stream_name(words: DdlWords, verb: str) -> str:
     name = words.object_name()
     if "." not in name:
@@ -93,7 +88,7 @@ def _options(words: DdlWords, verb: str) -> _Options:
     while True:
         name = words.name()
         words.expect_symbol("=")
-        value = option_value(words)
+        value = _option_value(words)
         _check_kind(words, verb, name, value)
         if name.lower() in options:
             if words.dialect == "GOOGLE_STANDARD_SQL":
@@ -116,7 +111,7 @@ def _reset(words: DdlWords) -> _Options:
     return tuple((name.lower(), None) for name in names)
 
 
-def option_value(words: DdlWords) -> ddl.OptionValue:
+def _option_value(words: DdlWords) -> ddl.OptionValue:
     """A text, a whole number, a boolean, or None for NULL."""
     for keyword, value in (("TRUE", True), ("FALSE", False), ("NULL", None)):
         if words.accept(keyword):
@@ -145,14 +140,10 @@ def _check_kind(words: DdlWords, verb: str, name: str, value: ddl.OptionValue) -
     if words.dialect == "GOOGLE_STANDARD_SQL":
         if known not in (*_TEXTS, *_BOOLS):
             words.reject(f"Option: {name} is unknown.")
-        if known in _TEXTS and not (value is None or isinstance(value, str)):
+        kind, kinds = (str, "strings") if known in _TEXTS else (bool, "booleans")
+        if not (value is None or isinstance(value, kind)):
             words.reject(
-                f"Unexpected value for option: {name}. Supported option values are strings and "
-                "NULL."
-            )
-        if known in _BOOLS and not (value is None or isinstance(value, bool)):
-            words.reject(
-                f"Unexpected value for option: {name}. Supported option values are booleans and "
+                f"Unexpected value for option: {name}. Supported option values are {kinds} and "
                 "NULL."
             )
         if value == "":
@@ -164,7 +155,4 @@ def _check_kind(words: DdlWords, verb: str, name: str, value: ddl.OptionValue) -
     if isinstance(value, int) and not isinstance(value, bool):
         words.reject(f"Failed to provide valid option value for '{name}' {statement}")
     if known in _BOOLS and isinstance(value, str) and value.lower() not in ("true", "false"):
-        raise SpannerError(
-            Code.FAILED_PRECONDITION,
-            f"Unsupported option value in change stream option '{name}' {statement}",
-        )
+        raise refused(f"Unsupported option value in change stream option '{name}' {statement}")

@@ -12,6 +12,7 @@ from google.cloud.spanner_admin_database_v1 import types as database_admin
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf import empty_pb2
 
+from spanner_simulator.core.rows.storage import VERSION_RETENTION_US
 from spanner_simulator.core.schema.ddl import parse_ddl
 from spanner_simulator.core.schema.ddl_text import catalogue_ddl
 from spanner_simulator.errors import Code, SpannerError
@@ -86,11 +87,11 @@ class DatabaseAdminService:
         message = database_admin.Database.pb()(
             name=name,
             state=database_admin.Database.State.READY,
-            version_retention_period=str(catalogue.options.get("version_retention_period") or "1h"),
+            version_retention_period="1h",
             database_dialect=getattr(database_admin.DatabaseDialect, catalogue.dialect),
         )
         message.create_time.CopyFrom(timestamp_message(hosted.created_us))
-        earliest_us = max(hosted.created_us, self._host.now_us() - catalogue.version_retention_us)
+        earliest_us = max(hosted.created_us, self._host.now_us() - VERSION_RETENTION_US)
         message.earliest_version_time.CopyFrom(timestamp_message(earliest_us))
         return message
 

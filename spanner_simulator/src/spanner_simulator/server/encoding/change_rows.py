@@ -12,10 +12,6 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
-from spanner_simulator.core.change_streams.change_stream_call import (
-    is_mutable,
-    read_function,
-)
 from spanner_simulator.server.encoding.change_rows_json import JsonRows
 from spanner_simulator.server.encoding.change_rows_proto import ProtoRows
 from spanner_simulator.server.encoding.change_rows_struct import StructRows
@@ -82,10 +78,10 @@ class ChangeRowEncoder:
 
     def form(self, stream: ChangeStream, dialect: Dialect) -> RowForm:
         """The form of a change stream's rows."""
-        function = read_function(stream, dialect)
-        key = (function, dialect, is_mutable(stream))
+        function = stream.read_function(dialect)
+        key = (function, dialect, (stream.partition_mode == "MUTABLE_KEY_RANGE"))
         if key not in self._forms:
-            if is_mutable(stream):
+            if stream.partition_mode == "MUTABLE_KEY_RANGE":
                 column = function if dialect == "POSTGRESQL" else "ChangeRecord"
                 self._forms[key] = ProtoRows(column, dialect)
             elif dialect == "POSTGRESQL":

@@ -15,7 +15,7 @@ from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.bound_query import BoundQuery, Lookup, OutputColumn
 from spanner_simulator.sql.binder.conditions import bind_condition
 from spanner_simulator.sql.binder.from_binder import bind_relation
-from spanner_simulator.sql.binder.tables import find_view, path_of, table_not_found
+from spanner_simulator.sql.binder.tables import path_of, table_not_found
 from spanner_simulator.sql.sql_types import type_name
 from spanner_simulator.sql.syntax import parse_expression, unsupported
 from spanner_simulator.sql.terms.bound import Bound, Scope, quoted
@@ -77,8 +77,6 @@ def _target(binding: Binding, node: Node) -> Table:
     if table is not None:
         binding.dependencies.append(("tables", key, table))
         return table
-    if find_view(binding, node) is not None:
-        raise binding.error(f"Cannot write to view {name}", node)
     raise table_not_found(binding, node)
 
 

@@ -10,22 +10,18 @@ from spanner_simulator.sql.binder.bound_query import has_tail, relation_of
 from spanner_simulator.sql.binder.conditions import all_of, bind_condition, compare
 from spanner_simulator.sql.binder.output_names import identifier_name
 from spanner_simulator.sql.binder.tables import (
-    find_view,
     path_of,
-    table_not_found,
     table_relation,
 )
 from spanner_simulator.sql.sql_types import BOOL, INT64, field_key
-from spanner_simulator.sql.syntax import parse_statement, position, unsupported
+from spanner_simulator.sql.syntax import position, unsupported
 from spanner_simulator.sql.terms.bound import Bound, Relation, RelationColumn, Scope
 
 if TYPE_CHECKING:
-    from spanner_simulator.core.schema.schema_objects import View
     from spanner_simulator.sql.binder.binding import Binding
     from spanner_simulator.sql.syntax import Node
 
 
-_VIEWS_MAX: Final = 16
 _JOIN_ARGS: Final = frozenset(("this", "side", "kind", "on", "using", "method", "hint"))
 
 
@@ -116,14 +112,10 @@ def _table(binding: Binding, scope: Scope, node: exp.Table) -> tuple[str, Relati
         query, ctes = scope.ctes[parts[0].name.lower()]
         inner = Scope(ctes=ctes)
         text, relation = _derived(binding, inner, query, alias or parts[0].name)
+    elif len(parts) > 1 and _is_alias(scope, parts[0]):
+        return _unnest_path(binding, scope, node, alias)
     else:
-        view = find_view(binding, node)
-        if view is not None:
-            text, relation = _view(binding, node, view, alias or parts[-1].name)
-        elif len(parts) > 1 and _is_alias(scope, parts[0]):
-            return _unnest_path(binding, scope, node, alias)
-        else:
-            text, relation = table_relation(binding, node, alias)
+        text, relation = table_relation(binding, node, alias)
     if alias_node is not None and alias_node.columns:
         _rename(binding, relation, alias_node.columns)
     return text, relation
@@ -146,26 +138,6 @@ def _derived(binding: Binding, scope: Scope, query: Node, alias: str) -> tuple[s
     bound = binding.query(query, parent=None, ctes=scope.ctes)
     name = binding.fresh("r")
     return f"({bound.sql}) AS {name}", relation_of(bound, alias, name)
-
-
-def _view(binding: Binding, node: exp.Table, view: View, alias: str) -> tuple[str, Relation]:
-    if len(binding.views) >= _VIEWS_MAX:
-        raise unsupported(f"more than {_VIEWS_MAX} views inside one another")
-    syntax = parse_statement(view.query, binding.dialect)
-    if syntax.kind != "query":
-        raise table_not_found(binding, node)
-    outer, binding.text = binding.text, syntax.text
-    was_definer = binding.is_definer
-    if not was_definer and view.security == "DEFINER":
-        binding.reads.add(view.name)
-        binding.is_definer = True
-    binding.views = (*binding.views, view.name)
-    try:
-        return _derived(binding, Scope(), syntax.tree, alias)
-    finally:
-        binding.text = outer
-        binding.is_definer = was_definer
-        binding.views = binding.views[:-1]
 
 
 # -- UNNEST

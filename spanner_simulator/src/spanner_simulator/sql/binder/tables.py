@@ -19,7 +19,7 @@ from spanner_simulator.sql.terms.bound import (
 )
 
 if TYPE_CHECKING:
-    from spanner_simulator.core.schema.schema_objects import Table, View
+    from spanner_simulator.core.schema.schema_objects import Table
     from spanner_simulator.sql.binder.binding import Binding
 
 
@@ -65,15 +65,6 @@ def table_not_found(binding: Binding, node: exp.Table) -> SpannerError:
     return binding.text.error(f"Table not found: {written}", position(node))
 
 
-def find_view(binding: Binding, node: exp.Table) -> View | None:
-    """The view of that name."""
-    _, key = _name(binding, node)
-    view = binding.catalogue.views.get(key)
-    if view is not None:
-        binding.dependencies.append(("views", key, view))
-    return view
-
-
 def table_relation(binding: Binding, node: exp.Table, alias: str | None) -> tuple[str, Relation]:
     """A table's or a system table's text and columns. Raises `SpannerError` when it is missing."""
     written, key = _name(binding, node)
@@ -87,8 +78,7 @@ def table_relation(binding: Binding, node: exp.Table, alias: str | None) -> tupl
     if table is not None and not is_other_case:
         binding.dependencies.append(("tables", key, table))
         _check_force_index(binding, node, table)
-        if not binding.is_definer:
-            binding.reads.add(table.name)
+        binding.reads.add(table.name)
         scan = Scan(len(binding.scans) + 1, table.name, table.type_of, table)
     else:
         found = _system_scan(binding, node, key)

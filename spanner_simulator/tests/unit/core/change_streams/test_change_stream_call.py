@@ -8,7 +8,6 @@ from spanner_simulator.core.change_streams.change_stream_call import (
     check_start,
     is_change_stream_query,
     parse_call,
-    read_function,
     resolve,
 )
 from spanner_simulator.core.timestamps import format_us
@@ -109,7 +108,7 @@ def test_the_read_function_tells_dialect_and_mode(bank) -> None:
     streams = bank.database.catalogue.streams
 
     assert [
-        read_function(streams[name], dialect)
+        streams[name].read_function(dialect)
         for name in ("bank", "mut")
         for dialect in ("GOOGLE_STANDARD_SQL", "POSTGRESQL")
     ] == ["READ_Bank", "read_json_Bank", "READ_Mut", "read_proto_bytes_Mut"]

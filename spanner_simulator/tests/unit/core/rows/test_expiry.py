@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from spanner_simulator.core.rows.expiry import due_rows
-from spanner_simulator.core.schema.definitions import RowDeletionPolicy
+from spanner_simulator.core.schema.statements import RowDeletionPolicy
 from unit.core.rows.conftest import write
 
 DAY_US = 86_400_000_000

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP
-from spanner_simulator.core.schema.definitions import Check
-from spanner_simulator.core.schema.statements import ColumnDefinition
+from spanner_simulator.core.schema.statements import Check, ColumnDefinition
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
 from unit.core.rows.conftest import column, write

@@ -11,7 +11,7 @@ from spanner_simulator.core.rows.mutations import (
     key_range,
 )
 from spanner_simulator.core.rows.row_writer import RowWriter
-from spanner_simulator.core.schema.definitions import ForeignKey, Interleave
+from spanner_simulator.core.schema.statements import Interleave
 from spanner_simulator.errors import Code, SpannerError
 from unit.core.rows.conftest import column, delete, write
 
@@ -166,90 +166,6 @@ class TestUniqueIndexes:
         unique.apply(delete("R", ["1"]), write("insert", "R", "K V", ["3", "b"]))
 
         assert unique.rows("RV") == [["a", 2], ["b", 3]]
-
-
-class TestForeignKeys:
-    @pytest.fixture
-    def linked(self, shop):
-        shop.table("R", ["K INT64", "C INT64"], "K")
-        keys = (ForeignKey("by_key", ("X",), "R", ("K",)), ForeignKey("by_c", ("Y",), "R", ("C",)))
-        shop.table("F", ["K INT64", "X INT64", "Y INT64"], "K", foreign_keys=keys)
-        gone = (ForeignKey("with", ("X",), "R", ("K",), on_delete="CASCADE"),)
-        shop.table("W", ["K INT64", "X INT64"], "K", foreign_keys=gone)
-        shop.follow()
-        shop.commit(write("insert", "R", "K C", ["1", "10"], ["2", "20"]))
-        return shop
-
-    def test_a_chain_of_any_length_goes_with_its_first_row(self, shop) -> None:
-        key = ForeignKey("fk", ("X",), "L", ("K",), on_delete="CASCADE")
-        shop.table("L", ["K INT64", "X INT64"], "K", foreign_keys=(key,))
-        shop.follow()
-        chain = [[str(number), str(number - 1) if number else None] for number in range(3_000)]
-        shop.commit(write("insert", "L", "K X", *chain))
-        shop.apply(delete("L", ["0"]))
-
-        assert shop.rows("L") == []
-        assert [key for _, _, (key,) in shop.changes()] == list(range(3_000))
-
-    @pytest.mark.parametrize(
-        ("mutation", "name", "columns"),
-        [
-            (write("insert", "F", "K X", ["1", "9"]), "by_key", "R(K)"),
-            (write("insert", "F", "K Y", ["1", "1"]), "by_c", "R(C)"),
-        ],
-    )
-    def test_what_is_referred_to_must_exist(
-        self, linked, mutation: Mutation, name: str, columns: str
-    ) -> None:
-        error = refusal(linked, mutation)
-
-        assert error.code is Code.FAILED_PRECONDITION
-        assert error.message == (
-            f"Foreign key constraint `{name}` is violated on table `F`. Cannot find referenced "
-            f"values in {columns}."
-        )
-
-    def test_null_refers_to_nothing_and_order_does_not_matter(self, linked) -> None:
-        linked.apply(write("insert", "F", "K", ["1"]))
-        linked.apply(
-            write("insert", "F", "K X Y", ["2", "3", "30"]),
-            write("insert", "R", "K C", ["3", "30"]),
-        )
-
-        assert linked.rows("F") == [[1, None, None], [2, 3, 30]]
-
-    @pytest.mark.parametrize(
-        "mutation", [delete("R", ["1"]), write("update", "R", "K C", ["1", "11"])]
-    )
-    def test_what_is_referred_to_stays(self, linked, mutation: Mutation) -> None:
-        linked.commit(write("insert", "F", "K Y", ["1", "10"]))
-        error = refusal(linked, mutation)
-
-        assert error.code is Code.FAILED_PRECONDITION
-        assert "referencing row(s) found in table `F`" in error.message
-        linked.apply(mutation, delete("F", ["1"]))
-
-    def test_what_is_replaced_as_it_was_is_still_referred_to(self, linked) -> None:
-        linked.commit(write("insert", "F", "K X Y", ["1", "1", "10"]))
-        linked.apply(write("replace", "R", "K C", ["1", "10"]))
-
-        assert linked.rows("F") == [[1, 1, 10]]
-
-    def test_referring_rows_may_go_along(self, linked) -> None:
-        linked.commit(write("insert", "W", "K X", ["5", "1"], ["6", "1"], ["7", "2"]))
-        linked.apply(delete("R", ["1"]))
-
-        assert linked.rows("W") == [[7, 2]]
-        assert linked.changes() == [
-            ("R", "DELETE", [1]),
-            ("W", "DELETE", [5]),
-            ("W", "DELETE", [6]),
-        ]
-
-    def test_a_referenced_column_is_unique(self, linked) -> None:
-        assert refusal(linked, write("insert", "R", "K C", ["3", "10"])).code is (
-            Code.ALREADY_EXISTS
-        )
 
 
 def test_a_statement_says_how_many_rows_it_meant(family) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from spanner_simulator.core.rows.mutations import KeySet
-from spanner_simulator.core.schema.definitions import Check, ForeignKey
 from spanner_simulator.core.schema.statements import ColumnDefinition
 from spanner_simulator.core.values import TypeCode, ValueType
 from spanner_simulator.errors import Code, SpannerError
@@ -114,28 +113,6 @@ def test_rows_forbid_what_they_do_not_fulfil(filled, change: str, message: str) 
 
     assert error.code is Code.FAILED_PRECONDITION
     assert message in error.message
-
-
-def test_a_check_is_held_against_the_rows(filled) -> None:
-    filled.alter("T", checks=(Check("big", "A > 5"),))
-    error = refusal(filled)
-
-    assert error.code is Code.OUT_OF_RANGE
-    assert error.message == "Check constraint `T`.`big` is violated for key (1)"
-
-
-@pytest.mark.parametrize("referenced", ["K", "C"])
-def test_a_foreign_key_is_held_against_the_rows(filled, referenced: str) -> None:
-    filled.table("R", ["K INT64", "C INT64"], "K")
-    filled.follow()
-    filled.alter("T", foreign_keys=(ForeignKey("fk", ("A",), "R", (referenced,)),))
-    error = refusal(filled)
-
-    assert error.code is Code.FAILED_PRECONDITION
-    assert f"Cannot find referenced values in R({referenced})." in error.message
-
-    filled.commit(write("insert", "R", "K C", ["5", "5"]))
-    filled.follow()
 
 
 def test_text_becomes_bytes_and_back_with_its_indexes(filled) -> None:

@@ -2,12 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spanner_simulator.core.rows.secondary_indexes import (
-    hidden_index,
-    referenced_index,
-    referencing_index,
-)
-from spanner_simulator.core.schema.definitions import ForeignKey
+from spanner_simulator.core.rows.secondary_indexes import hidden_index
 from unit.core.rows.conftest import delete, write
 
 
@@ -33,23 +28,12 @@ def test_the_hidden_table_has_the_indexs_key_then_the_rest_of_the_rows_key(shop,
     )
 
 
-@pytest.mark.parametrize("extra", [{"is_null_filtered": True}, {"not_null": ("a",)}])
-def test_rows_with_null_may_be_left_out(shop, table, extra: dict[str, object]) -> None:
-    hidden = hidden_index(shop.index("I", "T", "A", **extra), table, "GOOGLE_STANDARD_SQL")
+def test_rows_with_null_may_be_left_out(shop, table) -> None:
+    index = shop.index("I", "T", "A", is_null_filtered=True)
+    hidden = hidden_index(index, table, "GOOGLE_STANDARD_SQL")
 
     assert hidden.entry({"K": 1, "A": None}) is None
     assert hidden.entry({"K": 1, "A": 0}) is not None
-
-
-def test_foreign_keys_have_indexes_unless_a_primary_key_serves(shop, table) -> None:
-    key = ForeignKey("fk", ("A", "B"), "T", ("K",))
-    other = ForeignKey("fk", ("A",), "T", ("C",))
-    by, to = referencing_index(table, key), referenced_index(table, other)
-
-    assert [part.name for part in by.key] == ["A", "B"]
-    assert referenced_index(table, key) is None
-    assert to is not None
-    assert (to.is_unique, to.is_null_filtered) == (True, True)
 
 
 def test_entries_follow_their_rows(shop, table) -> None:

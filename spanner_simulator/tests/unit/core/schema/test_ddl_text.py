@@ -1,82 +1,174 @@
 from __future__ import annotations
 
-STATEMENTS = [
-    "ALTER DATABASE d SET OPTIONS (version_retention_period = '2d')",
-    "CREATE SCHEMA n",
+import pytest
+
+from spanner_simulator.core.lexicon import LEXICONS
+from spanner_simulator.core.values import Dialect
+
+# Each statement as it was written, and as the service prints it; None: as it was written.
+GOOGLE = [
+    ("CREATE SCHEMA n", None),
     (
-        "CREATE TABLE T (A INT64 NOT NULL, B STRING(36), C TIMESTAMP OPTIONS "
-        "(allow_commit_timestamp = true)) PRIMARY KEY (A, B DESC)"
+        (
+            "CREATE TABLE P (id INT64 NOT NULL, s STRING(MAX) NOT NULL DEFAULT ('x'), "
+            "ts TIMESTAMP NOT NULL OPTIONS (allow_commit_timestamp=true), "
+            "g STRING(MAX) AS ( UPPER(s) ) STORED, v INT64 AS (id+1), arr ARRAY<STRING(10)>, "
+            "u UUID, f FLOAT32, CONSTRAINT ck CHECK ( id > 0 ), CHECK(id<9),) "
+            "PRIMARY KEY (id DESC, s), ROW DELETION POLICY (OLDER_THAN(ts, INTERVAL 30 DAY))"
+        ),
+        (
+            "CREATE TABLE P (\n"
+            "  id INT64 NOT NULL,\n"
+            "  s STRING(MAX) NOT NULL DEFAULT ('x'),\n"
+            "  ts TIMESTAMP NOT NULL OPTIONS (\n"
+            "    allow_commit_timestamp = true\n"
+            "  ),\n"
+            "  g STRING(MAX) AS (UPPER(s)) STORED,\n"
+            "  v INT64 AS (id+1),\n"
+            "  arr ARRAY<STRING(10)>,\n"
+            "  u UUID,\n"
+            "  f FLOAT32,\n"
+            "  CONSTRAINT ck CHECK(id > 0),\n"
+            "  CHECK(id<9),\n"
+            ") PRIMARY KEY(id DESC, s), ROW DELETION POLICY (OLDER_THAN(ts, INTERVAL 30 DAY))"
+        ),
     ),
-    "CREATE VIEW Later SQL SECURITY INVOKER AS SELECT 1 AS a",
-    "CREATE TABLE n.U (A INT64, CONSTRAINT c CHECK (A > 1)) PRIMARY KEY (A)",
-    "CREATE INDEX n.I ON n.U (A)",
-    "ALTER TABLE T ADD CONSTRAINT f FOREIGN KEY (A) REFERENCES n.U (A)",
-    "CREATE VIEW V SQL SECURITY INVOKER AS SELECT T.A FROM T",
-    "CREATE OR REPLACE VIEW Later SQL SECURITY INVOKER AS SELECT V.A FROM V",
-    "CREATE CHANGE STREAM S FOR T(C) OPTIONS (retention_period = '36h', exclude_insert = true)",
-    "CREATE CHANGE STREAM Everything FOR ALL",
-    "CREATE CHANGE STREAM Nothing",
-    "CREATE ROLE reader",
-    "CREATE ROLE boss",
-    "GRANT SELECT ON CHANGE STREAM S TO ROLE reader",
-    "GRANT ROLE reader TO ROLE boss",
+    (
+        (
+            "CREATE TABLE C (id INT64 NOT NULL, s STRING(MAX) NOT NULL) PRIMARY KEY (id DESC, s), "
+            "INTERLEAVE IN PARENT P ON DELETE CASCADE"
+        ),
+        (
+            "CREATE TABLE C (\n"
+            "  id INT64 NOT NULL,\n"
+            "  s STRING(MAX) NOT NULL,\n"
+            ") PRIMARY KEY(id DESC, s),\n"
+            "  INTERLEAVE IN PARENT P ON DELETE CASCADE"
+        ),
+    ),
+    (
+        "CREATE TABLE `Select` (a INT64 PRIMARY KEY, `order` INT64, `a.b` TIMESTAMP)",
+        (
+            "CREATE TABLE `Select` (\n"
+            "  a INT64,\n"
+            "  `order` INT64,\n"
+            "  `a.b` TIMESTAMP,\n"
+            ") PRIMARY KEY(a)"
+        ),
+    ),
+    (
+        "create unique null_filtered index I1 on P (id, s desc) storing (arr)",
+        "CREATE UNIQUE NULL_FILTERED INDEX I1 ON P(id, s DESC) STORING (arr)",
+    ),
+    ("CREATE TABLE n.T (a INT64) PRIMARY KEY()", "CREATE TABLE n.T (\n  a INT64,\n) PRIMARY KEY()"),
+    ("CREATE INDEX n.I ON n.T(a)", None),
+    (
+        (
+            "CREATE CHANGE STREAM S FOR p(ARR), `C` , `Select`() OPTIONS (retention_period='36h', "
+            "exclude_insert=true)"
+        ),
+        (
+            "CREATE CHANGE STREAM S FOR P(arr), C, `Select`() OPTIONS ( retention_period = '36h', "
+            "exclude_insert = true )"
+        ),
+    ),
+    ("CREATE CHANGE STREAM Everything FOR ALL", None),
+    ("CREATE CHANGE STREAM Nothing", None),
+    ("CREATE ROLE r", None),
+    ("GRANT SELECT ON CHANGE STREAM S TO ROLE r", "GRANT SELECT ON CHANGE STREAM s TO ROLE r"),
+]
+POSTGRES = [
+    (
+        (
+            "CREATE TABLE singers (id bigint NOT NULL, \"Name\" varchar(10) NOT NULL DEFAULT 'x', "
+            "t text, f4 real, f8 double precision, n numeric, by bytea, ts timestamptz DEFAULT "
+            "CURRENT_TIMESTAMP, ct spanner.commit_timestamp, j jsonb, arr bigint[], ta text[3], cv "
+            "character varying(20), i int8, b boolean, u uuid, da date ARRAY, iv interval, "
+            'g varchar GENERATED ALWAYS AS (upper("Name")) STORED, CONSTRAINT ck CHECK (id > i), '
+            "v bigint NULL GENERATED ALWAYS AS (id + 1) VIRTUAL, "
+            "CHECK (n IS NULL), PRIMARY KEY (id, \"Name\")) TTL INTERVAL '5 days' ON ts"
+        ),
+        (
+            "CREATE TABLE singers (\n"
+            "  id bigint NOT NULL,\n"
+            "  \"Name\" character varying(10) DEFAULT 'x' NOT NULL,\n"
+            "  t character varying,\n"
+            "  f4 real,\n"
+            "  f8 double precision,\n"
+            "  n numeric,\n"
+            "  by bytea,\n"
+            "  ts timestamp with time zone DEFAULT CURRENT_TIMESTAMP,\n"
+            "  ct spanner.commit_timestamp,\n"
+            "  j jsonb,\n"
+            "  arr bigint[],\n"
+            "  ta character varying[],\n"
+            "  cv character varying(20),\n"
+            "  i bigint,\n"
+            "  b boolean,\n"
+            "  u uuid,\n"
+            "  da date[],\n"
+            "  iv interval,\n"
+            '  g character varying GENERATED ALWAYS AS (upper("Name")) STORED,\n'
+            "  v bigint GENERATED ALWAYS AS (id + 1) VIRTUAL,\n"
+            '  PRIMARY KEY(id, "Name"),\n'
+            "  CONSTRAINT ck CHECK(id > i),\n"
+            "  CHECK(n IS NULL)\n"
+            ") TTL INTERVAL '5 DAYS' ON ts"
+        ),
+    ),
+    (
+        (
+            'CREATE TABLE C (id bigint, "Name" varchar(10), c bigint, PRIMARY KEY (id, "Name", c)) '
+            "INTERLEAVE IN PARENT singers ON DELETE CASCADE"
+        ),
+        (
+            "CREATE TABLE c (\n"
+            "  id bigint NOT NULL,\n"
+            '  "Name" character varying(10) NOT NULL,\n'
+            "  c bigint NOT NULL,\n"
+            '  PRIMARY KEY(id, "Name", c)\n'
+            ") INTERLEAVE IN PARENT singers ON DELETE CASCADE"
+        ),
+    ),
+    ("CREATE UNIQUE INDEX i1 ON singers (t DESC, cv) INCLUDE (n)", None),
+    (
+        (
+            "CREATE CHANGE STREAM S1 FOR Singers, C() WITH (exclude_insert=true, "
+            "retention_period='36h')"
+        ),
+        (
+            "CREATE CHANGE STREAM s1\n"
+            "FOR singers, c()\n"
+            "WITH (retention_period = '36h', exclude_insert = true)"
+        ),
+    ),
+    ("CREATE CHANGE STREAM s3 FOR ALL", "CREATE CHANGE STREAM s3\nFOR ALL"),
+    ("CREATE CHANGE STREAM s4", None),
+    ("CREATE ROLE r", None),
+    ("GRANT EXECUTE ON FUNCTION spanner.read_json_s1 TO r", None),
 ]
 
 
-def test_the_text_makes_the_same_schema_again(make) -> None:
-    text = make(*STATEMENTS).ddl()
+@pytest.mark.parametrize(
+    ("dialect", "statements"), [("GOOGLE_STANDARD_SQL", GOOGLE), ("POSTGRESQL", POSTGRES)]
+)
+def test_statements_are_printed_as_the_service_prints_them(
+    make, dialect: Dialect, statements: list[tuple[str, str | None]]
+) -> None:
+    text = make(*(written for written, _ in statements), dialect=dialect).ddl()
 
-    assert make(*text).ddl() == text
-    assert len(text) == len(STATEMENTS) - 1
-
-
-def test_each_thing_stands_after_what_it_is_made_of(make) -> None:
-    text = make(*STATEMENTS).ddl()
-    order = [
-        next(index for index, line in enumerate(text) if line.startswith(start))
-        for start in (
-            "ALTER DATABASE",
-            "CREATE SCHEMA n",
-            "CREATE TABLE n.U",
-            "CREATE INDEX n.I",
-            "ALTER TABLE T ADD CONSTRAINT f FOREIGN KEY",
-            "CREATE VIEW V",
-            "CREATE VIEW Later",
-            "CREATE CHANGE STREAM S",
-            "CREATE ROLE",
-            "GRANT",
-        )
-    ]
-
-    assert order == sorted(order)
+    assert sorted(text) == sorted(printed or written for written, printed in statements)
+    assert make(*text, dialect=dialect).ddl() == text
 
 
-def test_postgresql_has_its_own_text(make) -> None:
-    made = make("CREATE TABLE t (a bigint PRIMARY KEY)", dialect="POSTGRESQL")
-
-    assert made.ddl() == ["CREATE TABLE t (\n  a bigint NOT NULL,\n  PRIMARY KEY(a)\n)"]
-
-
-def test_views_whose_words_make_a_circle_are_printed(make) -> None:
-    first = "CREATE VIEW A SQL SECURITY INVOKER AS WITH B AS (SELECT 1 AS x) SELECT B.x FROM B"
-    second = "CREATE VIEW B SQL SECURITY INVOKER AS SELECT A.x FROM A"
-
-    assert set(make(first, second).ddl()) == {first, second}
-
-
-def test_the_dot_in_a_columns_name_is_part_of_it(make) -> None:
-    made = make(
-        "CREATE TABLE T (k INT64, `a.b` TIMESTAMP) PRIMARY KEY (k), "
-        "ROW DELETION POLICY (OLDER_THAN(`a.b`, INTERVAL 1 DAY))",
-        "CREATE INDEX I ON T(`a.b`)",
-        "CREATE CHANGE STREAM S FOR T(`a.b`)",
-    )
-    postgres = make(
-        'CREATE TABLE t (k bigint PRIMARY KEY, "a.b" timestamptz) TTL INTERVAL \'1 days\' ON "a.b"',
-        'CREATE INDEX i ON t ("a.b")',
-        'CREATE CHANGE STREAM s FOR t("a.b")',
-        dialect="POSTGRESQL",
-    )
-
-    assert make(*made.ddl()).ddl() == made.ddl()
-    assert make(*postgres.ddl(), dialect="POSTGRESQL").ddl() == postgres.ddl()
+@pytest.mark.parametrize(
+    ("dialect", "name", "text"),
+    [
+        ("GOOGLE_STANDARD_SQL", "a.By", "a.`By`"),
+        ("GOOGLE_STANDARD_SQL", "my-db", "`my-db`"),
+        ("POSTGRESQL", "s.Tab", 's."Tab"'),
+        ("POSTGRESQL", 'a"b', '"a""b"'),
+    ],
+)
+def test_names_are_quoted_where_they_must_be(dialect: Dialect, name: str, text: str) -> None:
+    assert LEXICONS[dialect].quoted(name) == text

@@ -74,33 +74,7 @@ def test_columns_get_the_types_of_the_bundle() -> None:
         ("ALTER TABLE T ALTER COLUMN C FOO", "INVALID_ARGUMENT Type not found: FOO"),
         (
             "CREATE PROTO BUNDLE (shop.Tier)",
-            "FAILED_PRECONDITION Removed type `shop.Customer` is still being used by column T.C",
-        ),
-        ("CREATE PROTO BUNDLE (shop.Nope)", "NOT_FOUND Missing descriptor for `shop.Nope`"),
-        (
-            "CREATE PROTO BUNDLE (shop.Tier, shop.Tier)",
-            "ALREADY_EXISTS Type already exists: `shop.Tier` in the proto bundle",
-        ),
-        (
-            "ALTER PROTO BUNDLE INSERT (shop.Tier)",
-            "ALREADY_EXISTS Type already exists: `shop.Tier` in the proto bundle",
-        ),
-        ("ALTER PROTO BUNDLE INSERT (a.B)", "NOT_FOUND Missing descriptor for `a.B`"),
-        (
-            "ALTER PROTO BUNDLE UPDATE (a.B)",
-            "NOT_FOUND Tried to update `a.B` which does not already exist.",
-        ),
-        (
-            "ALTER PROTO BUNDLE DELETE (a.B)",
-            "NOT_FOUND Tried to remove `a.B` which does not already exist in the proto bundle.",
-        ),
-        (
-            "ALTER PROTO BUNDLE DELETE (shop.Tier)",
-            "FAILED_PRECONDITION Removed type `shop.Tier` is still being used by column T.E",
-        ),
-        (
-            "DROP PROTO BUNDLE",
-            "FAILED_PRECONDITION Removed type `shop.Customer` is still being used by column T.C",
+            "UNIMPLEMENTED The simulator does not support: a second CREATE PROTO BUNDLE",
         ),
         (
             "CREATE TABLE X (C shop.Customer) PRIMARY KEY (C)",
@@ -125,69 +99,8 @@ def test_descriptors_are_needed_and_must_be_readable() -> None:
     malformed = "INVALID_ARGUMENT Could not parse contents of proto_descriptor_file"
 
     assert Shop().refusal(BUNDLE, b"") == empty
-    assert Shop(BUNDLE).refusal("ALTER PROTO BUNDLE DELETE (shop.Tier)", b"") == empty
+    assert Shop().refusal("CREATE PROTO BUNDLE (a.B)") == "NOT_FOUND Missing descriptor for `a.B`"
     assert Shop().refusal(BUNDLE, b"garbage") == malformed
-
-
-def test_what_is_not_there_is_neither_altered_nor_dropped() -> None:
-    refused = "FAILED_PRECONDITION Proto bundle does not yet exist; cannot"
-
-    assert Shop().refusal("ALTER PROTO BUNDLE INSERT (shop.Tier)") == f"{refused} alter it"
-    assert Shop().refusal("DROP PROTO BUNDLE") == f"{refused} drop it"
-
-
-def test_a_dropped_bundle_leaves_nothing() -> None:
-    shop = Shop(BUNDLE, TABLE, "DROP TABLE T", "DROP PROTO BUNDLE")
-
-    assert catalogue_ddl(shop.catalogue) == []
-    assert shop.catalogue.proto_files == {}
-
-
-def test_an_update_reaches_columns_and_views() -> None:
-    shop = Shop(BUNDLE, TABLE, "CREATE VIEW V SQL SECURITY INVOKER AS SELECT T.E FROM T")
-    shop.apply("ALTER PROTO BUNDLE UPDATE (shop.Tier)", descriptors=shop_descriptors({"BRONZE": 7}))
-    (_, in_view), *_ = shop.catalogue.view("V").columns
-
-    assert in_view == shop.type_of("E")
-    assert in_view.element is not None
-    assert in_view.element.members == (("BRONZE", 7),)
-
-
-def test_types_come_and_go_one_by_one() -> None:
-    shop = Shop("CREATE PROTO BUNDLE (shop.Tier)")
-    shop.apply("ALTER PROTO BUNDLE INSERT (shop.Customer) UPDATE (shop.Tier)")
-    both = list(shop.catalogue.proto_types)
-    shop.apply("ALTER PROTO BUNDLE DELETE (shop.Tier)")
-
-    assert both == ["shop.Customer", "shop.Tier"]
-    assert list(shop.catalogue.proto_types) == ["shop.Customer"]
-
-
-def test_a_message_does_not_become_an_enum() -> None:
-    other = shop_descriptors(customer="Tier")
-    shop = Shop(BUNDLE)
-
-    # The enum of that name comes first in the file, the message after it.
-    assert shop.refusal("ALTER PROTO BUNDLE UPDATE (shop.Tier)", other) == (
-        "FAILED_PRECONDITION Cannot change type `shop.Tier` from ENUM to PROTO"
-    )
-
-
-@pytest.mark.parametrize(
-    ("column", "kind", "code"),
-    [("C", "BYTES(MAX)", "BYTES"), ("C", "shop.Customer.Address", "PROTO")],
-)
-def test_types_with_the_same_values_convert(column: str, kind: str, code: str) -> None:
-    shop = Shop(BUNDLE, TABLE, f"ALTER TABLE T ALTER COLUMN {column} {kind}")
-
-    assert shop.type_of(column).code == code
-
-
-def test_enums_and_integers_convert_both_ways() -> None:
-    shop = Shop(BUNDLE, TABLE, "ALTER TABLE T ALTER COLUMN E ARRAY<INT64>")
-    assert shop.type_of("E") == ValueType("ARRAY", ValueType("INT64"))
-    shop.apply("ALTER TABLE T ALTER COLUMN E ARRAY<shop.Tier>")
-    assert (shop.type_of("E").element or shop.type_of("E")).code == "ENUM"
 
 
 def test_without_an_analyser_there_are_no_bundles() -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.ddl import parse_ddl
-from spanner_simulator.core.schema.information_schema import information_schema_table
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statement_rules import apply_statement
 from spanner_simulator.core.values import ValueType
@@ -12,10 +11,7 @@ from spanner_simulator.errors import Code, SpannerError
 
 
 class Numbers:
-    """An analyser that knows numbers and the columns of the table, and one query."""
-
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    """An analyser that knows numbers and the columns of the table."""
 
     def mismatch(self, expression: str, *, table: Table, result: ValueType) -> str | None:
         name = expression.strip("()")
@@ -29,28 +25,9 @@ class Numbers:
             raise SpannerError(Code.INVALID_ARGUMENT, f"Unrecognized name: {name} [at 1:1]")
         return None if found.code == result.code else found.code
 
-    def view_columns(self, query: str) -> tuple[tuple[str, ValueType], ...]:
-        if query.startswith("SELECT a FROM "):
-            return self._column_a(query.removeprefix("SELECT a FROM "))
-        if query.startswith("SELECT 1 AS "):
-            return ((query[-1], ValueType("INT64")),)
-        if query == "SELECT 1":
-            return (("", ValueType("INT64")),)
-        raise SpannerError(Code.INVALID_ARGUMENT, "Syntax error [at 2:1]")
-
-    def _column_a(self, name: str) -> tuple[tuple[str, ValueType], ...]:
-        catalogue = self._catalogue
-        if name.lower() in catalogue.tables:
-            return (("a", catalogue.table(name).column("a").value_type),)
-        if name.lower() not in catalogue.views:
-            raise SpannerError(Code.INVALID_ARGUMENT, f"Table not found: {name} [at 1:15]\n..\n^")
-        if "a" not in dict(catalogue.view(name).columns):
-            raise SpannerError(Code.INVALID_ARGUMENT, "Unrecognized name: a [at 1:8]\n..\n^")
-        return (("a", dict(catalogue.view(name).columns)["a"]),)
-
 
 def catalogue(*statements: str) -> Catalogue:
-    made = Catalogue(analysis=Numbers)
+    made = Catalogue(analysis=lambda _: Numbers())
     for statement in statements:
         apply_statement(made, parse_ddl(statement), now_us=1)
     return made
@@ -110,55 +87,75 @@ def test_an_alteration_is_looked_at_as_well() -> None:
         apply_statement(made, parse_ddl("ALTER TABLE T ALTER COLUMN s SET DEFAULT (1)"), now_us=2)
 
 
-def test_a_view_that_makes_no_sense_is_refused_where_it_goes_wrong() -> None:
-    with pytest.raises(SpannerError) as caught:
-        catalogue("CREATE VIEW V SQL SECURITY INVOKER AS SELECT a FROM x")
-
-    assert caught.value.message == (
-        "Error parsing the definition of view `V`: Table not found: x [at 1:55]\n"
-        "CREATE VIEW `V` SQL SECURITY INVOKER AS SELECT a FROM x\n" + " " * 54 + "^"
-    )
+COMMITTED = "OPTIONS (allow_commit_timestamp = true)"
 
 
-def test_a_views_columns_have_names_and_are_shown() -> None:
-    with pytest.raises(SpannerError, match="columns must be named, but column 1 has no name"):
-        catalogue("CREATE VIEW V SQL SECURITY INVOKER AS SELECT 1")
-    made = catalogue("CREATE VIEW V SQL SECURITY INVOKER AS SELECT 1 AS a")
-    _, rows = information_schema_table(made, "columns")
+@pytest.mark.parametrize(
+    ("table", "statement", "refusal"),
+    [
+        (
+            "t TIMESTAMP, CHECK (t IS NOT NULL)",
+            f"ALTER TABLE T ALTER COLUMN t SET {COMMITTED}",
+            "INVALID_ARGUMENT Column `t` has option commit_timestamp",
+        ),
+        (
+            "x INT64",
+            f"CREATE TABLE U (k INT64, t TIMESTAMP {COMMITTED}, CHECK (t > 1)) PRIMARY KEY (k)",
+            "INVALID_ARGUMENT Column `t` has option commit_timestamp",
+        ),
+        (
+            "t TIMESTAMP DEFAULT (CURRENT_TIMESTAMP())",
+            f"ALTER TABLE T ALTER COLUMN t SET {COMMITTED}",
+            "FAILED_PRECONDITION Cannot use commit timestamp column `t`",
+        ),
+        (
+            f"t TIMESTAMP {COMMITTED}",
+            "ALTER TABLE T ADD COLUMN g TIMESTAMP AS (t) STORED",
+            "FAILED_PRECONDITION Cannot use commit timestamp column `t` as a dependency",
+        ),
+        (
+            "a INT64",
+            "ALTER TABLE T ADD COLUMN x INT64 DEFAULT (a)",
+            "INVALID_ARGUMENT Error parsing the default value of column `T`.`x`: Default value",
+        ),
+        (
+            "t TIMESTAMP",
+            "ALTER TABLE T ALTER COLUMN t SET DEFAULT (PENDING_COMMIT_TIMESTAMP())",
+            "INVALID_ARGUMENT Error parsing the default value of column `T`.`t`: The PENDING",
+        ),
+        (
+            "a INT64 AS (k) STORED",
+            "ALTER TABLE T ALTER COLUMN a SET DEFAULT (7)",
+            "FAILED_PRECONDITION Column T.a with a DEFAULT value cannot be a generated",
+        ),
+        (
+            "x INT64",
+            "CREATE TABLE U (a INT64, b INT64 AS (c), c INT64 AS (b) STORED) PRIMARY KEY (a)",
+            (
+                "FAILED_PRECONDITION Cycle detected while analysing generated column, which "
+                "include objects (b,c)"
+            ),
+        ),
+        (
+            "x INT64",
+            "CREATE TABLE U (a INT64, g INT64 AS (a)) PRIMARY KEY (g)",
+            "INVALID_ARGUMENT Generated column `U`.`g` must be STORED",
+        ),
+        (
+            "x INT64, CONSTRAINT ck CHECK (x > 1)",
+            "CREATE TABLE U (a INT64, CONSTRAINT CK CHECK (a > 1)) PRIMARY KEY (a)",
+            "FAILED_PRECONDITION Duplicate name in schema: CK.",
+        ),
+    ],
+)
+def test_what_words_alone_tell_is_refused(make, table: str, statement: str, refusal: str) -> None:
+    made = make(f"CREATE TABLE T (k INT64, {table}) PRIMARY KEY (k)")
 
-    assert [
-        (row["COLUMN_NAME"], row["SPANNER_TYPE"]) for row in rows if row["TABLE_NAME"] == "V"
-    ] == [("a", "INT64")]
+    assert made.refusal(statement).startswith(refusal)
 
 
-def test_views_follow_what_they_are_made_of() -> None:
-    made = catalogue(
-        "CREATE TABLE T (k INT64, a STRING(9)) PRIMARY KEY (k)",
-        "CREATE VIEW V SQL SECURITY INVOKER AS SELECT a FROM T",
-        "CREATE VIEW W SQL SECURITY INVOKER AS SELECT a FROM V",
-    )
-    apply_statement(made, parse_ddl("ALTER TABLE T ALTER COLUMN a BYTES(9)"), now_us=2)
+def test_unnamed_checks_get_names_of_their_own(make) -> None:
+    made = make("CREATE TABLE R (a INT64, CHECK (a > 1), CHECK (a > 2)) PRIMARY KEY (a)")
+    names = [check.name for check in made.catalogue.table("R").checks]
 
-    assert made.view("W").columns == (("a", ValueType("BYTES", None, 9)),)
-
-
-def test_a_view_may_not_be_replaced_beneath_another() -> None:
-    made = catalogue(
-        "CREATE TABLE T (k INT64, a STRING(9)) PRIMARY KEY (k)",
-        "CREATE VIEW V SQL SECURITY INVOKER AS SELECT a FROM T",
-        "CREATE VIEW W SQL SECURITY INVOKER AS SELECT a FROM V",
-    )
-
-    with pytest.raises(SpannerError) as caught:
-        apply_statement(
-            made,
-            parse_ddl("CREATE OR REPLACE VIEW V SQL SECURITY INVOKER AS SELECT 1 AS b"),
-            now_us=2,
-        )
-
-    assert caught.value.code is Code.FAILED_PRECONDITION
-    assert caught.value.message.startswith(
-        "Cannot alter VIEW `V`. The new definition causes the definition of VIEW `W` to become "
-        "invalid with the following diagnostic message: Unrecognized name: a [at 1:48]"
-    )
-    assert made.view("V").query == "SELECT a FROM T"
+    assert [(name[:5], name[-2:]) for name in names] == [("CK_R_", "_1"), ("CK_R_", "_2")]

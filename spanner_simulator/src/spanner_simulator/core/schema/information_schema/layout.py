@@ -18,22 +18,12 @@ _TABLE = "table_catalog table_schema table_name "
 _CONSTRAINT = "constraint_catalog constraint_schema constraint_name "
 _STREAM = "change_stream_catalog change_stream_schema change_stream_name "
 _OPTION = "option_name option_type option_value"
-_ROUTINE = (
-    "specific_catalog specific_schema specific_name routine_catalog routine_schema routine_name "
-)
 _SHARED = {
     "change_streams": _STREAM + "all!",
     "change_stream_tables": _STREAM + _TABLE + "all_columns!",
     "change_stream_columns": _STREAM + _TABLE + "column_name",
     "change_stream_options": _STREAM + _OPTION,
-    "change_stream_privileges": "grantor? grantee " + _STREAM + "privilege_type is_grantable",
-    "check_constraints": _CONSTRAINT + "check_clause spanner_state",
-    "column_column_usage": _TABLE + "column_name dependent_column",
-    "column_privileges": "grantor? grantee " + _TABLE + "column_name privilege_type is_grantable",
-    "constraint_column_usage": _TABLE + "column_name " + _CONSTRAINT,
-    "constraint_table_usage": _TABLE + _CONSTRAINT,
     "database_options": "catalog_name schema_name " + _OPTION,
-    "enabled_roles": "role_name spanner_is_system!",
     "index_columns": (
         _TABLE + "index_name index_type column_name ordinal_position#? column_ordering? "
         "is_nullable? spanner_type?"
@@ -41,26 +31,14 @@ _SHARED = {
     "key_column_usage": (
         _CONSTRAINT + _TABLE + "column_name ordinal_position# position_in_unique_constraint#?"
     ),
+    # There are no foreign keys, but drivers look for them.
     "referential_constraints": (
         _CONSTRAINT + "unique_constraint_catalog? unique_constraint_schema? "
         "unique_constraint_name? match_option update_rule delete_rule spanner_state"
     ),
-    "role_change_stream_grants": ("grantor? grantee " + _STREAM + "privilege_type is_grantable"),
-    "role_grantees": "grantee role_name is_grantable",
-    "role_routine_grants": "grantor? grantee " + _ROUTINE + "privilege_type is_grantable",
-    "role_table_grants": "grantor? grantee " + _TABLE + "privilege_type is_grantable",
-    "roles": "role_name spanner_is_system!",
-    "routine_privileges": "grantor? grantee " + _ROUTINE + "privilege_type is_grantable",
-    "routines": _ROUTINE + "routine_type data_type? routine_body routine_definition? security_type",
-    "parameters": (
-        "specific_catalog specific_schema specific_name ordinal_position# parameter_name data_type "
-        "parameter_default?"
-    ),
-    "spanner_statistics": "catalog_name schema_name package_name allow_gc!",
     "table_constraints": (
         _CONSTRAINT + _TABLE + "constraint_type is_deferrable initially_deferred enforced"
     ),
-    "table_privileges": "grantor? grantee " + _TABLE + "privilege_type is_grantable",
 }
 _GOOGLE = {
     "column_options": _TABLE + "column_name " + _OPTION,
@@ -75,13 +53,10 @@ _GOOGLE = {
         "index_state? spanner_is_managed!"
     ),
     "schemata": "catalog_name schema_name effective_timestamp#? schema_owner?",
-    "sequences": "catalog schema name data_type",
-    "sequence_options": "catalog schema name " + _OPTION,
     "tables": (
         _TABLE + "parent_table_name? on_delete_action? table_type spanner_state? interleave_type? "
         "row_deletion_policy_expression?"
     ),
-    "views": _TABLE + "view_definition? security_type",
 }
 _POSTGRES = {
     "column_options": _TABLE + "column_name option_name option_value option_type",
@@ -102,26 +77,15 @@ _POSTGRES = {
         _TABLE + "index_name index_type parent_table_name is_unique! is_null_filtered! "
         "index_state? spanner_is_managed! filter?"
     ),
-    "information_schema_catalog_name": "catalog_name",
     "schemata": (
         "catalog_name schema_name schema_owner? default_character_set_catalog? "
         "default_character_set_schema? default_character_set_name? sql_path? effective_timestamp#?"
-    ),
-    "sequences": (
-        "sequence_catalog sequence_schema sequence_name data_type numeric_precision#? "
-        "numeric_precision_radix#? numeric_scale#? start_value#? minimum_value#? maximum_value#? "
-        "increment#? cycle_option sequence_kind counter_start_value#? skip_range_min#? "
-        "skip_range_max#?"
     ),
     "tables": (
         _TABLE + "table_type self_referencing_column_name? reference_generation? "
         "user_defined_type_catalog? user_defined_type_schema? user_defined_type_name? "
         "is_insertable_into? is_typed? commit_action? parent_table_name? on_delete_action? "
         "spanner_state? interleave_type? row_deletion_policy_expression?"
-    ),
-    "views": (
-        _TABLE + "view_definition? check_option? is_updatable? is_insertable_into? "
-        "is_trigger_updatable? is_trigger_deletable? is_trigger_insertable_into? security_type?"
     ),
 }
 

@@ -1,0 +1,449 @@
+"""CREATE TABLE, ALTER TABLE and column types of both dialects: text to statements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.ddl_words import DdlWords
+from spanner_simulator.core.schema.refusals import invalid, refused, unsupported
+from spanner_simulator.core.values import TypeCode, ValueType
+
+_GOOGLE_SCALARS: Final[tuple[TypeCode, ...]] = (
+    "BOOL", "INT64", "FLOAT32", "FLOAT64", "NUMERIC", "DATE", "TIMESTAMP", "JSON", "UUID",
+    "INTERVAL",
+)  # fmt: skip
+_GOOGLE_TYPES: Final = {code: ValueType(code) for code in _GOOGLE_SCALARS}
+_POSTGRES_TYPES: Final = {
+    **dict.fromkeys(("BOOL", "BOOLEAN"), ValueType("BOOL")),
+    **dict.fromkeys(("BIGINT", "INT8", "INT", "INTEGER"), ValueType("INT64")),
+    **dict.fromkeys(("REAL", "FLOAT4"), ValueType("FLOAT32")),
+    **dict.fromkeys(("FLOAT8", "FLOAT"), ValueType("FLOAT64")),
+    **dict.fromkeys(("NUMERIC", "DECIMAL", "DEC"), ValueType("NUMERIC", annotation="PG_NUMERIC")),
+    **dict.fromkeys(("VARCHAR", "TEXT"), ValueType("STRING")),
+    "BYTEA": ValueType("BYTES"),
+    "DATE": ValueType("DATE"),
+    "TIMESTAMPTZ": ValueType("TIMESTAMP"),
+    "JSONB": ValueType("JSON", annotation="PG_JSONB"),
+    "UUID": ValueType("UUID"),
+    "INTERVAL": ValueType("INTERVAL"),
+}
+_VARCHAR_MAX: Final = 2_621_440
+_INTERVAL_DIGITS_MAX: Final = 9
+_COLUMN_CLAUSES: Final = (
+    "NOT", "NULL", "PRIMARY", "CONSTRAINT", "CHECK", "REFERENCES", "UNIQUE", "GENERATED",
+    "DEFAULT", "COLLATE",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What stands between the brackets of CREATE TABLE, or in ADD COLUMN."""
+
+    columns: list[ddl.ColumnDefinition] = field(default_factory=list)
+    keys: list[tuple[ddl.KeyColumn, ...]] = field(default_factory=list)
+    checks: list[ddl.Check] = field(default_factory=list)
+
+
+def create_table(words: DdlWords) -> ddl.CreateTable:
+    """CREATE TABLE, after those words."""
+    is_google = words.dialect == "GOOGLE_STANDARD_SQL"
+    if_not_exists = words.accept("IF", "NOT", "EXISTS")
+    name = words.object_name()
+    words.expect_symbol("(")
+    parts = _Parts()
+    while not words.peek().is_symbol(")"):
+        if words.accept("PRIMARY", "KEY"):
+            parts.keys.append(key_columns(words) if is_google else _postgres_key(words))
+        elif _starts_constraint(words):
+            parts.checks.append(_check(words))
+        elif is_google:
+            _google_column(words, parts)
+        else:
+            _postgres_column(words, parts)
+        if not words.accept_symbol(","):
+            break
+    words.expect_symbol(")")
+    if is_google and words.accept("PRIMARY", "KEY"):
+        parts.keys.append(key_columns(words))
+    if not parts.keys:
+        if is_google:
+            words.reject("Must specify either table or column PRIMARY KEY")
+        raise refused(f'Primary key must be defined for table "{name}".')
+    if len(parts.keys) > 1:
+        words.reject(f'multiple primary keys for table "{name}" are not allowed')
+    (key,) = parts.keys
+    columns = tuple(parts.columns)
+    if not is_google:
+        names = {part.name.lower() for part in key}
+        columns = tuple(
+            replace(column, is_nullable=column.is_nullable and column.name.lower() not in names)
+            for column in columns
+        )
+    statement = ddl.CreateTable(name, columns, key, if_not_exists, checks=tuple(parts.checks))
+    return _google_clauses(words, statement) if is_google else _postgres_clauses(words, statement)
+
+
+def _google_clauses(words: DdlWords, statement: ddl.CreateTable) -> ddl.CreateTable:
+    while words.accept_symbol(","):
+        if words.peek().is_keyword("OPTIONS"):
+            raise unsupported("OPTIONS of CREATE TABLE")
+        if statement.row_deletion is None and words.accept("ROW", "DELETION", "POLICY"):
+            statement = replace(statement, row_deletion=_policy(words))
+        else:
+            words.expect("INTERLEAVE", "IN")
+            statement = replace(statement, interleave=_interleave(words))
+    return statement
+
+
+def _postgres_clauses(words: DdlWords, statement: ddl.CreateTable) -> ddl.CreateTable:
+    if words.accept("INTERLEAVE", "IN"):
+        statement = replace(statement, interleave=_interleave(words))
+    if words.accept("TTL"):
+        statement = replace(statement, row_deletion=_time_to_live(words))
+    return statement
+
+
+def _interleave(words: DdlWords) -> ddl.Interleave:
+    if not words.accept("PARENT"):
+        raise unsupported("INTERLEAVE IN without PARENT")
+    parent = words.object_name()
+    action: ddl.OnDelete = "NO ACTION"
+    if words.accept("ON", "DELETE"):
+        if words.accept("CASCADE"):
+            action = "CASCADE"
+        else:
+            words.expect("NO", "ACTION")
+    return ddl.Interleave(parent, action)
+
+
+def _policy(words: DdlWords) -> ddl.RowDeletionPolicy:
+    words.expect_symbol("(")
+    words.expect("OLDER_THAN")
+    words.expect_symbol("(")
+    column = words.name()
+    words.expect_symbol(",")
+    words.expect("INTERVAL")
+    days = words.integer()
+    words.expect("DAY")
+    words.expect_symbol(")")
+    words.expect_symbol(")")
+    return ddl.RowDeletionPolicy(column, days)
+
+
+def _time_to_live(words: DdlWords) -> ddl.RowDeletionPolicy:
+    words.expect("INTERVAL")
+    interval = words.text("interval")
+    words.expect("ON")
+    found = re.fullmatch(r"\s*([0-9]+)\s*(days?|weeks?)\s*", interval, re.IGNORECASE)
+    if found is None:
+        raise invalid("TTL interval must be a whole number of days")
+    if len(found[1]) > _INTERVAL_DIGITS_MAX:
+        raise invalid(f'interval field value out of range: "{interval}"')
+    days = int(found[1]) * (7 if found[2].lower().startswith("week") else 1)
+    return ddl.RowDeletionPolicy(words.name(), days)
+
+
+def _postgres_key(words: DdlWords) -> tuple[ddl.KeyColumn, ...]:
+    return tuple(ddl.KeyColumn(name) for name in words.names_in_brackets())
+
+
+def key_columns(words: DdlWords, *, null_is_greatest: bool = False) -> tuple[ddl.KeyColumn, ...]:
+    """Key parts in round brackets, possibly empty."""
+    words.expect_symbol("(")
+    key: list[ddl.KeyColumn] = []
+    if words.accept_symbol(")"):
+        return ()
+    while True:
+        name = words.name()
+        descending = words.accept("DESC")
+        if not descending:
+            words.accept("ASC")
+        if words.peek().is_keyword("NULLS"):
+            raise unsupported("NULLS FIRST and NULLS LAST")
+        key.append(ddl.KeyColumn(name, descending, null_is_greatest))
+        if not words.accept_symbol(","):
+            break
+    words.expect_symbol(")")
+    return tuple(key)
+
+
+# -- constraints
+
+
+def _starts_constraint(words: DdlWords) -> bool:
+    """Whether a table constraint stands here, rather than a column of such a name."""
+    first, second = words.peek(), words.peek(1)
+    if first.is_keyword("CONSTRAINT"):
+        return words.peek(2).is_keyword("FOREIGN", "CHECK", "PRIMARY", "UNIQUE", "EXCLUDE")
+    if first.is_keyword("FOREIGN"):
+        return second.is_keyword("KEY")
+    return first.is_keyword("CHECK", "UNIQUE", "SYNONYM") and second.is_symbol("(")
+
+
+def _check(words: DdlWords) -> ddl.Check:
+    label = words.name() if words.accept("CONSTRAINT") else None
+    if words.accept("CHECK"):
+        return ddl.Check(label or "", words.expression_in_brackets(), label is not None)
+    if words.peek().is_keyword("UNIQUE"):
+        raise refused("<UNIQUE> constraint is not supported, create a unique index instead.")
+    if words.peek().is_keyword("FOREIGN", "REFERENCES"):
+        raise unsupported("FOREIGN KEY")
+    raise unsupported(f"the constraint {words.peek().text.upper()}")
+
+
+# -- columns
+
+
+def _google_column(words: DdlWords, parts: _Parts) -> bool:
+    """Read a column; whether it has OPTIONS."""
+    column = ddl.ColumnDefinition(words.name("column name"), _google_type(words))
+    has_options = False
+    if words.accept("NOT", "NULL"):
+        column = replace(column, is_nullable=False)
+    if words.accept("DEFAULT"):
+        column = replace(column, default=words.expression_in_brackets())
+    elif words.accept("AS"):
+        generated = words.expression_in_brackets()
+        column = replace(column, generated=generated, is_stored=words.accept("STORED"))
+    if words.peek().is_keyword("GENERATED", "AUTO_INCREMENT", "HIDDEN", "PLACEMENT"):
+        raise unsupported(f"{words.peek().text.upper()} of column {column.name}")
+    is_key = words.accept("PRIMARY", "KEY")
+    if words.accept("OPTIONS"):
+        column = replace(column, commit_timestamp=_commit_timestamp(words))
+        has_options = True
+    if is_key or words.accept("PRIMARY", "KEY"):
+        parts.keys.append((ddl.KeyColumn(column.name),))
+    parts.columns.append(column)
+    return has_options
+
+
+def _commit_timestamp(words: DdlWords) -> bool:
+    words.expect_symbol("(")
+    name = words.name()
+    words.expect_symbol("=")
+    if name.lower() != "allow_commit_timestamp":
+        words.reject(f"Option: {name} is unknown.")
+    value = words.accept("TRUE")
+    if not (value or words.accept("FALSE") or words.accept("NULL")):
+        words.reject(
+            f"Unexpected value for option: {name}. "
+            "Supported option values are true, false, and null."
+        )
+    words.expect_symbol(")")
+    return value
+
+
+def _google_type(words: DdlWords) -> ValueType:
+    word = words.peek()
+    name = word.text.upper() if word.kind == "name" and not words.peek(1).is_symbol(".") else ""
+    if name == "ARRAY":
+        words.take()
+        words.expect_symbol("<")
+        element = _google_type(words)
+        words.expect_symbol(">")
+        if element.code == "ARRAY":
+            raise invalid("Array of arrays type is not supported by the schema.")
+        if words.peek().is_symbol("("):
+            raise unsupported("vector_length of an ARRAY column")
+        return ValueType("ARRAY", element)
+    if name in ("STRING", "BYTES"):
+        words.take()
+        words.expect_symbol("(")
+        length = None if words.accept("MAX") else words.integer()
+        words.expect_symbol(")")
+        return ValueType("STRING" if name == "STRING" else "BYTES", None, length)
+    for code, value_type in _GOOGLE_TYPES.items():
+        if name == code:
+            words.take()
+            return value_type
+    if name in ("STRUCT", "TOKENLIST", "GEOGRAPHY"):
+        raise unsupported(f"type {word.text}")
+    if not words.starts_name():
+        words.encountered("column_type")
+    # A message or an enum: the catalogue knows which, and whether there is one of that name.
+    return ValueType("PROTO", proto_name=type_path(words))
+
+
+def type_path(words: DdlWords) -> str:
+    """The full name of a message or an enum; back-ticks may stand around all of it or its parts."""
+    path = words.name()
+    while words.accept_symbol("."):
+        path = f"{path}.{words.take().text}"
+    return path
+
+
+def _postgres_column(words: DdlWords, parts: _Parts) -> None:
+    name = words.name()
+    value_type, commit_timestamp = _postgres_type(words)
+    column = ddl.ColumnDefinition(name, value_type, commit_timestamp=commit_timestamp)
+    while words.peek().is_keyword(*_COLUMN_CLAUSES):
+        if words.accept("NOT", "NULL"):
+            column = replace(column, is_nullable=False)
+        elif words.accept("NULL"):
+            pass
+        elif words.accept("PRIMARY", "KEY"):
+            parts.keys.append((ddl.KeyColumn(name),))
+        elif words.accept("DEFAULT"):
+            column = replace(column, default=words.expression_until(*_COLUMN_CLAUSES))
+        elif words.accept("GENERATED"):
+            column = _generated(words, column)
+        elif words.peek().is_keyword("COLLATE"):
+            raise unsupported(f"COLLATE of column {name}")
+        else:
+            parts.checks.append(_check(words))
+    parts.columns.append(column)
+
+
+def _generated(words: DdlWords, column: ddl.ColumnDefinition) -> ddl.ColumnDefinition:
+    if words.accept("BY"):
+        raise unsupported(f"GENERATED BY DEFAULT AS IDENTITY of column {column.name}")
+    words.expect("ALWAYS", "AS")
+    generated = words.expression_in_brackets()
+    is_stored = words.accept("STORED")
+    if not is_stored:
+        words.expect("VIRTUAL")
+    return replace(column, generated=generated, is_stored=is_stored)
+
+
+def _postgres_type(words: DdlWords) -> tuple[ValueType, bool]:
+    """A type, and whether it is spanner.commit_timestamp."""
+    if words.accept("SPANNER"):
+        words.expect_symbol(".")
+        words.expect("COMMIT_TIMESTAMP")
+        return ValueType("TIMESTAMP"), True
+    if words.accept("PG_CATALOG"):
+        words.expect_symbol(".")
+    scalar = _postgres_scalar(words)
+    dimensions = 0
+    while words.accept_symbol("["):
+        if words.peek().kind == "number":
+            words.take()
+        words.expect_symbol("]")
+        dimensions += 1
+    if words.accept("ARRAY"):
+        dimensions += 1
+    if dimensions > 1:
+        raise refused("Multi-dimensional arrays are not supported.")
+    return (ValueType("ARRAY", scalar) if dimensions else scalar), False
+
+
+def _postgres_scalar(words: DdlWords) -> ValueType:
+    if words.peek().kind not in ("name", "quoted_name"):
+        words.encountered("type")
+    name = words.take().text.upper()
+    if name == "DOUBLE" and words.accept("PRECISION"):
+        name = "FLOAT8"
+    elif name == "CHARACTER" and words.accept("VARYING"):
+        name = "VARCHAR"
+    elif name == "TIMESTAMP" and words.accept("WITH", "TIME", "ZONE"):
+        name = "TIMESTAMPTZ"
+    found = _POSTGRES_TYPES.get(name)
+    if found is None:
+        raise refused(f"Type <{name.lower()}> is not supported.")
+    if not words.accept_symbol("("):
+        return found
+    if name != "VARCHAR":
+        raise refused(f"Type modifier is not supported for type <{name.lower()}>.")
+    length = words.integer()
+    words.expect_symbol(")")
+    if length > _VARCHAR_MAX:
+        raise refused(f"Maximum length for <varchar> fields is {_VARCHAR_MAX}.")
+    return ValueType("STRING", None, length)
+
+
+# -- ALTER TABLE
+
+
+def alter_table(words: DdlWords) -> ddl.Statement:
+    """ALTER TABLE, after those words."""
+    table = words.object_name()
+    is_google = words.dialect == "GOOGLE_STANDARD_SQL"
+    policy = ("ROW", "DELETION", "POLICY") if is_google else ("TTL",)
+    read_policy = _policy if is_google else _time_to_live
+    if words.accept("ADD"):
+        if words.accept(*policy):
+            return ddl.SetRowDeletion(table, "ADD", read_policy(words))
+        return _add(words, table)
+    if words.accept("DROP"):
+        if words.accept(*policy):
+            return ddl.SetRowDeletion(table, "DROP")
+        return _drop(words, table)
+    if words.accept("REPLACE" if is_google else "ALTER", *policy):
+        return ddl.SetRowDeletion(table, "REPLACE", read_policy(words))
+    if words.accept("ALTER"):
+        words.accept("COLUMN")
+        return _google_alter(words, table) if is_google else _postgres_alter(words, table)
+    if words.peek().is_keyword("SET", "RENAME", "OWNER"):
+        raise unsupported(f"ALTER TABLE {words.peek().text.upper()}")
+    return words.encountered("alter_table_statement")
+
+
+def _add(words: DdlWords, table: str) -> ddl.Statement:
+    if _starts_constraint(words) or words.peek().is_keyword("SYNONYM", "UNIQUE", "PRIMARY"):
+        raise unsupported(f"ALTER TABLE ADD {words.peek().text.upper()}")
+    words.accept("COLUMN")
+    if_not_exists = words.accept("IF", "NOT", "EXISTS")
+    parts = _Parts()
+    if words.dialect == "GOOGLE_STANDARD_SQL":
+        _google_column(words, parts)
+    else:
+        _postgres_column(words, parts)
+    if parts.checks or parts.keys:
+        raise unsupported("constraints in ALTER TABLE ADD COLUMN")
+    return ddl.AddColumn(table, parts.columns[0], if_not_exists)
+
+
+def _drop(words: DdlWords, table: str) -> ddl.Statement:
+    if words.peek().is_keyword("CONSTRAINT", "SYNONYM"):
+        raise unsupported(f"ALTER TABLE DROP {words.peek().text.upper()}")
+    words.accept("COLUMN")
+    return ddl.DropColumn(table, words.name())
+
+
+def _google_alter(words: DdlWords, table: str) -> ddl.Statement:
+    if words.peek(1).is_keyword("SET", "DROP"):
+        name = words.name()
+        changes: Mapping[str, Any]
+        if words.accept("SET", "DEFAULT"):
+            changes = {"default": words.expression_in_brackets()}
+        elif words.accept("DROP", "DEFAULT"):
+            changes = {"default": None}
+        elif words.accept("SET", "OPTIONS"):
+            changes = {"commit_timestamp": _commit_timestamp(words)}
+        else:
+            words.encountered("alter_table_statement")
+        return ddl.AlterColumn(table, name, changes)
+    parts = _Parts()
+    has_options = _google_column(words, parts)
+    if parts.keys:
+        words.reject("Unexpected PRIMARY KEY clause")
+    (column,) = parts.columns
+    fields = ["value_type", "is_nullable", "default", "generated", "is_stored"]
+    # OPTIONS left out keep what they were.
+    fields += ["commit_timestamp"] if has_options else []
+    return ddl.AlterColumn(table, column.name, {name: getattr(column, name) for name in fields})
+
+
+def _postgres_alter(words: DdlWords, table: str) -> ddl.Statement:
+    name = words.name()
+    changes: Mapping[str, Any]
+    if words.accept("TYPE") or words.accept("SET", "DATA", "TYPE"):
+        value_type, commit_timestamp = _postgres_type(words)
+        if commit_timestamp:
+            raise unsupported("ALTER COLUMN TYPE spanner.commit_timestamp")
+        changes = {"value_type": value_type}
+    elif words.accept("SET", "NOT", "NULL"):
+        changes = {"is_nullable": False}
+    elif words.accept("DROP", "NOT", "NULL"):
+        changes = {"is_nullable": True}
+    elif words.accept("SET", "DEFAULT"):
+        changes = {"default": words.expression_until()}
+    elif words.accept("DROP", "DEFAULT"):
+        changes = {"default": None}
+    else:
+        raise refused("Operation is not supported in <ALTER TABLE> statement.")
+    return ddl.AlterColumn(table, name, changes)
