@@ -86,12 +86,6 @@ def select(database: Any) -> None:
             ).result(),
             "the expression 7",
         ),
-        (
-            lambda database: database.update_ddl(
-                ["CREATE VIEW W SQL SECURITY INVOKER AS SELECT 1 AS X"]
-            ).result(),
-            "the view query SELECT 1 AS X",
-        ),
     ],
 )
 def test_sql_is_refused_with_the_command_that_installs_it(

@@ -87,7 +87,7 @@ def test_privileges_are_asked_for_each_table(world) -> None:
     def check(table: str, privilege: str) -> None:
         asked.append((table, privilege))
 
-    world.run("SELECT 1 FROM T, W, information_schema.tables", check=check)
+    world.run("SELECT 1 FROM T, information_schema.tables", check=check)
     world.run("UPDATE C SET V = 1 WHERE Id = 1 THEN RETURN V", check=check)
 
     assert asked == [("T", "SELECT"), ("C", "UPDATE"), ("C", "SELECT")]

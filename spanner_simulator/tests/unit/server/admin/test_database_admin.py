@@ -195,14 +195,13 @@ def test_a_proto_bundle_comes_with_its_descriptors_and_gives_them_back(rig) -> N
     made = database_admin.CreateDatabaseRequest.pb()(
         parent=INSTANCE,
         create_statement="CREATE DATABASE `shop`",
-        extra_statements=["CREATE PROTO BUNDLE (shop.Tier)"],
+        extra_statements=["CREATE PROTO BUNDLE (shop.Customer, shop.Tier)"],
         proto_descriptors=shop_descriptors(),
     )
     rig.run(rig.databases.create_database(made))
     altered = database_admin.UpdateDatabaseDdlRequest.pb()(
         database=f"{INSTANCE}/databases/shop",
         statements=[
-            "ALTER PROTO BUNDLE INSERT (shop.Customer)",
             "CREATE TABLE T (K INT64, C shop.Customer) PRIMARY KEY (K)",
         ],
         proto_descriptors=shop_descriptors(),

@@ -53,7 +53,6 @@ def test_a_transaction_is_held_to_what_it_needed(world, where, is_held_to_row_tw
         "SELECT C.V FROM T JOIN C ON T.Id = C.Id WHERE T.Id = 1",
         "SELECT C.V FROM T JOIN C USING (Id) WHERE Id = 1",
         "SELECT C.V FROM T LEFT JOIN C ON C.Id = 1 WHERE T.Id = 1",
-        "SELECT S FROM W WHERE Id = 1",
         "WITH x AS (SELECT * FROM C) SELECT V FROM x WHERE Id = 1 AND K = 'a'",
         "SELECT (SELECT MAX(V) FROM C WHERE Id = 1)",
         "UPDATE C SET V = V + 1 WHERE Id = 1 AND K > 'a'",

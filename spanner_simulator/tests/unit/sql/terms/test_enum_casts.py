@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -201,35 +199,6 @@ def test_dml(sql: str, parameters: dict[str, Parameter], row: list[Plain]) -> No
     shop.run(sql, **parameters)
 
     assert shop.rows("SELECT C, E FROM T WHERE K = 9") == [row]
-
-
-def changed(shop: Shop) -> str:
-    shop.ddl("ALTER PROTO BUNDLE UPDATE (shop.Tier)", descriptors=shop_descriptors({"BRONZE": 1}))
-    return "BRONZE"
-
-
-@pytest.mark.parametrize(("change", "expected"), [(lambda _: "GOLD", "GOLD"), (changed, "BRONZE")])
-def test_plans_know_the_bundle_of_now(change: Callable[[Shop], str], expected: str) -> None:
-    shop = Shop()
-    sql = "SELECT CAST(CAST(1 AS shop.Tier) AS STRING), CAST(E AS STRING) FROM T WHERE K = 1"
-    before = shop.rows(sql)
-    name = change(shop)
-
-    assert before == [["GOLD", "GOLD"]]
-    assert shop.rows(sql) == [[name, name]] == [[expected, expected]]
-
-
-@pytest.mark.parametrize("tiers", [{"it's": 1, 'a "b"': 2}, {}])
-def test_names_that_no_compiler_would_let_pass_do_no_harm(tiers: dict[str, int]) -> None:
-    shop = Shop()
-    shop.ddl("ALTER PROTO BUNDLE UPDATE (shop.Tier)", descriptors=shop_descriptors(tiers))
-    asked = "SELECT CAST(D AS STRING), TO_JSON(D) FROM T WHERE K < 3 ORDER BY K"
-    texts = [str(number) for number in (1, 2)] if not tiers else list(tiers)
-    documents = [json.dumps(name) for name in tiers] or texts
-
-    assert shop.rows(asked) == [[one, other] for one, other in zip(texts, documents, strict=True)]
-    with pytest.raises(SpannerError, match="Out of range cast of string"):
-        shop.rows("SELECT CAST(S AS shop.Tier) FROM (SELECT 'x' S UNION ALL SELECT 'y')")
 
 
 def test_a_default_that_is_no_member_is_refused() -> None:
