@@ -123,50 +123,6 @@ def test_only_an_active_read_write_transaction_commits(bank) -> None:
     assert caught.value.code is Code.NOT_FOUND
 
 
-def test_commit_timestamps_differ_by_default(make_bank) -> None:
-    bank = make_bank()
-    transactions = [bank.database.begin() for _ in range(3)]
-    times = [
-        bank.database.commit(one, [account(key)], now_us=bank.now_us)
-        for key, one in enumerate(transactions)
-    ]
-
-    assert times == sorted(set(times))
-
-
-def test_splits_merges_and_moves_come_after_all_that_is_committed(bank) -> None:
-    at = bank.commit(account(1))
-    bank.now_us = 0
-    (_, right) = bank.database.streams.split("Bank", now_us=0, table="Accounts", key=["5"])
-    (moved,) = bank.database.streams.move("Bank", now_us=0, token=right.token)
-    (merged,) = bank.database.streams.merge("Bank", now_us=0)
-
-    assert at < right.start_us < moved.start_us < merged.start_us
-    assert bank.commit(account(2)) >= merged.start_us
-
-
-def test_dropping_a_stream_wakes_its_readers_and_ends_its_state(bank) -> None:
-    state = bank.database.streams.state("Bank")
-    woken: list[str] = []
-    bank.database.streams.listener = woken.extend
-    bank.ddl("DROP CHANGE STREAM Bank")
-
-    assert state.is_dropped
-    assert set(woken) == set(state.partitions.by_token)
-    with pytest.raises(SpannerError, match="Change Stream not found: Bank"):
-        bank.database.streams.state("Bank")
-
-
-def test_a_transaction_may_be_excluded_where_the_stream_allows_it(bank) -> None:
-    bank.ddl("ALTER CHANGE STREAM Bank SET OPTIONS (allow_txn_exclusion = true)")
-    transaction = bank.database.begin()
-    transaction.exclude_from_streams = True
-    bank.database.commit(transaction, [account(1)], now_us=bank.tick())
-
-    assert read(bank, ALL) == [1]
-    assert bank.database.streams.state("Bank").log.transactions == []
-
-
 def test_a_dropped_table_takes_its_rows_along(bank) -> None:
     bank.commit(account(1))
     bank.ddl(
@@ -180,17 +136,6 @@ def test_a_dropped_table_takes_its_rows_along(bank) -> None:
 
 class TestDml:
     """Writes within a transaction, before its commit."""
-
-    def test_they_are_seen_by_itself_only(self, bank) -> None:
-        database, transaction = bank.database, bank.database.begin()
-        bank.commit(account(1, 10))
-
-        assert database.execute(transaction, [account(1, 11), account(2)]) == 2
-        assert read(bank, ALL, transaction=transaction) == [1, 2]
-        assert read(bank, ALL) == [1]
-
-        database.commit(transaction, [], now_us=bank.tick())
-        assert read(bank, ALL) == [1, 2]
 
     def test_a_refused_statement_leaves_the_others(self, bank) -> None:
         database, transaction = bank.database, bank.database.begin()
@@ -224,26 +169,6 @@ class TestDml:
             ),
             ("UPDATE", {"Id": "1"}, {"Balance": "10"}, {"Balance": "11"}),
         ]
-
-    def test_the_rows_that_it_wrote_count_as_read(self, bank) -> None:
-        bank.commit(account(1, 10))
-        transaction = bank.database.begin()
-        bank.database.execute(transaction, [account(1, 11)])
-        bank.commit(account(2))
-        bank.commit(account(1, 12))
-
-        with pytest.raises(SpannerError) as caught:
-            bank.database.commit(transaction, [], now_us=bank.tick())
-        assert caught.value.code is Code.ABORTED
-
-    def test_unrelated_transactions_do_not_meet(self, bank) -> None:
-        transactions = [bank.database.begin() for _ in range(3)]
-        for key, transaction in enumerate(transactions):
-            bank.database.execute(transaction, [account(key)])
-        for transaction in reversed(transactions):
-            bank.database.commit(transaction, [], now_us=bank.tick())
-
-        assert read(bank, ALL) == [0, 1, 2]
 
     def test_nothing_is_accepted_by_one_that_is_over(self, bank) -> None:
         database = bank.database

@@ -4,7 +4,6 @@ import pytest
 
 from spanner_simulator.core.change_streams.change_stream_call import (
     CallArguments,
-    check_partition,
     check_start,
     is_change_stream_query,
     parse_call,
@@ -16,10 +15,6 @@ from spanner_simulator.errors import Code, SpannerError
 
 DAY_US = 86_400_000_000
 GOOD = "SELECT ChangeRecord FROM READ_Bank(@start, @end, @token, @heartbeat)"
-COMBINED = (
-    "Change stream TVF must not be combined with any other SQL statements. Change stream records "
-    "should be read using `SELECT ChangeRecord FROM READ_Bank(<args>)`."
-)
 
 
 def call(bank, sql: str = GOOD, *, role: str = "", **parameters: Plain) -> CallArguments:
@@ -137,59 +132,6 @@ def test_a_start_before_the_retention_is_refused_when_the_stream_is_older(bank) 
     with pytest.raises(SpannerError, match="too far in the past") as caught:
         call(bank, start=start)
     assert caught.value.code is Code.OUT_OF_RANGE
-
-
-def check(bank, token: str, start_us: int) -> str:
-    stream = bank.database.catalogue.stream("Bank")
-    partitions = bank.database.streams.state("Bank").partitions
-    return check_partition(
-        stream, partitions, token, start_ns=start_us * 1000, now_us=bank.now_us
-    ).token
-
-
-def test_a_token_must_belong_to_the_stream(bank) -> None:
-    with pytest.raises(SpannerError) as caught:
-        check(bank, "zzz", bank.now_us)
-
-    assert caught.value.code is Code.INVALID_ARGUMENT
-    assert caught.value.message == (
-        "Specified partition_token is invalid, as it does not belong to the Change Stream "
-        "associated with the TVF. Received partition_token: zzz."
-    )
-
-
-def test_a_start_must_lie_in_the_life_of_the_token(bank) -> None:
-    token = bank.database.streams.state("Bank").partitions.live[0].token
-    bank.tick(1000)
-    (child,) = bank.database.streams.move("Bank", now_us=bank.now_us, token=token)
-
-    assert check(bank, token, child.start_us) == token
-    assert check(bank, child.token, child.start_us) == child.token
-    for wrong, start_us in ((token, child.start_us + 1), (child.token, child.start_us - 1)):
-        with pytest.raises(SpannerError, match="start_timestamp is invalid for the par") as caught:
-            check(bank, wrong, start_us)
-        assert caught.value.code is Code.OUT_OF_RANGE
-
-
-def test_an_expired_token_is_no_longer_valid(bank) -> None:
-    token = bank.database.streams.state("Bank").partitions.live[0].token
-    bank.database.streams.move("Bank", now_us=bank.tick(), token=token)
-    bank.tick(8 * DAY_US)
-
-    with pytest.raises(SpannerError, match="This partition is no longer valid") as caught:
-        check(bank, token, bank.now_us)
-    assert caught.value.code is Code.OUT_OF_RANGE
-
-
-def test_what_is_forgotten_is_still_known_to_have_expired(bank) -> None:
-    token = bank.database.streams.state("Bank").partitions.live[0].token
-    bank.database.streams.move("Bank", now_us=bank.tick(), token=token)
-    bank.tick(8 * DAY_US)
-    bank.database.streams.expire(bank.now_us)
-
-    assert token not in bank.database.streams.state("Bank").partitions.by_token
-    with pytest.raises(SpannerError, match="This partition is no longer valid"):
-        check(bank, token, bank.now_us)
 
 
 def test_a_resumed_query_may_have_begun_long_ago_if_it_reads_a_stream_partition(bank) -> None:

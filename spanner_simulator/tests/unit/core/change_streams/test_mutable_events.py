@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from spanner_simulator.core.change_streams.mutable_events import sequence_text
 from spanner_simulator.core.change_streams.records import (
     PartitionEndRecord,
     PartitionEventRecord,
@@ -12,7 +11,6 @@ from spanner_simulator.core.change_streams.records import (
 )
 from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 from spanner_simulator.core.rows.mutations import Write
-from spanner_simulator.errors import Code, SpannerError
 
 
 @pytest.fixture
@@ -30,10 +28,6 @@ def records(one: StreamPartition) -> list[object]:
 
 def numbers(one: StreamPartition) -> list[str]:
     return [record.record_sequence.split("-")[1] for record in one.records]
-
-
-def test_a_sequence_is_two_numbers_of_fixed_width() -> None:
-    assert sequence_text(255, 10) == "00000000000000ff-0000000a"
 
 
 def test_a_split_parent_names_its_children_hands_over_and_ends(mutable) -> None:
@@ -117,25 +111,3 @@ def test_no_two_turns_have_one_time(mutable) -> None:
     ]
 
     assert len(set(times)) == len(times) == 4
-
-
-def test_keys_that_the_source_does_not_hold_cannot_move(mutable) -> None:
-    source, destination = mutable.database.streams.state("M").partitions.live
-    with pytest.raises(SpannerError) as caught:
-        mutable.database.streams.move_keys(
-            "M",
-            now_us=mutable.tick(),
-            source=source.token,
-            destination=destination.token,
-            table="Ledger",
-        )
-    assert caught.value.code is Code.INVALID_ARGUMENT
-    assert records(source) == records(destination) == []
-    with pytest.raises(SpannerError) as caught:
-        mutable.database.streams.move_keys(
-            "Bank",
-            now_us=mutable.tick(),
-            source=mutable.database.streams.state("Bank").partitions.live[0].token,
-            destination=mutable.database.streams.state("Bank").partitions.live[1].token,
-        )
-    assert caught.value.code is Code.FAILED_PRECONDITION

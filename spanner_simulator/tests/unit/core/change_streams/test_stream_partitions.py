@@ -4,14 +4,9 @@ import random
 
 import pytest
 
-from spanner_simulator.core.change_streams.records import DataChangeRecord
 from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
 from spanner_simulator.core.rows.storage import KeyRange
-from spanner_simulator.errors import BrokenInvariantError, Code, SpannerError
-
-RECORD = DataChangeRecord(
-    10, "00000000", "1", True, "T", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
-)
+from spanner_simulator.errors import Code, SpannerError
 
 
 @pytest.fixture
@@ -91,18 +86,6 @@ def test_only_live_ones_are_found_by_token(partitions: StreamPartitions) -> None
         partitions.find_live(parent.token)
     with pytest.raises(SpannerError, match="No stream partition"):
         partitions.find_live("nope")
-
-
-def test_records_outside_the_life_break_an_invariant(partitions: StreamPartitions) -> None:
-    parent = partitions.live[0]
-    with pytest.raises(BrokenInvariantError):
-        parent.append(RECORD._replace(commit_timestamp_us=4))
-    parent.append(RECORD)
-    with pytest.raises(BrokenInvariantError):
-        partitions.move(parent, at_us=10)
-    partitions.move(parent, at_us=11)
-    with pytest.raises(BrokenInvariantError):
-        parent.append(RECORD._replace(commit_timestamp_us=12))
 
 
 def test_the_live_ones_stay_in_key_order(partitions: StreamPartitions) -> None:

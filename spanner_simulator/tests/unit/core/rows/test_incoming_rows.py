@@ -75,93 +75,32 @@ def test_keys_may_be_generated_or_have_defaults(rules) -> None:
     assert rules.rows("Y") == [[3, 5]]
 
 
-@pytest.mark.parametrize(
-    ("mutation", "code", "part"),
-    [
-        (
-            write("insert", "T", "K", ["1"]),
-            "FAILED",
-            "A new row in table T does not specify a non-null value",
-        ),
-        (
-            write("insert", "R", "", []),
-            "FAILED",
-            "A new row in table R does not specify a non-null value",
-        ),
-        (
-            write("update", "R", "", []),
-            "FAILED",
-            "Cannot specify a null value for column: K in table: R",
-        ),
-        (
-            write("insert", "T", "K N", ["1", None]),
-            "FAILED",
-            "Cannot specify a null value for column: T.N in table: T",
-        ),
-        (
-            write("insert", "T", "K N G", ["1", "1", "2"]),
-            "FAILED",
-            "Cannot write into generated column `T.G`.",
-        ),
-        (
-            write("insert", "X", "K V", ["1", "1"]),
-            "FAILED",
-            "Cannot write into generated column `X.K`.",
-        ),
-        (
-            write("insert", "T", "K N n", ["1", "1", "2"]),
-            "INVALID_ARGUMENT",
-            "Multiple values for column N.",
-        ),
-        (
-            write("insert", "T", "K N", ["1"]),
-            "INVALID_ARGUMENT",
-            "Mutation column and value size mismatch: Found: 2",
-        ),
-        (write("insert", "T", "K Q", ["1", "1"]), "NOT_FOUND", "Column not found in table T: Q"),
-        (
-            write("insert", "T", "K N", ["1", "-10"]),
-            "OUT_OF_RANGE",
-            "Check constraint `T`.`small` is violated for key (1)",
-        ),
-        (
-            write("insert", "T", "K N S", ["1", "1", "x" * 2_621_441]),
-            "FAILED",
-            "T.S, size: 2621441, limit: 2621440.",
-        ),
-        (
-            write("insert", "T", "K N B", ["1", "1", "AAAA" * 3_500_000]),
-            "FAILED",
-            "T.B, size: 10500000, limit: 10485760.",
-        ),
-        (
-            write("insert", "T", "K N L", ["1", "1", ["x" * 2_000_000] * 6]),
-            "FAILED",
-            "T.L, size: 12000000, limit: 10485760.",
-        ),
-        (
-            write("insert", "T", "K N L", ["1", "1", ["x" * 2_621_441]]),
-            "FAILED",
-            "T.L, size: 2621441, limit: 2621440.",
-        ),
-        (
-            write("insert", "R", "K", ["k" * 9000]),
-            "INVALID_ARGUMENT",
-            "Number of bytes for key of table R is 9000 which",
-        ),
-        (
-            write("insert", "T", "K N P", ["1", "1", COMMIT_TIMESTAMP]),
-            "FAILED",
-            "Cannot write commit timestamp because the allow_commit_timestamp",
-        ),
-        (
-            write("insert", "T", "K N C", ["1", "1", "2124-01-01T00:00:00Z"]),
-            "FAILED",
-            "Cannot write timestamps in the future, found: 2124-01-01T00:00:00+00:00",
-        ),
-    ],
-    ids=lambda one: one[:30] if isinstance(one, str) else "",
+T, R, X = (
+    lambda names, *values, table=table, kind="insert": write(kind, table, names, list(values))
+    for table in "TRX"
 )
+REFUSALS = [
+    (T("K", "1"), "FAILED", "A new row in table T does not specify a non-null value"),
+    (R(""), "FAILED", "A new row in table R does not specify a non-null value"),
+    (R("", kind="update"), "FAILED", "Cannot specify a null value for column: K in table: R"),
+    (T("K N", "1", None), "FAILED", "Cannot specify a null value for column: T.N in table: T"),
+    (T("K N G", "1", "1", "2"), "FAILED", "Cannot write into generated column `T.G`."),
+    (X("K V", "1", "1"), "FAILED", "Cannot write into generated column `X.K`."),
+    (T("K N n", "1", "1", "2"), "INVALID_ARGUMENT", "Multiple values for column N."),
+    (T("K N", "1"), "INVALID_ARGUMENT", "column and value size mismatch: Found: 2"),
+    (T("K Q", "1", "1"), "NOT_FOUND", "Column not found in table T: Q"),
+    (T("K N", "1", "-10"), "OUT_OF_RANGE", "constraint `T`.`small` is violated for key (1)"),
+    (T("K N S", "1", "1", "x" * 2_621_441), "FAILED", "T.S, size: 2621441, limit: 2621440."),
+    (T("K N B", "1", "1", "AAAA" * 3_500_000), "FAILED", "T.B, size: 10500000, limit: 10485760."),
+    (T("K N L", "1", "1", ["x" * 2_000_000] * 6), "FAILED", "size: 12000000, limit: 10485760."),
+    (T("K N L", "1", "1", ["x" * 2_621_441]), "FAILED", "T.L, size: 2621441, limit: 2621440."),
+    (R("K", "k" * 9000), "INVALID_ARGUMENT", "bytes for key of table R is 9000 which"),
+    (T("K N P", "1", "1", COMMIT_TIMESTAMP), "FAILED", "because the allow_commit_timestamp"),
+    (T("K N C", "1", "1", "2124-01-01T00:00:00Z"), "FAILED", "in the future, found: 2124-01-01T00"),
+]
+
+
+@pytest.mark.parametrize(("mutation", "code", "part"), REFUSALS, ids=lambda one: str(one)[:30])
 def test_refusals(rules, mutation, code: str, part: str) -> None:
     with pytest.raises(SpannerError) as caught:
         rules.apply(mutation)

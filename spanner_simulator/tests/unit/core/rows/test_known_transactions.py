@@ -25,41 +25,20 @@ def refusal(known: KnownTransactions, transaction: Transaction) -> Code:
     return caught.value.code
 
 
-def test_a_transaction_is_found_by_its_id(known) -> None:
-    one, other = begin(known), begin(known)
-
-    assert known.find(one.transaction_id) is one
-    assert one.transaction_id != other.transaction_id
-    assert (one.begun_at, one.tag) == (3, "t")
-    known.check_writable(one, "commit")
-
-
-def test_one_that_nobody_began_is_not_found(known) -> None:
-    with pytest.raises(SpannerError, match="Transaction was not found: nope") as caught:
-        known.find(b"nope")
-
-    assert caught.value.code is Code.NOT_FOUND
+def test_what_has_ended_or_only_reads_is_not_written_in(known) -> None:
+    committed, rolled_back, other = begin(known), begin(known), begin(known)
+    committed.note_key("T", b"k", commit_number=3)
+    known.commit(committed, 7)
+    for one in (rolled_back, committed):
+        known.roll_back(one.transaction_id)
     known.roll_back(b"nope")
 
-
-def test_what_has_ended_or_only_reads_is_not_written_in(known) -> None:
-    committed, rolled_back = begin(known), begin(known)
-    known.commit(committed, 7)
-    known.roll_back(rolled_back.transaction_id)
-
-    assert committed.commit_us == 7
+    assert (committed.state, committed.commit_us, committed.key_reads) == ("COMMITTED", 7, {})
     assert {refusal(known, one) for one in (committed, rolled_back, begin(known, 5))} == {
         Code.FAILED_PRECONDITION
     }
     assert known.find(committed.transaction_id) is committed
-
-
-def test_a_commit_is_not_rolled_back(known) -> None:
-    committed = begin(known)
-    known.commit(committed, 7)
-    known.roll_back(committed.transaction_id)
-
-    assert committed.state == "COMMITTED"
+    known.check_writable(other, "commit")
 
 
 def test_an_aborted_one_says_so_and_when_to_try_again(known) -> None:
@@ -73,31 +52,21 @@ def test_an_aborted_one_says_so_and_when_to_try_again(known) -> None:
     assert refusal(known, transaction) is caught.value.code is Code.ABORTED
 
 
-def test_an_end_lets_go_of_what_was_read(known) -> None:
-    transaction = begin(known)
-    transaction.note_key("T", b"k", commit_number=3)
-    known.commit(transaction, 7)
-
-    assert not transaction.key_reads
-
-
 def test_forgotten_transactions_do_not_pile_up(known, monkeypatch) -> None:
     monkeypatch.setattr(known_transactions, "_TRANSACTIONS_MAX", 3)
     first, *_, last = [begin(known, 5) for _ in range(5)]
 
     assert known.find(last.transaction_id) is last
-    with pytest.raises(SpannerError, match="Transaction was not found"):
+    with pytest.raises(SpannerError, match="NOT_FOUND: Transaction was not found"):
         known.find(first.transaction_id)
 
 
 def test_of_those_that_ended_the_oldest_go(known, monkeypatch) -> None:
     monkeypatch.setattr(known_transactions, "_FINISHED_TRANSACTIONS_MAX", 2)
-    living = begin(known)
-    ended = [begin(known) for _ in range(3)]
+    living, *ended = [begin(known) for _ in range(4)]
     for one in ended:
         known.commit(one, 7)
 
-    assert known.find(living.transaction_id) is living
-    assert known.find(ended[1].transaction_id) is ended[1]
+    assert [known.find(one.transaction_id) for one in (living, ended[1])] == [living, ended[1]]
     with pytest.raises(SpannerError, match="Transaction was not found"):
         known.find(ended[0].transaction_id)

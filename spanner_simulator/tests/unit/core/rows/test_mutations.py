@@ -4,86 +4,51 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spanner_simulator.core.rows.expressions import NoExpressions
-from spanner_simulator.core.rows.incoming_rows import Evaluation
-from spanner_simulator.core.rows.mutations import (
-    Delete,
-    KeyBound,
-    KeySet,
-    KeySpan,
-    Mutation,
-    Write,
-    key_range,
-)
-from spanner_simulator.core.rows.row_writer import RowWriter
-from spanner_simulator.core.rows.storage import TableRows
-from spanner_simulator.core.rows.table_rules import build_rules
-from spanner_simulator.core.rows.write_set import WriteSet
-from spanner_simulator.core.schema.catalogue import Catalogue
-from spanner_simulator.core.schema.ddl import parse_ddl
-from spanner_simulator.core.schema.statement_rules import apply_statement
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.core.rows.mutations import Delete, KeyBound, KeySet, KeySpan, Mutation
+from spanner_simulator.errors import SpannerError
+from unit.core.rows.conftest import Shop, delete, write
 
 
-class Rig:
-    """One table with the rows 1 and 2, and a way to apply mutations to it."""
-
-    def __init__(self) -> None:
-        self.catalogue = Catalogue()
-        statement = (
-            "CREATE TABLE T (K INT64 NOT NULL, L STRING(MAX), A INT64, N INT64 NOT NULL, "
-            "C TIMESTAMP OPTIONS (allow_commit_timestamp=true), D TIMESTAMP) PRIMARY KEY (K, L)"
-        )
-        apply_statement(self.catalogue, parse_ddl(statement), now_us=1)
-        self.table = self.catalogue.table("T")
-        self.rows = {"t": TableRows()}
-        self.rules = build_rules(self.catalogue)
-        for key in (1, 2):
-            row = {"K": key, "L": "x", "A": key * 10, "N": 0, "C": None, "D": None}
-            self.rows["t"].write(self.table.encoded_key(row), row, commit_us=5, commit_number=1)
-
-    def apply(self, *mutations: Mutation) -> WriteSet:
-        writes = WriteSet(self.rules, self.rows)
-        RowWriter(writes, Evaluation(NoExpressions(), "GOOGLE_STANDARD_SQL", 77)).apply(mutations)
-        writes.resolve(77_000)
-        return writes
-
-    def summary(self, *mutations: Mutation) -> list[tuple[object, ...]]:
-        return [
-            (
-                change.mod_type,
-                (change.new or change.old or {})["K"],
-                change.old and change.old["A"],
-                change.new and change.new["A"],
-            )
-            for change in self.apply(*mutations).changes()
-        ]
+def filled() -> Shop:
+    """One table with the rows 1 and 2."""
+    shop = Shop()
+    shop.table("T", ["K INT64", "A INT64", "N INT64"], "K")
+    shop.follow()
+    shop.commit(write("insert", "T", "K A N", ["1", "10", "0"], ["2", "20", "0"]))
+    return shop
 
 
-def write(kind: str, key: int, a: int | None) -> Write:
-    plain = None if a is None else str(a)
-    return Write(kind, "t", ("K", "L", "a", "N"), ([str(key), "x", plain, "0"],))  # type: ignore[arg-type]
+def put(kind: str, key: int, value: int) -> Mutation:
+    return write(kind, "T", "K A", [str(key), str(value)])
 
 
-def delete(key: int) -> Delete:
-    return Delete("T", KeySet(keys=([str(key), "x"],)))
+def gone(key: int) -> Delete:
+    return delete("T", [str(key)])
 
 
 COLLAPSED = [
-    ([write("insert", 3, 1), write("update", 3, 2)], [("INSERT", 3, None, 2)]),
-    ([write("insert", 3, 1), delete(3)], []),
-    ([write("update", 1, 7), write("update", 1, 8)], [("UPDATE", 1, 10, 8)]),
-    ([write("update", 1, 7), delete(1)], [("DELETE", 1, 10, None)]),
-    ([write("replace", 1, 7)], [("DELETE", 1, 10, None), ("INSERT", 1, None, 7)]),
-    ([write("replace", 3, 7)], [("INSERT", 3, None, 7)]),
-    ([delete(1), write("insert", 1, 7), delete(1)], [("DELETE", 1, 10, None)]),
-    ([write("insert_or_update", 1, 7)], [("UPDATE", 1, 10, 7)]),
-    ([write("insert_or_update", 3, 7)], [("INSERT", 3, None, 7)]),
-    ([delete(3)], []),
-    ([write("update", 1, 10)], [("UPDATE", 1, 10, 10)]),
+    ([put("insert", 3, 1), put("update", 3, 2)], [("INSERT", 3, None, 2)]),
+    ([put("insert", 3, 1), gone(3)], []),
+    ([put("update", 1, 7), put("update", 1, 8)], [("UPDATE", 1, 10, 8)]),
+    ([put("update", 1, 7), gone(1)], [("DELETE", 1, 10, None)]),
+    ([put("replace", 1, 7)], [("DELETE", 1, 10, None), ("INSERT", 1, None, 7)]),
+    ([put("replace", 3, 7)], [("INSERT", 3, None, 7)]),
+    ([gone(1), put("insert", 1, 7), gone(1)], [("DELETE", 1, 10, None)]),
+    ([put("insert_or_update", 1, 7)], [("UPDATE", 1, 10, 7)]),
+    ([put("insert_or_update", 3, 7)], [("INSERT", 3, None, 7)]),
+    ([gone(3)], []),
+    ([put("update", 1, 10)], [("UPDATE", 1, 10, 10)]),
     (
-        [write("update", 2, 1), write("update", 1, 1), write("update", 2, 2)],
+        [put("update", 2, 1), put("update", 1, 1), put("update", 2, 2)],
         [("UPDATE", 2, 20, 2), ("UPDATE", 1, 10, 1)],
+    ),
+    (
+        # Committed rows of a range, and those of the transaction.
+        [
+            put("insert", 3, 1),
+            Delete("T", KeySet(spans=(KeySpan(KeyBound(["2"], True), KeyBound(["3"], True)),))),
+        ],
+        [("DELETE", 2, 20, None)],
     ),
 ]
 
@@ -92,68 +57,40 @@ COLLAPSED = [
 def test_several_writes_to_a_row_collapse(
     mutations: list[Mutation], changes: list[tuple[object, ...]]
 ) -> None:
-    assert Rig().summary(*mutations) == changes
+    shop = filled()
+    shop.apply(*mutations)
+
+    assert [
+        (
+            change.mod_type,
+            (change.new or change.old or {})["K"],
+            change.old and change.old["A"],
+            change.new and change.new["A"],
+        )
+        for change in shop.writes.changes()
+    ] == changes
 
 
 def test_an_update_keeps_the_columns_that_it_does_not_name() -> None:
-    mutation = Write("update", "T", ("K", "L", "A"), (["1", "x", None],))
-    (change,) = Rig().apply(mutation).changes()
+    shop = filled()
+    shop.apply(write("update", "T", "K A", ["1", None]))
+    (change,) = shop.writes.changes()
 
-    assert change.written == {"A"}
-    assert change.new == {"K": 1, "L": "x", "A": None, "N": 0, "C": None, "D": None}
-
-
-def test_deleting_a_range_reaches_committed_rows_and_those_of_the_transaction() -> None:
-    span = KeySpan(KeyBound(["2"], inclusive=True), KeyBound(["3"], inclusive=True))
-    changes = Rig().summary(write("insert", 3, 1), Delete("T", KeySet(spans=(span,))))
-
-    assert changes == [("DELETE", 2, 20, None)]
+    assert (change.written, change.new) == ({"A"}, {"K": 1, "A": None, "N": 0})
 
 
 @pytest.mark.parametrize(
-    ("start_inclusive", "end_inclusive", "keys"),
-    [(True, True, [1, 2]), (False, True, [2]), (True, False, [1]), (False, False, [])],
-)
-def test_ends_of_a_range(start_inclusive: bool, end_inclusive: bool, keys: list[int]) -> None:
-    rig = Rig()
-    span = KeySpan(KeyBound(["1"], start_inclusive), KeyBound(["2"], end_inclusive))
-    found = rig.rows["t"].scan(key_range(rig.table, span), None)
-
-    assert [row["K"] for _, row in found] == keys
-
-
-def test_the_commit_timestamp_is_filled_in_where_it_is_allowed() -> None:
-    columns = ("K", "L", "N", "C")
-    placeholder = "spanner.commit_timestamp()"
-    (change,) = Rig().apply(Write("insert", "T", columns, (["9", "", "0", placeholder],))).changes()
-
-    assert change.new is not None
-    assert change.new["C"] == 77_000
-    with pytest.raises(SpannerError, match="allow_commit_timestamp"):
-        Rig().apply(Write("insert", "T", (*columns[:3], "D"), (["9", "", "0", placeholder],)))
-
-
-@pytest.mark.parametrize(
-    ("mutation", "code"),
+    ("mutation", "message"),
     [
-        (write("insert", 1, 1), Code.ALREADY_EXISTS),
-        (write("update", 3, 1), Code.NOT_FOUND),
-        (Write("insert", "T", ("K", "L"), (["3", "x"],)), Code.FAILED_PRECONDITION),
-        (Write("update", "T", ("K", "L", "N"), (["1", "x", None],)), Code.FAILED_PRECONDITION),
-        (Write("insert", "T", ("L", "N"), (["x", "0"],)), Code.FAILED_PRECONDITION),
-        (Write("insert", "Nope", ("K",), (["1"],)), Code.NOT_FOUND),
-        (Write("insert", "T", ("K", "Nope"), (["1", "1"],)), Code.NOT_FOUND),
-        (Write("insert", "T", ("K", "L"), (["1"],)), Code.INVALID_ARGUMENT),
-        (Write("insert", "T", ("K", "L", "l"), (["1", "x", "x"],)), Code.INVALID_ARGUMENT),
-        (Delete("T", KeySet(keys=(["1"],))), Code.FAILED_PRECONDITION),
-        (Delete("T", KeySet(keys=(["1", "x", "y"],))), Code.FAILED_PRECONDITION),
+        (put("insert", 1, 1), "ALREADY_EXISTS"),
+        (put("update", 3, 1), "NOT_FOUND"),
+        (delete("T", []), "FAILED_PRECONDITION"),
+        (delete("T", ["1", "2"]), "FAILED_PRECONDITION"),
     ],
 )
-def test_refusals(mutation: Mutation, code: Code) -> None:
-    with pytest.raises(SpannerError) as caught:
-        Rig().apply(mutation)
-
-    assert caught.value.code is code
+def test_refusals(mutation: Mutation, message: str) -> None:
+    with pytest.raises(SpannerError, match=message):
+        filled().apply(mutation)
 
 
 @given(
@@ -168,11 +105,10 @@ def test_refusals(mutation: Mutation, code: Code) -> None:
 def test_net_changes_lead_from_the_old_rows_to_the_new_ones(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    rig = Rig()
-    writes = rig.apply(
-        *(delete(key) if kind == "delete" else write(kind, key, a) for kind, key, a in steps)
-    )
-    state = {key: rig.rows["t"].current(key) for _, key in writes.places}
+    shop = filled()
+    shop.apply(*(gone(key) if kind == "delete" else put(kind, key, a) for kind, key, a in steps))
+    rows, writes = shop.store.tables["t"], shop.writes
+    state = {key: rows.current(key) for _, key in writes.places}
     for change in writes.changes():
         assert state[change.key] == change.old
         state[change.key] = change.new
