@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanner_simulator.core.database import Database, DatabaseSettings
-from spanner_simulator.core.journal import JournalEntry
 from spanner_simulator.core.rows.mutations import (
     Delete,
     KeyBound,
@@ -26,7 +25,6 @@ from spanner_simulator.core.rows.mutations import (
     Mutation,
     Write,
 )
-from spanner_simulator.core.rows.storage import KeyRange
 from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.errors import Code, SpannerError
 
@@ -84,8 +82,6 @@ class World:
 
     def __init__(self, *, equal_timestamps: float = 0.0) -> None:
         self.database = Database("d", random.Random(3), DatabaseSettings(2, equal_timestamps))
-        self.entries: list[JournalEntry] = []
-        self.database.journal.listener = self.entries.append
         self.now_us = 1_000
         self.database.apply_ddl(DDL, now_us=self.now_us)
         self.rows: Model = {"P": {}, "C": {}, "N": {}}
@@ -274,19 +270,6 @@ def test_transactions_are_serialisable_in_the_order_of_their_commits(
 
 @settings(max_examples=50, deadline=None)
 @given(STEPS)
-def test_a_replay_has_the_same_rows_and_records(steps: list[Any]) -> None:
-    world = World()
-    for one in steps:
-        step(world, one)
-    other = Database("d", random.Random(4), DatabaseSettings(2))
-    for entry in world.entries:
-        other.replay(entry)
-
-    assert picture(other) == picture(world.database)
-
-
-@settings(max_examples=50, deadline=None)
-@given(STEPS)
 def test_records_lead_from_each_moments_rows_to_the_next(steps: list[Any]) -> None:
     """The net changes of a change stream, applied to nothing, give the rows."""
     world = World()
@@ -311,15 +294,3 @@ def test_records_lead_from_each_moments_rows_to_the_next(steps: list[Any]) -> No
     }
 
     assert rows == expected
-
-
-def picture(database: Database) -> object:
-    everything = KeyRange(b"", None)
-    return (
-        {
-            name: [(key, one.versions) for key, one in rows.histories(everything)]
-            for name, rows in database._store.tables.items()
-        },
-        [one.as_json() for one in database.streams.state("Every").log.transactions],
-        [(one.token, list(one.records)) for one in database.streams.state("Every").partitions.live],
-    )

@@ -56,42 +56,26 @@ def test_what_cannot_be_read_is_refused(name: str, plain: Plain, message: str) -
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 
-@pytest.mark.parametrize(
-    ("name", "plain", "message"),
-    [
-        ("enum", "GOLD", "Could not parse GOLD as an integer"),
-        ("enum", "2147483648", "Could not parse 2147483648 as an integer"),
-        ("enum", "-2147483649", "Could not parse -2147483649 as an integer"),
-        ("enum", 1, "Could not parse number_value: 1\n as THE<type>"),
-        ("proto", 5, "Could not parse number_value: 5\n as THE<type>"),
-        ("proto", "$$", "Could not parse $$ as BYTES. Byte strings must be base64-encoded."),
-    ],
-)
-def test_messages_and_enums_that_cannot_be_read(name: str, plain: Plain, message: str) -> None:
-    with pytest.raises(SpannerError, match=re.escape(message)) as caught:
-        getattr(plain_forms, f"read_{name}")(plain, "THE<type>")
-
-    assert caught.value.code is Code.FAILED_PRECONDITION
-
-
-def test_enums_take_any_number_of_32_bits_and_messages_any_bytes() -> None:
-    assert plain_forms.read_enum("-2147483648", "E") == -(2**31)
-    assert plain_forms.read_enum("2147483647", "E") == 2**31 - 1
+def test_enums_have_32_bits_and_messages_any_bytes() -> None:
+    for number in (-(2**31), 2**31 - 1):
+        assert plain_forms.read_enum(str(number), "E") == number
     assert plain_forms.read_proto("//8=", "P") == b"\xff\xff"
+    for read, plain, message in (
+        (plain_forms.read_enum, "GOLD", "GOLD as an integer"),
+        (plain_forms.read_enum, "2147483648", "2147483648 as an integer"),
+        (plain_forms.read_enum, 1, "number_value: 1\n as X"),
+        (plain_forms.read_proto, 5, "number_value: 5\n as X"),
+        (plain_forms.read_proto, "$$", "[$][$] as BYTES"),
+    ):
+        with pytest.raises(SpannerError, match=f"FAILED_PRECONDITION: Could not parse {message}"):
+            read(plain, "X")
 
 
-@pytest.mark.parametrize(
-    ("name", "plain", "message"),
-    [
-        ("date", "0000-01-01", "Invalid date value: 0000-01-01."),
-        ("timestamp", "0000-01-01T00:00:00Z", "Timestamp out of range"),
-    ],
-)
-def test_the_year_zero_is_an_invalid_argument(name: str, plain: Plain, message: str) -> None:
-    with pytest.raises(SpannerError, match=message) as caught:
-        getattr(plain_forms, f"read_{name}")(plain)
-
-    assert caught.value.code is Code.INVALID_ARGUMENT
+def test_the_year_zero_is_an_invalid_argument() -> None:
+    with pytest.raises(SpannerError, match="INVALID_ARGUMENT: Invalid date value: 0000-01-01"):
+        plain_forms.read_date("0000-01-01")
+    with pytest.raises(SpannerError, match="INVALID_ARGUMENT: Timestamp out of range"):
+        plain_forms.read_timestamp("0000-01-01T00:00:00Z")
 
 
 def test_generous_forms() -> None:

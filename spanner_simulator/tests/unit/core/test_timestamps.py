@@ -53,45 +53,28 @@ def test_format_and_parse_are_inverse(timestamp_ns: int) -> None:
     assert parse_ns(format_ns(timestamp_ns)) == timestamp_ns
 
 
-def test_commit_timestamps_grow_even_when_the_clock_stands_or_goes_back() -> None:
+def test_commit_timestamps_grow_and_come_after_a_closed_time() -> None:
     clock = CommitClock()
     given_out = []
     for now_us in (100, 100, 50, 200):
         given_out.append(clock.next_us(now_us))
         clock.committed(given_out[-1])
-
-    assert given_out == [100, 101, 102, 200]
-
-
-def test_nothing_commits_at_or_before_a_closed_time() -> None:
-    clock = CommitClock()
     clock.close(500)
 
-    assert clock.next_us(100) == 501
+    assert (given_out, clock.next_us(100)) == ([100, 101, 102, 200], 501)
 
 
-def test_a_strong_read_sees_a_commit_ahead_of_the_clock_and_closes_it() -> None:
+@pytest.mark.parametrize(
+    ("event", "next_us"), [("committed", 301), ("turned", 300), ("schema_changed", 301)]
+)
+def test_a_strong_read_sees_what_is_ahead_of_the_clock_and_closes_it(
+    event: str, next_us: int
+) -> None:
     clock = CommitClock()
-    clock.committed(300)
+    getattr(clock, event)(300)
 
-    assert clock.is_last_open()
+    assert clock.is_last_open() == (event == "committed")
+    assert (clock.newest_us, clock.next_us(100)) == (300, next_us)
     assert clock.read_now_us(100) == 300
     assert not clock.is_last_open()
-
-
-def test_a_strong_read_sees_a_turn_ahead_of_the_clock_and_closes_it() -> None:
-    clock = CommitClock()
-    clock.turned(300)
-
-    assert clock.next_us(100) == 300
-    assert clock.read_now_us(100) == 300
-    assert clock.next_us(100) == 301
-
-
-def test_a_strong_read_sees_a_schema_ahead_of_the_clock() -> None:
-    clock = CommitClock()
-    clock.schema_changed(300)
-
-    assert clock.newest_us == 300
-    assert clock.read_now_us(100) == 300
     assert clock.next_us(100) == 301

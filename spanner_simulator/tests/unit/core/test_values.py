@@ -55,10 +55,6 @@ def test_numeric_is_printed_in_its_shortest_form_with_all_38_digits() -> None:
     assert encode(numeric, decode(numeric, widest, where="c")) == widest
 
 
-def test_json_is_normalised() -> None:
-    assert decode(ValueType("JSON"), '{ "z": 1, "a": [1 ]}', where="c") == '{"a":[1],"z":1}'
-
-
 def test_nan_is_a_word() -> None:
     assert encode(ValueType("FLOAT64"), math.nan) == "NaN"
     assert encode(PG_NUMERIC, decode(PG_NUMERIC, "nan", where="c")) == "NaN"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from spanner_simulator.core.lexicon import LEXICONS
 from spanner_simulator.core.values import Dialect
 
 # Each statement as it was written, and as the service prints it; None: as it was written.
@@ -159,16 +158,3 @@ def test_statements_are_printed_as_the_service_prints_them(
 
     assert sorted(text) == sorted(printed or written for written, printed in statements)
     assert make(*text, dialect=dialect).ddl() == text
-
-
-@pytest.mark.parametrize(
-    ("dialect", "name", "text"),
-    [
-        ("GOOGLE_STANDARD_SQL", "a.By", "a.`By`"),
-        ("GOOGLE_STANDARD_SQL", "my-db", "`my-db`"),
-        ("POSTGRESQL", "s.Tab", 's."Tab"'),
-        ("POSTGRESQL", 'a"b', '"a""b"'),
-    ],
-)
-def test_names_are_quoted_where_they_must_be(dialect: Dialect, name: str, text: str) -> None:
-    assert LEXICONS[dialect].quoted(name) == text
