@@ -14,7 +14,6 @@ from spanner_simulator.core.change_streams.query_errors import located
 from spanner_simulator.core.lexicon import LEXICONS
 from spanner_simulator.core.tokens import EscapeError, Token, content, is_skipped, scan
 from spanner_simulator.core.values import Dialect
-from spanner_simulator.errors import Code, SpannerError
 
 ARGUMENT_NAMES = (
     "start_timestamp",
@@ -24,16 +23,6 @@ ARGUMENT_NAMES = (
     "read_options",
 )
 _FUNCTION = re.compile(r"read_(?:json_|proto_bytes_)?.", re.IGNORECASE | re.DOTALL)
-_HINTS = frozenset(
-    (
-        "ALLOW_DISTRIBUTED_MERGE",
-        "EXECUTION_METHOD",
-        "OPTIMIZER_STATISTICS_PACKAGE",
-        "OPTIMIZER_VERSION",
-        "SCAN_METHOD",
-        "USE_ADDITIONAL_PARALLELISM",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +63,6 @@ class CallSyntax:
     is_alone: bool
     positional: tuple[Argument, ...]
     named: tuple[tuple[str, int, Argument], ...]
-    hints: tuple[str, ...]
 
 
 def _split(sql: str, dialect: Dialect) -> list[Token]:
@@ -92,7 +80,7 @@ def _split(sql: str, dialect: Dialect) -> list[Token]:
 def find_call(sql: str, dialect: Dialect) -> CallSyntax | None:
     """The call of a read function in a statement; None when there is none.
 
-    Raises INVALID_ARGUMENT for one whose argument list is broken, and for unknown hints.
+    Raises INVALID_ARGUMENT for one whose argument list is broken.
     """
     if "read_" not in sql.lower():
         return None
@@ -131,55 +119,17 @@ class _Reader:
         self._at = 0
 
     def read(self, source: int, name: int, function: str, schema: str | None) -> CallSyntax:
-        first, hints = self._hints()
-        opened = 0
-        while self._words[first].is_symbol("("):
-            opened += 1
-            first += 1
-        columns: tuple[Token, ...] = ()
-        is_alone = self._words[first].is_keyword("SELECT") and self._words[source].is_keyword(
-            "FROM"
-        )
-        if is_alone:
-            start = first + 1 + self._words[first + 1].is_keyword("ALL")
-            columns = tuple(self._words[start:source])
-            is_alone = not any(one.is_keyword("SELECT", "FROM") for one in columns)
+        columns = tuple(self._words[1:source])
+        is_alone = self._words[0].is_keyword("SELECT") and self._words[source].is_keyword("FROM")
+        is_alone = is_alone and not any(one.is_keyword("SELECT", "FROM") for one in columns)
         self._at = name + 2
         positional, named = self._arguments(function)
-        is_alone = is_alone and self._is_end(opened)
+        is_alone = is_alone and self._is_end()
         at = self._words[source + 1].at
-        return CallSyntax(
-            function, at, schema, columns, is_alone, tuple(positional), tuple(named), hints
-        )
+        return CallSyntax(function, at, schema, columns, is_alone, tuple(positional), tuple(named))
 
-    def _hints(self) -> tuple[int, tuple[str, ...]]:
-        first = 0
-        names: list[str] = []
-        if self._words[0].kind == "hint":
-            names = re.findall(r"([A-Za-z_.]+)\s*=", self._words[0].text)
-            first = 1
-        elif self._words[0].is_symbol("@") and self._words[1].is_symbol("{"):
-            while first < len(self._words) - 1 and not self._words[first].is_symbol("}"):
-                first += 1
-                if self._words[first].is_symbol("="):
-                    names.append(self._words[first - 1].text)
-            first += 1
-        for one in names:
-            if one.upper() not in _HINTS:
-                raise SpannerError(Code.INVALID_ARGUMENT, f"Unsupported hint: {one}.")
-        return min(first, len(self._words) - 1), tuple(names)
-
-    def _is_end(self, opened: int) -> bool:
-        for _ in range(opened):
-            if not self._peek().is_symbol(")"):
-                return False
-            self._at += 1
-        if self._peek().is_symbol(";"):
-            self._at += 1
-        if self._peek().is_symbol(";"):
-            raise located(
-                'Syntax error: Expected end of input but got ";"', self._sql, self._peek().at
-            )
+    def _is_end(self) -> bool:
+        self._at += self._peek().is_symbol(";")
         return self._peek().kind == "end"
 
     def _peek(self, ahead: int = 0) -> Token:
@@ -243,40 +193,14 @@ class _Reader:
 
 
 def _classify(words: list[Token], dialect: Dialect) -> Argument:
-    words = _bare(words)
-    if not words:
-        return Expression()
-    if len(words) == 1:
-        return _single(words[0], dialect)
-    if len(words) == 2 and words[0].text == "-" and words[1].kind == "number":
-        number = _single(words[1], dialect)
-        if isinstance(number, LiteralValue):
-            return LiteralValue(number.kind, f"-{number.text}")
     *before, last = words
-    typed = " ".join(word.text.upper() for word in before)
-    if last.kind == "text" and typed in ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"):
+    if not before:
+        return _single(last, dialect)
+    if last.kind == "text" and [word.text.upper() for word in before] == ["TIMESTAMP"]:
         return LiteralValue("timestamp", str(content(last, dialect)))
     if words[0].text == "[" or (words[0].is_keyword("ARRAY") and words[1].text in ("[", "<")):
         return LiteralValue("array", " ".join(word.text for word in words))
     return Expression()
-
-
-def _bare(words: list[Token]) -> list[Token]:
-    """Without brackets around the whole and without casts, which change no literal."""
-    while True:
-        if len(words) > 2 and words[0].is_symbol("(") and words[-1].is_symbol(")"):
-            words = words[1:-1]
-        elif len(words) > 4 and words[0].is_keyword("CAST") and words[1].is_symbol("("):
-            inner = words[2:-1]
-            marks = [index for index, word in enumerate(inner) if word.is_keyword("AS")]
-            if not marks:
-                return words
-            words = inner[: marks[-1]]
-        elif any(word.is_symbol("::") for word in words[1:]):
-            marks = [index for index, word in enumerate(words) if word.is_symbol("::")]
-            words = words[: marks[-1]]
-        else:
-            return words
 
 
 def _single(word: Token, dialect: Dialect) -> Argument:
@@ -286,8 +210,6 @@ def _single(word: Token, dialect: Dialect) -> Argument:
         case "text":
             return LiteralValue("text", str(content(word, dialect)))
         case "number":
-            if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}", word.text):
-                return LiteralValue("integer", str(int(word.text, 16)))
             return LiteralValue("integer" if word.text.isdigit() else "float", word.text)
         case "name" if word.is_keyword("NULL"):
             return LiteralValue("null", None)

@@ -42,13 +42,6 @@ _LITERAL_TYPES = {
     "float": "FLOAT64",
     "array": "ARRAY<STRING>",
 }
-_POSTGRES_TYPES = {
-    "TIMESTAMP": "timestamp with time zone",
-    "STRING": "text",
-    "INT64": "bigint",
-    "FLOAT64": "double precision",
-    "ARRAY<STRING>": "text[]",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +89,7 @@ def parse_call(
     types = types or {}
     stream = _find_stream(syntax, catalogue)
     if stream is None:
-        raise _not_found(sql, syntax, dialect, types)
+        raise _not_found(sql, syntax, dialect)
     function = stream.read_function(dialect)
     if role:
         _check_privileges(catalogue, role, stream, function)
@@ -119,39 +112,28 @@ def _find_stream(syntax: CallSyntax, catalogue: Catalogue) -> ChangeStream | Non
     return catalogue.streams.get(syntax.function[len("READ_") :].lower())
 
 
-def _not_found(
-    sql: str, syntax: CallSyntax, dialect: Dialect, types: Mapping[str, str]
-) -> SpannerError:
-    if dialect == "GOOGLE_STANDARD_SQL":
-        name = syntax.function if syntax.schema is None else f"{syntax.schema}.{syntax.function}"
-        return query_errors.function_not_found(sql, syntax.at, name)
-    names = [
-        "unknown"
-        if isinstance(one, LiteralValue) and one.kind == "text"
-        else _POSTGRES_TYPES.get(_type_of(one, types, ""), "unknown")
-        for one in syntax.positional
-    ]
+def _not_found(sql: str, syntax: CallSyntax, dialect: Dialect) -> SpannerError:
     name = syntax.function if syntax.schema is None else f"{syntax.schema}.{syntax.function}"
+    if dialect == "GOOGLE_STANDARD_SQL":
+        return query_errors.located(f"Table-valued function not found: {name}", sql, syntax.at)
     return SpannerError(
         Code.NOT_FOUND,
-        f"[ERROR] function {name}({', '.join(names)}) does not exist\nHint: No function matches "
-        "the given name and argument types. You might need to add explicit type casts.",
+        f"[ERROR] function {name} does not exist\nHint: No function matches the given name and "
+        "argument types. You might need to add explicit type casts.",
     )
 
 
 def _check_privileges(catalogue: Catalogue, role: str, stream: ChangeStream, function: str) -> None:
-    if not catalogue.has_privilege(role, "CHANGE STREAM", stream.name, "SELECT"):
-        raise SpannerError(
-            Code.PERMISSION_DENIED,
-            f"Role {role} does not have required privileges: SELECT on change stream "
-            f"{stream.name} is missing.",
-        )
-    if not catalogue.has_privilege(role, "TABLE FUNCTION", function, "EXECUTE"):
-        raise SpannerError(
-            Code.PERMISSION_DENIED,
-            f"Role {role} does not have required privileges: EXECUTE on table function "
-            f"{function} is missing.",
-        )
+    for kind, name, privilege in (
+        ("CHANGE STREAM", stream.name, "SELECT"),
+        ("TABLE FUNCTION", function, "EXECUTE"),
+    ):
+        if not catalogue.has_privilege(role, kind, name, privilege):
+            raise SpannerError(
+                Code.PERMISSION_DENIED,
+                f"Role {role} does not have required privileges: {privilege} on {kind.lower()} "
+                f"{name} is missing.",
+            )
 
 
 def _by_name(sql: str, syntax: CallSyntax, function: str) -> dict[str, Argument]:
@@ -240,7 +222,7 @@ def _check_types(
         for one, wanted in zip(found, _TYPES, strict=False)
     )
     if (extra or not fits) and dialect == "POSTGRESQL":
-        raise _not_found(sql, syntax, dialect, types)
+        raise _not_found(sql, syntax, dialect)
     if extra or not fits:
         raise query_errors.located(
             f"No matching signature for {function} for argument types: {', '.join(found)}. "
@@ -262,21 +244,13 @@ def _check_types(
 
 def _check_timestamp_literal(sql: str, syntax: CallSyntax, text: str) -> None:
     try:
-        parse_ns(_rfc3339(text))
+        parse_ns(text)
     except SpannerError as error:
         raise query_errors.located(
             f'Could not cast literal "{text}" to type TIMESTAMP',
             sql,
             max(sql.find(text) - 1, syntax.at),
         ) from error
-
-
-def _rfc3339(text: str) -> str:
-    """SQL's own ways to write a timestamp: a blank for the T, a date alone."""
-    text = text.strip()
-    if len(text) > 10 and text[10] == " ":
-        text = f"{text[:10]}T{text[11:]}"
-    return f"{text}T00:00:00Z" if len(text) == 10 else text
 
 
 def resolve(
@@ -297,8 +271,8 @@ def resolve(
     start, end = values["start_timestamp"], values["end_timestamp"]
     if start is None:
         raise query_errors.null_argument("start_timestamp")
-    start_ns = _timestamp_ns(start)
-    end_ns = None if end is None else _timestamp_ns(end)
+    start_ns = parse_ns(str(start))
+    end_ns = None if end is None else parse_ns(str(end))
     if end_ns is None and call.stream.partition_mode == "MUTABLE_KEY_RANGE":
         raise query_errors.null_argument("end_timestamp")
     token = values["partition_token"]
@@ -328,10 +302,6 @@ def _value(argument: Argument | None, parameters: Mapping[str, Plain]) -> Plain:
             return argument.text
         case _:
             return None
-
-
-def _timestamp_ns(plain: Plain) -> int:
-    return parse_ns(_rfc3339(str(plain)))
 
 
 def check_start(

@@ -38,11 +38,6 @@ def located(message: str, sql: str, at: int) -> SpannerError:
     return _invalid(f"{message} [at {number}:{column + 1}]\n{line}\n{' ' * column}^")
 
 
-def function_not_found(sql: str, at: int, function: str) -> SpannerError:
-    """GoogleSQL: no such read function."""
-    return located(f"Table-valued function not found: {function}", sql, at)
-
-
 def combined(function: str, dialect: Dialect) -> SpannerError:
     """The query does more than read the function."""
     if dialect == "POSTGRESQL":

@@ -10,8 +10,8 @@ from spanner_simulator.core.schema.statement_rules import apply_statement
 from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import SpannerError
 
-# What Google's emulator answered to long lists of statements. What it is no authority on is left
-# out, and so are features that the simulator has not and refusals that it words in another way.
+# What Google's emulator answered to statements; without an answer it was OK. What it is no authority
+# on is left out, and so are features that the simulator has not and what it refuses in other words.
 CORPUS = Path(__file__).parent / "corpus"
 
 
@@ -23,9 +23,9 @@ def sections(name: str) -> list[list[tuple[str, str]]]:
             found.append([])
         elif line.startswith("    "):
             statement, answer = found[-1][-1]
-            found[-1][-1] = (statement, f"{answer}\n{line[4:]}" if answer else line[4:])
+            found[-1][-1] = (statement, line[4:] if answer == "OK" else f"{answer}\n{line[4:]}")
         else:
-            found[-1].append((line, ""))
+            found[-1].append((line, "OK"))
     return found
 
 
