@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import signal
@@ -8,6 +9,7 @@ import struct
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,26 +24,42 @@ from spanner_simulator.cli import app
 _FLAGS = {"data_directory": "data", "churn_mean_life_ms": "churn"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_one_line_when_ready_and_a_clean_end(number: int) -> None:
+@contextlib.contextmanager
+def running(
+    *arguments: str,
+    command: tuple[str, ...] = ("-m", "spanner_simulator"),
+    number: int = signal.SIGTERM,
+    output: str = "",
+) -> Iterator[dict[str, str]]:
+    """The addresses of a process of its own; a signal ends it, with nothing but that output."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "spanner_simulator", "--equal-timestamps", "0.5"],
+        [sys.executable, *command, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
         assert process.stdout is not None
-        addresses = json.loads(process.stdout.readline())
-        with urllib.request.urlopen(f"http://{addresses['control']}/health", timeout=60) as reply:
-            assert json.load(reply)["status"] == "ok"
+        yield json.loads(process.stdout.readline())
         process.send_signal(number)
-        output, errors = process.communicate(timeout=60)
+        written = process.communicate(timeout=60)
     finally:
         process.kill()
+        process.communicate()
+    assert (process.returncode, *written) == (0, output, "")
 
-    assert sorted(addresses) == ["control", "grpc"]
-    assert (process.returncode, output, errors) == (0, "", "")
+
+def ask(control: str, path: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{control}{path}", timeout=60) as reply:
+        answer: dict[str, Any] = json.load(reply)
+        return answer
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_line_when_ready_and_a_clean_end(number: int) -> None:
+    with running("--equal-timestamps", "0.5", number=number) as addresses:
+        assert ask(addresses["control"], "/health")["status"] == "ok"
+        assert sorted(addresses) == ["control", "grpc"]
 
 
 @pytest.mark.parametrize("flag", ["--port", "--control-port"])
@@ -75,21 +93,6 @@ def test_a_flag_that_makes_no_sense_is_exit_code_2(arguments: list[str]) -> None
     assert arguments[0] in done.stderr
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "spanner_simulator", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def ask(control: str, path: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://{control}{path}", timeout=60) as reply:
-        answer: dict[str, Any] = json.load(reply)
-        return answer
-
-
 def tell(control: str, path: str, body: dict[str, Any]) -> None:
     with urllib.request.urlopen(
         f"http://{control}{path}", data=json.dumps(body).encode(), timeout=60
@@ -102,30 +105,19 @@ def test_a_churning_database_from_the_start_and_a_clock_that_stands_still(tmp_pa
     schema.write_text(
         "CREATE TABLE A (K INT64) PRIMARY KEY (K); -- one\nCREATE CHANGE STREAM S FOR A;\n"
     )
-    process = start(
+    with running(
         "--frozen-at", "2026-01-01T00:00:00Z", "--stream-partitions", "3",
         "--churn", "1000", "--churn-live-max", "3",
         "--project", "p", "--instance", "inst", "--database", "bank", "--ddl-file", str(schema),
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        control = json.loads(process.stdout.readline())["control"]
+    ) as addresses:  # fmt: skip
+        control = addresses["control"]
+        path = "/stream-partitions?database=bank&stream=S"
         assert ask(control, "/health")["databases"] == ["projects/p/instances/inst/databases/bank"]
-        assert (
-            len(ask(control, "/stream-partitions?database=bank&stream=S")["stream_partitions"]) == 3
-        )
+        assert len(ask(control, path)["stream_partitions"]) == 3
         assert ask(control, "/clock")["now"].startswith("2026-01-01T00:00:00")
         tell(control, "/advance", {"by_ms": 60_000})
-        path = "/stream-partitions?database=bank&stream=S"
         assert len(ask(control, f"{path}&ended=true")["stream_partitions"]) > 50
         assert len(ask(control, path)["stream_partitions"]) <= 3
-        process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
-
-    assert (process.returncode, output, errors) == (0, "", "")
 
 
 def send_and_reset(control: str, request: bytes) -> None:
@@ -138,10 +130,7 @@ def send_and_reset(control: str, request: bytes) -> None:
 
 
 def test_clients_that_reset_their_connection_leave_nothing_on_standard_error() -> None:
-    process = start("--database", "bank")
-    try:
-        assert process.stdout is not None
-        control = json.loads(process.stdout.readline())["control"]
+    with running("--database", "bank") as addresses:
         for request in (
             b"",
             b"GET /hea",
@@ -152,15 +141,8 @@ def test_clients_that_reset_their_connection_leave_nothing_on_standard_error() -
             b"POST /freeze HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
         ):
             for _ in range(10):
-                send_and_reset(control, request)
-        assert ask(control, "/health")["status"] == "ok"
-        process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
-
-    assert (process.returncode, output, errors) == (0, "", "")
+                send_and_reset(addresses["control"], request)
+        assert ask(addresses["control"], "/health")["status"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -227,19 +209,6 @@ cli.main()
 def test_a_start_with_a_schema_loads_neither_clients_nor_the_sql_engine(tmp_path: Path) -> None:
     schema = tmp_path / "schema.sql"
     schema.write_text("CREATE TABLE A (K INT64) PRIMARY KEY (K); CREATE CHANGE STREAM S FOR A")
-    process = subprocess.Popen(
-        [sys.executable, "-c", _START, "--database", "bank", "--ddl-file", str(schema)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
-
-    assert (process.returncode, output, errors) == (0, "[]\n", "")
+    arguments = ("--database", "bank", "--ddl-file", str(schema))
+    with running(*arguments, command=("-c", _START), output="[]\n"):
+        pass

@@ -16,7 +16,6 @@ import struct
 from decimal import Context, Decimal, InvalidOperation
 from typing import Final, NoReturn, TypeAlias
 
-from spanner_simulator.core.intervals import normalise_interval
 from spanner_simulator.core.json_text import normalise_json, normalise_jsonb
 from spanner_simulator.core.timestamps import parse_ns
 from spanner_simulator.errors import Code, SpannerError
@@ -28,6 +27,7 @@ _INTEGER = re.compile(r"\s*[+-]?[0-9]{1,40}\s*")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})")
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
+_INTERVAL = re.compile(r"P(?=.)(-?[0-9]+[YMWD])*(T(-?[0-9.]+[HMS])+)?")
 _NUMERIC_STEP: Final = Decimal("1e-9")
 _NUMERIC_ADJUSTED_MAX: Final = 28
 # The default context keeps 28 digits, NUMERIC has 38.
@@ -273,10 +273,9 @@ def read_uuid(plain: Plain) -> str:
 
 
 def read_interval(plain: Plain) -> str:
-    """INTERVAL: an ISO 8601 duration, normalised."""
+    """INTERVAL: an ISO 8601 duration, which is kept as it is."""
     if not isinstance(plain, str):
         _wrong_kind(plain, "INTERVAL")
-    try:
-        return normalise_interval(plain)
-    except ValueError:
+    if _INTERVAL.fullmatch(plain) is None:
         _refuse(f"{plain} as an INTERVAL. The value must be an ISO 8601 duration")
+    return plain

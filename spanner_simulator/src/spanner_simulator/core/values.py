@@ -61,7 +61,7 @@ TypeCode = Literal[
 Annotation = Literal["PG_NUMERIC", "PG_JSONB", "PG_OID"]
 # TIMESTAMP is int (nanoseconds), DATE dt.date, NUMERIC Decimal (with annotation PG_NUMERIC it
 # keeps its scale and may be NaN), JSON its normalised text, UUID lower-case text, INTERVAL
-# normalised ISO 8601 text, PROTO bytes, ENUM int, ARRAY and STRUCT a tuple.
+# ISO 8601 text, PROTO bytes, ENUM int, ARRAY and STRUCT a tuple.
 Value: TypeAlias = "bool | float | str | bytes | Decimal | dt.date | tuple[Value, ...] | None"
 Row: TypeAlias = "dict[str, Value]"
 

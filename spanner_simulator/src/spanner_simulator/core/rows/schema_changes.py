@@ -17,7 +17,7 @@ from spanner_simulator.core.rows.table_rules import Rules, TableRules
 from spanner_simulator.core.rows.write_set import key_text
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statements import ColumnDefinition
-from spanner_simulator.core.values import Row, TypeCode, Value, ValueType
+from spanner_simulator.core.values import Row, Value, ValueType
 from spanner_simulator.errors import Code, SpannerError
 
 _EVERYTHING = KeyRange(b"", None)
@@ -83,10 +83,9 @@ def plan_rows(
     for name, rules in new.items():
         known = {index.name: index for index in old[name].indexes} if name in old else {}
         for index in rules.indexes:
-            new_form = forms.get(name)
-            if _is_same(known.get(index.name), index) and not (new_form and new_form.converts):
-                continue
-            plan.built[index.name] = _build(index, _current(rows, name, new_form), at_us)
+            if not _is_same(known.get(index.name), index):
+                current = _current(rows, name, forms.get(name))
+                plan.built[index.name] = _build(index, current, at_us)
     wanted = set(new) | {index.name for rules in new.values() for index in rules.indexes}
     plan.gone = [name for name in rows if name not in wanted]
     return plan
@@ -120,28 +119,16 @@ class _NewForm:
         ]
         self._defaults = [one for one in self.adds if one.default is not None]
         self._blank: Row = {one.name: None for one in self.adds}
-        self._converted = {
-            column.name: column
-            for before, column in self._altered
-            if _scalar(before).code != _scalar(column).code
-        }
-
-    @property
-    def converts(self) -> bool:
-        """Whether values take another type."""
-        return bool(self._converted)
 
     @property
     def changes_rows(self) -> bool:
         """Whether a row of the old form is none of the new one."""
-        return bool(self.drops or self.adds or self._converted)
+        return bool(self.drops or self.adds)
 
     def whole(self, row: Row) -> Row:
         """A row without dropped columns, with new ones, which are NULL unless generated."""
         new = {name: value for name, value in row.items() if name not in self.drops}
         new.update(self._blank)
-        for name, column in self._converted.items():
-            new[name] = _converted(new[name], _scalar(column).code)
         if any(column.generated is not None for column in self.adds):
             compute_generated(self._rules, new, self._evaluation)
         return new
@@ -181,11 +168,10 @@ class _NewForm:
             for before, column in self._altered
             if before.is_nullable and not column.is_nullable
         ]
-        if not (narrowed or required or self._converted):
+        if not (narrowed or required):
             return
         table = self._rules.table
         for _, row in rows.scan(_EVERYTHING, None):
-            self._check_conversion(row)
             for column in required:
                 if row.get(column.name) is None:
                     raise SpannerError(
@@ -196,31 +182,9 @@ class _NewForm:
             for column, length in narrowed:
                 _check_length(table, column, row, length)
 
-    def _check_conversion(self, row: Row) -> None:
-        for name, column in self._converted.items():
-            try:
-                _converted(row.get(name), _scalar(column).code)
-            except UnicodeDecodeError as error:
-                raise SpannerError(
-                    Code.FAILED_PRECONDITION,
-                    f"Column {name} cannot become a STRING because it has a value that is no UTF-8 "
-                    f"at key: {key_text(self._rules.table, row)}",
-                ) from error
-
 
 def _scalar(column: ColumnDefinition) -> ValueType:
     return column.value_type.element or column.value_type
-
-
-def _converted(value: Value, code: TypeCode) -> Value:
-    """A value of STRING or BYTES as the other one; all other conversions keep values as is."""
-    if isinstance(value, tuple):
-        return tuple(_converted(item, code) for item in value)
-    if isinstance(value, bytes) and code == "STRING":
-        return value.decode()
-    if isinstance(value, str) and code == "BYTES":
-        return value.encode()
-    return value
 
 
 def _check_length(table: Table, column: ColumnDefinition, row: Row, limit: int) -> None:

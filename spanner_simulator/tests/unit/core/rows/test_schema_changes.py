@@ -3,8 +3,6 @@ from __future__ import annotations
 import pytest
 
 from spanner_simulator.core.rows.mutations import KeySet
-from spanner_simulator.core.schema.statements import ColumnDefinition
-from spanner_simulator.core.values import TypeCode, ValueType
 from spanner_simulator.errors import Code, SpannerError
 from unit.core.rows.conftest import column, write
 
@@ -113,28 +111,3 @@ def test_rows_forbid_what_they_do_not_fulfil(filled, change: str, message: str) 
 
     assert error.code is Code.FAILED_PRECONDITION
     assert message in error.message
-
-
-def test_text_becomes_bytes_and_back_with_its_indexes(filled) -> None:
-    filled.index("TS", "T", "S")
-    filled.follow()
-    alter(filled, "K INT64", "A INT64", "S BYTES")
-    filled.follow()
-    assert filled.rows("TS") == [[None, 2], [b"abc", 1]]
-
-    filled.commit(write("insert", "T", "K S", ["3", "/w=="]))
-    alter(filled, "K INT64", "A INT64", "S STRING")
-    assert "no UTF-8" in refusal(filled).message
-
-
-def test_arrays_convert_element_by_element(shop) -> None:
-    def form(code: TypeCode) -> tuple[ColumnDefinition, ...]:
-        return column("K INT64"), ColumnDefinition("L", ValueType("ARRAY", ValueType(code)))
-
-    shop.table("T", list(form("STRING")), "K")
-    shop.follow()
-    shop.commit(write("insert", "T", "K L", ["1", ["a", None]]))
-    shop.alter("T", columns=form("BYTES"))
-    shop.follow()
-
-    assert shop.rows("T") == [[1, (b"a", None)]]

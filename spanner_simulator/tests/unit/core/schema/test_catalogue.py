@@ -10,7 +10,7 @@ from spanner_simulator.core.schema.statement_rules import apply_statement
 from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import SpannerError
 
-# What Google's emulator answered to statements; without an answer it was OK. What it is no authority
+# What Google's emulator answered to statements; none means OK. What it is no authority
 # on is left out, and so are features that the simulator has not and what it refuses in other words.
 CORPUS = Path(__file__).parent / "corpus"
 
