@@ -299,7 +299,7 @@ class SqlChoice:
                 case "FLOAT64":
                     some = [f"{name} * 2", f"ABS({name})", f"{name} IS NOT NULL"]
                 case "DATE" if google:
-                    some = [f"EXTRACT(YEAR FROM {name})", f"FORMAT_DATE('%Y/%m/%d', {name})"]
+                    some = [f"EXTRACT(YEAR FROM {name})", f"DATE_TRUNC({name}, MONTH)"]
                 case "TIMESTAMP" if google:
                     some = [
                         f"EXTRACT(YEAR FROM {name} AT TIME ZONE 'UTC')",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
 from spanner_simulator.core.rows.mutations import (
     COMMIT_TIMESTAMP,
     PENDING,
@@ -23,22 +25,13 @@ from spanner_simulator.sql.binder.bound_query import BoundQuery
 from spanner_simulator.sql.binder.dml_binder import BoundDml, bind_dml
 from spanner_simulator.sql.binder.scans import Scan
 from spanner_simulator.sql.binder.select_list import expand_items, output_columns
-from spanner_simulator.sql.binder.tables import check_hints
+from spanner_simulator.sql.binder.tables import relation_of_scan
 from spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
-from spanner_simulator.sql.sql_types import STRING
-from spanner_simulator.sql.terms.bound import (
-    Bound,
-    ColumnRef,
-    Relation,
-    RelationColumn,
-    Scope,
-    quoted,
-)
+from spanner_simulator.sql.terms.bound import Scope, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from spanner_simulator.core.database import Database
     from spanner_simulator.core.rows.mutations import Mutation, WriteKind
     from spanner_simulator.core.rows.transactions import Transaction
     from spanner_simulator.core.schema.catalogue import Catalogue
@@ -48,9 +41,6 @@ if TYPE_CHECKING:
     from spanner_simulator.sql.duck import Duck
     from spanner_simulator.sql.parameter import Parameter
     from spanner_simulator.sql.syntax import Syntax
-
-
-_ACTION = "action taken"  # no column's name has a blank
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +102,6 @@ class DmlPlan:
 
 def make_dml_plan(binding: Binding, syntax: Syntax) -> DmlPlan:
     """Bind a DML statement and its returning clause."""
-    check_hints(binding)
     dml = bind_dml(binding, syntax)
     source = make_plan(binding, dml.query)
     returning = None
@@ -124,25 +113,13 @@ def make_dml_plan(binding: Binding, syntax: Syntax) -> DmlPlan:
 
 
 def _returning(binding: Binding, table: Table, syntax: Syntax) -> BoundQuery:
-    scan = Scan(1, table.name, {**table.type_of, _ACTION: STRING}, table)
+    scan = Scan(1, table.name, table.type_of, table)
     binding.scans.append(scan)
     name = binding.fresh("r")
-    columns = [
-        RelationColumn(
-            column.name,
-            Bound(f"{name}.{quoted(column.name)}", column.value_type,
-                  column=ColumnRef(1, column.name)),
-        )
-        for column in table.columns
-    ]  # fmt: skip
-    alias = syntax.tree.this.alias if hasattr(syntax.tree.this, "alias") else ""
-    relation = Relation(alias or table.name.split(".")[-1], columns)
+    alias = syntax.tree.this.alias if isinstance(syntax.tree.this, exp.Table) else ""
+    relation = relation_of_scan(scan, alias or table.name.split(".")[-1], name)
     scope = Scope(relations=[relation], forbids_aggregates="RETURNING")
     items = expand_items(binding, scope, syntax.returning)
-    if syntax.action_name is not None:
-        action = Bound(f"{name}.{quoted(_ACTION)}", STRING, column=ColumnRef(1, _ACTION))
-        binding.mark(action)
-        items.append((syntax.action_name, action, syntax.returning[0]))
     found = output_columns(binding, items, syntax.returning[0])
     shown = ", ".join(f"{one.bound.sql} AS {quoted(one.key)}" for one in found)
     return BoundQuery(f"SELECT {shown} FROM scan1 AS {name}", found)  # noqa: S608  # own text
@@ -162,10 +139,6 @@ class _Written:
         self._dml = dml
         self._types = dict(columns) | {name: table.type_of[name] for name in table.key_names}
         self._at = at
-
-    @property
-    def _database(self) -> Database:
-        return self._at.database
 
     @property
     def transaction(self) -> Transaction:
@@ -188,27 +161,20 @@ class _Written:
     def apply_and_read(
         self, rows: Sequence[Sequence[Value]], used: Iterable[str]
     ) -> tuple[int, list[Row]]:
-        """Write the rows; how many, and each with its action, as it was when it is deleted."""
-        names = [name for name in used if name != _ACTION]
+        """Write the rows; how many, and the rows, as they were when they are deleted."""
         keyed = self._keyed(rows)
         before = {key: self._row(key) for key in keyed}
         count = self._execute(*self._cells(keyed.values()))
         found: list[Row] = []
         for key, old in before.items():
             row = old if self._dml.kind == "delete" else self._row(key)
-            if row is None:
-                continue
-            self._check_not_pending(row, names)
-            found.append({**row, _ACTION: self._action(old)})
+            if row is not None:
+                self._check_not_pending(row, used)
+                found.append(row)
         return count, found
 
     def _row(self, key: bytes) -> Row | None:
-        return self._database.row_to_write(self.transaction, self._table, key)
-
-    def _action(self, old: Row | None) -> str:
-        if self._dml.kind != "insert":
-            return self._dml.kind.upper()
-        return "INSERT" if old is None else "UPDATE"
+        return self._at.database.row_to_write(self.transaction, self._table, key)
 
     def _check_not_pending(self, row: Row, names: Iterable[str]) -> None:
         for name in names:
@@ -229,7 +195,7 @@ class _Written:
         for cells in rows:
             row: Row = dict(zip(self._dml.columns, cells, strict=True))
             if not has_keys:
-                row = self._database.with_key(self._table, row, now_us=self._at.now_us)
+                row = self._at.database.with_key(self._table, row, now_us=self._at.now_us)
             key = self._table.encoded_key(row)
             match self._dml.conflict:
                 case "update" if key in keyed:
@@ -271,7 +237,7 @@ class _Written:
             for row in rows
         ]
         mutation = self._mutation(columns, plain)
-        return self._database.execute(self.transaction, [mutation], now_us=self._at.now_us)
+        return self._at.database.execute(self.transaction, [mutation], now_us=self._at.now_us)
 
     def _mutation(self, columns: tuple[str, ...], rows: list[list[Plain]]) -> Mutation:
         name = self._table.name

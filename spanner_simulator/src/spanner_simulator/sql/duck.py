@@ -16,14 +16,9 @@ from duckdb.func import SPECIAL
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.arrow_tables import arrow_table
-from spanner_simulator.sql.functions import (
-    json_routines,
-    number_routines,
-    text_routines,
-    time_formats,
-    time_routines,
-)
+from spanner_simulator.sql.functions import number_routines, text_routines, time_routines
 from spanner_simulator.sql.functions.routines import ROUTINES, Routine, out_of_range
+from spanner_simulator.sql.syntax import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +29,7 @@ if TYPE_CHECKING:
 TableRows: TypeAlias = "tuple[Mapping[str, ValueType], Sequence[Mapping[str, Value]]]"
 
 # Imported so that their routines are registered.
-_ROUTINE_MODULES: Final = (
-    json_routines, number_routines, text_routines, time_formats, time_routines,
-)  # fmt: skip
+_ROUTINE_MODULES: Final = (number_routines, text_routines, time_routines)
 _SETTINGS: Final = (
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
@@ -45,6 +38,9 @@ _SETTINGS: Final = (
     "SET lock_configuration = true",
 )
 _MACROS: Final = """
+non_negative(n, what) AS
+    CASE WHEN n >= 0 THEN n
+    ELSE CAST(refuse(what || ' must not be negative or NULL') AS BIGINT) END;
 double_checked(r, a, op, b) AS
     CASE WHEN isfinite(r) OR NOT isfinite(a) OR NOT isfinite(b) THEN r
     ELSE CAST(refuse('double overflow: ' || float_text(a) || ' ' || op || ' '
@@ -53,30 +49,6 @@ double_quotient(a, b) AS
     CASE WHEN b = 0
     THEN CAST(refuse('division by zero: ' || float_text(a) || ' / ' || float_text(b)) AS DOUBLE)
     ELSE double_checked(a / b, a, '/', b) END;
-ieee_quotient(a, b) AS
-    CASE WHEN b <> 0 OR isnan(a) OR isnan(b) THEN a / b
-    WHEN a = 0 THEN CAST('NaN' AS DOUBLE)
-    WHEN a > 0 THEN CAST('Infinity' AS DOUBLE)
-    ELSE CAST('-Infinity' AS DOUBLE) END;
-double_of(r, name, a) AS
-    CASE WHEN isfinite(r) OR NOT isfinite(a) THEN r ELSE CAST(refuse(
-        'Floating point error in function: ' || name || '(' || float_text(a) || ')') AS DOUBLE) END;
-double_power(a, b) AS
-    CASE WHEN isfinite(pow(a, b)) OR NOT isfinite(a) OR NOT isfinite(b) THEN pow(a, b)
-    ELSE CAST(refuse('Floating point error in function: POW(' || float_text(a) || ', '
-        || float_text(b) || ')') AS DOUBLE) END;
-square_root(n) AS
-    CASE WHEN n < 0
-    THEN CAST(refuse('Argument to SQRT cannot be negative: ' || float_text(n)) AS DOUBLE)
-    ELSE sqrt(n) END;
-logarithm(n) AS
-    CASE WHEN n <= 0 THEN double_of(CAST('-Infinity' AS DOUBLE), 'LN', n) ELSE ln(n) END;
-logarithm_of_ten(n) AS
-    CASE WHEN n <= 0 THEN double_of(CAST('-Infinity' AS DOUBLE), 'LOG10', n) ELSE log10(n) END;
-logarithm_of_base(n, base) AS
-    CASE WHEN n <= 0 OR base <= 0 OR base = 1 THEN CAST(refuse('Floating point error in function: '
-        || 'LOG(' || float_text(n) || ', ' || float_text(base) || ')') AS DOUBLE)
-    ELSE ln(n) / ln(base) END;
 int_negative(n) AS
     CASE WHEN n = -9223372036854775808
     THEN CAST(refuse('int64 overflow: --9223372036854775808') AS BIGINT) ELSE -n END;
@@ -92,42 +64,46 @@ least_of(items) AS
     CASE WHEN typeof(items) IN ('DOUBLE[]', 'FLOAT[]')
         AND CAST(list_max(items) AS VARCHAR) = 'nan'
     THEN list_max(items) ELSE list_min(items) END;
-stepped_series(first, last, step) AS
-    CASE WHEN step = 0 THEN CAST(refuse('Sequence step cannot be 0.') AS BIGINT[])
-    ELSE generate_series(first, last, step) END;
 pg_numeric_unless(one, other) AS
     CASE WHEN pg_numeric_order(one) = pg_numeric_order(other) THEN NULL ELSE one END;
-double_half_even(n) AS
-    CASE WHEN isfinite(n) AND abs(n - trunc(n)) = 0.5 AND CAST(abs(trunc(n)) % 2 AS BIGINT) = 0
-    THEN trunc(n) ELSE round(n) END;
-date_series(first, last) AS
-    CAST(generate_series(first, last, INTERVAL 1 DAY) AS DATE[]);
 numeric_average(total, n) AS
-    CASE WHEN n > 0
-    THEN numeric_divide(CAST(total AS DECIMAL(38,9)), CAST(n AS DECIMAL(38,9))) END;
+    numeric_computed(CAST(total AS DECIMAL(38,9)), '/', CAST(n AS DECIMAL(38,9)));
 pg_integer_average(total, n) AS
-    CASE WHEN n > 0 THEN pg_numeric_divide(CAST(total AS VARCHAR), CAST(n AS VARCHAR)) END;
+    pg_numeric_computed(CAST(total AS VARCHAR), '/', CAST(n AS VARCHAR));
+pg_part(s, first, n) AS
+    substring(s, greatest(first, 1),
+        greatest(non_negative(n, 'A length') + least(first, 1) - 1, 0));
 array_at(items, i) AS
     CASE WHEN i >= 0 THEN items[i + 1] END;
 array_at_checked(items, i, shown) AS
     items[array_place(i, len(items), shown)];
-array_part(items, first, last) AS
-    list_slice(items, CASE WHEN first < 0 THEN first ELSE first + 1 END,
-        CASE WHEN last < 0 THEN last ELSE last + 1 END);
-array_is_distinct(items) AS
-    len(list_distinct(items)) + CASE WHEN len(items) > list_aggregate(items, 'count') THEN 1
-    ELSE 0 END = len(items);
 replace_every(s, part, other) AS
-    CASE WHEN part = '' THEN s ELSE replace(s, part, other) END;
-non_negative(n, what) AS
-    CASE WHEN n >= 0 THEN n
-    ELSE CAST(refuse(what || ' must not be negative or NULL') AS BIGINT) END
+    CASE WHEN part = '' THEN s ELSE replace(s, part, other) END
 """
-_INT_OVERFLOW = re.compile(
-    r"Overflow in (?:addition|subtraction|multiplication) of INT\d+ \((-?\d+) ([+*-]) (-?\d+)\)"
+# What DuckDB says, the code, and Spanner's words.
+_WORDS: Final = (
+    (
+        r"Overflow in \w+ of INT\d+ \((-?\d+) ([+*-]) (-?\d+)\)",
+        Code.OUT_OF_RANGE,
+        r"int64 overflow: \1 \2 \3",
+    ),
+    (
+        r"Division by zero in expression \((-?\d+) // (-?\d+)\)",
+        Code.OUT_OF_RANGE,
+        r"division by zero: \1 / \2",
+    ),
+    (
+        r"Division by zero in expression \((-?\d+) % (-?\d+)\)",
+        Code.OUT_OF_RANGE,
+        r"division by zero: MOD(\1, \2)",
+    ),
+    (r"More than one row returned by a subquery", Code.OUT_OF_RANGE, "More than one element"),
+    (
+        r'column "([^"]+)" must appear in the GROUP BY clause',
+        Code.INVALID_ARGUMENT,
+        r"Expression references column \1 which is neither grouped nor aggregated",
+    ),
 )
-_BY_ZERO = re.compile(r"Division by zero in expression \((-?\d+) (//|%) (-?\d+)\)")
-_UNGROUPED = re.compile(r'column "([^"]+)" must appear in the GROUP BY clause')
 
 
 class Duck:
@@ -136,7 +112,6 @@ class Duck:
     def __init__(self) -> None:
         self._connection = duckdb.connect(config={"threads": 1, "temp_directory": ""})
         self._refusals: list[SpannerError] = []
-        self._registered: set[str] = set()
         for name, one in ROUTINES.items():
             self._connection.create_function(
                 name,
@@ -180,7 +155,7 @@ def _guarded(one: Routine, refusals: list[SpannerError]) -> Callable[..., Any]:
     function = one.function
 
     def call(*arguments: Any) -> Any:
-        if not one.takes_null and None in arguments:
+        if None in arguments:
             return None
         try:
             return function(*arguments)
@@ -208,45 +183,20 @@ def _translated(error: duckdb.Error, refusals: Sequence[SpannerError]) -> Spanne
     for refusal in refusals:
         if str(refusal) in text:
             return refusal
-    overflow = _INT_OVERFLOW.search(text)
-    if overflow is not None:
-        return _out_of_range(f"int64 overflow: {overflow[1]} {overflow[2]} {overflow[3]}")
-    by_zero = _BY_ZERO.search(text)
-    if by_zero is not None:
-        one, operator, other = by_zero.groups()
-        shown = f"{one} / {other}" if operator == "//" else f"MOD({one}, {other})"
-        return _out_of_range(f"division by zero: {shown}")
-    if "Like pattern must not end with escape character" in text:
-        return _out_of_range("LIKE pattern ends with a backslash")
-    if "More than one row returned by a subquery" in text:
-        return _out_of_range("More than one element")
-    ungrouped = _UNGROUPED.search(text)
-    if ungrouped is not None:
-        return SpannerError(
-            Code.INVALID_ARGUMENT,
-            f"Expression references column {ungrouped[1]} which is neither grouped nor aggregated",
-        )
-    return _by_class(error, text)
-
-
-def _out_of_range(message: str) -> SpannerError:
-    return SpannerError(Code.OUT_OF_RANGE, message)
-
-
-def _by_class(error: duckdb.Error, text: str) -> SpannerError:
+    for pattern, code, shown in _WORDS:
+        found = re.search(pattern, text)
+        if found is not None:
+            return SpannerError(code, found.expand(shown))
     first = text.split("\n", 1)[0].split(": ", 1)[-1]
     match error:
-        case duckdb.OutOfRangeException():
-            if "INT64" in text or "HUGEINT" in text or "INT128" in text:
-                return _out_of_range("int64 overflow")
-            return _out_of_range(first)
         case duckdb.ConversionException():
-            return _out_of_range(f"{'numeric' if 'DECIMAL' in text else 'int64'} overflow")
-        case duckdb.InvalidInputException():
-            return _out_of_range(first)
+            kind = "numeric" if "DECIMAL" in text else "int64"
+            return out_of_range(f"{kind} overflow")
+        case duckdb.OutOfRangeException() if "INT" in text:
+            return out_of_range("int64 overflow")
+        case duckdb.OutOfRangeException() | duckdb.InvalidInputException():
+            return out_of_range(first)
         case duckdb.BinderException() | duckdb.ParserException() | duckdb.CatalogException():
-            return SpannerError(
-                Code.UNIMPLEMENTED, f"The simulator does not support: this query ({first})"
-            )
+            return unsupported(f"this query ({first})")
         case _:
             return SpannerError(Code.INVALID_ARGUMENT, f"The query failed: {first}")

@@ -119,45 +119,54 @@ class SqlEngine:
         return plan.run(open_duck, parameters, at, check_privilege)
 
     def parameter_types(
-        self, statement: Statement, parameters: Mapping[str, Parameter] | None = None
+        self, statement: Statement, parameters: Mapping[str, Parameter]
     ) -> dict[str, ValueType]:
         """The types that parameters without a declared type have in this statement."""
-        given = dict(parameters or {})
-        for name in statement.parameters:
-            given.setdefault(name, Parameter(None))
+        given = _with_all(statement, parameters)
         types: Mapping[str, ValueType] = self._plan(statement, given).types
         return {name: kind for name, kind in types.items() if given[name].value_type is None}
 
     def columns(
-        self, statement: Statement, parameters: Mapping[str, Parameter] | None = None
+        self, statement: Statement, parameters: Mapping[str, Parameter]
     ) -> list[tuple[str, ValueType]]:
         """The result columns of a query that is not run."""
-        given = dict(parameters or {})
-        for name in statement.parameters:
-            given.setdefault(name, Parameter(None))
-        columns: list[tuple[str, ValueType]] = self._plan(statement, given).columns
-        return columns
+        plan: Plan = self._plan(statement, _with_all(statement, parameters))
+        return plan.columns
 
     def check_partitionable(self, statement: Statement) -> None:
         """INVALID_ARGUMENT for a query that is more than a scan of one table."""
         check_partitionable(statement.syntax)
 
     def _plan(self, statement: Statement, parameters: Mapping[str, Parameter]) -> Any:
-        syntax = statement.syntax
-        if statement.kind == "dml":
-            return cached_plan(
-                statement, parameters, self.database, lambda one: make_dml_plan(one, syntax)
-            )
-        return cached_plan(
-            statement,
-            parameters,
-            self.database,
-            lambda one: make_plan(one, _bind(one, syntax)),
+        """A plan for these types of parameters that still holds, made when there is none."""
+        signature = tuple(
+            (name, given.value_type or _shape(given.plain))
+            for name in sorted(statement.parameters)
+            if (given := parameters.get(name)) is not None
         )
+        plan = statement.plans.get(signature)
+        if plan is None or not plan.holds(self.database.catalogue):
+            syntax = statement.syntax
+            binding = new_binding(syntax.text, self.database.catalogue, parameters)
+            check_hints(binding)
+            with bounded_depth():
+                plan = (
+                    make_plan(binding, _bind(binding, syntax))
+                    if statement.kind == "query"
+                    else make_dml_plan(binding, syntax)
+                )
+            if len(statement.plans) >= _PLANS_MAX:
+                statement.plans.clear()
+            statement.plans[signature] = plan
+        return plan
+
+
+def _with_all(statement: Statement, parameters: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
+    """The parameters, NULL for those that are mentioned and not given."""
+    return {name: Parameter(None) for name in statement.parameters} | dict(parameters)
 
 
 def _bind(binding: Binding, syntax: Syntax) -> BoundQuery:
-    check_hints(binding)
     query = binding.query(syntax.tree, parent=None, ctes={})
     for column in query.columns:
         if column.value_type.code == "STRUCT":
@@ -167,31 +176,6 @@ def _bind(binding: Binding, syntax: Syntax) -> BoundQuery:
                 "Rewrite the query to flatten the struct fields in the result.",
             )
     return query
-
-
-def cached_plan(
-    statement: Statement,
-    parameters: Mapping[str, Parameter],
-    database: Database,
-    make: Callable[[Binding], Any],
-) -> Any:
-    """A plan for these types of parameters that still holds, made when there is none."""
-    signature = tuple(
-        (name, given.value_type or _shape(given.plain))
-        for name in sorted(statement.parameters)
-        if (given := parameters.get(name)) is not None
-    )
-    plan = statement.plans.get(signature)
-    if plan is None or not plan.holds(database.catalogue):
-        binding = new_binding(
-            statement.syntax.text, statement.dialect, database.catalogue, parameters
-        )
-        with bounded_depth():
-            plan = make(binding)
-        if len(statement.plans) >= _PLANS_MAX:
-            statement.plans.clear()
-        statement.plans[signature] = plan
-    return plan
 
 
 def _shape(plain: Plain) -> object:

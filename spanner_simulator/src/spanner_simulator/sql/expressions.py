@@ -14,18 +14,12 @@ from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.binding import NOW, NOW_SQL, Binding
 from spanner_simulator.sql.binder.scans import Scan
 from spanner_simulator.sql.binder.statement import new_binding
+from spanner_simulator.sql.binder.tables import relation_of_scan
 from spanner_simulator.sql.carriers import from_duck
 from spanner_simulator.sql.open_duck import open_duck
 from spanner_simulator.sql.plans import names_in, scan_sql
 from spanner_simulator.sql.syntax import bounded_depth, parse_expression
-from spanner_simulator.sql.terms.bound import (
-    Bound,
-    ColumnRef,
-    Relation,
-    RelationColumn,
-    Scope,
-    quoted,
-)
+from spanner_simulator.sql.terms.bound import Bound, Scope
 
 if TYPE_CHECKING:
     from spanner_simulator.core.schema.schema_objects import Table
@@ -92,17 +86,10 @@ def bind_over_row(expression: str, table: Table, dialect: Dialect) -> tuple[Bind
         kind = column.value_type.element or column.value_type
         if kind.proto_name is not None:
             catalogue.proto_types[kind.proto_name] = kind
-    binding = new_binding(syntax.text, dialect, catalogue, {}, allows_pending=True)
+    binding = new_binding(syntax.text, catalogue, {}, allows_pending=True)
     scan = Scan(1, table.name, table.type_of, table)
     binding.scans.append(scan)
-    columns = [
-        RelationColumn(
-            column.name,
-            Bound(f"r.{quoted(column.name)}", column.value_type, column=ColumnRef(1, column.name)),
-        )
-        for column in table.columns
-    ]
-    relation = Relation(table.name.split(".")[-1], columns)
+    relation = relation_of_scan(scan, table.name.split(".")[-1], "r")
     scope = Scope(relations=[relation], forbids_aggregates="an expression of a table")
     with bounded_depth():
         return binding, binding.expression(scope, trees[0]), scan

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.function_tables.google_functions import GOOGLE_FUNCTIONS
-from spanner_simulator.sql.function_tables.postgres_functions import POSTGRES_FUNCTIONS
+from spanner_simulator.sql.function_tables.functions import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,11 +24,8 @@ _CLAUSES: Final = {
     "with_": "WITH",
     "distinct": "DISTINCT",
     "joins": "a join",
-    "laterals": "a join",
     "group": "GROUP BY",
     "having": "HAVING",
-    "qualify": "QUALIFY",
-    "windows": "WINDOW",
     "order": "ORDER BY",
     "limit": "LIMIT",
     "offset": "OFFSET",
@@ -38,8 +34,7 @@ _CLAUSES: Final = {
 
 def check_partitionable(syntax: Syntax) -> None:
     """INVALID_ARGUMENT for a query that is more than a scan of one table."""
-    functions = POSTGRES_FUNCTIONS if syntax.dialect == "POSTGRESQL" else GOOGLE_FUNCTIONS
-    reason = _obstacle(syntax.tree, functions)
+    reason = _obstacle(syntax.tree, FUNCTIONS[syntax.dialect])
     if reason is not None:
         raise SpannerError(
             Code.INVALID_ARGUMENT,
@@ -59,10 +54,7 @@ def _obstacle(tree: exp.Expr, functions: Mapping[str, tuple[Signature, ...]]) ->
         return "no table in FROM"
     if any(inner is not tree for inner in tree.find_all(exp.Query)):
         return "a subquery"
-    if tree.find(exp.Window) is not None:
-        return "a window function"
-    for call in tree.find_all(exp.Anonymous, exp.AggFunc):
-        signatures = functions.get(call.name.upper(), ())
-        if isinstance(call, exp.AggFunc) or any(one.is_aggregate for one in signatures):
+    for call in tree.find_all(exp.Anonymous):
+        if any(one.is_aggregate for one in functions.get(call.name.upper(), ())):
             return "an aggregate function"
     return None

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from spanner_simulator.core.values import Dialect
 
 
-_EXCERPT_MAX = 80
 _HINT_ENTRY = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9.]*)\s*=\s*([^,]+?)\s*")
 
 
@@ -92,19 +91,14 @@ def read_statement_text(sql: str, dialect: Dialect) -> StatementText:
             literals.append(literal)
             put(f"{prefix}'~{len(literals) - 1}'".ljust(length), source_length=length)
         elif token.kind == "open":
-            raise _syntax_error(sql, "Unclosed string literal", at, dialect)
+            raise _syntax_error(sql, "Unclosed string literal", at)
         else:
             put(token.text, source_length=length)
         at += length
     return StatementText(sql, "".join(pieces), tuple(literals), tuple(hints), tuple(shifts))
 
 
-def _syntax_error(sql: str, message: str, at: int, dialect: Dialect) -> SpannerError:
-    if dialect == "POSTGRESQL":
-        return SpannerError(
-            Code.INVALID_ARGUMENT,
-            f'[ERROR] unterminated quoted string at or near "{sql[at:][:40]}"',
-        )
+def _syntax_error(sql: str, message: str, at: int) -> SpannerError:
     return SpannerError(Code.INVALID_ARGUMENT, _located(sql, f"Syntax error: {message}", at))
 
 
@@ -127,12 +121,12 @@ def _read_hint(
     closing = "}" if dialect == "GOOGLE_STANDARD_SQL" else "*/"
     end = sql.find(closing, opened)
     if end < 0:
-        raise _syntax_error(sql, "Unclosed hint", at, dialect)
+        raise _syntax_error(sql, "Unclosed hint", at)
     after = len(before.rstrip()) if before.strip() else 0
     for entry in sql[opened:end].split(","):
         read = _HINT_ENTRY.fullmatch(entry)
         if read is None:
-            raise _syntax_error(sql, f"Malformed hint {entry.strip()!r}", at, dialect)
+            raise _syntax_error(sql, f"Malformed hint {entry.strip()!r}", at)
         hints.append(Hint(read.group(1).lower(), read.group(2).strip("`'\""), after))
     return end + len(closing)
 
@@ -152,12 +146,4 @@ def _located(written: str, message: str, position: int) -> str:
     line = written[start : len(written) if end < 0 else end].rstrip("\r")
     column = position - start
     number = written.count("\n", 0, position) + 1
-    shown, caret = line, column
-    if len(line) > _EXCERPT_MAX:
-        first = max(0, column - 52) if column > _EXCERPT_MAX - 24 else 0
-        lead = "..." if first else ""
-        room = _EXCERPT_MAX - 3 - len(lead)
-        shown = lead + line[first : first + room]
-        shown += "..." if first + room < len(line) else ""
-        caret = column - first + len(lead)
-    return f"{message} [at {number}:{column + 1}]\n{shown}\n{' ' * caret}^"
+    return f"{message} [at {number}:{column + 1}]\n{line}\n{' ' * column}^"

@@ -33,15 +33,9 @@ if TYPE_CHECKING:
 Node: TypeAlias = exp.Expr
 Conflict = Literal["error", "ignore", "update"]
 _INSERT_OR = re.compile(r"\s*INSERT(\s+(?:OR\s+)?(IGNORE|UPDATE))(?=\s+[\w`])", re.IGNORECASE)
-_THEN_RETURN = re.compile(
-    r"\bTHEN\s+RETURN\b(?P<action>\s+WITH\s+ACTION\b(?:\s+AS\s+(?P<name>`?\w+`?))?)?",
-    re.IGNORECASE,
-)
-
-
-_NEW = re.compile(r"\bNEW\s+[\w.`]+\s*[({]", re.IGNORECASE)
+_THEN_RETURN = re.compile(r"\bTHEN\s+RETURN\b(?P<action>\s+WITH\s+ACTION\b)?", re.IGNORECASE)
 _FIRST_WORDS = frozenset(("SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "VALUES"))
-_OTHER_STATEMENTS = frozenset(
+_OTHER_WORDS = frozenset(
     (
         "ALTER", "ANALYZE", "CALL", "CREATE", "DROP", "EXPLAIN", "FROM", "GRANT", "GRAPH", "MERGE",
         "REVOKE", "TABLE", "TRUNCATE",
@@ -77,17 +71,13 @@ class _PostgreSql(Postgres):
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: parser
             for name, parser in PostgresParser.FUNCTION_PARSERS.items()
-            if name in ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
+            if name in ("CAST", "EXTRACT")
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """A parsed statement.
-
-    `returning` is the SELECT list of THEN RETURN or RETURNING; `action_name` is set for
-    WITH ACTION.
-    """
+    """A parsed statement; `returning` is the SELECT list of THEN RETURN or RETURNING."""
 
     text: StatementText
     dialect: Dialect
@@ -95,7 +85,6 @@ class Syntax:
     kind: Literal["query", "dml"]
     conflict: Conflict = "error"
     returning: tuple[Node, ...] = ()
-    action_name: str | None = None
 
 
 def _sqlglot_dialect(dialect: Dialect) -> type[SqlglotDialect]:
@@ -108,7 +97,6 @@ def parse_statement(sql: str, dialect: Dialect) -> Syntax:
     parsed = text.parsed
     conflict: Conflict = "error"
     returning: tuple[Node, ...] = ()
-    action_name = None
     if dialect == "GOOGLE_STANDARD_SQL":
         found = _INSERT_OR.match(parsed)
         if found is not None:
@@ -120,13 +108,13 @@ def parse_statement(sql: str, dialect: Dialect) -> Syntax:
             returning = tuple(_parse(text, items, dialect).expressions)
             parsed = parsed[: then_return.start()]
             if then_return["action"]:
-                action_name = (then_return["name"] or "ACTION").strip("`")
+                raise unsupported("THEN RETURN WITH ACTION")
     tree = _parse(text, parsed, dialect)
     if isinstance(tree, exp.Insert | exp.Update | exp.Delete):
         node = tree.args.get("returning")
         if node is not None:
             returning = tuple(node.expressions)
-        return Syntax(text, dialect, tree, "dml", conflict, returning, action_name)
+        return Syntax(text, dialect, tree, "dml", conflict, returning)
     if returning or conflict != "error" or not isinstance(tree, exp.Query):
         raise unsupported(f"{tree.key.upper()} statements")
     return Syntax(text, dialect, tree, "query")
@@ -192,7 +180,7 @@ def _check_first_word(text: StatementText, parsed: str, dialect: Dialect) -> Non
     word = re.split(r"[\s(]", parsed.lstrip("( \t\r\n"), maxsplit=1)[0]
     if word.upper() in _FIRST_WORDS:
         return
-    if word.upper() in _OTHER_STATEMENTS:
+    if word.upper() in _OTHER_WORDS:
         raise unsupported(f"{word.upper()} statements here")
     if dialect == "POSTGRESQL":
         raise SpannerError(Code.INVALID_ARGUMENT, f'[ERROR] syntax error at or near "{word}"')
@@ -208,16 +196,12 @@ def _syntax_error(
     if details.get("line") is not None and details.get("col") is not None:
         lines = parsed.split("\n")[: int(details["line"]) - 1]
         at = sum(len(line) + 1 for line in lines) + int(details["col"]) - len(word)
-    if _NEW.search(parsed) is not None:
-        return unsupported("NEW, which makes messages")
     at_end = at is None or not parsed[at + len(word) :].strip()
     if dialect == "POSTGRESQL":
         where = "at end of input" if at_end else f'at or near "{word}"'
         return SpannerError(Code.INVALID_ARGUMENT, f"[ERROR] syntax error {where}")
-    stands_for = re.fullmatch(r"b?'~(\d+)'", word)
-    if stands_for is not None:
-        literal = text.literals[int(stands_for[1])]
-        return text.error(f"Syntax error: Unexpected string literal {literal!r}", at)
+    if re.fullmatch(r"b?'~\d+'", word):
+        return text.error("Syntax error: Unexpected string literal", at)
     if at_end:
         end = len(parsed.rstrip())
         return text.error("Syntax error: Unexpected end of statement", end)

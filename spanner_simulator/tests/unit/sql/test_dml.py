@@ -24,11 +24,10 @@ def test_insert_or_ignore_and_insert_or_update(world) -> None:
     assert (ignored.count, ignored.rows) == (1, [["10"]])
 
     updated = world.run(
-        "INSERT OR UPDATE INTO T (Id, S) VALUES (1, 'q'), (11, 'r') "
-        "THEN RETURN WITH ACTION AS act Id, S"
+        "INSERT OR UPDATE INTO T (Id, S) VALUES (1, 'q'), (11, 'r') THEN RETURN Id, S"
     )
-    assert updated.columns == [("Id", "INT64"), ("S", "STRING"), ("act", "STRING")]
-    assert updated.rows == [["1", "q", "UPDATE"], ["11", "r", "INSERT"]]
+    assert updated.columns == [("Id", "INT64"), ("S", "STRING")]
+    assert updated.rows == [["1", "q"], ["11", "r"]]
     assert world.rows("SELECT F FROM T WHERE Id = 1") == [[1.5]]
 
 
@@ -77,9 +76,9 @@ def test_update_with_parameters_and_a_condition_on_the_old_value(world) -> None:
 
 
 def test_delete_returns_the_rows_as_they_were_and_cascades(world) -> None:
-    done = world.run("DELETE FROM T WHERE Id IN (1, 2) THEN RETURN WITH ACTION Id, S")
+    done = world.run("DELETE FROM T WHERE Id IN (1, 2) THEN RETURN Id, S")
 
-    assert (done.count, done.rows) == (2, [["1", "a", "DELETE"], ["2", None, "DELETE"]])
+    assert (done.count, done.rows) == (2, [["1", "a"], ["2", None]])
     assert world.rows("SELECT Id FROM C") == [["3"]]
 
 
@@ -96,7 +95,6 @@ def test_a_refused_statement_has_no_effect(world) -> None:
     ("sql", "code", "message"),
     [
         ("INSERT INTO T VALUES (13)", "INVALID_ARGUMENT", "INSERT must specify a column list"),
-        ("INSERT INTO T (Id, S) VALUES (16, 1)", "INVALID_ARGUMENT", "Value has type INT64 which"),
         ("INSERT INTO T (Id, S) VALUES (16)", "INVALID_ARGUMENT", "Has 1, expected 2"),
         ("INSERT INTO T (Id, Id) VALUES (1, 2)", "INVALID_ARGUMENT", "duplicate name: Id"),
         ("INSERT INTO T (Id, Q) VALUES (1, 2)", "INVALID_ARGUMENT", "Column Q is not present"),
@@ -108,26 +106,15 @@ def test_a_refused_statement_has_no_effect(world) -> None:
         ("UPDATE T SET S = 1 WHERE Id = 1", "INVALID_ARGUMENT", "cannot be assigned to S"),
         ("UPDATE T SET Q = 1 WHERE Id = 1", "INVALID_ARGUMENT", "Unrecognized name: Q"),
         ("UPDATE T SET S='a', S='b' WHERE Id = 1", "INVALID_ARGUMENT", "more than once"),
-        ("UPDATE T SET S = 'x' FROM C WHERE TRUE", "INVALID_ARGUMENT", "joins not supported"),
         ("UPDATE C SET G = 1 WHERE Id = 1", "INVALID_ARGUMENT", "non-writable column: G"),
         (
             "UPDATE T SET D = PENDING_COMMIT_TIMESTAMP() WHERE Id = 1",
             "INVALID_ARGUMENT",
             "TIMESTAMP cannot be assigned to D",
         ),
-        (
-            (
-                "UPDATE T SET Ts = TIMESTAMP_ADD(PENDING_COMMIT_TIMESTAMP(), INTERVAL 1 DAY) "
-                "WHERE Id = 1"
-            ),
-            "OUT_OF_RANGE",
-            "out of range",
-        ),
-        (
-            "UPDATE T SET Ts = PENDING_COMMIT_TIMESTAMP() WHERE Id = 1 THEN RETURN Ts",
-            "FAILED_PRECONDITION",
-            "pending commit timestamp",
-        ),
+        ("DELETE FROM T WHERE Id = 1 THEN RETURN WITH ACTION Id", "UNIMPLEMENTED", "WITH ACTION"),
+        ("UPDATE T SET S = 'x' FROM C WHERE TRUE", "UNIMPLEMENTED", "FROM in UPDATE"),
+        ("WITH x AS (SELECT 1) DELETE FROM T WHERE TRUE", "UNIMPLEMENTED", "WITH before DML"),
         ("DELETE FROM T", "INVALID_ARGUMENT", "DELETE must have a WHERE clause"),
         ("DELETE FROM T WHERE COUNT(*) = 1", "INVALID_ARGUMENT", "not allowed in WHERE"),
     ],
@@ -173,11 +160,16 @@ def test_postgres_upserts_and_returning(pg_world) -> None:
             "UNIMPLEMENTED",
             "must be set to the insert value",
         ),
+        (
+            "INSERT INTO t (id) VALUES (1) ON CONFLICT ON CONSTRAINT x DO NOTHING",
+            "UNIMPLEMENTED",
+            "ON CONFLICT ON",
+        ),
+        ("INSERT INTO t DEFAULT VALUES", "UNIMPLEMENTED", "DEFAULT in INSERT"),
+        ("DELETE FROM t USING c WHERE true", "UNIMPLEMENTED", "USING in DELETE"),
+        ("UPDATE t SET (s, b) = ('x', true)", "UNIMPLEMENTED", "this form of SET"),
         ("INSERT INTO nope (id) VALUES (1)", "NOT_FOUND", 'relation "nope" does not exist'),
         ("INSERT INTO t (nope) VALUES (1)", "INVALID_ARGUMENT", 'of relation "t" does not exist'),
-        ("INSERT INTO t (id) VALUES ('a')", "INVALID_ARGUMENT", "invalid input syntax for type"),
-        ("INSERT INTO t (id, s) VALUES (1)", "INVALID_ARGUMENT", "more target columns"),
-        ("UPDATE t SET id = 13 WHERE id = 1", "INVALID_ARGUMENT", "primary key column"),
     ],
 )
 def test_postgres_refusals(pg_world, sql: str, code: str, message: str) -> None:
@@ -231,9 +223,7 @@ def test_a_key_that_the_statement_does_not_name_is_known_all_the_same(keyed) -> 
     assert keyed.run("INSERT INTO K (S) VALUES ('x') THEN RETURN Id, S").rows == [["7", "x"]]
     assert keyed.run("INSERT OR IGNORE INTO K (S) VALUES ('y')").count == 0
     assert keyed.run("INSERT OR IGNORE INTO K (S) VALUES ('y') THEN RETURN Id").rows == []
-    assert keyed.run("INSERT OR UPDATE INTO K (S) VALUES ('z') THEN RETURN WITH ACTION S").rows == [
-        ["z", "UPDATE"]
-    ]
+    assert keyed.run("INSERT OR UPDATE INTO K (S) VALUES ('z') THEN RETURN S").rows == [["z"]]
     with pytest.raises(SpannerError, match=r"second time for key: \[7\]"):
         keyed.run("INSERT OR UPDATE INTO K (S) VALUES ('a'), ('b')")
     assert keyed.rows("SELECT Id, S FROM K") == [["7", "z"]]
@@ -243,8 +233,8 @@ def test_a_generated_key_is_known_as_well(keyed) -> None:
     returned = keyed.run("INSERT INTO G (Id, S) VALUES (1, 'x') THEN RETURN Twice, S").rows
     assert returned == [["2", "x"]]
     assert keyed.run("INSERT OR IGNORE INTO G (Id, S) VALUES (1, 'y'), (2, 'y')").count == 1
-    updated = keyed.run("INSERT OR UPDATE INTO G (Id, S) VALUES (1, 'z') THEN RETURN WITH ACTION S")
-    assert updated.rows == [["z", "UPDATE"]]
+    updated = keyed.run("INSERT OR UPDATE INTO G (Id, S) VALUES (1, 'z') THEN RETURN S")
+    assert updated.rows == [["z"]]
     assert keyed.run("DELETE FROM G WHERE Id = 1 THEN RETURN Twice").rows == [["2"]]
 
 

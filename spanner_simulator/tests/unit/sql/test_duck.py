@@ -31,7 +31,6 @@ def duck_fixture():
         ("SELECT a, count(*) FROM (SELECT 1 AS a, 2 AS b) GROUP BY b", Code.INVALID_ARGUMENT,
          "neither grouped nor aggregated"),
         ("SELECT (SELECT unnest([1, 2]))", Code.OUT_OF_RANGE, "More than one element"),
-        ("SELECT 'a' LIKE 'a\\' ESCAPE '\\'", Code.OUT_OF_RANGE, "ends with a backslash"),
     ],
 )  # fmt: skip
 def test_failures_leave_in_spanner_s_words(duck, sql, code, message) -> None:

@@ -59,12 +59,12 @@ def test_a_struct_parameter(world) -> None:
 def test_the_types_of_undeclared_parameters_are_found_without_values(world) -> None:
     statement = world.engine.prepare("SELECT S FROM T WHERE Id = @k AND Ts < @t LIMIT @n")
 
-    assert world.engine.parameter_types(statement) == {
+    assert world.engine.parameter_types(statement, {}) == {
         "k": INT64,
         "t": ValueType("TIMESTAMP"),
         "n": INT64,
     }
-    assert [name for name, _ in world.engine.columns(statement)] == ["S"]
+    assert [name for name, _ in world.engine.columns(statement, {})] == ["S"]
 
 
 def test_a_cached_statement_follows_the_schema(world) -> None:
@@ -149,25 +149,19 @@ def test_negations_mean_the_same_in_both_dialects(
 @pytest.mark.parametrize(
     ("sql", "code"),
     [
-        ("SELECT * FROM read_csv('/etc/passwd')", Code.INVALID_ARGUMENT),
+        ("SELECT * FROM read_csv('/etc/passwd')", Code.UNIMPLEMENTED),
         ("SELECT * FROM '/etc/passwd'", Code.INVALID_ARGUMENT),
-        ("SELECT read_text('/etc/passwd')", Code.INVALID_ARGUMENT),
-        ("SELECT getenv('HOME')", Code.INVALID_ARGUMENT),
+        ("SELECT read_text('/etc/passwd')", Code.UNIMPLEMENTED),
         ("ATTACH 'x' AS y", Code.INVALID_ARGUMENT),
         ("COPY T TO 'x'", Code.INVALID_ARGUMENT),
         ("PRAGMA version", Code.INVALID_ARGUMENT),
-        ("SELECT * FROM duckdb_settings()", Code.INVALID_ARGUMENT),
+        ("SELECT * FROM duckdb_settings()", Code.UNIMPLEMENTED),
         ("SELECT * FROM pg_catalog.pg_class", Code.INVALID_ARGUMENT),
         ("SELECT * FROM SPANNER_SYS.QUERY_STATS_TOP_MINUTE", Code.INVALID_ARGUMENT),
         ("CREATE TABLE X (Id INT64) PRIMARY KEY (Id)", Code.UNIMPLEMENTED),
-        ("SELECT * FROM T TABLESAMPLE RESERVOIR (1 ROWS)", Code.UNIMPLEMENTED),
-        ("SELECT * FROM T NATURAL JOIN C", Code.UNIMPLEMENTED),
-        ("WITH x(a) AS (SELECT 1) SELECT a FROM x", Code.UNIMPLEMENTED),
         ("", Code.INVALID_ARGUMENT),
         (";", Code.INVALID_ARGUMENT),
         ("SELECT ((((", Code.INVALID_ARGUMENT),
-        ("SELECT '", Code.INVALID_ARGUMENT),
-        (r"SELECT '\q'", Code.INVALID_ARGUMENT),
         ("SELECT \x00", Code.INVALID_ARGUMENT),
         ("SELECT 1 AS a FROM T GROUP BY b.c.d", Code.INVALID_ARGUMENT),
     ],

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.sql_types import (
+    BOOL,
+    FLOAT64,
     INT64,
     STRING,
+    array_of,
     carrier,
     is_same,
-    supertype,
     type_name,
     unsized,
 )
@@ -24,6 +26,7 @@ from spanner_simulator.sql.syntax import position
 from spanner_simulator.sql.terms.bound import Bound, Constant
 from spanner_simulator.sql.terms.coercion import (
     cast_sql,
+    common_type,
     implicit_cost,
     is_blank_array,
     read_literal,
@@ -32,7 +35,7 @@ from spanner_simulator.sql.terms.enum_casts import enum_of_int
 from spanner_simulator.sql.terms.literals import literal, value_sql
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spanner_simulator.core.schema.catalogue import Catalogue
     from spanner_simulator.core.values import Dialect, Plain, ValueType
@@ -52,24 +55,16 @@ def default_type(plain: Plain, *, dialect: Dialect) -> ValueType:
     """The type of a parameter that meets nothing."""
     match plain:
         case bool():
-            return _type("BOOL")
+            return BOOL
         case float() | int():
-            return _type("FLOAT64")
+            return FLOAT64
         case str():
             return STRING
         case list():
             found = next((one for one in plain if one is not None), None)
-            return _array(default_type(found, dialect=dialect))
+            return array_of(default_type(found, dialect=dialect))
         case _:
             return STRING if dialect == "POSTGRESQL" else INT64
-
-
-def _type(code: Any) -> ValueType:
-    return replace(INT64, code=code)
-
-
-def _array(element: ValueType) -> ValueType:
-    return replace(INT64, code="ARRAY", element=element)
 
 
 def parameter_sql(name: str, value_type: ValueType | None) -> str:
@@ -79,18 +74,10 @@ def parameter_sql(name: str, value_type: ValueType | None) -> str:
     return f"CAST($p_{name} AS {carrier(value_type)})"
 
 
-class Binders(Protocol):
-    """Binds whatever stands inside another construct, so that each binder knows only its own."""
-
-    def expression(self, binding: Binding, scope: Scope, node: Node) -> Bound:
-        """An expression. Raises `SpannerError`."""
-        ...
-
-    def query(
+class _BindQuery(Protocol):
+    def __call__(
         self, binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
-    ) -> BoundQuery:
-        """A query expression, which sees the names of `parent`. Raises `SpannerError`."""
-        ...
+    ) -> BoundQuery: ...
 
 
 @dataclass(slots=True)
@@ -101,7 +88,9 @@ class Binding:
     dialect: Dialect
     catalogue: Catalogue
     parameters: Mapping[str, Parameter]
-    binders: Binders
+    # What binds the inside of another construct, so that each binder knows only its own.
+    bind_expression: Callable[[Binding, Scope, Node], Bound]
+    bind_query: _BindQuery
     types: dict[str, ValueType] = field(default_factory=dict)
     used_parameters: set[str] = field(default_factory=set)
     scans: list[Scan] = field(default_factory=list)
@@ -146,11 +135,11 @@ class Binding:
 
     def expression(self, scope: Scope, node: Node) -> Bound:
         """DuckDB's text and Spanner's type of an expression. Raises `SpannerError`."""
-        return self.binders.expression(self, scope, node)
+        return self.bind_expression(self, scope, node)
 
     def query(self, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]) -> BoundQuery:
         """A query expression, which sees the names of `parent`. Raises `SpannerError`."""
-        return self.binders.query(self, node, parent=parent, ctes=ctes)
+        return self.bind_query(self, node, parent=parent, ctes=ctes)
 
     # -- errors
 
@@ -220,10 +209,7 @@ class Binding:
             return typed if is_same(known, target) else self.coerce(typed, target)
         source = bound.value_type
         if source is None:
-            # Either NULL or ERROR().
-            is_null = bound.constant is not None
-            sql = value_sql(target, None) if is_null else f"CAST({bound.sql} AS {carrier(target)})"
-            return replace(bound, sql=sql, value_type=target)
+            return replace(bound, sql=value_sql(target, None), value_type=target)
         if is_same(source, target):
             return bound
         value: Any = None if bound.constant is None else bound.constant.value
@@ -256,32 +242,7 @@ class Binding:
 
     def common_type(self, bounds: Sequence[Bound]) -> ValueType | None:
         """The type to which all convert; None when there is none, or none has a type."""
-        firm: ValueType | None = None
-        for bound in bounds:
-            if bound.value_type is None or bound.is_literal:
-                continue
-            if firm is None:
-                firm = bound.value_type
-                continue
-            firm = supertype(firm, bound.value_type)
-            if firm is None:
-                return None
-        for bound in bounds:
-            kind = bound.value_type
-            if kind is None or not bound.is_literal:
-                continue
-            if firm is None:
-                firm = kind
-            elif not self.accepts(bound, firm):
-                wider = supertype(firm, kind)
-                if wider is None and all(
-                    self.accepts(one, kind) for one in bounds if one is not bound
-                ):
-                    wider = kind
-                if wider is None:
-                    return None
-                firm = wider
-        return firm
+        return common_type(bounds, self.dialect)
 
     def settled(self, bound: Bound) -> Bound:
         """An expression that has a type whatever comes: the dialect's default for NULL."""
@@ -296,11 +257,8 @@ class Binding:
     ) -> tuple[list[Bound], ValueType]:
         """All as their common type; INVALID_ARGUMENT when there is none."""
         kind = self.common_type(bounds)
-        if kind is None:
-            if any(bound.value_type is not None for bound in bounds):
-                names = ", ".join(dict.fromkeys(self.type_name(bound) for bound in bounds))
-                raise self.error(
-                    f"{what} of types {{{names}}} do not have a common supertype", node
-                )
-            kind = self.settled(bounds[0]).value_type or INT64
+        if kind is None and any(bound.value_type is not None for bound in bounds):
+            names = ", ".join(dict.fromkeys(self.type_name(bound) for bound in bounds))
+            raise self.error(f"{what} of types {{{names}}} do not have a common supertype", node)
+        kind = kind or self.settled(bounds[0]).value_type or INT64
         return [self.coerce(bound, kind) for bound in bounds], kind

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from spanner_simulator.sql.sql_types import (
-    INT64,
-)
-from spanner_simulator.sql.terms.bound import (
-    Bound,
-    Relation,
-    RelationColumn,
-    quoted,
-)
+from spanner_simulator.sql.sql_types import INT64
+from spanner_simulator.sql.terms.bound import Bound, Relation, RelationColumn, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +30,11 @@ class OutputColumn:
     def value_type(self) -> ValueType:
         """Its type; by now it has one."""
         return self.bound.value_type or INT64
+
+    @property
+    def is_null(self) -> bool:
+        """Whether it is NULL as written, which takes any type."""
+        return self.bound.is_literal and self.bound.sql.startswith("CAST(NULL AS")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import SpannerError
 from spanner_simulator.sql.binder import subqueries
 from spanner_simulator.sql.binder.bound_query import unwrapped
+from spanner_simulator.sql.binder.names import pack
 from spanner_simulator.sql.binder.type_names import read_type
 from spanner_simulator.sql.sql_types import (
     INT64,
@@ -19,15 +20,10 @@ from spanner_simulator.sql.sql_types import (
     STRING,
     array_of,
     carrier,
-    field_key,
     is_same,
 )
 from spanner_simulator.sql.syntax import literal_of, position, unsupported
-from spanner_simulator.sql.terms.bound import (
-    Bound,
-    Constant,
-    Scope,
-)
+from spanner_simulator.sql.terms.bound import Bound, Constant, Scope
 from spanner_simulator.sql.terms.coercion import cast_sql, read_literal
 from spanner_simulator.sql.terms.literals import text_literal
 
@@ -41,18 +37,11 @@ if TYPE_CHECKING:
 def bind_cast(binding: Binding, scope: Scope, node: Node) -> Bound:
     """CAST, SAFE_CAST, `::`, and literals with a type before them."""
     target = read_type(binding, node.args["to"])
-    if isinstance(node.this, exp.Struct) and target.code == "STRUCT":
-        return _typed_struct(binding, scope, node.this, target)
     is_safe = isinstance(node, exp.TryCast) and not binding.is_postgres
     if isinstance(node.this, exp.Array) and target.element is not None:
         items = [binding.expression(scope, one) for one in node.this.expressions]
-        for item, written in zip(items, node.this.expressions, strict=True):
-            if not binding.accepts(item, target.element) and not binding.is_postgres:
-                raise binding.error(
-                    f"Array element type {binding.type_name(item)} does not coerce to "
-                    f"{binding.type_name(Bound('', target.element))}",
-                    written,
-                )
+        if not all(binding.accepts(item, target.element) for item in items):
+            raise binding.error("An array element does not coerce to its type", node.this)
         return _list_of(binding, items, target.element)
     bound = binding.expression(scope, node.this)
     if bound.value_type is None:
@@ -68,7 +57,7 @@ def bind_cast(binding: Binding, scope: Scope, node: Node) -> Bound:
     sql = cast_sql(bound.sql, source, target, binding.dialect, is_safe=is_safe)
     is_unchanged = is_same(source, target) and target.length is None
     constant = bound.constant if is_unchanged else None
-    return Bound(sql, target, constant=constant, column=None, is_aggregate=bound.is_aggregate)
+    return Bound(sql, target, constant=constant, is_aggregate=bound.is_aggregate)
 
 
 def _read(binding: Binding, text: str, target: ValueType, node: Node) -> Bound | None:
@@ -80,10 +69,8 @@ def _read(binding: Binding, text: str, target: ValueType, node: Node) -> Bound |
         before = binding.text.parsed[: at or 0].rstrip().upper()
         if binding.is_postgres or not before.endswith(target.code):
             raise
-        shown = f': "{text}"' if target.code in ("NUMERIC", "JSON") else ""
-        raise binding.text.error(
-            f"Invalid {target.code} literal{shown}", len(before) - len(target.code)
-        ) from None
+        start = len(before) - len(target.code)
+        raise binding.text.error(f"Invalid {target.code} literal", start) from None
 
 
 def bind_json_literal(binding: Binding, _scope: Scope, node: Node) -> Bound:
@@ -121,11 +108,7 @@ def bind_array(binding: Binding, scope: Scope, node: Node) -> Bound:
     bounds = [binding.expression(scope, one) for one in node.expressions]
     typed, kind = binding.coerced_all(bounds, node, "Array elements")
     if kind.element is not None:
-        raise binding.error(
-            "Cannot construct array with element type "
-            f"{binding.type_name(Bound('', kind))} because nested arrays are not supported",
-            node,
-        )
+        raise binding.error("Nested arrays are not supported", node)
     return _list_of(binding, typed, kind)
 
 
@@ -138,27 +121,7 @@ def bind_struct(binding: Binding, scope: Scope, node: Node) -> Bound:
         (name or (bound.name if isinstance(one, exp.Column) else ""), bound.value_type or INT64)
         for name, bound, one in zip(names, bounds, written, strict=True)
     )
-    return _pack(bounds, ValueType("STRUCT", fields=fields))
-
-
-def _typed_struct(binding: Binding, scope: Scope, node: Node, target: ValueType) -> Bound:
-    bounds = [binding.expression(scope, one) for one in node.expressions]
-    if len(bounds) != len(target.fields):
-        raise binding.error(
-            f"STRUCT type has {len(target.fields)} fields but constructor call has "
-            f"{len(bounds)} fields",
-            node,
-        )
-    typed = [
-        binding.coerce(bound, kind) for bound, (_, kind) in zip(bounds, target.fields, strict=True)
-    ]
-    return _pack(typed, target)
-
-
-def _pack(bounds: Sequence[Bound], kind: ValueType) -> Bound:
-    packed = ", ".join(f"{field_key(index)} := {one.sql}" for index, one in enumerate(bounds))
-    aggregate = any(bound.is_aggregate for bound in bounds)
-    return Bound(f"struct_pack({packed})", kind, is_aggregate=aggregate)
+    return pack(bounds, fields)
 
 
 def bind_bracket(binding: Binding, scope: Scope, node: Node) -> Bound:
@@ -171,30 +134,22 @@ def bind_bracket(binding: Binding, scope: Scope, node: Node) -> Bound:
             return Bound(f"json_field({whole.sql}, {index.sql})", kind)
         place = binding.coerce(index, INT64)
         return Bound(f"json_element({whole.sql}, {place.sql})", kind)
-    if kind is None or kind.element is None:
-        raise binding.error(
-            f"Subscript access using [{binding.type_name(index)}] is not supported on values of "
-            f"type {binding.type_name(whole)}",
-            node,
-        )
-    if not binding.accepts(index, INT64):
-        raise binding.error(
-            f"Array position in [] must be coercible to INT64 type, but has type "
-            f"{binding.type_name(index)}",
-            node,
-        )
+    if kind is None or kind.element is None or not binding.accepts(index, INT64):
+        one, other = binding.type_name(whole), binding.type_name(index)
+        raise binding.error(f"Subscript [{other}] is not supported on values of type {one}", node)
     place = binding.coerce(index, INT64)
-    if binding.is_postgres or node.args.get("safe"):
-        shift = 1 if binding.is_postgres else int(node.args.get("offset") or 0)
-        return Bound(f"array_at({whole.sql}, {place.sql} - {shift})", kind.element)
+    if binding.is_postgres:
+        return Bound(f"array_at({whole.sql}, {place.sql} - 1)", kind.element)
     if node.args.get("offset") is None:
         raise binding.error(
             "Array element access with array[position] is not supported. Use "
             "array[OFFSET(zero_based_offset)] or array[ORDINAL(one_based_ordinal)]",
             node.expressions[0],
         )
-    shift = int(node.args["offset"])
-    return Bound(f"array_at_checked({whole.sql}, {place.sql} - {shift}, {place.sql})", kind.element)
+    at = f"{place.sql} - {int(node.args['offset'])}"
+    if node.args.get("safe"):
+        return Bound(f"array_at({whole.sql}, {at})", kind.element)
+    return Bound(f"array_at_checked({whole.sql}, {at}, {place.sql})", kind.element)
 
 
 def bind_json_arrow(binding: Binding, scope: Scope, node: Node) -> Bound:
@@ -203,20 +158,16 @@ def bind_json_arrow(binding: Binding, scope: Scope, node: Node) -> Bound:
     step = node.expression
     if isinstance(step, exp.JSONPath):
         last = step.expressions[-1]
-        key = last.this
-        if isinstance(key, str) and key.startswith("~") and key[1:].isdigit():
+        key = str(last.this)
+        if key.startswith("~"):
             key = str(binding.text.literals[int(key[1:])])
-        by = (
-            text_literal(str(key))
-            if isinstance(last, exp.JSONPathKey)
-            else f"CAST({key} AS BIGINT)"
-        )
-        name = "jsonb_field" if isinstance(last, exp.JSONPathKey) else "jsonb_element"
+        is_text = isinstance(last, exp.JSONPathKey)
+        by = text_literal(key) if is_text else f"CAST({key} AS BIGINT)"
     else:
         bound = binding.settled(binding.expression(scope, step))
         by = bound.sql
         is_text = bound.value_type is not None and bound.value_type.code == "STRING"
-        name = "jsonb_field" if is_text else "jsonb_element"
+    name = "jsonb_field" if is_text else "jsonb_element"
     found = f"{name}({whole.sql}, {by})"
     if isinstance(node, exp.JSONExtractScalar):
         return Bound(f"jsonb_text({found})", STRING)

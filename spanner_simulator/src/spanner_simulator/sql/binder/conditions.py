@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.sql_types import BOOL, array_of, is_floating, is_same
+from spanner_simulator.sql.sql_types import BOOL, array_of, is_floating
 from spanner_simulator.sql.terms.bound import Bound, Comparison, Constant, Restriction, Scope
 
 if TYPE_CHECKING:
@@ -17,17 +17,12 @@ if TYPE_CHECKING:
 
 
 _FLIPPED: Final[dict[str, Comparison]] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_WORDS: Final = {
-    "<": "Less than", "<=": "Less than", ">": "Greater than", ">=": "Greater than",
-}  # fmt: skip
 
 
 def as_condition(binding: Binding, bound: Bound, clause: str, node: Node) -> Bound:
     """A BOOL, or an error that names the clause."""
     if not binding.accepts(bound, BOOL):
         kind = binding.type_name(bound)
-        if binding.is_postgres:
-            raise binding.error(f"argument of {clause} must be type boolean, not type {kind}")
         raise binding.error(f"{clause} should return type BOOL, but returns {kind}", node)
     return binding.coerce(bound, BOOL)
 
@@ -84,15 +79,10 @@ def compare(binding: Binding, operator: str, left: Bound, right: Bound, node: No
 def _brought_together(
     binding: Binding, operator: str, left: Bound, right: Bound, node: Node
 ) -> tuple[Bound, Bound, ValueType]:
-    kind = binding.common_type([left, right])
-    if kind is None:
-        if left.value_type is not None or right.value_type is not None:
-            raise _no_operator(binding, operator, left, right, node)
+    if left.value_type is None and right.value_type is None:
         left, right = binding.settled(left), binding.settled(right)
-        kind = binding.common_type([left, right])
-        if kind is None:
-            raise _no_operator(binding, operator, left, right, node)
-    if not (binding.accepts(left, kind) and binding.accepts(right, kind)):
+    kind = binding.common_type([left, right])
+    if kind is None or not (binding.accepts(left, kind) and binding.accepts(right, kind)):
         raise _no_operator(binding, operator, left, right, node)
     return binding.coerce(left, kind), binding.coerce(right, kind), kind
 
@@ -102,11 +92,8 @@ def _no_operator(
 ) -> SpannerError:
     one, other = binding.type_name(left), binding.type_name(right)
     if binding.is_postgres:
-        return SpannerError(
-            Code.NOT_FOUND,
-            f"[ERROR] operator does not exist: {one} {operator} {other}\nHint: No operator matches "
-            "the given name and argument types. You might need to add explicit type casts.",
-        )
+        message = f"[ERROR] operator does not exist: {one} {operator} {other}"
+        return SpannerError(Code.NOT_FOUND, message)
     shown = "!=" if operator == "<>" else operator
     return binding.error(
         f"No matching signature for operator {shown} for argument types: {one}, {other}. "
@@ -116,17 +103,10 @@ def _no_operator(
 
 
 def _check_comparable(binding: Binding, operator: str, kind: ValueType, node: Node) -> None:
-    is_equality = operator in ("=", "<>")
-    refused = ("JSON", "ARRAY", "PROTO") if is_equality else ("JSON", "ARRAY", "PROTO", "STRUCT")
-    if kind.code not in refused:
-        return
-    name = kind.wire_name() if kind.proto_name else binding.type_name(Bound("", kind))
-    if binding.is_postgres:
-        raise SpannerError(
-            Code.UNIMPLEMENTED, f"The simulator does not support: {operator} on values of {name}"
-        )
-    word = "Equality" if is_equality else _WORDS[operator]
-    raise binding.error(f"{word} is not defined for arguments of type {name}", node)
+    refused = ("JSON", "ARRAY", "PROTO", *(() if operator in ("=", "<>") else ("STRUCT",)))
+    if kind.code in refused:
+        name = kind.wire_name() if kind.proto_name else binding.type_name(Bound("", kind))
+        raise binding.error(f"{operator} is not defined for arguments of type {name}", node)
 
 
 def _comparison_sql(
@@ -161,39 +141,29 @@ def _restrictions(operator: str, first: Bound, second: Bound) -> tuple[Restricti
 
 def is_in(binding: Binding, value: Bound, items: Sequence[Bound], node: Node) -> Bound:
     """`value IN (item, ..)`."""
-    kind = binding.common_type([value, *items])
-    if kind is None and value.value_type is None and all(one.value_type is None for one in items):
+    if all(one.value_type is None for one in (value, *items)):
         value = binding.settled(value)
-        kind = value.value_type
+    kind = binding.common_type([value, *items])
     if kind is None or not all(binding.accepts(one, kind) for one in (value, *items)):
         wrong = next((one for one in items if binding.common_type([value, one]) is None), items[0])
-        if binding.is_postgres:
-            raise _no_operator(binding, "=", value, wrong, node)
-        names = ", ".join(dict.fromkeys(binding.type_name(one) for one in items))
-        raise binding.error(
-            f"No matching signature for operator IN for argument types {binding.type_name(value)} "
-            f"and {{{names}}}",
-            node,
-        )
-    _check_comparable(binding, "=", kind, node)
+        raise _no_operator(binding, "=", value, wrong, node)
     first = binding.coerce(value, kind)
     others = [binding.coerce(one, kind) for one in items]
     if len(others) == 1:
         return compare(binding, "=", first, others[0], node)
+    tests = [compare(binding, "=", first, one, node) for one in others]
     if is_floating(kind) or kind.annotation == "PG_NUMERIC":
-        return any_of([compare(binding, "=", first, one, node) for one in others])
-    constants = [one.constant for one in others if one.constant is not None]
+        return any_of(tests)
+    constants = tuple(one.constant for one in others if one.constant is not None)
     is_known = first.column is not None and len(constants) == len(others)
     return Bound(
         f"({first.sql} IN ({', '.join(one.sql for one in others)}))",
         BOOL,
-        restrictions=(
-            (Restriction(first.column, "=", tuple(constants)),)
-            if is_known and first.column is not None
-            else ()
-        ),
+        restrictions=(Restriction(first.column, "=", constants),)
+        if first.column is not None and is_known
+        else (),
         is_exact=is_known,
-        is_aggregate=value.is_aggregate or any(one.is_aggregate for one in items),
+        is_aggregate=any(one.is_aggregate for one in tests),
     )
 
 
@@ -210,13 +180,7 @@ def is_in_array(binding: Binding, value: Bound, array: Bound, node: Node) -> Bou
     else:
         kind = binding.common_type([value, Bound("", element)])
     if kind is None:
-        if binding.is_postgres:
-            raise _no_operator(binding, "=", value, Bound("", element), node)
-        raise binding.error(
-            "No matching signature for operator IN UNNEST for argument types: "
-            f"{binding.type_name(value)}, {binding.type_name(array)}",
-            node,
-        )
+        raise _no_operator(binding, "=", value, Bound("", element), node)
     _check_comparable(binding, "=", kind, node)
     first = binding.coerce(value, kind)
     whole = binding.coerce(array, array_of(kind))
@@ -232,10 +196,8 @@ def is_in_array(binding: Binding, value: Bound, array: Bound, node: Node) -> Bou
         f"WHEN {first.sql} IS NULL THEN NULL WHEN {found} THEN TRUE "
         f"WHEN list_aggregate({items}, 'count') < len({items}) THEN NULL ELSE FALSE END)"
     )
-    known = first.column is not None and whole.constant is not None
-    unchanged = value.value_type is not None and is_same(value.value_type, kind)
     restrictions: tuple[Restriction, ...] = ()
-    if known and unchanged and first.column is not None and whole.constant is not None:
+    if first.column is not None and whole.constant is not None:
         listed = Constant(whole.constant.value, whole.constant.parameter, is_list=True)
         restrictions = (Restriction(first.column, "=", (listed,)),)
     return Bound(

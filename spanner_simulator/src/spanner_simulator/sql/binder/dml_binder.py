@@ -89,20 +89,12 @@ def _column(binding: Binding, table: Table, node: Node, verb: str) -> ColumnDefi
         and (column is not None and column.name != node.name)
     )
     if column is None or is_other:
-        whole = table.by_name.get(node.text("table").lower())
-        if whole is not None and whole.value_type.code == "PROTO":
-            raise unsupported(f"writes to fields of messages ({whole.name}.{node.name})")
         if binding.is_postgres:
             raise binding.error(f'column "{node.name}" of relation "{table.name}" does not exist')
         if verb == "UPDATE":
             raise binding.error(f"Unrecognized name: {node.name}", node)
         raise binding.error(f"Column {node.name} is not present in table {table.name}", node)
     if column.generated is not None:
-        if binding.is_postgres:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                f"Cannot {verb} value on non-writable column: {column.name}",
-            )
         raise binding.error(f"Cannot {verb} value on non-writable column: {column.name}", node)
     return column
 
@@ -126,8 +118,6 @@ def _insert(binding: Binding, tree: exp.Insert, syntax: Syntax) -> BoundDml:
     seen: set[str] = set()
     for column, node in zip(columns, listed, strict=False):
         if column.name in seen:
-            if binding.is_postgres:
-                raise binding.error(f'column "{column.name}" specified more than once')
             raise binding.error(f"INSERT has columns with duplicate name: {column.name}", node)
         seen.add(column.name)
     conflict = _conflict(tree, syntax, table, columns)
@@ -152,8 +142,7 @@ def _conflict(
     clause = tree.args.get("conflict")
     if clause is None:
         return syntax.conflict
-    keys = {one.this.name.lower() if isinstance(one, exp.Ordered) else one.name.lower()
-            for one in clause.args.get("conflict_keys") or ()}  # fmt: skip
+    keys = {one.name.lower() for one in clause.args.get("conflict_keys") or ()}
     if clause.args.get("constraint") or clause.args.get("where"):
         raise unsupported("ON CONFLICT ON CONSTRAINT or WHERE")
     if keys != {name.lower() for name in table.key_names}:
@@ -192,14 +181,9 @@ def _is_default(node: Node) -> bool:
 
 
 def _default(binding: Binding, column: ColumnDefinition) -> Bound:
-    """What a column gets without a value: its default, or NULL."""
+    """What a column gets without a value: its default expression, or NULL."""
     if column.default is None:
         return literal(column.value_type, None)
-    return bind_default(binding, column)
-
-
-def bind_default(binding: Binding, column: ColumnDefinition) -> Bound:
-    """A column's default expression as part of a statement."""
     syntax = parse_expression(str(column.default), binding.dialect)
     outer, binding.text = binding.text, syntax.text
     try:
@@ -218,77 +202,45 @@ def _value_rows(
 ) -> BoundQuery:
     rows = [list(row.expressions) for row in source.expressions]
     width = len(columns) if is_listed else len(rows[0])
-    texts: list[str] = []
     bounds: list[list[Bound]] = []
-    scope = Scope(forbids_aggregates="VALUES" if binding.is_postgres else "VALUES clause")
+    scope = Scope(forbids_aggregates="VALUES clause")
     binding.allows_pending = True
     for row, written in zip(rows, source.expressions, strict=True):
         _check_width(binding, width, len(row), written, len(columns))
-        values = [
-            _default(binding, column)
-            if _is_default(node)
-            else assigned(
-                binding,
-                binding.expression(scope, node),
-                column,
-                node,
-                is_insert=True,
-            )
-            for column, node in zip(columns, row, strict=False)
-        ]
-        bounds.append(values)
-        texts.append("(" + ", ".join(value.sql for value in values) + ")")
+        bounds.append([_given(binding, scope, *one) for one in zip(columns, row, strict=False)])
     binding.allows_pending = False
     names = [f"c{index}" for index in range(width)]
-    alias = binding.fresh("q")
-    sql = (
-        f"SELECT {', '.join(names)} FROM (VALUES {', '.join(texts)}) "  # noqa: S608  # own text
-        f"AS {alias}({', '.join(names)})"
-    )
-    return BoundQuery(sql, [
+    listed = ", ".join(names)
+    texts = ", ".join(f"({', '.join(value.sql for value in row)})" for row in bounds)
+    sql = f"SELECT {listed} FROM (VALUES {texts}) AS {binding.fresh('q')}({listed})"  # noqa: S608  # own text
+    found = [
         OutputColumn(column.name, name, Bound(name, column.value_type))
         for column, name in zip(columns, names, strict=False)
-    ], lookup=Lookup.of_values(bounds))  # fmt: skip
+    ]
+    return BoundQuery(sql, found, lookup=Lookup.of_values(bounds))
 
 
 def _check_width(binding: Binding, width: int, given: int, node: Node, most: int) -> None:
-    if given == width and given <= most:
-        return
-    if binding.is_postgres:
-        more = (
-            "target columns than expressions"
-            if given < width
-            else "expressions than target columns"
-        )
-        raise binding.error(f"INSERT has more {more}")
-    raise binding.error(f"Inserted row has wrong column count; Has {given}, expected {width}", node)
+    if given != width or given > most:
+        message = f"Inserted row has wrong column count; Has {given}, expected {width}"
+        raise binding.error(message, node)
 
 
-def assigned(
-    binding: Binding,
-    bound: Bound,
-    column: ColumnDefinition,
-    node: Node,
-    *,
-    is_insert: bool,
-) -> Bound:
+def _given(binding: Binding, scope: Scope, column: ColumnDefinition, node: Node) -> Bound:
+    """What is to be written into a column: an expression, or DEFAULT."""
+    if _is_default(node):
+        return _default(binding, column)
+    return _assigned(binding, binding.expression(scope, node), column, node)
+
+
+def _assigned(binding: Binding, bound: Bound, column: ColumnDefinition, node: Node) -> Bound:
     """A value as its column's type. INVALID_ARGUMENT when it does not convert."""
     if binding.accepts(bound, column.value_type):
         return binding.coerce(bound, column.value_type)
-    given = binding.type_name(bound)
-    wanted = type_name(column.value_type, binding.dialect)
-    if binding.is_postgres:
-        raise binding.error(
-            f'column "{column.name}" is of type {wanted} but expression is of type {given}'
-        )
-    if is_insert:
-        raise binding.error(
-            f"Value has type {given} which cannot be inserted into column {column.name}, which "
-            f"has type {wanted}",
-            node,
-        )
     raise binding.error(
-        f"Value of type {given} cannot be assigned to {column.name}, which has type {wanted}", node
+        f"Value of type {binding.type_name(bound)} cannot be assigned to {column.name}, which has "
+        f"type {type_name(column.value_type, binding.dialect)}",
+        node,
     )
 
 
@@ -302,35 +254,25 @@ def _selected(
     binding.allows_pending = True
     inner = binding.query(source, parent=None, ctes={})
     binding.allows_pending = False
-    width = len(columns) if is_listed else len(inner.columns)
-    if len(inner.columns) != width or width > len(columns):
-        if binding.is_postgres:
-            _check_width(binding, width, len(inner.columns), source, len(columns))
-        raise binding.error(
-            f"Inserted row has wrong column count; Has {len(inner.columns)}, expected {width}",
-            source,
-        )
+    given = len(inner.columns)
+    _check_width(binding, len(columns) if is_listed else given, given, source, len(columns))
     name = binding.fresh("q")
     values = [
-        assigned(
+        _assigned(
             binding,
-            Bound(f"{name}.{quoted(one.key)}", None if _is_null(one) else one.value_type),
+            Bound(f"{name}.{quoted(one.key)}", None if one.is_null else one.value_type),
             column,
             source,
-            is_insert=True,
         )
         for column, one in zip(columns, inner.columns, strict=False)
     ]
     shown = ", ".join(f"{value.sql} AS c{index}" for index, value in enumerate(values))
     sql = f"SELECT {shown} FROM ({inner.sql}) AS {name}"  # noqa: S608  # own text
-    return BoundQuery(sql, [
+    found = [
         OutputColumn(column.name, f"c{index}", Bound(f"c{index}", column.value_type))
-        for index, column in enumerate(columns[:width])
-    ])  # fmt: skip
-
-
-def _is_null(column: OutputColumn) -> bool:
-    return column.bound.is_literal and column.bound.sql.startswith("CAST(NULL AS")
+        for index, column in enumerate(columns[:given])
+    ]
+    return BoundQuery(sql, found)
 
 
 # -- UPDATE and DELETE
@@ -347,9 +289,8 @@ def _rows_of(
     condition = ""
     is_exact = True
     if where is not None:
-        scope.forbids_aggregates = "WHERE" if binding.is_postgres else "WHERE clause"
-        clause = "WHERE" if binding.is_postgres else "WHERE clause"
-        bound = bind_condition(binding, scope, where.this, clause)
+        scope.forbids_aggregates = "WHERE clause"
+        bound = bind_condition(binding, scope, where.this, "WHERE clause")
         binding.restrict(relation.scans, bound.restrictions)
         condition = f" WHERE {bound.sql}"
         is_exact = bound.is_exact
@@ -367,17 +308,13 @@ def _key_columns(binding: Binding, scope: Scope, table: Table) -> list[OutputCol
 
 
 def _update(binding: Binding, tree: exp.Update) -> BoundDml:
-    if tree.args.get("from_"):
-        if binding.is_postgres:
-            raise unsupported("FROM in UPDATE")
-        raise binding.text.error("Update with joins not supported", 0)
     _check_args(tree, _UPDATE_ARGS)
     table = _target(binding, tree.this)
     where = tree.args.get("where")
     if where is None and not binding.is_postgres:
         raise binding.text.error("UPDATE must have a WHERE clause", 0)
     scope, text, condition, scan = _rows_of(binding, tree.this, where)
-    scope.forbids_aggregates = "UPDATE" if binding.is_postgres else "UPDATE SET clause"
+    scope.forbids_aggregates = "UPDATE SET clause"
     keys = _key_columns(binding, scope, table)
     columns: list[OutputColumn] = []
     for item in tree.expressions:
@@ -408,23 +345,15 @@ def _assignment(
     if column.name in table.key_names:
         raise SpannerError(Code.INVALID_ARGUMENT, "Cannot modify a primary key column with UPDATE")
     if any(one.name == column.name for one in before):
-        if binding.is_postgres:
-            raise binding.error(f'multiple assignments to same column "{column.name}"')
         raise binding.error(f"Update item {column.name} assigned more than once", item)
     value = item.expression
-    if _is_default(value):
-        bound = _default(binding, column)
-    else:
-        binding.allows_pending = isinstance(value, exp.Anonymous | exp.Dot)
-        bound = binding.expression(scope, value)
-        binding.allows_pending = False
-        bound = assigned(binding, bound, column, value, is_insert=False)
+    binding.allows_pending = isinstance(value, exp.Anonymous | exp.Dot)
+    bound = _given(binding, scope, column, value)
+    binding.allows_pending = False
     return OutputColumn(column.name, f"v{len(before)}", bound)
 
 
 def _delete(binding: Binding, tree: exp.Delete) -> BoundDml:
-    if tree.args.get("using"):
-        raise unsupported("USING in DELETE")
     _check_args(tree, _DELETE_ARGS)
     target = tree.this or next(iter(tree.args.get("tables") or ()), None)
     if target is None:

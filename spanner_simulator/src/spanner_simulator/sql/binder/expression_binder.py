@@ -21,17 +21,13 @@ from spanner_simulator.sql.binder import (
 from spanner_simulator.sql.binder.bound_query import unwrapped
 from spanner_simulator.sql.binder.names import access_field, bind_name, name_parts
 from spanner_simulator.sql.binder.resolution import apply
-from spanner_simulator.sql.sql_types import (
-    BOOL,
-    INT64,
-    TIMESTAMP,
-)
+from spanner_simulator.sql.sql_types import BOOL, INT64, TIMESTAMP
 from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, Scope
 from spanner_simulator.sql.terms.literals import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from spanner_simulator.sql.binder.binding import Binding
     from spanner_simulator.sql.syntax import Node
@@ -42,15 +38,11 @@ _COMPARISONS: Final[dict[type[Any], str]] = {
 }  # fmt: skip
 _OPERATORS: Final[dict[type[Any], str]] = {
     exp.Add: "OP.ADD", exp.Sub: "OP.SUB", exp.Mul: "OP.MUL", exp.Div: "OP.DIV",
-    exp.Mod: "OP.MOD", exp.Pow: "OP.POW", exp.Neg: "OP.NEG", exp.BitwiseAnd: "OP.AND",
-    exp.BitwiseOr: "OP.OR", exp.BitwiseXor: "OP.XOR", exp.BitwiseNot: "OP.NOT",
-    exp.BitwiseLeftShift: "OP.SHL", exp.BitwiseRightShift: "OP.SHR", exp.DPipe: "OP.CONCAT",
-    exp.Like: "OP.LIKE", exp.RegexpLike: "OP.REGEXP",
+    exp.Mod: "OP.MOD", exp.Neg: "OP.NEG", exp.DPipe: "OP.CONCAT", exp.Like: "OP.LIKE",
 }  # fmt: skip
 _SYMBOLS: Final = {
-    "OP.ADD": "+", "OP.SUB": "-", "OP.MUL": "*", "OP.DIV": "/", "OP.MOD": "%", "OP.POW": "^",
-    "OP.NEG": "-", "OP.AND": "&", "OP.OR": "|", "OP.XOR": "^", "OP.NOT": "~", "OP.SHL": "<<",
-    "OP.SHR": ">>", "OP.CONCAT": "||", "OP.LIKE": "LIKE", "OP.REGEXP": "~",
+    "OP.ADD": "+", "OP.SUB": "-", "OP.MUL": "*", "OP.DIV": "/", "OP.MOD": "%", "OP.NEG": "-",
+    "OP.CONCAT": "||", "OP.LIKE": "LIKE",
 }  # fmt: skip
 
 
@@ -59,7 +51,7 @@ _KNOWN_ARGS: Final = frozenset(
     (
         "this", "expression", "expressions", "negate", "table", "db", "catalog", "is_string",
         "is_integer", "is_bytes", "is_literal", "true", "false", "ifs", "default", "to", "safe",
-        "low", "high", "symmetric", "query", "unnest", "offset", "nested", "value_constructor",
+        "low", "high", "query", "unnest", "offset", "nested", "value_constructor",
         "struct_name_inheritance", "only_json_types", "bracket_notation", "typed",
     )
 )  # fmt: skip
@@ -95,19 +87,10 @@ def _comparison(binding: Binding, scope: Scope, node: Node, operator: str) -> Bo
             return subqueries.bind_in_query(binding, scope, node.this, array, node)
         value = bind(binding, scope, node.this)
         return conditions.is_in_array(binding, value, bind(binding, scope, array), node)
-    is_all = isinstance(right, exp.Anonymous) and right.name.upper() == "ALL"
-    if binding.is_postgres and is_all and operator == "<>" and len(right.expressions) == 1:
-        one, all_of = node.this, right.expressions[0]
-        found = conditions.is_in_array(
-            binding, bind(binding, scope, one), bind(binding, scope, all_of), node
-        )
-        return conditions.negated(found)
     if isinstance(right, exp.Any | exp.All):
         raise unsupported(f"{operator} ANY and ALL")
-    one, other = node.this, node.expression
-    return conditions.compare(
-        binding, operator, bind(binding, scope, one), bind(binding, scope, other), node
-    )
+    one, other = bind(binding, scope, node.this), bind(binding, scope, right)
+    return conditions.compare(binding, operator, one, other, node)
 
 
 def _operator(binding: Binding, scope: Scope, node: Node, name: str) -> Bound:
@@ -128,8 +111,6 @@ def _operator(binding: Binding, scope: Scope, node: Node, name: str) -> Bound:
 
 def _column(binding: Binding, scope: Scope, node: Node) -> Bound:
     column = cast("exp.Column", node)
-    if isinstance(column.this, exp.Star):
-        raise binding.error("Star is not allowed here", node)
     parts = name_parts(column)
     if binding.is_postgres and len(parts) == 1 and parts[0].name.upper() == "CURRENT_TIMESTAMP":
         return apply(binding, "CURRENT_TIMESTAMP", [], node)
@@ -142,9 +123,8 @@ def _dot(binding: Binding, scope: Scope, node: Node) -> Bound:
     parts = name_parts(cast("exp.Dot", node))
     if parts:
         return bind_name(binding, scope, parts)
-    whole = bind(binding, scope, node.this)
-    bound = access_field(binding, whole, cast("exp.Identifier", node.expression))
-    return replace(bound, name=node.expression.name)
+    part = cast("exp.Identifier", node.expression)
+    return access_field(binding, bind(binding, scope, node.this), part)
 
 
 def _paren(binding: Binding, scope: Scope, node: Node) -> Bound:
@@ -155,33 +135,20 @@ def _paren(binding: Binding, scope: Scope, node: Node) -> Bound:
 # -- logic
 
 
-def _operands(binding: Binding, scope: Scope, node: Node, word: str) -> list[Bound]:
-    written = [node.this] if word == "NOT" else list(node.flatten())
-    bounds = [bind(binding, scope, one) for one in written]
-    if binding.is_postgres or all(binding.accepts(one, BOOL) for one in bounds):
-        return [
-            conditions.as_condition(binding, bound, word, one)
-            for bound, one in zip(bounds, written, strict=True)
-        ]
-    names = ", ".join(binding.type_name(one) for one in bounds)
-    shown = "NOT (BOOL)" if word == "NOT" else f"BOOL {word} ([BOOL, ...])"
-    raise binding.error(
-        f"No matching signature for operator {word} for argument types: {names}. "
-        f"Supported signature: {shown}",
-        node,
-    )
+def _conditions(binding: Binding, scope: Scope, nodes: Iterable[Node], word: str) -> list[Bound]:
+    return [conditions.bind_condition(binding, scope, one, word) for one in nodes]
 
 
 def _and(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return conditions.all_of(_operands(binding, scope, node, "AND"))
+    return conditions.all_of(_conditions(binding, scope, node.flatten(), "AND"))
 
 
 def _or(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return conditions.any_of(_operands(binding, scope, node, "OR"))
+    return conditions.any_of(_conditions(binding, scope, node.flatten(), "OR"))
 
 
 def _not(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return conditions.negated(_operands(binding, scope, node, "NOT")[0])
+    return conditions.negated(conditions.bind_condition(binding, scope, node.this, "NOT"))
 
 
 def _is(binding: Binding, scope: Scope, node: Node) -> Bound:
@@ -196,27 +163,16 @@ def _is(binding: Binding, scope: Scope, node: Node) -> Bound:
     raise unsupported(f"IS {other.sql()}")
 
 
-def _is_distinct(binding: Binding, scope: Scope, node: Node) -> Bound:
-    bounds = [bind(binding, scope, one) for one in (node.this, node.expression)]
-    (one, other), kind = binding.coerced_all(bounds, node, "Operands of IS DISTINCT FROM")
-    first, second = one.sql, other.sql
-    if kind.annotation == "PG_NUMERIC":
-        first, second = f"pg_numeric_order({first})", f"pg_numeric_order({second})"
-    word = "IS NOT DISTINCT FROM" if isinstance(node, exp.NullSafeEQ) else "IS DISTINCT FROM"
-    return Bound(f"({first} {word} {second})", BOOL)
-
-
 def _between(binding: Binding, scope: Scope, node: Node) -> Bound:
     value, low, high = (
         bind(binding, scope, one) for one in (node.this, node.args["low"], node.args["high"])
     )
-    if node.args.get("symmetric"):
-        raise unsupported("BETWEEN SYMMETRIC")
-    tests = [
-        conditions.compare(binding, ">=", value, low, node),
-        conditions.compare(binding, "<=", value, high, node),
-    ]
-    return conditions.all_of(tests)
+    return conditions.all_of(
+        [
+            conditions.compare(binding, ">=", value, low, node),
+            conditions.compare(binding, "<=", value, high, node),
+        ]
+    )
 
 
 def _in(binding: Binding, scope: Scope, node: Node) -> Bound:
@@ -232,39 +188,18 @@ def _in(binding: Binding, scope: Scope, node: Node) -> Bound:
     return conditions.is_in(binding, value, items, node)
 
 
-def _ilike(binding: Binding, scope: Scope, node: Node) -> Bound:
-    del scope
-    raise unsupported("ILIKE") if binding.is_postgres else binding.error("ILIKE", node)
-
-
 # -- conditionals
 
 
 def _if(binding: Binding, scope: Scope, node: Node) -> Bound:
-    test = bind(binding, scope, node.this)
+    test = conditions.bind_condition(binding, scope, node.this, "IF")
     chosen = [node.args["true"], node.args.get("false") or exp.Null()]
     bounds = [bind(binding, scope, one) for one in chosen]
-    if not binding.accepts(test, BOOL):
-        names = ", ".join(binding.type_name(one) for one in (test, *bounds))
-        raise binding.error(
-            f"No matching signature for function IF for argument types: {names}. "
-            "Supported signature: IF(BOOL, ANY, ANY)",
-            node,
-        )
-    if binding.common_type(bounds) is None and any(one.value_type for one in bounds):
-        names = ", ".join(binding.type_name(one) for one in (test, *bounds))
-        raise binding.error(
-            f"No matching signature for function IF for argument types: {names}. "
-            "Supported signature: IF(BOOL, ANY, ANY)",
-            node,
-        )
     (yes, no), kind = binding.coerced_all(bounds, node, "Results of IF")
-    condition = binding.coerce(test, BOOL)
-    aggregate = any(one.is_aggregate for one in (test, *bounds))
     return Bound(
-        f"(CASE WHEN {condition.sql} THEN {yes.sql} ELSE {no.sql} END)",
+        f"(CASE WHEN {test.sql} THEN {yes.sql} ELSE {no.sql} END)",
         kind,
-        is_aggregate=aggregate,
+        is_aggregate=any(one.is_aggregate for one in (test, *bounds)),
     )
 
 
@@ -304,14 +239,9 @@ def _current_timestamp(binding: Binding, _scope: Scope, node: Node) -> Bound:
     return replace(bound, value_type=TIMESTAMP)
 
 
-def _call(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return function_binder.bind_call(binding, scope, node)
-
-
 _BINDERS: Final[dict[type[Any], Callable[[Binding, Scope, Node], Bound]]] = {
     exp.Literal: leaves.bind_literal,
     exp.ByteString: leaves.bind_literal,
-    exp.HexString: leaves.bind_hexadecimal,
     exp.Boolean: leaves.bind_boolean,
     exp.Null: leaves.bind_null,
     exp.Parameter: leaves.bind_parameter,
@@ -322,11 +252,8 @@ _BINDERS: Final[dict[type[Any], Callable[[Binding, Scope, Node], Bound]]] = {
     exp.Or: _or,
     exp.Not: _not,
     exp.Is: _is,
-    exp.NullSafeEQ: _is_distinct,
-    exp.NullSafeNEQ: _is_distinct,
     exp.Between: _between,
     exp.In: _in,
-    exp.ILike: _ilike,
     exp.If: _if,
     exp.Case: _case,
     exp.Cast: composites.bind_cast,
@@ -341,5 +268,5 @@ _BINDERS: Final[dict[type[Any], Callable[[Binding, Scope, Node], Bound]]] = {
     exp.Subquery: _subquery,
     exp.Exists: _exists,
     exp.CurrentTimestamp: _current_timestamp,
-    exp.Anonymous: _call,
+    exp.Anonymous: function_binder.bind_call,
 }

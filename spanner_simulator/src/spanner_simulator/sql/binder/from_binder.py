@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from spanner_simulator.sql.binder.bound_query import has_tail, relation_of
+from spanner_simulator.sql.binder.bound_query import has_tail, relation_of, unwrapped
 from spanner_simulator.sql.binder.conditions import all_of, bind_condition, compare
 from spanner_simulator.sql.binder.output_names import identifier_name
 from spanner_simulator.sql.binder.tables import (
@@ -32,15 +32,10 @@ def bind_from(binding: Binding, scope: Scope, node: Node) -> str:
         return ""
     text, relation = bind_relation(binding, scope, clause.this, is_first=True)
     scope.relations.append(relation)
-    text += _own_joins(binding, scope, clause.this)
-    for join in node.args.get("joins") or ():
+    for join in (*(clause.this.args.get("joins") or ()), *(node.args.get("joins") or ())):
         text += _join(binding, scope, join)
     _check_aliases(binding, scope, node)
     return text
-
-
-def _own_joins(binding: Binding, scope: Scope, node: Node) -> str:
-    return "".join(_join(binding, scope, join) for join in node.args.get("joins") or ())
 
 
 def _check_aliases(binding: Binding, scope: Scope, node: Node) -> None:
@@ -48,12 +43,8 @@ def _check_aliases(binding: Binding, scope: Scope, node: Node) -> None:
     for relation in scope.relations:
         alias = relation.alias.lower()
         if alias and alias in seen:
-            if binding.is_postgres:
-                raise binding.error(f'table name "{relation.alias}" specified more than once')
-            raise binding.error(
-                f"Duplicate table alias {relation.alias} in the same FROM clause",
-                node.args["from_"],
-            )
+            message = f"Duplicate table alias {relation.alias} in the same FROM clause"
+            raise binding.error(message, node.args["from_"])
         seen.add(alias)
 
 
@@ -61,54 +52,30 @@ def bind_relation(
     binding: Binding, scope: Scope, node: Node, *, is_first: bool = False
 ) -> tuple[str, Relation]:
     """One item of a FROM clause."""
-    if node.args.get("pivots"):
-        raise unsupported("PIVOT and UNPIVOT")
-    if node.args.get("sample"):
-        raise unsupported("TABLESAMPLE")
+    for name in ("pivots", "sample"):
+        if node.args.get(name):
+            raise unsupported(f"{name.upper()} in FROM")
+    alias = node.args.get("alias")
+    if alias is not None and alias.columns and not isinstance(node, exp.Unnest):
+        raise unsupported("column names of an alias")
     match node:
         case exp.Table():
             return _table(binding, scope, node)
-        case exp.Subquery() if isinstance(node.this, exp.Table | exp.Unnest):
-            raise unsupported("parentheses around joined tables")
-        case exp.Subquery():
-            alias = node.args.get("alias")
-            name = identifier_name(binding, alias.this) if alias is not None and alias.this else ""
-            inner = node if has_tail(node) else node.this
-            text, relation = _derived(binding, scope, inner, name)
-            if alias is not None and alias.columns:
-                _rename(binding, relation, alias.columns)
-            return text, relation
+        case exp.Subquery() if isinstance(unwrapped(node), exp.Query):
+            name = identifier_name(binding, node.args["alias"].this) if node.alias else ""
+            return _derived(binding, scope, node if has_tail(node) else node.this, name)
         case exp.Unnest():
             return _unnest(binding, scope, node, is_first=is_first)
-        case exp.Lateral():
-            raise unsupported("LATERAL")
         case _:
             raise unsupported(f"{node.key.upper()} in FROM")
 
 
-def _rename(binding: Binding, relation: Relation, names: list[exp.Identifier]) -> None:
-    if len(names) > len(relation.columns):
-        raise binding.error("an alias has more column names than its table has columns")
-    for index, name in enumerate(names):
-        bound = relation.columns[index].bound
-        relation.columns[index] = RelationColumn(identifier_name(binding, name), bound)
-
-
 def _table(binding: Binding, scope: Scope, node: exp.Table) -> tuple[str, Relation]:
-    alias_node = node.args.get("alias")
-    alias = (
-        identifier_name(binding, alias_node.this)
-        if alias_node is not None and alias_node.this is not None
-        else None
-    )
-    if not path_of(node):
-        function = node.this
-        name = function.name or function.key.upper()
-        if binding.is_postgres:
-            raise unsupported(f"the function {name} in FROM")
-        raise binding.text.error(f"Table-valued function not found: {name}", position(node))
+    alias = identifier_name(binding, node.args["alias"].this) if node.alias else None
     parts = path_of(node)
-    if len(parts) == 1 and "." not in parts[0].name and parts[0].name.lower() in scope.ctes:
+    if not parts:
+        raise unsupported(f"the function {node.this.name or node.this.key.upper()} in FROM")
+    if len(parts) == 1 and parts[0].name.lower() in scope.ctes:
         query, ctes = scope.ctes[parts[0].name.lower()]
         inner = Scope(ctes=ctes)
         text, relation = _derived(binding, inner, query, alias or parts[0].name)
@@ -148,7 +115,7 @@ def _unnest(
 ) -> tuple[str, Relation]:
     if len(node.expressions) != 1:
         raise unsupported("UNNEST of several arrays")
-    array = binding.expression(scope, node.expressions[0])
+    array = binding.settled(binding.expression(scope, node.expressions[0]))
     alias_node = node.args.get("alias")
     offset = node.args.get("offset")
     offset_name: str | None = None
@@ -156,30 +123,9 @@ def _unnest(
         offset_name = identifier_name(binding, offset)
     elif offset:
         offset_name = "ordinality" if binding.is_postgres else "offset"
-    alias = ""
-    names: list[str] = []
-    if alias_node is not None:
-        names = [identifier_name(binding, one) for one in alias_node.columns]
-        alias = identifier_name(binding, alias_node.this) if alias_node.this is not None else ""
-        if not alias and names:
-            alias, names = names[0], []
-    text, relation = _elements(
-        binding, array, alias, offset_name, node, is_first=is_first, column=next(iter(names), None)
-    )
-    return text, relation
-
-
-def _elements(
-    binding: Binding,
-    array: Bound,
-    alias: str,
-    offset_name: str | None,
-    node: Node,
-    *,
-    is_first: bool,
-    column: str | None = None,
-) -> tuple[str, Relation]:
-    array = binding.settled(array)
+    named = [] if alias_node is None else [alias_node.this, *alias_node.columns]
+    names = [identifier_name(binding, one) for one in named if one is not None]
+    alias, column = (names[0], names[-1]) if names else ("", "")
     element = None if array.value_type is None else array.value_type.element
     if element is None:
         raise binding.error(
@@ -194,7 +140,7 @@ def _elements(
         f"unnest(range(len({array.sql}))) AS o) AS {name}"
     )
     value = Bound(f"{name}.v", element)
-    if element.code == "STRUCT" and not binding.is_postgres:
+    if element.code == "STRUCT":
         columns = [
             RelationColumn(field, Bound(f"struct_extract({name}.v, '{field_key(index)}')", kind))
             for index, (field, kind) in enumerate(element.fields)
@@ -202,7 +148,7 @@ def _elements(
         relation = Relation(alias, columns, value if alias else None)
     else:
         # A bare alias is the element, so the column and the relation have one name.
-        shown = column or alias or ("unnest" if binding.is_postgres else "")
+        shown = column or ("unnest" if binding.is_postgres else "")
         relation = Relation(alias, [RelationColumn(shown, value)])
     if offset_name is not None:
         relation.columns.append(
@@ -218,9 +164,6 @@ def _join(binding: Binding, scope: Scope, node: exp.Join) -> str:
     for key, value in node.args.items():
         if key not in _JOIN_ARGS and value:
             raise unsupported(f"{key.upper()} in a join")
-    method = str(node.args.get("method") or "").upper()
-    if method:
-        raise unsupported(f"{method} JOIN")
     side = str(node.args.get("side") or "").upper()
     kind = str(node.args.get("kind") or "").upper()
     if kind not in ("", "INNER", "OUTER", "CROSS"):
@@ -230,7 +173,8 @@ def _join(binding: Binding, scope: Scope, node: exp.Join) -> str:
     scope.forbids_aggregates = "FROM clause"
     text, relation = bind_relation(binding, scope, node.this)
     scope.relations.append(relation)
-    text += _own_joins(binding, scope, node.this)
+    for join in node.this.args.get("joins") or ():
+        text += _join(binding, scope, join)
     condition = _condition(binding, scope, node, left=left, right=relation, side=side)
     scope.forbids_aggregates = outer
     if condition is None:
@@ -283,14 +227,14 @@ def _using(
     side: str,
 ) -> Bound:
     name = part.name.lower()
-    mine = [scope.merged[name]] if name in scope.merged else [
-        column.bound for relation in left for column in relation.find(name)
-    ]  # fmt: skip
+    mine = [column.bound for relation in left for column in relation.find(name)]
+    if name in scope.merged:
+        mine = [scope.merged[name]]
     theirs = right.find(name)
     if len(mine) != 1 or len(theirs) != 1:
         where = "left" if len(mine) != 1 else "right"
-        raise binding.error(f"Column {part.name} in USING clause not found on {where} side of join",
-                            part)  # fmt: skip
+        message = f"Column {part.name} in USING clause not found on {where} side of join"
+        raise binding.error(message, part)
     one, other = mine[0], theirs[0].bound
     binding.mark(one)
     binding.mark(other)

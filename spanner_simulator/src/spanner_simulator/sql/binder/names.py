@@ -1,4 +1,4 @@
-"""Names to columns: scopes from the inside out, fields of structs and JSON documents."""
+"""Names to columns: scopes from the inside out; structs and the fields of JSON documents."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.core.values import ValueType
 from spanner_simulator.sql.sql_types import JSON, field_key
-from spanner_simulator.sql.syntax import position, unsupported
+from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, Scope
 from spanner_simulator.sql.terms.literals import text_literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spanner_simulator.errors import SpannerError
     from spanner_simulator.sql.binder.binding import Binding
     from spanner_simulator.sql.terms.bound import Relation, RelationColumn
 
@@ -50,13 +51,9 @@ def bind_name(binding: Binding, scope: Scope, parts: Sequence[exp.Identifier]) -
 def unknown(binding: Binding, parts: Sequence[exp.Expr]) -> SpannerError:
     """There is nothing of that name."""
     first = parts[0]
-    if not binding.is_postgres:
-        return binding.error(f"Unrecognized name: {first.name}", first)
-    if len(parts) > 1:
-        return SpannerError(
-            Code.NOT_FOUND, f'[ERROR] missing FROM-clause entry for table "{first.name}"'
-        )
-    return binding.error(f'column "{first.name}" does not exist')
+    if binding.is_postgres:
+        return binding.error(f'column "{first.name}" does not exist')
+    return binding.error(f"Unrecognized name: {first.name}", first)
 
 
 def _in_scope(
@@ -72,32 +69,28 @@ def _in_scope(
             if len(columns) == 1:
                 return columns[0].bound, 2
             if len(columns) > 1:
-                if not binding.is_postgres:
-                    name = f"Name {parts[1].name} is ambiguous inside {parts[0].name}"
-                    raise binding.error(name, parts[1])
                 raise _ambiguous(binding, parts[1])
             if relation.value is not None:
                 return relation.value, 1
-            raise _not_inside(binding, parts)
+            message = f"Name {parts[1].name} not found inside {parts[0].name}"
+            raise binding.error(message, parts[1])
     if len(parts) == 1 and first in scope.aliases:
         return scope.aliases[first], 1
     if first in scope.merged:
         return scope.merged[first], 1
     found = [
-        column for relation in scope.relations for column in _named(binding, relation, parts[0])
+        column.bound
+        for relation in scope.relations
+        for column in _named(binding, relation, parts[0])
     ]
-    values = [
+    found += [
         relation.value
         for relation in scope.relations
         if relation.value is not None and relation.alias.lower() == first
     ]
-    if len(found) == 1 and not values:
-        return found[0].bound, 1
-    if values and (not found or len(values) == 1):
-        return values[0], 1
     if len(found) > 1:
         raise _ambiguous(binding, parts[0])
-    return None
+    return (found[0], 1) if found else None
 
 
 def _named(binding: Binding, relation: Relation, part: exp.Identifier) -> list[RelationColumn]:
@@ -109,36 +102,35 @@ def _named(binding: Binding, relation: Relation, part: exp.Identifier) -> list[R
 
 
 def _ambiguous(binding: Binding, part: exp.Identifier) -> SpannerError:
-    if binding.is_postgres:
-        return binding.error(f'column reference "{part.name}" is ambiguous')
     return binding.error(f"Column name {part.name} is ambiguous", part)
-
-
-def _not_inside(binding: Binding, parts: Sequence[exp.Identifier]) -> SpannerError:
-    table, column = parts[0].name, parts[1].name
-    if binding.is_postgres:
-        return binding.error(f"column {table}.{column} does not exist")
-    return binding.error(f"Name {column} not found inside {table}", parts[1])
 
 
 def access_field(binding: Binding, bound: Bound, part: exp.Identifier) -> Bound:
     """One field of a struct or of a JSON object."""
     kind = bound.value_type
     if kind is not None and kind.code == "STRUCT":
-        wanted = part.name.lower()
         found = [
             (index, field_type)
             for index, (name, field_type) in enumerate(kind.fields)
-            if name.lower() == wanted
+            if name.lower() == part.name.lower()
         ]
         if len(found) == 1:
             index, field_type = found[0]
-            return Bound(f"struct_extract({bound.sql}, '{field_key(index)}')", field_type)
+            sql = f"struct_extract({bound.sql}, '{field_key(index)}')"
+            return Bound(sql, field_type, name=part.name)
         what = "is ambiguous" if found else "does not exist"
         raise binding.error(f"Field name {part.name} {what} in {binding.type_name(bound)}", part)
     if kind is not None and kind.code == "JSON" and not binding.is_postgres:
-        return Bound(f"json_field({bound.sql}, {text_literal(part.name)})", JSON)
+        return Bound(f"json_field({bound.sql}, {text_literal(part.name)})", JSON, name=part.name)
     if kind is not None and kind.code == "PROTO":
         raise unsupported(f"access to fields of messages ({part.name} of {kind.proto_name})")
     message = f"Cannot access field {part.name} on a value with type {binding.type_name(bound)}"
-    raise binding.text.error(message, position(part))
+    raise binding.error(message, part)
+
+
+def pack(bounds: Sequence[Bound], fields: tuple[tuple[str, ValueType], ...]) -> Bound:
+    """A struct of these values."""
+    packed = ", ".join(f"{field_key(index)} := {one.sql}" for index, one in enumerate(bounds))
+    aggregate = any(bound.is_aggregate for bound in bounds)
+    kind = ValueType("STRUCT", fields=fields)
+    return Bound(f"struct_pack({packed})", kind, is_aggregate=aggregate)

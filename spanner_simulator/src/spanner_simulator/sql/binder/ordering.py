@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.sql_types import is_floating
+from spanner_simulator.sql.syntax import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,10 +35,6 @@ def orderable(binding: Binding, bound: Bound, node: Node) -> str:
     kind = bound.value_type
     if kind is not None and kind.code in _UNORDERED:
         name = binding.type_name(bound)
-        if binding.is_postgres:
-            raise SpannerError(
-                Code.UNIMPLEMENTED, f"The simulator does not support: ORDER BY a value of {name}"
-            )
         raise binding.error(f"ORDER BY does not support expressions of type {name}", node)
     if kind is not None and kind.annotation == "PG_NUMERIC":
         return f"pg_numeric_order({bound.sql})"
@@ -48,13 +44,12 @@ def orderable(binding: Binding, bound: Bound, node: Node) -> str:
 
 
 def direction_sql(binding: Binding, item: Node) -> str:
-    """ASC or DESC, with the dialect's place for NULL unless the statement names one."""
+    """ASC or DESC, with the dialect's place for NULL unless PostgreSQL names one."""
     is_descending = bool(item.args.get("desc"))
     nulls_first = item.args.get("nulls_first")
-    if binding.is_postgres:
-        first = is_descending if nulls_first is None else bool(nulls_first)
-    else:
-        first = not is_descending
-        if nulls_first is not None and bool(nulls_first) != first:
-            raise binding.error("NULLS FIRST and NULLS LAST are not supported", item)
+    first = is_descending if binding.is_postgres else not is_descending
+    if nulls_first is not None and bool(nulls_first) != first:
+        if not binding.is_postgres:
+            raise unsupported("NULLS FIRST and NULLS LAST")
+        first = not first
     return f"{'DESC' if is_descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"

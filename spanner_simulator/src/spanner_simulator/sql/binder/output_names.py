@@ -12,11 +12,6 @@ if TYPE_CHECKING:
 
 
 _NAMELESS: Final = "?column?"
-_TYPE_NAMES: Final = {
-    "BIGINT": "int8", "INT": "int8", "BOOLEAN": "bool", "DOUBLE": "float8", "FLOAT": "float4",
-    "DECIMAL": "numeric", "TEXT": "text", "VARCHAR": "varchar", "VARBINARY": "bytea",
-    "DATE": "date", "TIMESTAMPTZ": "timestamptz", "JSONB": "jsonb", "UUID": "uuid",
-}  # fmt: skip
 
 
 def identifier_name(binding: Binding, node: Node) -> str:
@@ -38,45 +33,15 @@ def output_name(binding: Binding, node: Node) -> str:
 
 def _postgres_name(binding: Binding, node: Node) -> str:
     match node:
-        case exp.Paren():
+        case exp.Paren() | exp.Bracket() | exp.Cast():
             return output_name(binding, node.this)
         case exp.Dot():
             return output_name(binding, node.expression)
-        case exp.Filter() | exp.IgnoreNulls():
-            return output_name(binding, node.this)
-        case exp.Cast():
-            is_weak = isinstance(node.this.unnest(), exp.Cast | exp.Case)
-            inner = _NAMELESS if is_weak else output_name(binding, node.this)
-            kind = node.args["to"].this
-            named = _TYPE_NAMES.get(getattr(kind, "value", ""), _NAMELESS)
-            return named if inner == _NAMELESS else inner
-        case exp.Bracket():
-            return output_name(binding, node.this)
-        case exp.Case():
-            last = node.args.get("default") or exp.Null()
-            is_weak = isinstance(last.unnest(), exp.Cast | exp.Case)
-            name = _NAMELESS if is_weak else output_name(binding, last)
-            return "case" if name == _NAMELESS else name
-        case exp.Exists():
-            return "exists"
-        case exp.Array():
-            return "array"
-        case exp.Extract():
-            return "extract"
-        case exp.Substring():
-            return "substring"
-        case exp.Trim():
-            return "btrim"
-        case exp.StrPosition():
-            return "position"
+        case exp.Case() | exp.Exists() | exp.Array() | exp.Extract():
+            return str(node.key).lower()
         case exp.CurrentTimestamp():
             return "current_timestamp"
         case exp.Anonymous():
             return str(node.name).lower()
-        case exp.Subquery():
-            query = node.unnest()
-            if isinstance(query, exp.Select) and len(query.expressions) == 1:
-                return output_name(binding, query.expressions[0])
-            return _NAMELESS
         case _:
             return _NAMELESS

@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder import from_binder, set_operations
-from spanner_simulator.sql.binder.bound_query import (
-    BoundQuery,
-    Lookup,
-    OutputColumn,
-    unwrapped,
-)
+from spanner_simulator.sql.binder.bound_query import BoundQuery, Lookup, OutputColumn, unwrapped
 from spanner_simulator.sql.binder.conditions import bind_condition
 from spanner_simulator.sql.binder.select_clauses import (
     bind_having,
@@ -23,17 +17,9 @@ from spanner_simulator.sql.binder.select_clauses import (
     order_by,
     tail_sql,
 )
-from spanner_simulator.sql.binder.select_list import (
-    distinct_sql,
-    expand_items,
-    output_columns,
-)
+from spanner_simulator.sql.binder.select_list import distinct_sql, expand_items, output_columns
 from spanner_simulator.sql.syntax import position, unsupported
-from spanner_simulator.sql.terms.bound import (
-    Bound,
-    Scope,
-    quoted,
-)
+from spanner_simulator.sql.terms.bound import Bound, Scope, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +33,7 @@ def bind_query(
 ) -> BoundQuery:
     """A query expression. Raises `SpannerError`."""
     node = unwrapped(node)
-    ctes = _with_ctes(binding, node, ctes)
+    ctes = _with_ctes(node, ctes)
     if isinstance(node, exp.Subquery):
         return _wrapped(binding, node, parent=parent, ctes=ctes)
     if isinstance(node, exp.SetOperation):
@@ -57,14 +43,12 @@ def bind_query(
     raise unsupported(f"{node.key.upper()} as a query")
 
 
-def _with_ctes(binding: Binding, node: Node, ctes: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_ctes(node: Node, ctes: Mapping[str, Any]) -> Mapping[str, Any]:
     clause = node.args.get("with_")
     if clause is None:
         return ctes
     if clause.args.get("recursive"):
-        if binding.is_postgres:
-            raise unsupported("WITH RECURSIVE")
-        raise binding.error("RECURSIVE is not supported in the WITH clause", clause)
+        raise unsupported("WITH RECURSIVE")
     found = dict(ctes)
     for one in clause.expressions:
         if one.args["alias"].columns:
@@ -77,28 +61,21 @@ def _wrapped(
     binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
 ) -> BoundQuery:
     inner = binding.query(node.this, parent=parent, ctes=ctes)
-    tail = tail_sql(binding, node, inner, [])
+    tail = tail_sql(binding, node, inner)
     return BoundQuery(f"SELECT * FROM ({inner.sql}) AS {binding.fresh('q')}{tail}", inner.columns)  # noqa: S608  # own text
 
 
 def _select(
     binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
 ) -> BoundQuery:
-    check_clauses(binding, node)
+    check_clauses(node)
     scope = Scope(parent, ctes=ctes)
     from_sql = from_binder.bind_from(binding, scope, node)
     where = _where(binding, scope, node)
     if not node.expressions:
-        if binding.is_postgres:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, "Statement must produce at least one output column"
-            )
-        raise binding.text.error(
-            "Syntax error: SELECT list must not be empty", (position(node) or 0)
-        )
-    scope.forbids_aggregates = None if node.args.get("from_") else "SELECT without FROM clause"
-    if binding.is_postgres:
-        scope.forbids_aggregates = None
+        raise binding.text.error("Syntax error: SELECT list must not be empty", position(node) or 0)
+    has_from = binding.is_postgres or node.args.get("from_")
+    scope.forbids_aggregates = None if has_from else "SELECT without FROM clause"
     items = expand_items(binding, scope, node.expressions)
     columns = output_columns(binding, items, node)
     group = group_keys(binding, scope, node, columns)
@@ -108,7 +85,7 @@ def _select(
         check_grouped(binding, node, columns, group or [])
     distinct = distinct_sql(binding, node, columns)
     order = order_by(binding, scope, node, columns, is_distinct=bool(distinct))
-    tail = tail_sql(binding, node, None, columns)
+    tail = tail_sql(binding, node, None)
     shown = ", ".join(f"{column.bound.sql} AS {quoted(column.key)}" for column in columns)
     sql = f"SELECT {distinct}{shown}"
     sql += f" FROM {from_sql}" if from_sql else ""
@@ -128,10 +105,8 @@ def _where(binding: Binding, scope: Scope, node: Node) -> Bound | None:
         return None
     if node.args.get("from_") is None and not binding.is_postgres:
         raise binding.error("Query without FROM clause cannot have a WHERE clause", clause)
-    scope.forbids_aggregates = "WHERE" if binding.is_postgres else "WHERE clause"
-    bound = bind_condition(
-        binding, scope, clause.this, "WHERE" if binding.is_postgres else "WHERE clause"
-    )
+    scope.forbids_aggregates = "WHERE clause"
+    bound = bind_condition(binding, scope, clause.this, "WHERE clause")
     for relation in scope.relations:
         binding.restrict(relation.scans, (*bound.restrictions, *scope.links))
     return bound

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
@@ -15,14 +15,9 @@ from spanner_simulator.sql.binder.bound_query import (
 from spanner_simulator.sql.binder.conditions import bind_condition
 from spanner_simulator.sql.binder.ordering import direction_sql, orderable
 from spanner_simulator.sql.binder.select_list import aliases
-from spanner_simulator.sql.sql_types import (
-    INT64,
-)
+from spanner_simulator.sql.sql_types import INT64
 from spanner_simulator.sql.syntax import unsupported
-from spanner_simulator.sql.terms.bound import (
-    Bound,
-    Scope,
-)
+from spanner_simulator.sql.terms.bound import Bound, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,14 +35,11 @@ _CLAUSES: Final = frozenset(
 )  # fmt: skip
 
 
-def check_clauses(binding: Binding, node: Node) -> None:
+def check_clauses(node: Node) -> None:
     """Refuse, by name, the clauses that nothing here binds."""
     for name, value in node.args.items():
-        if name in _CLAUSES or not value:
-            continue
-        if name == "qualify" and not binding.is_postgres:
-            raise binding.error("QUALIFY is not supported", value)
-        raise unsupported(f"{name.strip('_').upper()} in a query")
+        if value and name not in _CLAUSES:
+            raise unsupported(f"{name.strip('_').upper()} in a query")
 
 
 def group_keys(
@@ -59,11 +51,9 @@ def group_keys(
         return None
     for name, value in clause.args.items():
         if name != "expressions" and value:
-            if name == "all" and not binding.is_postgres:
-                raise binding.error("GROUP BY ALL is not supported", clause)
             raise unsupported(f"GROUP BY {name.upper()}")
     outer = scope.forbids_aggregates
-    scope.forbids_aggregates = "GROUP BY" if binding.is_postgres else "GROUP BY clause"
+    scope.forbids_aggregates = "GROUP BY clause"
     keys: list[str] = []
     for one in clause.expressions:
         bound = _by_ordinal(binding, one, columns, "GROUP BY")
@@ -86,8 +76,6 @@ def _by_ordinal(
         return None
     number = int(node.name)
     if not 1 <= number <= len(columns):
-        if binding.is_postgres:
-            raise binding.error(f"{clause} position {number} is not in select list")
         raise binding.error(f"{clause} is out of SELECT column number range: {number}", node)
     return columns[number - 1].bound
 
@@ -114,10 +102,6 @@ def bind_having(
     inner = Scope(scope.parent, scope.relations, scope.merged, aliases(columns), ctes=scope.ctes)
     bound = bind_condition(binding, inner, clause.this, "HAVING clause")
     scope.has_aggregates |= inner.has_aggregates
-    if not (binding.is_postgres or scope.has_aggregates or node.args.get("group")):
-        raise binding.error(
-            "The HAVING clause requires GROUP BY or aggregation to be present", clause.this
-        )
     return bound
 
 
@@ -130,12 +114,6 @@ def check_grouped(
         if bound.column is None or bound.sql in group:
             continue
         name = bound.column.column
-        if binding.is_postgres:
-            table = binding.scans[bound.column.scan - 1].name
-            raise binding.error(
-                f'column "{table}.{name}" must appear in the GROUP BY clause or be used in an '
-                "aggregate function"
-            )
         raise binding.error(
             f"SELECT list expression references column {name} which is neither grouped nor "
             "aggregated",
@@ -163,11 +141,8 @@ def order_by(
             bound = binding.expression(inner, item.this)
         place = [index for index, one in enumerate(columns, 1) if one.bound.sql == bound.sql]
         if is_distinct and not place:
-            shown = "" if bound.column is None else f" {bound.column.column}"
             raise binding.error(
-                f"ORDER BY clause expression references column{shown} which is not visible after "
-                "SELECT DISTINCT",
-                item,
+                "ORDER BY of an expression that is not visible after SELECT DISTINCT", item
             )
         text = orderable(binding, bound, item)
         if place and text == bound.sql:
@@ -179,12 +154,7 @@ def order_by(
     return f" ORDER BY {', '.join(keys)}" if keys else ""
 
 
-def tail_sql(
-    binding: Binding,
-    node: Node,
-    ordered: BoundQuery | None,
-    _columns: Sequence[OutputColumn],
-) -> str:
+def tail_sql(binding: Binding, node: Node, ordered: BoundQuery | None) -> str:
     """ORDER BY over an inner query's columns, LIMIT and OFFSET."""
     text = ""
     if ordered is not None and node.args.get("order") is not None:
@@ -192,36 +162,24 @@ def tail_sql(
         text = order_by(binding, scope, node, plain_columns(ordered.columns), is_distinct=False)
     for name, word in (("limit", "LIMIT"), ("offset", "OFFSET")):
         clause = node.args.get(name)
+        if isinstance(clause, exp.Fetch):
+            raise unsupported("FETCH")
         if clause is not None:
-            text += f" {word} {_count(binding, _counted(clause), word)}"
+            text += f" {word} {_count(binding, clause.expression, word)}"
     return text
 
 
-def _counted(clause: Node) -> Node:
-    """What LIMIT, OFFSET or FETCH FIRST counts to."""
-    if not isinstance(clause, exp.Fetch):
-        return cast("Node", clause.expression)
-    options = clause.args.get("limit_options")
-    if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
-        raise unsupported("FETCH with PERCENT or WITH TIES")
-    return clause.args.get("count") or exp.Literal.number(1)
-
-
 def _count(binding: Binding, node: Node, word: str) -> str:
-    if isinstance(node, exp.Parameter) or (
-        isinstance(node, exp.Cast) and isinstance(node.this, exp.Parameter)
-    ):
-        bound = binding.expression(Scope(), node)
-        if not binding.accepts(bound, INT64):
-            raise binding.error(f"{word} expects an integer literal or parameter", node)
-        bound = binding.coerce(bound, INT64)
-        return f"non_negative({bound.sql}, '{word}')"
-    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
-        return str(node.name)
-    if isinstance(node, exp.Null) and binding.is_postgres:
-        return "NULL"
-    if isinstance(node, exp.Neg):
-        if binding.is_postgres:
-            raise unsupported(f"negative {word}")
-        raise binding.error(f"{word} expects a non-negative integer literal or parameter", node)
-    raise binding.error(f"{word} expects an integer literal or parameter", node)
+    inner = node.this if isinstance(node, exp.Cast) else node
+    is_number = isinstance(node, exp.Literal) and node.name.isdigit() and not node.is_string
+    if not is_number and not isinstance(inner, exp.Parameter):
+        raise binding.error(
+            f"{word} expects a non-negative integer literal or parameter"
+            if isinstance(node, exp.Neg)
+            else f"{word} expects an integer literal or parameter",
+            node,
+        )
+    bound = binding.expression(Scope(), node)
+    if not binding.accepts(bound, INT64):
+        raise binding.error(f"{word} expects an integer literal or parameter", node)
+    return f"non_negative({binding.coerce(bound, INT64).sql}, '{word}')"

@@ -6,20 +6,12 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from spanner_simulator.core.values import ValueType
 from spanner_simulator.sql.binder.bound_query import OutputColumn
-from spanner_simulator.sql.binder.names import unknown
+from spanner_simulator.sql.binder.names import pack, unknown
 from spanner_simulator.sql.binder.output_names import output_name
-from spanner_simulator.sql.sql_types import (
-    INT64,
-    field_key,
-)
+from spanner_simulator.sql.sql_types import INT64
 from spanner_simulator.sql.syntax import unsupported
-from spanner_simulator.sql.terms.bound import (
-    Bound,
-    RelationColumn,
-    Scope,
-)
+from spanner_simulator.sql.terms.bound import Bound, RelationColumn, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,11 +39,8 @@ def expand_items(
 def _expand_star(
     binding: Binding, scope: Scope, node: Node, star: Node
 ) -> list[tuple[str, Bound, Node]]:
-    excepted = {one.name.lower() for one in star.args.get("except_") or ()}
-    replaced = {
-        one.alias.lower(): binding.expression(scope, one.this)
-        for one in star.args.get("replace") or ()
-    }
+    if any(star.args.values()):
+        raise unsupported("* with EXCEPT or REPLACE")
     found: list[RelationColumn] = []
     if isinstance(node, exp.Column):
         table = node.args["table"].name.lower()
@@ -65,17 +54,9 @@ def _expand_star(
         found += [RelationColumn(one.name, one) for one in scope.merged.values()]
         for relation in scope.relations:
             found += [one for one in relation.columns if one.name.lower() not in relation.hidden]
-    items: list[tuple[str, Bound, Node]] = []
     for column in found:
-        lowered = column.name.lower()
-        if lowered in excepted:
-            continue
-        bound = replaced.get(lowered, column.bound)
-        binding.mark(bound)
-        items.append((column.name, bound, node))
-    if not items:
-        raise binding.error("SELECT * expands to zero columns after applying EXCEPT", star)
-    return items
+        binding.mark(column.bound)
+    return [(column.name, column.bound, node) for column in found]
 
 
 def output_columns(
@@ -86,20 +67,15 @@ def output_columns(
     settled = [(name, binding.settled(bound)) for name, bound, _ in items]
     if kind == "STRUCT":
         fields = tuple((name, bound.value_type or INT64) for name, bound in settled)
-        packed = ", ".join(
-            f"{field_key(index)} := {bound.sql}" for index, (_, bound) in enumerate(settled)
-        )
-        whole = Bound(f"struct_pack({packed})", ValueType("STRUCT", fields=fields),
-                      is_aggregate=any(bound.is_aggregate for _, bound in settled))  # fmt: skip
-        return [OutputColumn("", "c1", whole)]
-    if kind is not None and (kind != "VALUE" or len(settled) != 1):
+        return [OutputColumn("", "c1", pack([bound for _, bound in settled], fields))]
+    if kind is not None:
         raise unsupported(f"SELECT AS {kind}")
     taken: set[str] = set()
     columns: list[OutputColumn] = []
     for index, (name, bound) in enumerate(settled, start=1):
         key = name if name and name.lower() not in taken else f"{name}#{index}"
         taken.add(key.lower())
-        columns.append(OutputColumn("" if kind == "VALUE" else name, key, bound))
+        columns.append(OutputColumn(name, key, bound))
     return columns
 
 
@@ -117,9 +93,8 @@ def distinct_sql(binding: Binding, node: Node, columns: Sequence[OutputColumn]) 
         raise unsupported("DISTINCT ON")
     for column in columns:
         if column.value_type.code in ("JSON", "ARRAY", "STRUCT", "PROTO"):
+            kind = column.value_type.code
             raise binding.error(
-                f"Column {column.name} of type {column.value_type.code} cannot be used in SELECT "
-                "DISTINCT",
-                node.expressions[0],
+                f"Column {column.name} of type {kind} cannot be used in SELECT DISTINCT", node
             )
     return "DISTINCT "

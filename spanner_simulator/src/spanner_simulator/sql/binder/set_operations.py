@@ -5,24 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from spanner_simulator.errors import invariant
-from spanner_simulator.sql.binder.bound_query import (
-    BoundQuery,
-    OutputColumn,
-    has_tail,
-)
+from spanner_simulator.sql.binder.bound_query import BoundQuery, OutputColumn, has_tail
 from spanner_simulator.sql.binder.select_clauses import check_clauses, tail_sql
-from spanner_simulator.sql.sql_types import (
-    carrier,
-    is_same,
-    supertype,
-)
+from spanner_simulator.sql.sql_types import carrier, is_same
 from spanner_simulator.sql.syntax import unsupported
-from spanner_simulator.sql.terms.bound import (
-    Bound,
-    Scope,
-    quoted,
-)
+from spanner_simulator.sql.terms.bound import Bound, Scope, quoted
 from spanner_simulator.sql.terms.coercion import cast_sql
 
 if TYPE_CHECKING:
@@ -37,7 +24,7 @@ def bind_set_operation(
     binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
 ) -> BoundQuery:
     """Both sides with as many columns, of types that meet."""
-    check_clauses(binding, node)
+    check_clauses(node)
     word = node.key.upper()
     is_distinct = bool(node.args.get("distinct"))
     shown = f"{word} {'DISTINCT' if is_distinct else 'ALL'}"
@@ -46,17 +33,9 @@ def bind_set_operation(
     left = binding.query(node.this, parent=parent, ctes=ctes)
     right = binding.query(node.expression, parent=parent, ctes=ctes)
     if len(left.columns) != len(right.columns):
-        if binding.is_postgres:
-            raise binding.error(f"each {word} query must have the same number of columns")
-        raise binding.error(
-            f"Queries in {shown} have mismatched column count; query 1 has "
-            f"{_count_text(left)}, query 2 has {_count_text(right)}",
-            node.expression,
-        )
+        raise binding.error(f"Queries in {shown} have mismatched column count", node.expression)
     kinds = [
-        _common_column(
-            binding, one, other, where=f"Column {index} in {shown}", node=node.expression
-        )
+        _common_column(binding, one, other, f"Column {index} in {shown}", node.expression)
         for index, (one, other) in enumerate(zip(left.columns, right.columns, strict=True), 1)
     ]
     columns = [
@@ -69,23 +48,18 @@ def bind_set_operation(
     )
     whole = BoundQuery(sql, columns)
     if has_tail(node):
-        tail = tail_sql(binding, node, whole, columns)
+        tail = tail_sql(binding, node, whole)
         return BoundQuery(f"SELECT * FROM ({sql}) AS {binding.fresh('q')}{tail}", columns)  # noqa: S608  # own text
     return whole
 
 
-def _count_text(query: BoundQuery) -> str:
-    count = len(query.columns)
-    return f"{count} column{'s' if count != 1 else ''}"
-
-
 def _common_column(
-    binding: Binding, one: OutputColumn, other: OutputColumn, *, where: str, node: Node
+    binding: Binding, one: OutputColumn, other: OutputColumn, where: str, node: Node
 ) -> ValueType:
     kind = binding.common_type([one.bound, other.bound])
-    if kind is None and _is_untyped(one.bound):
+    if kind is None and one.is_null:
         kind = other.value_type
-    elif kind is None and _is_untyped(other.bound):
+    elif kind is None and other.is_null:
         kind = one.value_type
     if kind is None:
         names = f"{binding.type_name(one.bound)}, {binding.type_name(other.bound)}"
@@ -93,22 +67,14 @@ def _common_column(
     return kind
 
 
-def _is_untyped(bound: Bound) -> bool:
-    return bound.is_literal and bound.sql.startswith("CAST(NULL AS")
-
-
 def _converted(binding: Binding, query: BoundQuery, columns: Sequence[OutputColumn]) -> str:
     name = binding.fresh("q")
     shown: list[str] = []
     for mine, target in zip(query.columns, columns, strict=True):
         sql = f"{name}.{quoted(mine.key)}"
-        if _is_untyped(mine.bound):
+        if mine.is_null:
             sql = f"CAST({sql} AS {carrier(target.value_type)})"
         elif not is_same(mine.value_type, target.value_type):
-            invariant(
-                supertype(mine.value_type, target.value_type) is not None or mine.bound.is_literal,
-                "columns of a set operation convert",
-            )
             sql = cast_sql(sql, mine.value_type, target.value_type, binding.dialect)
         shown.append(f"{sql} AS {quoted(target.key)}")
     return f"SELECT {', '.join(shown)} FROM ({query.sql}) AS {name}"  # noqa: S608  # own text

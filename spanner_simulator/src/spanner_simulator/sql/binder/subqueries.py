@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spanner_simulator.sql.binder import conditions
-from spanner_simulator.sql.sql_types import (
-    BOOL,
-    array_of,
-    is_floating,
-)
-from spanner_simulator.sql.terms.bound import (
-    Bound,
-    Scope,
-    quoted,
-)
+from spanner_simulator.sql.sql_types import BOOL, array_of, is_floating
+from spanner_simulator.sql.terms.bound import Bound, Scope, quoted
 
 if TYPE_CHECKING:
     from spanner_simulator.sql.binder.binding import Binding
@@ -24,13 +16,7 @@ if TYPE_CHECKING:
 
 def _single_column(binding: Binding, query: BoundQuery, what: str, node: Node) -> OutputColumn:
     if len(query.columns) != 1:
-        if binding.is_postgres:
-            raise binding.error("subquery must return only one column")
-        raise binding.error(
-            f"{what} cannot have more than one column unless using SELECT AS STRUCT to build "
-            "STRUCT values",
-            node,
-        )
+        raise binding.error(f"{what} cannot have more than one column", node)
     return query.columns[0]
 
 
@@ -46,12 +32,7 @@ def bind_array_query(binding: Binding, scope: Scope, query: Node) -> Bound:
     bound = binding.query(query, parent=scope, ctes=scope.ctes)
     column = _single_column(binding, bound, "ARRAY subquery", query)
     if column.value_type.element is not None:
-        name = binding.type_name(column.bound)
-        raise binding.error(
-            f"Cannot use array subquery with column of type {name} because nested arrays are not "
-            "supported",
-            query,
-        )
+        raise binding.error("Nested arrays are not supported", query)
     return Bound(f"ARRAY({bound.sql})", array_of(column.value_type))
 
 
@@ -77,8 +58,4 @@ def bind_in_query(binding: Binding, scope: Scope, value: Node, query: Node, node
     sql = f"({first} IN (SELECT {second} FROM ({bound.sql}) AS {name}))"  # noqa: S608  # own text
     if is_floating(kind) and not binding.is_postgres:
         sql = f"(CASE WHEN isnan({first}) THEN FALSE ELSE {sql} END)"
-    return Bound(
-        sql,
-        BOOL,
-        is_aggregate=one.is_aggregate,
-    )
+    return Bound(sql, BOOL, is_aggregate=one.is_aggregate)

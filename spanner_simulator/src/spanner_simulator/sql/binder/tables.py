@@ -10,34 +10,24 @@ from spanner_simulator.core.schema.information_schema import information_schema_
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.scans import Scan
 from spanner_simulator.sql.syntax import position
-from spanner_simulator.sql.terms.bound import (
-    Bound,
-    ColumnRef,
-    Relation,
-    RelationColumn,
-    quoted,
-)
+from spanner_simulator.sql.terms.bound import Bound, ColumnRef, Relation, RelationColumn, quoted
 
 if TYPE_CHECKING:
     from spanner_simulator.core.schema.schema_objects import Table
     from spanner_simulator.sql.binder.binding import Binding
 
 
-_STATEMENT_HINTS: Final = frozenset(
+# Of a statement and of a table; FORCE_INDEX must name an index, the others change nothing.
+_HINTS: Final = frozenset(
     (
         "use_additional_parallelism", "optimizer_version", "optimizer_statistics_package",
         "allow_distributed_merge", "lock_scanned_ranges", "scan_method", "execution_method",
         "allow_timestamp_predicate_pushdown", "parameter_sensitive", "pdml_max_parallelism",
+        "force_index", "groupby_scan_optimization", "index_strategy", "seekable_key_size",
+        "join_method", "force_join_order", "hash_join_build_side", "hash_join_execution",
+        "batch_mode", "group_method", "join_type",
         "spanner_emulator.disable_query_null_filtered_index_check",
         "spanner_emulator.disable_query_partitionability_check",
-    )
-)  # fmt: skip
-_TABLE_HINTS: Final = frozenset(
-    (
-        "force_index", "groupby_scan_optimization", "scan_method", "index_strategy",
-        "seekable_key_size", "join_method", "force_join_order", "hash_join_build_side",
-        "hash_join_execution", "batch_mode", "group_method", "join_type",
-        "spanner_emulator.disable_query_null_filtered_index_check", "lock_scanned_ranges",
     )
 )  # fmt: skip
 
@@ -81,16 +71,18 @@ def table_relation(binding: Binding, node: exp.Table, alias: str | None) -> tupl
         binding.reads.add(table.name)
         scan = Scan(len(binding.scans) + 1, table.name, table.type_of, table)
     else:
-        found = _system_scan(binding, node, key)
+        found = _system_scan(binding, key)
         if found is None:
             raise table_not_found(binding, node)
         scan = found
     binding.scans.append(scan)
-    return _relation(binding, scan, alias or written.split(".")[-1])
-
-
-def _relation(binding: Binding, scan: Scan, alias: str) -> tuple[str, Relation]:
     name = binding.fresh("r")
+    relation = relation_of_scan(scan, alias or written.split(".")[-1], name)
+    return f"scan{scan.number} AS {name}", relation
+
+
+def relation_of_scan(scan: Scan, alias: str, name: str) -> Relation:
+    """A scan's columns, for a text that calls it `name`."""
     columns = [
         RelationColumn(
             column,
@@ -98,14 +90,11 @@ def _relation(binding: Binding, scan: Scan, alias: str) -> tuple[str, Relation]:
         )
         for column, kind in scan.types.items()
     ]
-    relation = Relation(alias, columns, scans=frozenset((scan.number,)), is_whole=True)
-    return f"scan{scan.number} AS {name}", relation
+    return Relation(alias, columns, scans=frozenset((scan.number,)), is_whole=True)
 
 
-def _system_scan(binding: Binding, node: exp.Table, key: str) -> Scan | None:
+def _system_scan(binding: Binding, key: str) -> Scan | None:
     schema, _, view = key.rpartition(".")
-    if schema == "spanner_sys":
-        raise table_not_found(binding, node)
     if schema != "information_schema" and not (binding.is_postgres and schema == "pg_catalog"):
         return None
     catalogue = binding.catalogue
@@ -114,11 +103,9 @@ def _system_scan(binding: Binding, node: exp.Table, key: str) -> Scan | None:
         columns, _ = information_schema_table(catalogue, name)
     except SpannerError:
         return None
+    number = len(binding.scans) + 1
     return Scan(
-        len(binding.scans) + 1,
-        key,
-        dict(columns),
-        rows=lambda: information_schema_table(catalogue, name)[1],
+        number, key, dict(columns), rows=lambda: information_schema_table(catalogue, name)[1]
     )
 
 
@@ -128,7 +115,7 @@ def _system_scan(binding: Binding, node: exp.Table, key: str) -> Scan | None:
 def check_hints(binding: Binding) -> None:
     """Refuse hints that Spanner does not know."""
     for hint in binding.text.hints:
-        if hint.name not in _STATEMENT_HINTS | _TABLE_HINTS:
+        if hint.name not in _HINTS:
             raise SpannerError(Code.INVALID_ARGUMENT, f"Unsupported hint: {hint.name.upper()}.")
 
 
@@ -143,7 +130,7 @@ def _check_force_index(binding: Binding, node: exp.Table, table: Table) -> None:
         if hint.name != "force_index" or hint.after - 1 not in ends:
             continue
         name = hint.value.lower()
-        if name in ("_base_table", "_base_table_"):
+        if name == "_base_table":
             continue
         index = binding.catalogue.indexes.get(name)
         if index is None or index.table.lower() != table.name.lower():

@@ -31,29 +31,20 @@ if TYPE_CHECKING:
     from spanner_simulator.sql.syntax import Node
 
 
-_GOOGLE: Final = {
+_TYPES: Final = {
     "BIGINT": INT64, "INT": INT64, "BOOLEAN": BOOL, "DOUBLE": FLOAT64, "FLOAT": FLOAT32,
-    "DECIMAL": NUMERIC, "TEXT": STRING, "VARCHAR": STRING, "BINARY": BYTES, "VARBINARY": BYTES,
-    "DATE": DATE, "TIMESTAMPTZ": TIMESTAMP, "TIMESTAMP": TIMESTAMP, "JSON": JSON, "UUID": UUID,
-    "INTERVAL": INTERVAL,
+    "TEXT": STRING, "VARCHAR": STRING, "VARBINARY": BYTES, "DATE": DATE, "TIMESTAMPTZ": TIMESTAMP,
+    "UUID": UUID, "INTERVAL": INTERVAL,
 }  # fmt: skip
-_POSTGRES: Final = {
-    "BIGINT": INT64, "INT": INT64, "BOOLEAN": BOOL, "DOUBLE": FLOAT64, "FLOAT": FLOAT32,
-    "DECIMAL": PG_NUMERIC, "TEXT": STRING, "VARCHAR": STRING, "VARBINARY": BYTES, "DATE": DATE,
-    "TIMESTAMPTZ": TIMESTAMP, "JSONB": PG_JSONB, "UUID": UUID, "INTERVAL": INTERVAL,
-}  # fmt: skip
+_GOOGLE: Final = {"DECIMAL": NUMERIC, "BINARY": BYTES, "TIMESTAMP": TIMESTAMP, "JSON": JSON}
+_POSTGRES: Final = {"DECIMAL": PG_NUMERIC, "JSONB": PG_JSONB}
 
 
 def _named(binding: Binding, name: str) -> ValueType:
     found = binding.named_type(name)
     if found is not None:
         return found
-    if binding.is_postgres:
-        raise binding.error(f'type "{name.lower()}" does not exist')
-    quoted = f"`{name}`"
-    shown = quoted if quoted in binding.text.parsed else name
-    at = binding.text.parsed.find(shown)
-    raise binding.text.error(f"Type not found: {shown}", None if at < 0 else at)
+    raise binding.error(f"Type not found: {name}")
 
 
 def read_type(binding: Binding, node: Node) -> ValueType:
@@ -64,20 +55,11 @@ def read_type(binding: Binding, node: Node) -> ValueType:
     name = kind.value if isinstance(kind, exp.DType) else str(kind)
     if name in ("ARRAY", "LIST"):
         return array_of(read_type(binding, node.expressions[0]))
-    if name == "STRUCT":
-        fields = [
-            (one.name, read_type(binding, one.args["kind"]))
-            if isinstance(one, exp.ColumnDef)
-            else ("", read_type(binding, one))
-            for one in node.expressions
-        ]
-        return ValueType("STRUCT", fields=tuple(fields))
     if name == "USER-DEFINED":
         return _named(binding, str(node.args["kind"]))
-    found = (_POSTGRES if binding.is_postgres else _GOOGLE).get(name)
+    found = (_TYPES | (_POSTGRES if binding.is_postgres else _GOOGLE)).get(name)
     if found is None:
-        raise binding.error(f"Type not found: {name}" if not binding.is_postgres
-                            else f'type "{name.lower()}" is not supported', node)  # fmt: skip
+        raise unsupported(f"the type {name}")
     if found.code == "STRING" and node.expressions:
         length = node.expressions[0].name
         if length.isdigit():

@@ -15,20 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from spanner_simulator.core.values import ValueType
-from spanner_simulator.sql.sql_types import (
-    PG_JSONB,
-    PG_NUMERIC,
-    array_of,
-    is_numeric,
-    supertype,
-)
-from spanner_simulator.sql.terms.coercion import implicit_cost
+from spanner_simulator.sql.sql_types import PG_NUMERIC, array_of
+from spanner_simulator.sql.terms.bound import Bound
+from spanner_simulator.sql.terms.coercion import common_type, implicit_cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spanner_simulator.core.values import Dialect
-    from spanner_simulator.sql.terms.bound import Bound
 
 
 _LINE = re.compile(
@@ -37,7 +31,6 @@ _LINE = re.compile(
 )
 _TEMPLATES: Final = ("ANY", "ORDERED")
 _UNORDERED: Final = frozenset(("ARRAY", "STRUCT", "JSON", "PROTO"))
-_KNOWN: Final = {"PG_NUMERIC": PG_NUMERIC, "PG_JSONB": PG_JSONB}
 TypePattern: TypeAlias = str
 
 
@@ -70,16 +63,12 @@ def read_signatures(table: str) -> Mapping[str, tuple[Signature, ...]]:
         if read is None:
             raise ValueError(f"not a signature: {line}")
         arguments = [one.strip() for one in read["arguments"].split(",") if one.strip()]
-        rest = arguments.pop().removesuffix("...") if line and "..." in read["arguments"] else None
-        count = len(arguments)
-        default = f"{read['name'].lower()}({', '.join(f'{{{index}}}' for index in range(count))})"
+        rest = arguments.pop().removesuffix("...") if "..." in read["arguments"] else None
+        slots = ", ".join(f"{{{index}}}" for index in range(len(arguments)))
+        text = read["text"] or f"{read['name'].lower()}({slots})"
+        is_aggregate = read["aggregate"] is not None
         signature = Signature(
-            read["name"],
-            tuple(arguments),
-            rest,
-            read["result"],
-            read["text"] or default,
-            read["aggregate"] is not None,
+            read["name"], tuple(arguments), rest, read["result"], text, is_aggregate
         )
         found.setdefault(read["name"], []).append(signature)
     return {name: tuple(lines) for name, lines in found.items()}
@@ -123,51 +112,27 @@ def _match(
 def _template_types(
     wanted: Sequence[TypePattern], arguments: Sequence[Bound], dialect: Dialect
 ) -> dict[str, ValueType] | None:
-    """What ANY and its like stand for: the common type of the arguments in those places."""
+    """What ANY and ORDERED stand for: the common type of the arguments in those places."""
     chosen: dict[str, ValueType] = {}
-    literals: dict[str, list[Bound]] = {}
-    for pattern, argument in zip(wanted, arguments, strict=True):
-        name = pattern.removeprefix("ARRAY<").removesuffix(">")
-        if name not in _TEMPLATES or argument.value_type is None:
-            continue
-        found: ValueType | None = argument.value_type
-        if pattern.startswith("ARRAY<"):
-            found = argument.value_type.element
-            if found is None:
-                return None
-        if name == "ORDERED" and found is not None and found.code in _UNORDERED:
-            return None
-        if argument.is_literal and not pattern.startswith("ARRAY<"):
-            literals.setdefault(name, []).append(argument)
-        elif name in chosen and found is not None:
-            common = supertype(chosen[name], found)
-            if common is None:
-                return None
-            chosen[name] = common
-        elif found is not None:
-            chosen[name] = found
-    for name, bounds in literals.items():
-        for bound in bounds:
-            kind = bound.value_type
-            if name not in chosen and kind is not None:
-                chosen[name] = kind
-            elif kind is not None and implicit_cost(bound, chosen[name], dialect) is None:
-                common = supertype(chosen[name], kind)
-                if common is None and not is_numeric(kind):
-                    common = _first_reachable(bounds, kind, dialect)
-                if common is None:
+    for name in _TEMPLATES:
+        bounds: list[Bound] = []
+        for pattern, argument in zip(wanted, arguments, strict=True):
+            kind = argument.value_type
+            if kind is None or name not in pattern:
+                continue
+            if pattern.startswith("ARRAY<"):
+                if kind.element is None:
                     return None
-                chosen[name] = common
-    default = ValueType("STRING" if dialect == "POSTGRESQL" else "INT64")
-    return {name: chosen.get(name, default) for name in _TEMPLATES}
-
-
-def _first_reachable(
-    bounds: Sequence[Bound], kind: ValueType, dialect: Dialect
-) -> ValueType | None:
-    """A type of one literal to which all the other literals convert."""
-    fits = all(implicit_cost(one, kind, dialect) is not None for one in bounds)
-    return kind if fits else None
+                bounds.append(Bound("", kind.element))
+            elif name == "ORDERED" and kind.code in _UNORDERED:
+                return None
+            else:
+                bounds.append(argument)
+        found = common_type(bounds, dialect) if bounds else None
+        if bounds and found is None:
+            return None
+        chosen[name] = found or ValueType("STRING" if dialect == "POSTGRESQL" else "INT64")
+    return chosen
 
 
 def _concrete(pattern: TypePattern, chosen: Mapping[str, ValueType]) -> ValueType:
@@ -175,6 +140,6 @@ def _concrete(pattern: TypePattern, chosen: Mapping[str, ValueType]) -> ValueTyp
         return array_of(_concrete(pattern[6:-1], chosen))
     if pattern in chosen:
         return chosen[pattern]
-    if pattern in _KNOWN:
-        return _KNOWN[pattern]
+    if pattern == "PG_NUMERIC":
+        return PG_NUMERIC
     return ValueType(pattern)  # type: ignore[arg-type]  # a table names nothing but type codes

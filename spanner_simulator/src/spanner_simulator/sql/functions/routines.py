@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 class Routine:
     """`arguments` and `result` are DuckDB types."""
 
-    name: str
     arguments: tuple[str, ...]
     result: str
     function: Callable[..., Any]
-    takes_null: bool = False
     is_volatile: bool = False
 
 
@@ -31,21 +29,38 @@ ROUTINES: dict[str, Routine] = {}
 
 
 def routine(
-    result: str, *arguments: str, takes_null: bool = False, is_volatile: bool = False
+    result: str, *arguments: str, is_volatile: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a function callable from SQL under its own name."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        name = function.__name__
-        ROUTINES[name] = Routine(name, arguments, result, function, takes_null, is_volatile)
+        ROUTINES[function.__name__] = Routine(arguments, result, function, is_volatile)
         return function
+
+    return register
+
+
+def postgres_reader(kind: str, result: str) -> Callable[..., Callable[[str], Any]]:
+    """Make a reader of texts one of PostgreSQL, which has its own words for what it refuses."""
+
+    def register(read: Callable[[str], Any], name: str = "") -> Callable[[str], Any]:
+        def reader(text: str) -> Any:
+            try:
+                return read(text)
+            except (SpannerError, ValueError):
+                raise SpannerError(
+                    Code.INVALID_ARGUMENT, f'[ERROR] invalid input syntax for type {kind}: "{text}"'
+                ) from None
+
+        ROUTINES[name or read.__name__] = Routine(("VARCHAR",), result, reader)
+        return reader
 
     return register
 
 
 @routine("VARCHAR", "VARCHAR")
 def refuse(message: str) -> str:
-    """ERROR(): end the statement with this message."""
+    """End the statement with this message."""
     raise out_of_range(message)
 
 

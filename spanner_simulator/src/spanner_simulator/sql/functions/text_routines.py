@@ -1,46 +1,44 @@
-"""Functions of strings and bytes, and what decides between them: patterns, encodings, hashes."""
+"""Functions of strings, bytes and JSON documents, which travel as normalised text."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
+import json
 import re
 import uuid
+from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.functions.routines import out_of_range, routine
+from spanner_simulator.core.json_text import normalise_json, normalise_jsonb
+from spanner_simulator.sql.functions.routines import out_of_range, postgres_reader, routine
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-_TRUE = frozenset(("true", "t", "yes", "y", "on", "1"))
-_FALSE = frozenset(("false", "f", "no", "n", "off", "0"))
-_TEXT_MAX = 1 << 20
+_Json: TypeAlias = "dict[str, _Json] | list[_Json] | str | int | Decimal | bool | None"
+_BOOLS = {"true": True, "false": False}
+_PG_BOOLS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
+}
+_STEP = re.compile(
+    r"""\.(?P<name>[^.\[\]"']+) | \."(?P<dotted>(?:\\.|[^"\\])*)"
+      | \[\s*(?P<index>\d+)\s*\] | \[\s*(?P<quote>['"])(?P<quoted>.*?)(?P=quote)\s*\]""",
+    re.VERBOSE,
+)
 
 
 @routine("BOOLEAN", "VARCHAR")
 def text_to_bool(text: str) -> bool:
     """CAST to BOOL."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    raise out_of_range(f"Bad bool value: {text}")
+    if text.lower() not in _BOOLS:
+        raise out_of_range(f"Bad bool value: {text}")
+    return _BOOLS[text.lower()]
 
 
-@routine("BOOLEAN", "VARCHAR")
+@postgres_reader("boolean", "BOOLEAN")
 def pg_text_to_bool(text: str) -> bool:
     """CAST to boolean."""
-    lowered = text.strip().lower()
-    if lowered in _TRUE:
-        return True
-    if lowered in _FALSE:
-        return False
-    raise SpannerError(
-        Code.INVALID_ARGUMENT, f'[ERROR] invalid input syntax for type boolean: "{text}"'
-    )
+    if text.strip().lower() not in _PG_BOOLS:
+        raise ValueError(text)
+    return _PG_BOOLS[text.strip().lower()]
 
 
 @routine("VARCHAR", "BLOB")
@@ -52,40 +50,22 @@ def bytes_to_text(value: bytes) -> str:
         raise out_of_range("Invalid cast of bytes to UTF8 string") from None
 
 
-@routine("VARCHAR", "BLOB")
-def bytes_to_text_safe(value: bytes) -> str:
-    """Bytes that are no UTF-8 become replacement characters."""
-    return value.decode(errors="replace")
-
-
-@routine("VARCHAR", "BLOB")
-def bytes_as_letters(value: bytes) -> str:
-    """A letter for each byte, so that patterns of bytes match as those of texts do."""
-    return value.decode("latin-1")
-
-
 @routine("BLOB", "VARCHAR")
 def text_to_bytes(text: str) -> bytes:
     """CAST to BYTES."""
     return text.encode()
 
 
-@routine("BLOB", "VARCHAR")
+@postgres_reader("bytea", "BLOB")
 def text_to_bytes_pg(text: str) -> bytes:
     r"""CAST to bytea: hexadecimal after `\x`, else with `\\` and octal escapes."""
-    try:
-        if text.startswith("\\x"):
-            return bytes.fromhex(text[2:])
-        found = re.sub(
-            rb"\\(\\|[0-3][0-7]{2})",
-            lambda one: b"\\" if one[1] == b"\\" else bytes([int(one[1], 8)]),
-            text.encode(),
-        )
-    except ValueError:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, f'[ERROR] invalid input syntax for type bytea: "{text}"'
-        ) from None
-    return found
+    if text.startswith("\\x"):
+        return bytes.fromhex(text[2:])
+    return re.sub(
+        rb"\\(\\|[0-3][0-7]{2})",
+        lambda one: b"\\" if one[1] == b"\\" else bytes([int(one[1], 8)]),
+        text.encode(),
+    )
 
 
 @routine("VARCHAR", "BLOB")
@@ -103,15 +83,7 @@ def text_to_uuid(text: str) -> str:
         raise out_of_range(f"Invalid UUID value: {text}") from None
 
 
-@routine("VARCHAR", "VARCHAR")
-def pg_text_to_uuid(text: str) -> str:
-    """CAST to uuid."""
-    try:
-        return str(uuid.UUID(text))
-    except ValueError:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, f'[ERROR] invalid input syntax for type uuid: "{text}"'
-        ) from None
+pg_text_to_uuid = postgres_reader("uuid", "VARCHAR")(text_to_uuid, name="pg_text_to_uuid")
 
 
 @routine("VARCHAR", is_volatile=True)
@@ -139,266 +111,117 @@ def _part(value: Any, start: int, length: int) -> Any:
     return value[start : start + length]
 
 
-@routine("VARCHAR", "VARCHAR", "BIGINT")
-def left_text(text: str, length: int) -> str:
-    """LEFT."""
-    return text[: _positive("LEFT", length)]
-
-
-@routine("VARCHAR", "VARCHAR", "BIGINT")
-def right_text(text: str, length: int) -> str:
-    """RIGHT."""
-    return text[max(0, len(text) - _positive("RIGHT", length)) :]
-
-
-def _positive(name: str, length: int) -> int:
-    if length < 0:
-        raise out_of_range(f"Second argument in {name}() cannot be negative")
-    return length
+# -- JSON
 
 
 @routine("VARCHAR", "VARCHAR")
-def upper_text(text: str) -> str:
-    """UPPER, by the full rules of Unicode."""
-    return text.upper()
-
-
-@routine("VARCHAR", "VARCHAR")
-def lower_text(text: str) -> str:
-    """LOWER, by the full rules of Unicode."""
-    return text.lower()
-
-
-@routine("VARCHAR", "VARCHAR")
-def reverse_text(text: str) -> str:
-    """REVERSE: code point by code point."""
-    return text[::-1]
-
-
-@routine("VARCHAR", "VARCHAR", "BIGINT", "BIGINT")
-def pg_part(text: str, start: int, length: int) -> str:
-    """PostgreSQL's substr: positions before the first one count into the length."""
-    if length < 0:
-        raise out_of_range("negative substring length not allowed")
-    return text[max(0, start - 1) : max(0, start - 1 + length)]
-
-
-@routine("VARCHAR", "VARCHAR", "BIGINT", "VARCHAR")
-def lpad_text(text: str, length: int, pattern: str) -> str:
-    """LPAD; longer texts are cut."""
-    return (
-        (_padding(len(text), length, pattern) + text)[:length]
-        if length > len(text)
-        else _cut(text, length)
-    )
-
-
-@routine("VARCHAR", "VARCHAR", "BIGINT", "VARCHAR")
-def rpad_text(text: str, length: int, pattern: str) -> str:
-    """RPAD; longer texts are cut."""
-    if length > len(text):
-        return text + _padding(len(text), length, pattern)
-    return _cut(text, length)
-
-
-def _cut(text: str, length: int) -> str:
-    if length < 0:
-        raise out_of_range("Second argument (output size) for LPAD/RPAD cannot be negative")
-    return text[:length]
-
-
-def _padding(size: int, length: int, pattern: str) -> str:
-    if not pattern:
-        raise out_of_range("Third argument (pad pattern) for LPAD/RPAD cannot be empty")
-    if length > _TEXT_MAX:
-        raise out_of_range("Output of LPAD/RPAD exceeds max allowed output size of 1MB")
-    missing = length - size
-    return (pattern * (missing // len(pattern) + 1))[:missing]
-
-
-@routine("VARCHAR", "VARCHAR", "BIGINT")
-def repeat_text(text: str, count: int) -> str:
-    """REPEAT."""
-    if count < 0:
-        raise out_of_range("Second argument (repeat count) for REPEAT cannot be negative")
-    if len(text) * count > _TEXT_MAX:
-        raise out_of_range("Output of REPEAT exceeds max allowed output size of 1MB")
-    return text * count
-
-
-@routine("VARCHAR", "VARCHAR", "VARCHAR")
-def trim_set(text: str, characters: str) -> str:
-    """TRIM of a set of characters."""
-    return text.strip(characters)
-
-
-@routine("VARCHAR", "VARCHAR", "VARCHAR")
-def ltrim_set(text: str, characters: str) -> str:
-    """LTRIM of a set of characters."""
-    return text.lstrip(characters)
-
-
-@routine("VARCHAR", "VARCHAR", "VARCHAR")
-def rtrim_set(text: str, characters: str) -> str:
-    """RTRIM of a set of characters."""
-    return text.rstrip(characters)
-
-
-@routine("VARCHAR", "VARCHAR")
-def trim_space(text: str) -> str:
-    """TRIM of white space."""
-    return text.strip()
-
-
-@routine("VARCHAR", "VARCHAR")
-def ltrim_space(text: str) -> str:
-    """LTRIM of white space."""
-    return text.lstrip()
-
-
-@routine("VARCHAR", "VARCHAR")
-def rtrim_space(text: str) -> str:
-    """RTRIM of white space."""
-    return text.rstrip()
-
-
-@routine("VARCHAR[]", "VARCHAR", "VARCHAR")
-def split_text(text: str, delimiter: str) -> list[str]:
-    """SPLIT; an empty delimiter splits into characters."""
-    if not text:
-        return [""]
-    return text.split(delimiter) if delimiter else list(text)
-
-
-@routine("VARCHAR", "VARCHAR[]", "VARCHAR", "VARCHAR", takes_null=True)
-def join_texts(
-    texts: Sequence[str | None] | None, delimiter: str | None, null_text: str | None
-) -> str | None:
-    """ARRAY_TO_STRING; NULL elements are left out unless there is a text for them."""
-    if texts is None or delimiter is None:
-        return None
-    shown = [null_text if text is None else text for text in texts]
-    return delimiter.join(text for text in shown if text is not None)
-
-
-@routine("BLOB", "VARCHAR")
-def bytes_from_hex(text: str) -> bytes:
-    """FROM_HEX."""
+def json_normal(text: str) -> str:
+    """PARSE_JSON."""
     try:
-        return binascii.unhexlify(text.rjust(len(text) + len(text) % 2, "0"))
-    except (binascii.Error, ValueError):
-        raise out_of_range("Failed to decode invalid hex string") from None
+        return normalise_json(text)
+    except ValueError as error:
+        raise out_of_range(f"Invalid input: {error}") from None
 
 
-@routine("BLOB", "VARCHAR")
-def bytes_from_base64(text: str) -> bytes:
-    """FROM_BASE64."""
-    text = "".join(text.split()).rstrip("=")
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        raise out_of_range("Failed to decode invalid base64 string") from None
+@postgres_reader("json", "VARCHAR")
+def jsonb_normal(text: str) -> str:
+    """CAST to jsonb."""
+    return normalise_jsonb(text)
 
 
-@routine("VARCHAR", "BLOB")
-def bytes_to_base64(value: bytes) -> str:
-    """TO_BASE64."""
-    return base64.b64encode(value).decode()
+def _load(text: str) -> _Json:
+    document: _Json = json.loads(text, parse_float=Decimal)
+    return document
 
 
-@routine("BLOB", "BLOB")
-def hash_sha1(value: bytes) -> bytes:
-    """SHA1."""
-    return hashlib.sha1(value).digest()  # noqa: S324  # SQL's function, not a protection
+def _exact(document: _Json) -> str:
+    """JSON text that keeps the scale of numbers."""
+    match document:
+        case dict():
+            inner = (f"{json.dumps(key)}:{_exact(value)}" for key, value in document.items())
+            return "{" + ",".join(inner) + "}"
+        case list():
+            return "[" + ",".join(map(_exact, document)) + "]"
+        case Decimal():
+            return f"{document:f}"
+        case _:
+            return json.dumps(document)
 
 
-@routine("BLOB", "BLOB")
-def hash_sha256(value: bytes) -> bytes:
-    """SHA256."""
-    return hashlib.sha256(value).digest()
+@lru_cache(maxsize=1024)
+def _path(text: str) -> tuple[str | int, ...]:
+    if not text.startswith("$"):
+        raise out_of_range("JSONPath must start with '$'")
+    steps: list[str | int] = []
+    at = 1
+    while at < len(text):
+        found = _STEP.match(text, at)
+        if found is None:
+            raise out_of_range(f"Invalid token in JSONPath at: {text[at:]}")
+        name = (found["name"] or "").strip() or found["dotted"] or found["quoted"] or ""
+        steps.append(name if found["index"] is None else int(found["index"]))
+        at = found.end()
+    return tuple(steps)
 
 
-@routine("BLOB", "BLOB")
-def hash_sha512(value: bytes) -> bytes:
-    """SHA512."""
-    return hashlib.sha512(value).digest()
-
-
-@routine("BIGINT[]", "VARCHAR")
-def code_points(text: str) -> list[int]:
-    """TO_CODE_POINTS."""
-    return [ord(character) for character in text]
-
-
-@routine("VARCHAR", "BIGINT[]")
-def text_of_code_points(points: Sequence[int | None]) -> str | None:
-    """CODE_POINTS_TO_STRING; NULL when one is."""
-    letters: list[str] = []
-    for point in points:
-        if point is None:
-            return None
-        if not 0 <= point <= 0x10FFFF or 0xD800 <= point < 0xE000:
-            raise out_of_range(f"Invalid codepoint {point}")
-        letters.append(chr(point))
-    return "".join(letters)
-
-
-@routine("BIGINT", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT")
-def instr_text(text: str, part: str, start: int, occurrence: int) -> int:
-    """INSTR: the 1-based position of an occurrence, 0 without; from the end for start < 0."""
-    if start == 0 or occurrence < 1:
-        raise out_of_range("INSTR: position must not be 0, and occurrence must be positive")
-    if start > 0:
-        at = start - 2
-        for _ in range(occurrence):
-            at = text.find(part, at + 1)
-            if at < 0:
-                return 0
-        return at + 1
-    end = len(text) + start + len(part)
-    at = -1
-    for _ in range(occurrence):
-        at = text.rfind(part, 0, max(0, end))
-        if at < 0:
-            return 0
-        end = at + len(part) - 1
-    return at + 1
-
-
-@lru_cache(maxsize=256)
-def _pattern(text: str) -> re.Pattern[str]:
-    # RE2, which the service has, knows neither of these.
-    found = re.search(r"\(\?<?[=!]|\(\?>", text)
-    if found is not None:
-        raise out_of_range(
-            f"Cannot parse regular expression: invalid perl operator: {found.group()}"
-        )
-    try:
-        return re.compile(text, re.ASCII)
-    except re.error as error:
-        raise out_of_range(f"Cannot parse regular expression: {error}") from None
+def _at(text: str, path: tuple[str | int, ...]) -> list[_Json]:
+    """The document at a path, if there is one."""
+    document = _load(text)
+    for step in path:
+        match document, step:
+            case dict(), str() if step in document:
+                document = document[step]
+            case list(), int() if -len(document) <= step < len(document):
+                document = document[step]
+            case _:
+                return []
+    return [document]
 
 
 @routine("VARCHAR", "VARCHAR", "VARCHAR")
-def regexp_first(text: str, pattern: str) -> str | None:
-    """REGEXP_EXTRACT: the first match, or its only group."""
-    compiled = _extracting(pattern)
-    found = compiled.search(text)
-    return None if found is None else found.group(compiled.groups)
+def json_scalar(text: str, path: str) -> str | None:
+    """JSON_VALUE: a scalar as a string."""
+    for found in _at(text, _path(path)):
+        if isinstance(found, str):
+            return found
+        if found is not None and not isinstance(found, dict | list):
+            return normalise_json(_exact(found))
+    return None
 
 
-def _extracting(pattern: str) -> re.Pattern[str]:
-    compiled = _pattern(pattern)
-    if compiled.groups > 1:
-        raise out_of_range(
-            "Regular expressions passed into extraction functions must not have more than 1 "
-            "capturing group"
-        )
-    return compiled
+@routine("VARCHAR", "VARCHAR", "VARCHAR")
+def json_query(text: str, path: str) -> str | None:
+    """JSON_QUERY: a document, JSON null included."""
+    return next((normalise_json(_exact(one)) for one in _at(text, _path(path))), None)
 
 
-@routine("VARCHAR[]", "VARCHAR", "VARCHAR")
-def regexp_every(text: str, pattern: str) -> list[str]:
-    """REGEXP_EXTRACT_ALL; a group that took no part is empty."""
-    compiled = _extracting(pattern)
-    return [found.group(compiled.groups) or "" for found in compiled.finditer(text)]
+@routine("VARCHAR", "VARCHAR", "VARCHAR")
+def json_field(text: str, name: str) -> str | None:
+    """A field by name."""
+    return next((normalise_json(_exact(one)) for one in _at(text, (name,))), None)
+
+
+@routine("VARCHAR", "VARCHAR", "BIGINT")
+def json_element(text: str, index: int) -> str | None:
+    """An element by position."""
+    found = _at(text, (index,)) if index >= 0 else []
+    return next((normalise_json(_exact(one)) for one in found), None)
+
+
+@routine("VARCHAR", "VARCHAR", "VARCHAR")
+def jsonb_field(text: str, name: str) -> str | None:
+    """`->` by name."""
+    return next((normalise_jsonb(_exact(one)) for one in _at(text, (name,))), None)
+
+
+@routine("VARCHAR", "VARCHAR", "BIGINT")
+def jsonb_element(text: str, index: int) -> str | None:
+    """`->` by position; negative ones count from the end."""
+    return next((normalise_jsonb(_exact(one)) for one in _at(text, (index,))), None)
+
+
+@routine("VARCHAR", "VARCHAR")
+def jsonb_text(text: str) -> str | None:
+    """What `->>` makes of a document: strings without quotes, null as NULL."""
+    document = _load(text)
+    return document if isinstance(document, str) else None if document is None else text

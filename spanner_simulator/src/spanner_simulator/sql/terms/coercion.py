@@ -7,28 +7,19 @@ its mistakes are the statement's.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.functions import (
-    json_routines,
-    number_routines,
-    text_routines,
-    time_routines,
-)
-from spanner_simulator.sql.sql_types import (
-    carrier,
-    field_key,
-    is_same,
-    type_name,
-)
+from spanner_simulator.sql.functions import number_routines, text_routines, time_routines
+from spanner_simulator.sql.sql_types import is_same, supertype, type_name
 from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound
 from spanner_simulator.sql.terms.enum_casts import enum_cast_sql, member_number
 from spanner_simulator.sql.terms.literals import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from spanner_simulator.core.values import Dialect, Value, ValueType
 
@@ -88,15 +79,15 @@ _CASTS: Final = {
     ("STRING", "FLOAT32"): "CAST(text_to_float({}) AS FLOAT)",
     ("STRING", "NUMERIC"): "text_to_numeric({})",
     ("STRING", "BOOL"): "text_to_bool({})",
-    ("STRING", "DATE"): "date_of_text({})",
-    ("STRING", "TIMESTAMP"): f"timestamp_of_text({{}}, {_ZONE})",
+    ("STRING", "DATE"): "text_to_date({})",
+    ("STRING", "TIMESTAMP"): "text_to_timestamp({})",
     ("STRING", "BYTES"): "text_to_bytes({})",
     ("STRING", "UUID"): "text_to_uuid({})",
     ("UUID", "STRING"): "{}",
     ("BYTES", "STRING"): "bytes_to_text({})",
     ("BYTES", "PROTO"): "{}",
     ("PROTO", "BYTES"): "{}",
-    ("DATE", "STRING"): "date_format_text('%E4Y-%m-%d', {})",
+    ("DATE", "STRING"): "CAST({} AS VARCHAR)",
     ("DATE", "TIMESTAMP"): f"date_timestamp({{}}, {_ZONE})",
     ("TIMESTAMP", "STRING"): f"timestamp_text({{}}, {_ZONE})",
     ("TIMESTAMP", "DATE"): f"timestamp_date({{}}, {_ZONE})",
@@ -115,16 +106,13 @@ _POSTGRES_CASTS: Final = {
     ("STRING", "UUID"): "pg_text_to_uuid({})",
     ("BYTES", "STRING"): "bytes_to_text_pg({})",
     ("PG_JSONB", "STRING"): "{}",
-    ("PG_JSONB", "INT64"): "json_int({})",
-    ("PG_JSONB", "FLOAT64"): "json_float({})",
-    ("PG_JSONB", "BOOL"): "json_bool({})",
 }
 _NOT_IN_POSTGRES: Final = frozenset((("INT64", "BOOL"), ("BOOL", "INT64"), ("DATE", "INT64")))
 _READERS: Final[dict[str, Callable[[str], Value]]] = {
     "DATE": time_routines.text_to_date,
     "TIMESTAMP": time_routines.text_to_timestamp,
     "NUMERIC": number_routines.text_to_numeric,
-    "JSON": json_routines.json_normal,
+    "JSON": text_routines.json_normal,
     "UUID": text_routines.text_to_uuid,
 }
 _POSTGRES_READERS: Final[dict[str, Callable[[str], Value]]] = {
@@ -133,10 +121,10 @@ _POSTGRES_READERS: Final[dict[str, Callable[[str], Value]]] = {
     "INT64": number_routines.pg_text_to_int,
     "FLOAT64": lambda text: float(number_routines.pg_text_to_float(text)),
     "FLOAT32": lambda text: float(number_routines.pg_text_to_float(text)),
-    "PG_NUMERIC": lambda text: number_routines.pg_number(number_routines.text_to_pg_numeric(text)),
+    "PG_NUMERIC": lambda text: Decimal(number_routines.text_to_pg_numeric(text)),
     "BOOL": text_routines.pg_text_to_bool,
     "BYTES": text_routines.text_to_bytes_pg,
-    "PG_JSONB": json_routines.jsonb_normal,
+    "PG_JSONB": text_routines.jsonb_normal,
     "UUID": text_routines.pg_text_to_uuid,
 }
 
@@ -186,6 +174,31 @@ def implicit_cost(bound: Bound, target: ValueType, dialect: Dialect) -> int | No
     return _IMPLICIT.get(pair)
 
 
+def common_type(bounds: Sequence[Bound], dialect: Dialect) -> ValueType | None:
+    """The type to which all convert; None when there is none, or none has a type.
+
+    A literal takes the type of what has a firm one.
+    """
+    found: ValueType | None = None
+    for bound in sorted(bounds, key=lambda one: one.is_literal):
+        kind = bound.value_type
+        if kind is None:
+            continue
+        if found is None:
+            found = kind
+        elif not bound.is_literal or implicit_cost(bound, found, dialect) is None:
+            others = (one for one in bounds if one is not bound)
+            if supertype(found, kind) is not None:
+                found = supertype(found, kind)
+            elif bound.is_literal and all(
+                implicit_cost(one, kind, dialect) is not None for one in others
+            ):
+                found = kind
+            else:
+                return None
+    return found
+
+
 def cast_sql(
     sql: str, source: ValueType, target: ValueType, dialect: Dialect, *, is_safe: bool = False
 ) -> str:
@@ -195,8 +208,6 @@ def cast_sql(
             return sql
         inner = cast_sql("_e", source.element, target.element, dialect, is_safe=is_safe)
         return f"list_transform({sql}, lambda _e: {inner})"
-    if source.code == "STRUCT" and target.code == "STRUCT":
-        return _cast_struct(sql, source, target, dialect)
     if is_same(source, target):
         return _cut(sql, source, target)
     text = enum_cast_sql(sql, source, target)
@@ -214,7 +225,8 @@ def _template(source: ValueType, target: ValueType, dialect: Dialect) -> str:
     if {source.code, target.code} == {"STRING", "PROTO"}:
         raise unsupported("CAST between messages and their text form")
     if template is None:
-        raise _no_cast(source, target, dialect)
+        one, other = type_name(source, dialect), type_name(target, dialect)
+        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid cast from {one} to {other}")
     return template
 
 
@@ -225,29 +237,3 @@ def _cut(sql: str, source: ValueType | None, target: ValueType) -> str:
     if source is not None and source.length is not None and source.length <= target.length:
         return sql
     return f"left({sql}, {target.length})"
-
-
-def _cast_struct(sql: str, source: ValueType, target: ValueType, dialect: Dialect) -> str:
-    if len(source.fields) != len(target.fields):
-        raise _no_cast(source, target, dialect)
-    if is_same(source, target):
-        return sql
-    inner = ", ".join(
-        f"{field_key(index)} := "
-        + cast_sql(f"struct_extract({sql}, '{field_key(index)}')", mine, theirs, dialect)
-        for index, ((_, mine), (_, theirs)) in enumerate(
-            zip(source.fields, target.fields, strict=True)
-        )
-    )
-    packed = f"struct_pack({inner})"
-    return f"CASE WHEN {sql} IS NULL THEN CAST(NULL AS {carrier(target)}) ELSE {packed} END"
-
-
-def _no_cast(source: ValueType, target: ValueType, dialect: Dialect) -> SpannerError:
-    one, other = type_name(source, dialect), type_name(target, dialect)
-    message = (
-        f"[ERROR] cannot cast type {one} to {other}"
-        if dialect == "POSTGRESQL"
-        else f"Invalid cast from {one} to {other}"
-    )
-    return SpannerError(Code.INVALID_ARGUMENT, message)

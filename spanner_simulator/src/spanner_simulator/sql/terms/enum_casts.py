@@ -20,9 +20,7 @@ def member_number(kind: ValueType, text: str) -> int:
     for name, number in kind.members:
         if name == text:
             return number
-    likes = [name for name, _ in kind.members if name.lower() == text.lower()]
-    hint = f"; Did you mean '{likes[0]}'? (Note: ENUM values are case sensitive)" if likes else ""
-    raise out_of_range(f"Out of range cast of string '{text}' to enum type {kind.proto_name}{hint}")
+    raise out_of_range(f"Out of range cast of string '{text}' to enum type {kind.proto_name}")
 
 
 @routine("BIGINT", "BIGINT", "VARCHAR")
@@ -45,16 +43,12 @@ def enum_cast_sql(sql: str, source: ValueType, target: ValueType) -> str | None:
         case "INT64", "ENUM":
             return f"enum_of_int({sql}, {text_literal(target.proto_name or '')})"
         case "STRING", "ENUM":
-            cases = " ".join(
-                f"WHEN {text_literal(name)} THEN {number}" for name, number in target.members
-            )
+            members = [(text_literal(name), str(number)) for name, number in target.members]
             otherwise = f"no_enum_member({sql}, {text_literal(target.proto_name or '')})"
-            return f"CASE {sql} {cases} ELSE {otherwise} END" if cases else otherwise
         case "ENUM", "STRING":
-            cases = " ".join(
-                f"WHEN {number} THEN {text_literal(name)}" for name, number in source.members
-            )
+            members = [(str(number), text_literal(name)) for name, number in source.members]
             otherwise = f"CAST({sql} AS VARCHAR)"
-            return f"CASE {sql} {cases} ELSE {otherwise} END" if cases else otherwise
         case _:
             return None
+    cases = " ".join(f"WHEN {one} THEN {other}" for one, other in members)
+    return f"CASE {sql} {cases} ELSE {otherwise} END" if cases else otherwise
