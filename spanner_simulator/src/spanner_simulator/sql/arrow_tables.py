@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spanner_simulator.sql.carriers import pg_numeric_text
+from spanner_simulator.sql.sql_types import pg_numeric_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

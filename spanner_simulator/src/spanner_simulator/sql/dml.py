@@ -24,7 +24,7 @@ from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.bound_query import BoundQuery
 from spanner_simulator.sql.binder.dml_binder import BoundDml, bind_dml
 from spanner_simulator.sql.binder.scans import Scan
-from spanner_simulator.sql.binder.select_list import expand_items, output_columns
+from spanner_simulator.sql.binder.select_clauses import expand_items, output_columns
 from spanner_simulator.sql.binder.tables import relation_of_scan
 from spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
 from spanner_simulator.sql.terms.bound import Scope, quoted
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from spanner_simulator.core.rows.transactions import Transaction
     from spanner_simulator.core.schema.catalogue import Catalogue
     from spanner_simulator.core.schema.schema_objects import Table
-    from spanner_simulator.core.values import Plain, Row, Value, ValueType
+    from spanner_simulator.core.values import Row, Value, ValueType
     from spanner_simulator.sql.binder.binding import Binding
     from spanner_simulator.sql.duck import Duck
     from spanner_simulator.sql.parameter import Parameter
@@ -81,6 +81,7 @@ class DmlPlan:
         duck: Callable[[], Duck],
         parameters: Mapping[str, Parameter],
         at: ReadAt,
+        transaction: Transaction,
         check: Callable[[str, str], None] | None,
     ) -> DmlResult:
         """Write, and read back what is to be returned. Raises `SpannerError`."""
@@ -91,10 +92,10 @@ class DmlPlan:
         if self.returning is not None:
             check_privileges(self.returning.reads | {table.name}, check)
         rows = self.source.run(duck, parameters, at)
-        written = _Written(table, self.dml, self.source.columns, at)
+        written = _Written(table, self.dml, self.source.columns, at, transaction)
         if self.returning is None:
             return DmlResult(written.apply(rows))
-        with at.database.whole_statement(written.transaction):
+        with at.database.whole_statement(transaction):
             count, changed = written.apply_and_read(rows, self.returning.scans[0].used)
             returned = self.returning.run(duck, parameters, at, given=changed)
         return DmlResult(count, self.returning.columns, returned)
@@ -134,22 +135,13 @@ class _Written:
         dml: BoundDml,
         columns: Sequence[tuple[str, ValueType]],
         at: ReadAt,
+        transaction: Transaction,
     ) -> None:
+        self._transaction = transaction
         self._table = table
         self._dml = dml
         self._types = dict(columns) | {name: table.type_of[name] for name in table.key_names}
         self._at = at
-
-    @property
-    def transaction(self) -> Transaction:
-        """The transaction that is written in."""
-        if self._at.transaction is None:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "DML statements can only be performed in a read-write or partitioned-dml "
-                "transaction.",
-            )
-        return self._at.transaction
 
     def apply(self, rows: Sequence[Sequence[Value]]) -> int:
         """Write the rows; how many."""
@@ -174,7 +166,7 @@ class _Written:
         return count, found
 
     def _row(self, key: bytes) -> Row | None:
-        return self._at.database.row_to_write(self.transaction, self._table, key)
+        return self._at.database.row_to_write(self._transaction, self._table, key)
 
     def _check_not_pending(self, row: Row, names: Iterable[str]) -> None:
         for name in names:
@@ -197,20 +189,19 @@ class _Written:
             if not has_keys:
                 row = self._at.database.with_key(self._table, row, now_us=self._at.now_us)
             key = self._table.encoded_key(row)
-            match self._dml.conflict:
-                case "update" if key in keyed:
-                    shown = key_text(self._table, row)
-                    raise SpannerError(
+            if self._dml.conflict == "ignore" and (key in keyed or self._row(key) is not None):
+                continue
+            if key in keyed and self._dml.kind == "insert":
+                shown, name = key_text(self._table, row), self._table.name
+                raise (
+                    SpannerError(
                         Code.INVALID_ARGUMENT, f"Cannot affect a row second time for key: {shown}"
                     )
-                case "error" if key in keyed and self._dml.kind == "insert":
-                    shown = key_text(self._table, row)
-                    raise SpannerError(
-                        Code.ALREADY_EXISTS,
-                        f"Row {shown} in table {self._table.name} already exists",
+                    if self._dml.conflict == "update"
+                    else SpannerError(
+                        Code.ALREADY_EXISTS, f"Row {shown} in table {name} already exists"
                     )
-                case "ignore" if key in keyed or self._row(key) is not None:
-                    continue
+                )
             keyed[key] = row
         return keyed
 
@@ -226,26 +217,23 @@ class _Written:
     def _execute(self, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> int:
         if not rows:
             return 0
-        kinds = [self._types[name] for name in columns]
+        types = [self._types[column] for column in columns]
         plain = [
             [
                 COMMIT_TIMESTAMP
                 if value == PENDING and kind.code == "TIMESTAMP"
                 else encode(kind, value)
-                for value, kind in zip(row, kinds, strict=True)
+                for value, kind in zip(row, types, strict=True)
             ]
             for row in rows
         ]
-        mutation = self._mutation(columns, plain)
-        return self._at.database.execute(self.transaction, [mutation], now_us=self._at.now_us)
-
-    def _mutation(self, columns: tuple[str, ...], rows: list[list[Plain]]) -> Mutation:
-        name = self._table.name
-        match self._dml.kind:
-            case "delete":
-                return Delete(name, KeySet(tuple(rows)))
-            case "update":
-                return Write("update", name, columns, tuple(rows))
-            case _:
-                kind: WriteKind = "insert_or_update" if self._dml.conflict == "update" else "insert"
-                return Write(kind, name, columns, tuple(rows))
+        name, written = self._table.name, tuple(plain)
+        mutation: Mutation
+        if self._dml.kind == "delete":
+            mutation = Delete(name, KeySet(written))
+        else:
+            kind: WriteKind = (
+                "insert_or_update" if self._dml.conflict == "update" else self._dml.kind
+            )
+            mutation = Write(kind, name, columns, written)
+        return self._at.database.execute(self._transaction, [mutation], now_us=self._at.now_us)

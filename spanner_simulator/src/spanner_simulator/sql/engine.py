@@ -15,9 +15,9 @@ from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.statement import new_binding
 from spanner_simulator.sql.binder.tables import check_hints
 from spanner_simulator.sql.dml import DmlPlan, DmlResult, make_dml_plan
+from spanner_simulator.sql.function_tables.functions import FUNCTIONS
 from spanner_simulator.sql.open_duck import open_duck
 from spanner_simulator.sql.parameter import Parameter
-from spanner_simulator.sql.partitioning import check_partitionable
 from spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
 from spanner_simulator.sql.syntax import Syntax, bounded_depth, parse_statement
 
@@ -29,11 +29,23 @@ if TYPE_CHECKING:
     from spanner_simulator.core.values import Dialect, Plain, Value, ValueType
     from spanner_simulator.sql.binder.binding import Binding
     from spanner_simulator.sql.binder.bound_query import BoundQuery
+    from spanner_simulator.sql.function_tables.signatures import Signature
 
 __all__ = ["DmlResult", "Result", "SqlEngine", "Statement"]
 
 _STATEMENTS_MAX: Final = 2000
 _PLANS_MAX: Final = 32
+# What keeps a query from being cut into shares that are computed apart from each other.
+_CLAUSES: Final = {
+    "with_": "WITH",
+    "distinct": "DISTINCT",
+    "joins": "a join",
+    "group": "GROUP BY",
+    "having": "HAVING",
+    "order": "ORDER BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +128,7 @@ class SqlEngine:
             raise SpannerError(Code.INVALID_ARGUMENT, "The statement is not valid DML.")
         plan: DmlPlan = self._plan(statement, parameters)
         at = ReadAt(self.database, transaction, None, now_us)
-        return plan.run(open_duck, parameters, at, check_privilege)
+        return plan.run(open_duck, parameters, at, transaction, check_privilege)
 
     def parameter_types(
         self, statement: Statement, parameters: Mapping[str, Parameter]
@@ -134,8 +146,18 @@ class SqlEngine:
         return plan.columns
 
     def check_partitionable(self, statement: Statement) -> None:
-        """INVALID_ARGUMENT for a query that is more than a scan of one table."""
-        check_partitionable(statement.syntax)
+        """INVALID_ARGUMENT for a query that is more than a scan of one table.
+
+        The service asks that a distributed union be at the root of its plan: rows of one table,
+        filtered and projected one by one. Whatever looks at several rows at once is refused.
+        """
+        reason = _obstacle(statement.syntax.tree, FUNCTIONS[statement.dialect])
+        if reason is not None:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT,
+                "Query is not root partitionable since it does not have a DistributedUnion at the "
+                f"root: it has {reason}.",
+            )
 
     def _plan(self, statement: Statement, parameters: Mapping[str, Parameter]) -> Any:
         """A plan for these types of parameters that still holds, made when there is none."""
@@ -193,3 +215,20 @@ def _parameter_names(syntax: Syntax) -> frozenset[str]:
         for tree in trees
         for node in tree.find_all(exp.Parameter)
     )
+
+
+def _obstacle(tree: exp.Expr, functions: Mapping[str, tuple[Signature, ...]]) -> str | None:
+    if not isinstance(tree, exp.Select):
+        return "no single SELECT"
+    for clause, words in _CLAUSES.items():
+        if tree.args.get(clause):
+            return words
+    source = tree.args.get("from_")
+    if source is not None and not isinstance(source.this, exp.Table):
+        return "no table in FROM"
+    if any(inner is not tree for inner in tree.find_all(exp.Query)):
+        return "a subquery"
+    for call in tree.find_all(exp.Anonymous):
+        if any(one.is_aggregate for one in functions.get(call.name.upper(), ())):
+            return "an aggregate function"
+    return None

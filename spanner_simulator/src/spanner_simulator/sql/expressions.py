@@ -15,9 +15,9 @@ from spanner_simulator.sql.binder.binding import NOW, NOW_SQL, Binding
 from spanner_simulator.sql.binder.scans import Scan
 from spanner_simulator.sql.binder.statement import new_binding
 from spanner_simulator.sql.binder.tables import relation_of_scan
-from spanner_simulator.sql.carriers import from_duck
 from spanner_simulator.sql.open_duck import open_duck
 from spanner_simulator.sql.plans import names_in, scan_sql
+from spanner_simulator.sql.sql_types import from_duck
 from spanner_simulator.sql.syntax import bounded_depth, parse_expression
 from spanner_simulator.sql.terms.bound import Bound, Scope
 

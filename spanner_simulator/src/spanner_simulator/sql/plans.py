@@ -13,8 +13,7 @@ from spanner_simulator.core.values import Plain, Value, ValueType, decode
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder.binding import NOW, Binding
 from spanner_simulator.sql.binder.scans import Scan, key_plan
-from spanner_simulator.sql.carriers import from_duck, to_duck
-from spanner_simulator.sql.sql_types import carrier
+from spanner_simulator.sql.sql_types import carrier, from_duck, to_duck
 from spanner_simulator.sql.terms.bound import Constant, quoted
 
 if TYPE_CHECKING:

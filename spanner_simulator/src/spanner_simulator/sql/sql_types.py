@@ -6,11 +6,13 @@ keeps its scale, as text, JSON as its normalised text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
 
-from spanner_simulator.core.values import Dialect, ValueType
-from spanner_simulator.errors import invariant
+from spanner_simulator.core.values import Dialect, Value, ValueType
 
 BOOL: Final = ValueType("BOOL")
 INT64: Final = ValueType("INT64")
@@ -110,12 +112,9 @@ def supertype(one: ValueType, other: ValueType) -> ValueType | None:
         return one
     if not (is_numeric(one) and is_numeric(other)):
         return None
-    codes = {one.code, other.code}
-    if "FLOAT64" in codes or codes in ({"FLOAT32", "NUMERIC"}, {"FLOAT32", "INT64"}):
+    if is_floating(one) or is_floating(other):
         return FLOAT64
-    numeric = next((kind for kind in (one, other) if kind.code == "NUMERIC"), None)
-    invariant(numeric is not None, "INT64 with something else is a float or a NUMERIC")
-    return numeric
+    return one if one.code == "NUMERIC" else other
 
 
 def type_name(value_type: ValueType, dialect: Dialect) -> str:
@@ -130,3 +129,48 @@ def type_name(value_type: ValueType, dialect: Dialect) -> str:
         fields = [f"{name} {type_name(kind, dialect)}".strip() for name, kind in value_type.fields]
         return f"STRUCT<{', '.join(fields)}>"
     return value_type.proto_name or value_type.code
+
+
+# -- values on their way into DuckDB as parameters, and out of it as results
+
+
+def pg_numeric_text(value: Decimal) -> str:
+    """The carrier of a PG_NUMERIC."""
+    return "NaN" if value.is_nan() else f"{value:f}"
+
+
+def to_duck(value_type: ValueType, value: Value) -> Any:
+    """A value as a parameter."""
+    if value is None:
+        return None
+    if value_type.element is not None:
+        return [to_duck(value_type.element, item) for item in value]  # type: ignore[union-attr]  # a tuple
+    if value_type.code == "STRUCT":
+        return {
+            field_key(index): to_duck(kind, item)
+            for index, ((_, kind), item) in enumerate(
+                zip(value_type.fields, value, strict=True)  # type: ignore[arg-type]  # a tuple
+            )
+        }
+    if value_type.annotation == "PG_NUMERIC":
+        return pg_numeric_text(value)  # type: ignore[arg-type]  # a Decimal
+    return value
+
+
+@lru_cache(maxsize=512)
+def from_duck(value_type: ValueType) -> Callable[[Any], Value] | None:
+    """What turns a result that is not NULL into a value; None when it is one already."""
+    if value_type.element is not None:
+        inner = from_duck(value_type.element)
+        if inner is None:
+            return tuple
+        return lambda items: tuple(None if item is None else inner(item) for item in items)
+    if value_type.code == "STRUCT":
+        kinds = [(field_key(i), from_duck(kind)) for i, (_, kind) in enumerate(value_type.fields)]
+        return lambda row: tuple(
+            row[key] if convert is None or row[key] is None else convert(row[key])
+            for key, convert in kinds
+        )
+    if value_type.annotation == "PG_NUMERIC":
+        return Decimal
+    return None

@@ -223,3 +223,29 @@ def test_queries_need_no_working_directory(tmp_path: Path, monkeypatch) -> None:
 
     assert duck.run("SELECT 1 + 1", {}, {}) == [(2,)]
     duck.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT Id, UPPER(S) AS C FROM T t WHERE t.Id > @p AND Id IN UNNEST(@q)", None),
+        ("SELECT * FROM T@{FORCE_INDEX=TByS}", None),
+        ("SELECT 1", None),
+        ("SELECT Id FROM T ORDER BY Id", "ORDER BY"),
+        ("SELECT DISTINCT Id FROM T", "DISTINCT"),
+        ("SELECT MAX(Id) + 1 FROM T", "an aggregate function"),
+        ("SELECT x.Id FROM T x, T y", "a join"),
+        ("SELECT ARRAY(SELECT Id FROM T) FROM T", "a subquery"),
+        ("SELECT x FROM UNNEST([1, 2]) AS x", "no table in FROM"),
+        ("SELECT Id FROM T UNION ALL SELECT Id FROM T", "no single SELECT"),
+        ("WITH x AS (SELECT 1 AS y) SELECT y FROM x", "WITH"),
+    ],
+)
+def test_what_looks_at_several_rows_at_once_has_no_shares(shared_world, sql, reason) -> None:
+    engine = shared_world.engine
+    if reason is None:
+        engine.check_partitionable(engine.prepare(sql))
+        return
+    with pytest.raises(SpannerError, match=reason) as caught:
+        engine.check_partitionable(engine.prepare(sql))
+    assert caught.value.code is Code.INVALID_ARGUMENT

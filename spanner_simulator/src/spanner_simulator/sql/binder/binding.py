@@ -95,7 +95,6 @@ class Binding:
     used_parameters: set[str] = field(default_factory=set)
     scans: list[Scan] = field(default_factory=list)
     dependencies: list[tuple[str, str, object]] = field(default_factory=list)
-    views: tuple[str, ...] = ()
     reads: set[str] = field(default_factory=set)
     is_definer: bool = False
     names: int = 0
@@ -131,8 +130,6 @@ class Binding:
                 if one not in mine:
                     mine.append(one)
 
-    # -- what stands inside
-
     def expression(self, scope: Scope, node: Node) -> Bound:
         """DuckDB's text and Spanner's type of an expression. Raises `SpannerError`."""
         return self.bind_expression(self, scope, node)
@@ -140,8 +137,6 @@ class Binding:
     def query(self, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]) -> BoundQuery:
         """A query expression, which sees the names of `parent`. Raises `SpannerError`."""
         return self.bind_query(self, node, parent=parent, ctes=ctes)
-
-    # -- errors
 
     def error(self, message: str, node: Node | None = None) -> SpannerError:
         """INVALID_ARGUMENT, with the node's place in GoogleSQL."""
@@ -219,15 +214,13 @@ class Binding:
             read = self.read(value, target)
             if read is not None:
                 return read
-        if bound.is_literal and isinstance(value, int) and not isinstance(value, bool):
+        if bound.is_literal and isinstance(value, int | float) and not isinstance(value, bool):
+            if target.code == "NUMERIC":
+                return literal(target, Decimal(repr(value)))
             if target.code == "FLOAT64":
                 return literal(target, float(value))
-            if target.code == "NUMERIC":
-                return literal(target, Decimal(value))
             if target.code == "ENUM":
-                return literal(target, enum_of_int(value, target.proto_name or ""))
-        if bound.is_literal and isinstance(value, float) and target.code == "NUMERIC":
-            return literal(target, Decimal(repr(value)))
+                return literal(target, enum_of_int(int(value), target.proto_name or ""))
         return Bound(cast_sql(bound.sql, source, target, self.dialect), target)
 
     def read(self, text: str, target: ValueType) -> Bound | None:

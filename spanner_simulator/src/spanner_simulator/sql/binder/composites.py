@@ -1,23 +1,32 @@
-"""Casts, arrays, structs and the access to what is inside of them."""
+"""Literals and parameters, casts and their types, arrays, structs and what is inside of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from sqlglot import exp
 
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import SpannerError
-from spanner_simulator.sql.binder import subqueries
+from spanner_simulator.sql.binder import conditions
 from spanner_simulator.sql.binder.bound_query import unwrapped
 from spanner_simulator.sql.binder.names import pack
-from spanner_simulator.sql.binder.type_names import read_type
 from spanner_simulator.sql.sql_types import (
+    BOOL,
+    BYTES,
+    DATE,
+    FLOAT32,
+    FLOAT64,
     INT64,
+    INTERVAL,
     JSON,
+    NUMERIC,
     PG_JSONB,
+    PG_NUMERIC,
     STRING,
+    TIMESTAMP,
+    UUID,
     array_of,
     carrier,
     is_same,
@@ -25,13 +34,46 @@ from spanner_simulator.sql.sql_types import (
 from spanner_simulator.sql.syntax import literal_of, position, unsupported
 from spanner_simulator.sql.terms.bound import Bound, Constant, Scope
 from spanner_simulator.sql.terms.coercion import cast_sql, read_literal
-from spanner_simulator.sql.terms.literals import text_literal
+from spanner_simulator.sql.terms.literals import literal, text_literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spanner_simulator.sql.binder.binding import Binding
     from spanner_simulator.sql.syntax import Node
+
+
+def bind_literal(binding: Binding, _scope: Scope, node: Node) -> Bound:
+    """A number, a string or bytes."""
+    text = literal_of(binding.text, node)
+    if isinstance(text, str):
+        return literal(STRING, text)
+    if isinstance(text, bytes):
+        return literal(BYTES, text)
+    digits = node.name
+    if digits.isdigit() and int(digits) < 2**63:
+        return literal(INT64, int(digits))
+    if binding.is_postgres:
+        return cast("Bound", read_literal(digits, PG_NUMERIC, "POSTGRESQL"))
+    if digits.isdigit():
+        raise binding.error(f"Invalid integer literal: {digits}", node)
+    return literal(FLOAT64, float(digits))
+
+
+def bind_boolean(_binding: Binding, _scope: Scope, node: Node) -> Bound:
+    """TRUE and FALSE."""
+    return literal(BOOL, bool(node.this))
+
+
+def bind_null(_binding: Binding, _scope: Scope, _node: Node) -> Bound:
+    """NULL, which takes any type."""
+    return Bound("NULL", None, constant=Constant(), is_literal=True)
+
+
+def bind_parameter(binding: Binding, _scope: Scope, node: Node) -> Bound:
+    """`@name` and `$1`."""
+    name = node.this.name
+    return binding.parameter(f"p{name}" if binding.is_postgres else name)
 
 
 def bind_cast(binding: Binding, scope: Scope, node: Node) -> Bound:
@@ -102,7 +144,7 @@ def _list_of(binding: Binding, items: Sequence[Bound], element: ValueType) -> Bo
 def bind_array(binding: Binding, scope: Scope, node: Node) -> Bound:
     """`[..]`, ARRAY[..] and ARRAY(query)."""
     if len(node.expressions) == 1 and isinstance(unwrapped(node.expressions[0]), exp.Query):
-        return subqueries.bind_array_query(binding, scope, unwrapped(node.expressions[0]))
+        return conditions.bind_array_query(binding, scope, unwrapped(node.expressions[0]))
     if not node.expressions:
         return _list_of(binding, [], INT64)
     bounds = [binding.expression(scope, one) for one in node.expressions]
@@ -172,3 +214,39 @@ def bind_json_arrow(binding: Binding, scope: Scope, node: Node) -> Bound:
     if isinstance(node, exp.JSONExtractScalar):
         return Bound(f"jsonb_text({found})", STRING)
     return Bound(found, PG_JSONB)
+
+
+_TYPES: Final = {
+    "BIGINT": INT64, "INT": INT64, "BOOLEAN": BOOL, "DOUBLE": FLOAT64, "FLOAT": FLOAT32,
+    "TEXT": STRING, "VARCHAR": STRING, "VARBINARY": BYTES, "DATE": DATE, "TIMESTAMPTZ": TIMESTAMP,
+    "UUID": UUID, "INTERVAL": INTERVAL,
+}  # fmt: skip
+_GOOGLE: Final = {"DECIMAL": NUMERIC, "BINARY": BYTES, "TIMESTAMP": TIMESTAMP, "JSON": JSON}
+_POSTGRES: Final = {"DECIMAL": PG_NUMERIC, "JSONB": PG_JSONB}
+
+
+def _named(binding: Binding, name: str) -> ValueType:
+    found = binding.named_type(name)
+    if found is not None:
+        return found
+    raise binding.error(f"Type not found: {name}")
+
+
+def read_type(binding: Binding, node: Node) -> ValueType:
+    """The type that a tree names. Raises `SpannerError` for one that Spanner does not have."""
+    if not isinstance(node, exp.DataType):
+        raise unsupported(f"the type {node.sql()}")
+    kind = node.this
+    name = kind.value if isinstance(kind, exp.DType) else str(kind)
+    if name in ("ARRAY", "LIST"):
+        return array_of(read_type(binding, node.expressions[0]))
+    if name == "USER-DEFINED":
+        return _named(binding, str(node.args["kind"]))
+    found = (_TYPES | (_POSTGRES if binding.is_postgres else _GOOGLE)).get(name)
+    if found is None:
+        raise unsupported(f"the type {name}")
+    if found.code == "STRING" and node.expressions:
+        length = node.expressions[0].name
+        if length.isdigit():
+            return ValueType("STRING", length=int(length))
+    return found

@@ -1,4 +1,8 @@
-"""Comparisons and logic, with what each condition says of key columns."""
+"""Comparisons and logic, with what each condition says of key columns; queries inside expressions.
+
+ORDER BY: NULL comes first in GoogleSQL and last in PostgreSQL; JSON and arrays have no order. NaN
+is the least number in GoogleSQL, and the greatest in PostgreSQL as in DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,24 @@ from typing import TYPE_CHECKING, Final
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.sql_types import BOOL, array_of, is_floating
-from spanner_simulator.sql.terms.bound import Bound, Comparison, Constant, Restriction, Scope
+from spanner_simulator.sql.syntax import unsupported
+from spanner_simulator.sql.terms.bound import (
+    Bound,
+    Comparison,
+    Constant,
+    Restriction,
+    Scope,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from spanner_simulator.core.values import ValueType
     from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.binder.bound_query import BoundQuery, OutputColumn
     from spanner_simulator.sql.syntax import Node
+    from spanner_simulator.sql.terms.bound import Bound, Scope
 
 
 _FLIPPED: Final[dict[str, Comparison]] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -207,3 +221,87 @@ def is_in_array(binding: Binding, value: Bound, array: Bound, node: Node) -> Bou
         is_exact=bool(restrictions) and not is_floating(kind),
         is_aggregate=value.is_aggregate,
     )
+
+
+_UNORDERED = frozenset(("ARRAY", "STRUCT", "JSON", "PROTO"))
+
+
+def order_sql(binding: Binding, scope: Scope, items: Sequence[Node]) -> str:
+    """The keys of an ORDER BY inside an aggregate."""
+    return ", ".join(
+        f"{orderable(binding, binding.expression(scope, item.this), item)} "
+        f"{direction_sql(binding, item)}"
+        for item in items
+    )
+
+
+def orderable(binding: Binding, bound: Bound, node: Node) -> str:
+    """What to order by for an expression. INVALID_ARGUMENT for a type without an order."""
+    kind = bound.value_type
+    if kind is not None and kind.code in _UNORDERED:
+        name = binding.type_name(bound)
+        raise binding.error(f"ORDER BY does not support expressions of type {name}", node)
+    if kind is not None and kind.annotation == "PG_NUMERIC":
+        return f"pg_numeric_order({bound.sql})"
+    if kind is not None and is_floating(kind) and not binding.is_postgres:
+        return f"float_order({bound.sql})"
+    return bound.sql
+
+
+def direction_sql(binding: Binding, item: Node) -> str:
+    """ASC or DESC, with the dialect's place for NULL unless PostgreSQL names one."""
+    is_descending = bool(item.args.get("desc"))
+    nulls_first = item.args.get("nulls_first")
+    first = is_descending if binding.is_postgres else not is_descending
+    if nulls_first is not None and bool(nulls_first) != first:
+        if not binding.is_postgres:
+            raise unsupported("NULLS FIRST and NULLS LAST")
+        first = not first
+    return f"{'DESC' if is_descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+
+
+def _single_column(binding: Binding, query: BoundQuery, what: str, node: Node) -> OutputColumn:
+    if len(query.columns) != 1:
+        raise binding.error(f"{what} cannot have more than one column", node)
+    return query.columns[0]
+
+
+def bind_scalar_query(binding: Binding, scope: Scope, query: Node, node: Node) -> Bound:
+    """A query that gives one value."""
+    bound = binding.query(query, parent=scope, ctes=scope.ctes)
+    column = _single_column(binding, bound, "Scalar subquery", node)
+    return Bound(f"({bound.sql})", column.value_type)
+
+
+def bind_array_query(binding: Binding, scope: Scope, query: Node) -> Bound:
+    """ARRAY(query)."""
+    bound = binding.query(query, parent=scope, ctes=scope.ctes)
+    column = _single_column(binding, bound, "ARRAY subquery", query)
+    if column.value_type.element is not None:
+        raise binding.error("Nested arrays are not supported", query)
+    return Bound(f"ARRAY({bound.sql})", array_of(column.value_type))
+
+
+def bind_exists(binding: Binding, scope: Scope, query: Node) -> Bound:
+    """EXISTS(query)."""
+    bound = binding.query(query, parent=scope, ctes=scope.ctes)
+    return Bound(f"EXISTS ({bound.sql})", BOOL)
+
+
+def bind_in_query(binding: Binding, scope: Scope, value: Node, query: Node, node: Node) -> Bound:
+    """`value IN (query)`."""
+    one = binding.expression(scope, value)
+    bound = binding.query(query, parent=scope, ctes=scope.ctes)
+    column = _single_column(binding, bound, "Subquery of type IN", node)
+    # What a comparison of the two would look like, with the types brought together.
+    name = binding.fresh("q")
+    other = Bound(f"{name}.{quoted(column.key)}", column.value_type)
+    test = compare(binding, "=", one, other, node)
+    kind = binding.common_type([one, other]) or column.value_type
+    first, second = binding.coerce(one, kind).sql, binding.coerce(other, kind).sql
+    if test.sql.startswith("(pg_numeric_order"):
+        first, second = f"pg_numeric_order({first})", f"pg_numeric_order({second})"
+    sql = f"({first} IN (SELECT {second} FROM ({bound.sql}) AS {name}))"  # noqa: S608  # own text
+    if is_floating(kind) and not binding.is_postgres:
+        sql = f"(CASE WHEN isnan({first}) THEN FALSE ELSE {sql} END)"
+    return Bound(sql, BOOL, is_aggregate=one.is_aggregate)

@@ -7,7 +7,7 @@ per row, the values to write (INSERT), key and new values (UPDATE), or the key (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from sqlglot import exp
 
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from spanner_simulator.sql.syntax import Conflict, Node, Syntax
 
 
-_INSERT_ARGS = frozenset(("this", "expression", "conflict", "returning", "is_function"))
-_UPDATE_ARGS = frozenset(("this", "expressions", "where", "returning"))
-_DELETE_ARGS = frozenset(("this", "tables", "where", "returning"))
+_ARGS = frozenset(
+    (
+        "this", "expression", "expressions", "tables", "where", "conflict", "returning",
+        "is_function",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,9 @@ class BoundDml:
 
 def bind_dml(binding: Binding, syntax: Syntax) -> BoundDml:
     """A DML statement. Raises `SpannerError`."""
+    for name, value in syntax.tree.args.items():
+        if value and name not in _ARGS:
+            raise unsupported(f"{name.strip('_').upper()} in {syntax.tree.key.upper()}")
     match syntax.tree:
         case exp.Insert() as tree:
             return _insert(binding, tree, syntax)
@@ -60,15 +66,7 @@ def bind_dml(binding: Binding, syntax: Syntax) -> BoundDml:
             raise unsupported(f"{tree.key.upper()} statements")
 
 
-def _check_args(node: Node, known: frozenset[str]) -> None:
-    if node.args.get("with_"):
-        raise unsupported("WITH before DML")
-    for name, value in node.args.items():
-        if value and name not in known:
-            raise unsupported(f"{name.strip('_').upper()} in {node.key.upper()}")
-
-
-def _target(binding: Binding, node: Node) -> Table:
+def _target(binding: Binding, node: Node | None) -> Table:
     if not isinstance(node, exp.Table) or not path_of(node):
         raise unsupported("DML on something that is no table")
     name = ".".join(part.name for part in path_of(node)).lower()
@@ -103,7 +101,6 @@ def _column(binding: Binding, table: Table, node: Node, verb: str) -> ColumnDefi
 
 
 def _insert(binding: Binding, tree: exp.Insert, syntax: Syntax) -> BoundDml:
-    _check_args(tree, _INSERT_ARGS)
     target = tree.this
     listed: list[Node] = []
     if isinstance(target, exp.Schema):
@@ -151,23 +148,14 @@ def _conflict(
         return "ignore"
     assigned: set[str] = set()
     for one in clause.expressions:
-        name = one.this.name.lower()
         value = one.expression
-        is_excluded = isinstance(value, exp.Column) and value.table.lower() == "excluded"
-        if not is_excluded or value.name.lower() != name:
-            raise SpannerError(
-                Code.UNIMPLEMENTED,
-                f"Column '{name}' must be set to the insert value in the statement using "
-                f"excluded.{name} in the ON CONFLICT DO UPDATE SET clause",
-            )
+        name = one.this.name.lower()
+        if not isinstance(value, exp.Column) or value.sql().lower() != f"excluded.{name}":
+            raise unsupported(f"ON CONFLICT DO UPDATE SET {name} to anything but excluded.{name}")
         assigned.add(name)
-    for column in columns:
-        if column.name.lower() not in assigned:
-            raise SpannerError(
-                Code.UNIMPLEMENTED,
-                f"Column '{column.name}' is not specified in the SET clause. ON CONFLICT DO UPDATE "
-                "statements must include all columns in the insert list",
-            )
+    missing = [column.name for column in columns if column.name.lower() not in assigned]
+    if missing:
+        raise unsupported(f"ON CONFLICT DO UPDATE SET without {', '.join(missing)}")
     return "update"
 
 
@@ -278,60 +266,63 @@ def _selected(
 # -- UPDATE and DELETE
 
 
-def _rows_of(
-    binding: Binding, table_node: Node, where: Node | None
-) -> tuple[Scope, str, str, int | None]:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows to write: `scan` when its conditions are exact."""
+
+    table: Table
+    scope: Scope
+    keys: list[OutputColumn]
+    text: str
+    scan: int | None
+
+    def query(self, columns: Sequence[OutputColumn]) -> BoundQuery:
+        """Their keys and these columns."""
+        found = [*self.keys, *columns]
+        shown = ", ".join(f"{one.bound.sql} AS {one.key}" for one in found)
+        bounds = [one.bound for one in found]
+        lookup = None if self.scan is None else Lookup.of_row(self.scan, bounds)
+        return BoundQuery(f"SELECT {shown} FROM {self.text}", found, lookup=lookup)  # noqa: S608  # own text
+
+
+def _rows_of(binding: Binding, tree: Node, target: Node | None) -> _Rows:
+    verb = tree.key.upper()
+    table = _target(binding, target)
     scope = Scope()
     reads = set(binding.reads)
-    text, relation = bind_relation(binding, scope, table_node, is_first=True)
+    text, relation = bind_relation(binding, scope, cast("Node", target), is_first=True)
     binding.reads = reads  # finding the rows to write needs no SELECT of its own
     scope.relations.append(relation)
-    condition = ""
+    where = tree.args.get("where")
+    if where is None and not binding.is_postgres:
+        raise binding.text.error(f"{verb} must have a WHERE clause", 0)
     is_exact = True
     if where is not None:
         scope.forbids_aggregates = "WHERE clause"
         bound = bind_condition(binding, scope, where.this, "WHERE clause")
         binding.restrict(relation.scans, bound.restrictions)
-        condition = f" WHERE {bound.sql}"
+        text += f" WHERE {bound.sql}"
         is_exact = bound.is_exact
-    (number,) = relation.scans
-    return scope, text, condition, number if is_exact else None
-
-
-def _key_columns(binding: Binding, scope: Scope, table: Table) -> list[OutputColumn]:
-    found: list[OutputColumn] = []
+    keys: list[OutputColumn] = []
     for index, name in enumerate(table.key_names):
-        bound = scope.relations[0].find(name)[0].bound
-        binding.mark(bound)
-        found.append(OutputColumn(name, f"k{index}", bound))
-    return found
+        key = relation.find(name)[0].bound
+        binding.mark(key)
+        keys.append(OutputColumn(name, f"k{index}", key))
+    (number,) = relation.scans
+    return _Rows(table, scope, keys, text, number if is_exact else None)
 
 
 def _update(binding: Binding, tree: exp.Update) -> BoundDml:
-    _check_args(tree, _UPDATE_ARGS)
-    table = _target(binding, tree.this)
-    where = tree.args.get("where")
-    if where is None and not binding.is_postgres:
-        raise binding.text.error("UPDATE must have a WHERE clause", 0)
-    scope, text, condition, scan = _rows_of(binding, tree.this, where)
-    scope.forbids_aggregates = "UPDATE SET clause"
-    keys = _key_columns(binding, scope, table)
+    rows = _rows_of(binding, tree, tree.this)
+    rows.scope.forbids_aggregates = "UPDATE SET clause"
     columns: list[OutputColumn] = []
     for item in tree.expressions:
         if not isinstance(item, exp.EQ) or not isinstance(item.this, exp.Column):
             raise unsupported("this form of SET")
-        columns.append(_assignment(binding, scope, table, item, columns))
-    shown = ", ".join(f"{one.bound.sql} AS {one.key}" for one in (*keys, *columns))
-    sql = f"SELECT {shown} FROM {text}{condition}"  # noqa: S608  # own text
-    query = _found(sql, [*keys, *columns], scan)
+        columns.append(_assignment(binding, rows.scope, rows.table, item, columns))
+    query = rows.query(columns)
     names = tuple(one.name for one in query.columns)
-    return BoundDml("update", table, names, query, "error", ("UPDATE",))
-
-
-def _found(sql: str, columns: list[OutputColumn], scan: int | None) -> BoundQuery:
-    """The query over rows to write; `scan` when its conditions are exact."""
-    bounds = [one.bound for one in columns]
-    return BoundQuery(sql, columns, lookup=None if scan is None else Lookup.of_row(scan, bounds))
+    return BoundDml("update", rows.table, names, query, "error", ("UPDATE",))
 
 
 def _assignment(
@@ -354,16 +345,6 @@ def _assignment(
 
 
 def _delete(binding: Binding, tree: exp.Delete) -> BoundDml:
-    _check_args(tree, _DELETE_ARGS)
-    target = tree.this or next(iter(tree.args.get("tables") or ()), None)
-    if target is None:
-        raise unsupported("DELETE without a table")
-    table = _target(binding, target)
-    where = tree.args.get("where")
-    if where is None and not binding.is_postgres:
-        raise binding.text.error("DELETE must have a WHERE clause", 0)
-    scope, text, condition, scan = _rows_of(binding, target, where)
-    keys = _key_columns(binding, scope, table)
-    shown = ", ".join(f"{one.bound.sql} AS {one.key}" for one in keys)
-    query = _found(f"SELECT {shown} FROM {text}{condition}", keys, scan)  # noqa: S608  # own text
-    return BoundDml("delete", table, table.key_names, query, "error", ("DELETE",))
+    rows = _rows_of(binding, tree, tree.this or next(iter(tree.args.get("tables") or ()), None))
+    keys = rows.table.key_names
+    return BoundDml("delete", rows.table, keys, rows.query([]), "error", ("DELETE",))

@@ -1,6 +1,6 @@
 """One expression of the tree: names, literals, operators, conditionals, arrays and structs.
 
-Calls go to `function_binder`, queries inside to `subqueries`. A node that is not in the table below
+Calls go to `function_binder`. A node that is not in the table below
 is refused by name, never passed on.
 """
 
@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from sqlglot import exp
 
-from spanner_simulator.sql.binder import (
-    composites,
-    conditions,
-    function_binder,
-    leaves,
-    subqueries,
-)
+from spanner_simulator.sql.binder import composites, conditions, function_binder
 from spanner_simulator.sql.binder.bound_query import unwrapped
 from spanner_simulator.sql.binder.names import access_field, bind_name, name_parts
 from spanner_simulator.sql.binder.resolution import apply
@@ -37,15 +31,9 @@ _COMPARISONS: Final[dict[type[Any], str]] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
 _OPERATORS: Final[dict[type[Any], str]] = {
-    exp.Add: "OP.ADD", exp.Sub: "OP.SUB", exp.Mul: "OP.MUL", exp.Div: "OP.DIV",
-    exp.Mod: "OP.MOD", exp.Neg: "OP.NEG", exp.DPipe: "OP.CONCAT", exp.Like: "OP.LIKE",
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.Neg: "-",
+    exp.DPipe: "||", exp.Like: "LIKE",
 }  # fmt: skip
-_SYMBOLS: Final = {
-    "OP.ADD": "+", "OP.SUB": "-", "OP.MUL": "*", "OP.DIV": "/", "OP.MOD": "%", "OP.NEG": "-",
-    "OP.CONCAT": "||", "OP.LIKE": "LIKE",
-}  # fmt: skip
-
-
 # What the parser may attach to a node that is bound here; anything else is refused, not ignored.
 _KNOWN_ARGS: Final = frozenset(
     (
@@ -84,7 +72,7 @@ def _comparison(binding: Binding, scope: Scope, node: Node, operator: str) -> Bo
     if isinstance(right, exp.Any) and operator == "=":
         array = unwrapped(right.this)
         if isinstance(array, exp.Query):
-            return subqueries.bind_in_query(binding, scope, node.this, array, node)
+            return conditions.bind_in_query(binding, scope, node.this, array, node)
         value = bind(binding, scope, node.this)
         return conditions.is_in_array(binding, value, bind(binding, scope, array), node)
     if isinstance(right, exp.Any | exp.All):
@@ -102,16 +90,14 @@ def _operator(binding: Binding, scope: Scope, node: Node, name: str) -> Bound:
         value = number.constant.value if number.constant is not None else None
         if isinstance(value, int | float) and number.value_type is not None:
             return literal(number.value_type, -value)
-    bounds = [bind(binding, scope, one) for one in operands]
-    return apply(binding, name, bounds, node, symbol=_SYMBOLS[name])
+    return apply(binding, name, [bind(binding, scope, one) for one in operands], node)
 
 
 # -- names
 
 
 def _column(binding: Binding, scope: Scope, node: Node) -> Bound:
-    column = cast("exp.Column", node)
-    parts = name_parts(column)
+    parts = name_parts(cast("exp.Column", node))
     if binding.is_postgres and len(parts) == 1 and parts[0].name.upper() == "CURRENT_TIMESTAMP":
         return apply(binding, "CURRENT_TIMESTAMP", [], node)
     return bind_name(binding, scope, parts)
@@ -178,7 +164,7 @@ def _between(binding: Binding, scope: Scope, node: Node) -> Bound:
 def _in(binding: Binding, scope: Scope, node: Node) -> Bound:
     if node.args.get("query") is not None:
         query = unwrapped(node.args["query"])
-        return subqueries.bind_in_query(binding, scope, node.this, query, node)
+        return conditions.bind_in_query(binding, scope, node.this, query, node)
     value = bind(binding, scope, node.this)
     unnested = node.args.get("unnest")
     if unnested is not None:
@@ -227,11 +213,11 @@ def _case(binding: Binding, scope: Scope, node: Node) -> Bound:
 
 
 def _subquery(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return subqueries.bind_scalar_query(binding, scope, unwrapped(node), node)
+    return conditions.bind_scalar_query(binding, scope, unwrapped(node), node)
 
 
 def _exists(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return subqueries.bind_exists(binding, scope, unwrapped(node.this))
+    return conditions.bind_exists(binding, scope, unwrapped(node.this))
 
 
 def _current_timestamp(binding: Binding, _scope: Scope, node: Node) -> Bound:
@@ -240,11 +226,11 @@ def _current_timestamp(binding: Binding, _scope: Scope, node: Node) -> Bound:
 
 
 _BINDERS: Final[dict[type[Any], Callable[[Binding, Scope, Node], Bound]]] = {
-    exp.Literal: leaves.bind_literal,
-    exp.ByteString: leaves.bind_literal,
-    exp.Boolean: leaves.bind_boolean,
-    exp.Null: leaves.bind_null,
-    exp.Parameter: leaves.bind_parameter,
+    exp.Literal: composites.bind_literal,
+    exp.ByteString: composites.bind_literal,
+    exp.Boolean: composites.bind_boolean,
+    exp.Null: composites.bind_null,
+    exp.Parameter: composites.bind_parameter,
     exp.Column: _column,
     exp.Dot: _dot,
     exp.Paren: _paren,

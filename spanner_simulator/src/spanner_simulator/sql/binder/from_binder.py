@@ -34,18 +34,12 @@ def bind_from(binding: Binding, scope: Scope, node: Node) -> str:
     scope.relations.append(relation)
     for join in (*(clause.this.args.get("joins") or ()), *(node.args.get("joins") or ())):
         text += _join(binding, scope, join)
-    _check_aliases(binding, scope, node)
-    return text
-
-
-def _check_aliases(binding: Binding, scope: Scope, node: Node) -> None:
     seen: set[str] = set()
-    for relation in scope.relations:
-        alias = relation.alias.lower()
-        if alias and alias in seen:
-            message = f"Duplicate table alias {relation.alias} in the same FROM clause"
-            raise binding.error(message, node.args["from_"])
+    for alias in filter(None, (relation.alias.lower() for relation in scope.relations)):
+        if alias in seen:
+            raise binding.error(f"Duplicate table alias {alias} in the same FROM clause", clause)
         seen.add(alias)
+    return text
 
 
 def bind_relation(
@@ -240,14 +234,10 @@ def _using(
     binding.mark(other)
     test = compare(binding, "=", one, other, part)
     kind = binding.common_type([one, other]) or BOOL
-    match side:
-        case "RIGHT":
-            chosen = other
-        case "FULL":
-            both = f"{binding.coerce(one, kind).sql}, {binding.coerce(other, kind).sql}"
-            chosen = Bound(f"coalesce({both})", kind)
-        case _:
-            chosen = one
+    chosen = one
+    if side in ("RIGHT", "FULL"):
+        both = f"{binding.coerce(one, kind).sql}, {binding.coerce(other, kind).sql}"
+        chosen = Bound(f"coalesce({both})", kind)
     shown = next((c.name for r in left for c in r.find(name)), theirs[0].name)
     scope.merged[name] = Bound(chosen.sql, chosen.value_type, name=shown, column=chosen.column)
     for relation in (*left, right):

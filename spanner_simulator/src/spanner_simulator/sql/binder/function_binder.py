@@ -1,4 +1,4 @@
-"""Calls: scalar functions by signature, aggregates, and the forms with a syntax of their own."""
+"""Calls: scalar functions by signature, aggregates with DISTINCT and ORDER BY, EXTRACT."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from sqlglot import exp
 from spanner_simulator.core.rows.mutations import PENDING
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.binder import aggregate_binder, subqueries
+from spanner_simulator.sql.binder import conditions
 from spanner_simulator.sql.binder.bound_query import unwrapped
-from spanner_simulator.sql.binder.resolution import apply
+from spanner_simulator.sql.binder.conditions import order_sql
+from spanner_simulator.sql.binder.resolution import apply, unresolved
 from spanner_simulator.sql.function_tables.functions import FUNCTIONS
+from spanner_simulator.sql.function_tables.signatures import resolve
 from spanner_simulator.sql.functions.time_routines import DATE_PARTS, DEFAULT_ZONE
 from spanner_simulator.sql.sql_types import DATE, INT64, INTERVAL, PG_NUMERIC, STRING, TIMESTAMP
 from spanner_simulator.sql.syntax import unsupported
@@ -47,12 +49,12 @@ def bind_call(binding: Binding, scope: Scope, node: Node) -> Bound:
     if name == "PENDING_COMMIT_TIMESTAMP":
         return _pending(binding)
     if name == "ARRAY" and len(arguments) == 1 and isinstance(unwrapped(arguments[0]), exp.Query):
-        return subqueries.bind_array_query(binding, scope, unwrapped(arguments[0]))
+        return conditions.bind_array_query(binding, scope, unwrapped(arguments[0]))
     if name == "STRUCT":
         return binding.expression(scope, exp.Struct(expressions=arguments))
     signatures = FUNCTIONS[binding.dialect].get(name, ())
     if signatures and signatures[0].is_aggregate:
-        return aggregate_binder.bind_aggregate(binding, scope, name, arguments, node)
+        return bind_aggregate(binding, scope, name, arguments, node)
     bounds = [
         _argument(binding, scope, argument, signatures, index)
         for index, argument in enumerate(arguments)
@@ -116,7 +118,7 @@ def bind_special(binding: Binding, scope: Scope, node: Node) -> Bound:
         case exp.Interval():
             raise unsupported("INTERVAL values")
         case exp.Query():
-            return subqueries.bind_scalar_query(binding, scope, unwrapped(node), node)
+            return conditions.bind_scalar_query(binding, scope, unwrapped(node), node)
         case exp.SafeFunc():
             raise unsupported("functions with SAFE before them")
         case _:
@@ -143,3 +145,45 @@ def _extract(binding: Binding, scope: Scope, node: Node) -> Bound:
     if binding.is_postgres:
         return Bound(cast_sql(found, INT64, PG_NUMERIC, binding.dialect), PG_NUMERIC)
     return Bound(found, INT64)
+
+
+_INSIDE: Final = "an aggregate function"
+
+
+def bind_aggregate(
+    binding: Binding, scope: Scope, name: str, arguments: Sequence[Node], node: Node
+) -> Bound:
+    """An aggregate call of the innermost query."""
+    is_star = len(arguments) == 1 and isinstance(arguments[0], exp.Star)
+    if scope.forbids_aggregates is not None:
+        shown = "COUNT(*)" if name == "COUNT" and is_star else name
+        raise binding.error(
+            f"Aggregate function {shown} not allowed in {scope.forbids_aggregates}", node
+        )
+    scope.has_aggregates = True
+    if name == "COUNT" and is_star:
+        return Bound("count(*)", INT64, is_aggregate=True)
+    scope.forbids_aggregates = _INSIDE
+    try:
+        return _aggregate(binding, scope, name, list(arguments), node)
+    finally:
+        scope.forbids_aggregates = None
+
+
+def _aggregate(binding: Binding, scope: Scope, name: str, written: list[Node], node: Node) -> Bound:
+    order = distinct = ""
+    if written and isinstance(written[-1], exp.Order):
+        order = f" ORDER BY {order_sql(binding, scope, written[-1].expressions)}"
+        written[-1] = written[-1].this
+    if written and isinstance(written[0], exp.Distinct):
+        distinct = "DISTINCT "
+        written[:1] = written[0].expressions
+    bounds = [binding.expression(scope, one) for one in written]
+    if name == "STRING_AGG" and len(bounds) == 1:
+        bounds.append(literal(STRING, ","))
+    found = resolve(FUNCTIONS[binding.dialect][name], bounds, binding.dialect)
+    if found is None:
+        raise unresolved(binding, name, bounds, node)
+    typed = [binding.coerce(one, kind).sql for one, kind in zip(bounds, found.types, strict=True)]
+    text = found.signature.text.replace("{args}", f"{distinct}{', '.join(typed)}{order}")
+    return Bound(text, found.result, is_aggregate=True)

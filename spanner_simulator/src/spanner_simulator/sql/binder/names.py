@@ -1,9 +1,9 @@
-"""Names to columns: scopes from the inside out; structs and the fields of JSON documents."""
+"""Names to columns, from the inside out, to fields of structs and JSON, and of results."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from spanner_simulator.errors import SpannerError
     from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
     from spanner_simulator.sql.terms.bound import Relation, RelationColumn
 
 
@@ -134,3 +135,39 @@ def pack(bounds: Sequence[Bound], fields: tuple[tuple[str, ValueType], ...]) -> 
     aggregate = any(bound.is_aggregate for bound in bounds)
     kind = ValueType("STRUCT", fields=fields)
     return Bound(f"struct_pack({packed})", kind, is_aggregate=aggregate)
+
+
+_NAMELESS: Final = "?column?"
+
+
+def identifier_name(binding: Binding, node: Node) -> str:
+    """An identifier; PostgreSQL folds it to lower case unless it is quoted."""
+    name = str(node.name)
+    return name.lower() if binding.is_postgres and not node.args.get("quoted") else name
+
+
+def output_name(binding: Binding, node: Node) -> str:
+    """The name of a SELECT item, by the dialect's rules."""
+    if isinstance(node, exp.Alias):
+        return identifier_name(binding, node.args["alias"])
+    if isinstance(node, exp.Column):
+        return identifier_name(binding, node.this)
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        return identifier_name(binding, node.expression)
+    return _postgres_name(binding, node) if binding.is_postgres else ""
+
+
+def _postgres_name(binding: Binding, node: Node) -> str:
+    match node:
+        case exp.Paren() | exp.Bracket() | exp.Cast():
+            return output_name(binding, node.this)
+        case exp.Dot():
+            return output_name(binding, node.expression)
+        case exp.Case() | exp.Exists() | exp.Array() | exp.Extract():
+            return str(node.key).lower()
+        case exp.CurrentTimestamp():
+            return "current_timestamp"
+        case exp.Anonymous():
+            return str(node.name).lower()
+        case _:
+            return _NAMELESS

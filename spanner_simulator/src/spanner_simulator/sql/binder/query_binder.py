@@ -1,29 +1,41 @@
-"""Queries: SELECT with all its clauses, WITH, and what conditions say of the rows beneath."""
+"""Queries: SELECT with all its clauses, WITH, UNION and its like."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from spanner_simulator.sql.binder import from_binder, set_operations
-from spanner_simulator.sql.binder.bound_query import BoundQuery, Lookup, OutputColumn, unwrapped
+from spanner_simulator.sql.binder import from_binder
+from spanner_simulator.sql.binder.bound_query import (
+    BoundQuery,
+    Lookup,
+    OutputColumn,
+    has_tail,
+    unwrapped,
+)
 from spanner_simulator.sql.binder.conditions import bind_condition
 from spanner_simulator.sql.binder.select_clauses import (
     bind_having,
     check_clauses,
     check_grouped,
+    distinct_sql,
+    expand_items,
     group_keys,
     order_by,
+    output_columns,
     tail_sql,
 )
-from spanner_simulator.sql.binder.select_list import distinct_sql, expand_items, output_columns
+from spanner_simulator.sql.sql_types import carrier, is_same
 from spanner_simulator.sql.syntax import position, unsupported
 from spanner_simulator.sql.terms.bound import Bound, Scope, quoted
+from spanner_simulator.sql.terms.coercion import cast_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from spanner_simulator.core.values import ValueType
     from spanner_simulator.sql.binder.binding import Binding
     from spanner_simulator.sql.syntax import Node
 
@@ -35,9 +47,9 @@ def bind_query(
     node = unwrapped(node)
     ctes = _with_ctes(node, ctes)
     if isinstance(node, exp.Subquery):
-        return _wrapped(binding, node, parent=parent, ctes=ctes)
+        return _with_tail(binding, node, binding.query(node.this, parent=parent, ctes=ctes))
     if isinstance(node, exp.SetOperation):
-        return set_operations.bind_set_operation(binding, node, parent=parent, ctes=ctes)
+        return _set_operation(binding, node, parent=parent, ctes=ctes)
     if isinstance(node, exp.Select):
         return _select(binding, node, parent=parent, ctes=ctes)
     raise unsupported(f"{node.key.upper()} as a query")
@@ -57,12 +69,11 @@ def _with_ctes(node: Node, ctes: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _wrapped(
-    binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
-) -> BoundQuery:
-    inner = binding.query(node.this, parent=parent, ctes=ctes)
-    tail = tail_sql(binding, node, inner)
-    return BoundQuery(f"SELECT * FROM ({inner.sql}) AS {binding.fresh('q')}{tail}", inner.columns)  # noqa: S608  # own text
+def _with_tail(binding: Binding, node: Node, query: BoundQuery) -> BoundQuery:
+    """A query with ORDER BY, LIMIT and OFFSET around it."""
+    tail = tail_sql(binding, node, query)
+    sql = f"SELECT * FROM ({query.sql}) AS {binding.fresh('q')}{tail}"  # noqa: S608  # own text
+    return BoundQuery(sql, query.columns)
 
 
 def _select(
@@ -122,3 +133,60 @@ def _lookup(scope: Scope, columns: Sequence[OutputColumn], where: Bound | None) 
     if where is not None and not where.is_exact:
         return None
     return Lookup.of_row(scan, [column.bound for column in columns])
+
+
+def _set_operation(
+    binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
+) -> BoundQuery:
+    """Both sides with as many columns, of types that meet."""
+    check_clauses(node)
+    word = node.key.upper()
+    is_distinct = bool(node.args.get("distinct"))
+    shown = f"{word} {'DISTINCT' if is_distinct else 'ALL'}"
+    if node.args.get("by_name") or node.args.get("side"):
+        raise unsupported(f"{word} by name")
+    left = binding.query(node.this, parent=parent, ctes=ctes)
+    right = binding.query(node.expression, parent=parent, ctes=ctes)
+    if len(left.columns) != len(right.columns):
+        raise binding.error(f"Queries in {shown} have mismatched column count", node.expression)
+    kinds = [
+        _common_column(binding, one, other, f"Column {index} in {shown}", node.expression)
+        for index, (one, other) in enumerate(zip(left.columns, right.columns, strict=True), 1)
+    ]
+    columns = [
+        replace(one, bound=Bound(quoted(one.key), kind, name=one.name))
+        for one, kind in zip(left.columns, kinds, strict=True)
+    ]
+    sql = (
+        f"({_converted(binding, left, columns)}) {shown.removesuffix(' DISTINCT')} "
+        f"({_converted(binding, right, columns)})"
+    )
+    whole = BoundQuery(sql, columns)
+    return _with_tail(binding, node, whole) if has_tail(node) else whole
+
+
+def _common_column(
+    binding: Binding, one: OutputColumn, other: OutputColumn, where: str, node: Node
+) -> ValueType:
+    kind = binding.common_type([one.bound, other.bound])
+    if kind is None and one.is_null:
+        kind = other.value_type
+    elif kind is None and other.is_null:
+        kind = one.value_type
+    if kind is None:
+        names = f"{binding.type_name(one.bound)}, {binding.type_name(other.bound)}"
+        raise binding.error(f"{where} has incompatible types: {names}", node)
+    return kind
+
+
+def _converted(binding: Binding, query: BoundQuery, columns: Sequence[OutputColumn]) -> str:
+    name = binding.fresh("q")
+    shown: list[str] = []
+    for mine, target in zip(query.columns, columns, strict=True):
+        sql = f"{name}.{quoted(mine.key)}"
+        if mine.is_null:
+            sql = f"CAST({sql} AS {carrier(target.value_type)})"
+        elif not is_same(mine.value_type, target.value_type):
+            sql = cast_sql(sql, mine.value_type, target.value_type, binding.dialect)
+        shown.append(f"{sql} AS {quoted(target.key)}")
+    return f"SELECT {', '.join(shown)} FROM ({query.sql}) AS {name}"  # noqa: S608  # own text

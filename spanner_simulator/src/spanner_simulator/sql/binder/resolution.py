@@ -23,21 +23,14 @@ if TYPE_CHECKING:
 _SLOT = re.compile(r"\{(\d+)(?:\.(count|part))?\}")
 
 
-def apply(
-    binding: Binding,
-    name: str,
-    arguments: Sequence[Bound],
-    node: Node,
-    *,
-    symbol: str | None = None,
-) -> Bound:
+def apply(binding: Binding, name: str, arguments: Sequence[Bound], node: Node) -> Bound:
     """A function or operator on bound arguments. Raises `SpannerError` when none fits."""
     signatures = FUNCTIONS[binding.dialect].get(name)
     if signatures is None:
-        raise unsupported(f"the function {name}" if symbol is None else f"the operator {symbol}")
+        raise unsupported(f"the {_kind(name)} {name}")
     found = resolve(signatures, arguments, binding.dialect)
     if found is None:
-        raise unresolved(binding, symbol or name, arguments, node, is_operator=symbol is not None)
+        raise unresolved(binding, name, arguments, node)
     typed = [
         one if kind.code in ("PART", "INTERVAL") else binding.coerce(one, kind)
         for one, kind in zip(arguments, found.types, strict=True)
@@ -65,11 +58,13 @@ def _filled(text: str, arguments: Sequence[Bound]) -> str:
     return filled
 
 
-def unresolved(
-    binding: Binding, name: str, arguments: Sequence[Bound], node: Node, *, is_operator: bool
-) -> SpannerError:
+def _kind(name: str) -> str:
+    return "function" if name[0].isalpha() else "operator"
+
+
+def unresolved(binding: Binding, name: str, arguments: Sequence[Bound], node: Node) -> SpannerError:
     """The function exists, but not for these types."""
-    kind = "operator" if is_operator else "function"
+    kind = _kind(name)
     types = ", ".join(binding.type_name(one) for one in arguments)
     if binding.is_postgres:
         message = f"[ERROR] {kind} does not exist: {name}({types})"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _LINE = re.compile(
-    r"(?P<aggregate>@)?(?P<name>[A-Z_0-9.]+)\((?P<arguments>.*?)\)\s*->\s*"
+    r"(?P<aggregate>@)?(?P<name>[A-Z_0-9]+|[-+*/%|]+)\((?P<arguments>.*?)\)\s*->\s*"
     r"(?P<result>[A-Z_0-9<>.]+)(?:\s*=\s*(?P<text>.*))?"
 )
 _TEMPLATES: Final = ("ANY", "ORDERED")

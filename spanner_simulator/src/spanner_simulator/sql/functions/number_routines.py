@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.functions.routines import out_of_range, postgres_reader, routine
+from spanner_simulator.sql.sql_types import pg_numeric_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -167,11 +168,6 @@ def array_place(index: int, length: int, shown: int) -> int:
 # -- PostgreSQL's numeric
 
 
-def pg_text(value: Decimal) -> str:
-    """The carrier of a PG_NUMERIC."""
-    return "NaN" if value.is_nan() else f"{value:f}"
-
-
 def _scale(value: Decimal) -> int:
     exponent = value.as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
@@ -182,14 +178,14 @@ def pg_numeric_computed(one: str, sign: str, other: str) -> str:
     """`+`, `-`, `*`, `/` and `%`, with the scales that PostgreSQL gives to the results."""
     first, second = Decimal(one), Decimal(other)
     if sign not in "/%" or first.is_nan() or second.is_nan():
-        return pg_text(_OPERATIONS[sign](first, second))
+        return pg_numeric_text(_OPERATIONS[sign](first, second))
     if second == 0:
         raise out_of_range("[ERROR] division by zero")
     found = _OPERATIONS[sign](first, second)
     if sign == "/":  # at least sixteen significant digits
         scale = max(_scale(first), _scale(second), 16 - 4 * _quotient_weight(first, second), 0)
         found = found.quantize(Decimal(1).scaleb(-scale), context=_CONTEXT)
-    return pg_text(found)
+    return pg_numeric_text(found)
 
 
 def _quotient_weight(dividend: Decimal, divisor: Decimal) -> int:
@@ -217,7 +213,7 @@ def float_to_pg_numeric(value: float) -> str:
     """The shortest decimal that means this double."""
     if math.isinf(value):
         raise SpannerError(Code.INVALID_ARGUMENT, "Cannot cast infinity to PG.NUMERIC")
-    return pg_text(Decimal(f"{value:.15g}"))
+    return pg_numeric_text(Decimal(f"{value:.15g}"))
 
 
 @postgres_reader("numeric", "VARCHAR")
@@ -227,7 +223,7 @@ def text_to_pg_numeric(text: str) -> str:
         return "NaN"
     if _DECIMAL.fullmatch(text) is None:
         raise ValueError(text)
-    return pg_text(Decimal(text.strip()))
+    return pg_numeric_text(Decimal(text.strip()))
 
 
 @routine("VARCHAR", "VARCHAR")
@@ -256,8 +252,8 @@ def pg_numeric_aggregate(values: Sequence[str | None], function: str) -> str | N
     for value in present:
         total = _CONTEXT.add(total, Decimal(value))
     if function == "sum":
-        return pg_text(total)
-    return str(pg_numeric_computed(pg_text(total), "/", str(len(present))))
+        return pg_numeric_text(total)
+    return str(pg_numeric_computed(pg_numeric_text(total), "/", str(len(present))))
 
 
 pg_text_to_int = postgres_reader("bigint", "BIGINT")(text_to_int, name="pg_text_to_int")

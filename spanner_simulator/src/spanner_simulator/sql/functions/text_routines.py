@@ -7,7 +7,7 @@ import re
 import uuid
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from spanner_simulator.core.json_text import normalise_json, normalise_jsonb
 from spanner_simulator.sql.functions.routines import out_of_range, postgres_reader, routine
@@ -58,14 +58,10 @@ def text_to_bytes(text: str) -> bytes:
 
 @postgres_reader("bytea", "BLOB")
 def text_to_bytes_pg(text: str) -> bytes:
-    r"""CAST to bytea: hexadecimal after `\x`, else with `\\` and octal escapes."""
-    if text.startswith("\\x"):
-        return bytes.fromhex(text[2:])
-    return re.sub(
-        rb"\\(\\|[0-3][0-7]{2})",
-        lambda one: b"\\" if one[1] == b"\\" else bytes([int(one[1], 8)]),
-        text.encode(),
-    )
+    r"""CAST to bytea: hexadecimal after `\x`, else the text without any escapes."""
+    if not text.startswith("\\x") and "\\" in text:
+        raise ValueError(text)
+    return bytes.fromhex(text[2:]) if text.startswith("\\x") else text.encode()
 
 
 @routine("VARCHAR", "BLOB")
@@ -95,20 +91,10 @@ def generate_uuid() -> str:
 @routine("VARCHAR", "VARCHAR", "BIGINT", "BIGINT")
 def text_part(text: str, start: int, length: int) -> str:
     """SUBSTR: 1-based, negative positions count from the end."""
-    return str(_part(text, start, length))
-
-
-@routine("BLOB", "BLOB", "BIGINT", "BIGINT")
-def bytes_part(value: bytes, start: int, length: int) -> bytes:
-    """SUBSTR of bytes."""
-    return bytes(_part(value, start, length))
-
-
-def _part(value: Any, start: int, length: int) -> Any:
     if length < 0:
         raise out_of_range("Third argument in SUBSTR() cannot be negative")
-    start = max(0, len(value) + start if start < 0 else start - 1)
-    return value[start : start + length]
+    start = max(0, len(text) + start if start < 0 else start - 1)
+    return text[start : start + length]
 
 
 # -- JSON

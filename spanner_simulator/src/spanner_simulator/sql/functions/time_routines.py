@@ -40,10 +40,10 @@ _SECOND = dt.timedelta(seconds=1)
 _MINUTE = dt.timedelta(minutes=1)
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[Tt ](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?"
-    r"\s*(?:([Zz])|([+-])(\d{1,2})(?::?(\d{2}))?|([A-Za-z_]+(?:/[A-Za-z_0-9+-]+)*))?"
+    r"\s*([+-]\d{1,2}(?::?\d{2})?|[A-Za-z_]+(?:/[A-Za-z_0-9+-]+)*)?"
 )
 _DATE = re.compile(r"\s*(\d{1,4})-(\d{1,2})-(\d{1,2})\s*")
-_OFFSET = re.compile(r"(?:UTC|utc)?([+-])(\d{1,2})(?::(\d{2}))?")
+_OFFSET = re.compile(r"(?:UTC|utc)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
 @lru_cache(maxsize=256)
@@ -95,21 +95,15 @@ def text_to_timestamp(text: str) -> int:
     found = _TIMESTAMP.fullmatch(text.strip())
     if found is None:
         raise out_of_range(f"Invalid timestamp: '{text}'")
-    year, month, day, hour, minute, second, fraction, utc, sign, off_h, off_m, name = found.groups()
+    year, month, day, hour, minute, second, fraction, place = found.groups()
     try:
         wall = dt.datetime(  # noqa: DTZ001  # the zone follows below
             int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0)
         )
     except ValueError:
         raise out_of_range(f"Invalid timestamp: '{text}'") from None
-    if utc is not None:
-        place: dt.tzinfo = dt.UTC
-    elif sign is not None:
-        minutes = int(off_h) * 60 + int(off_m or 0)
-        place = dt.timezone(dt.timedelta(minutes=-minutes if sign == "-" else minutes))
-    else:
-        place = zone(name or DEFAULT_ZONE)
-    return _to_ns(wall.replace(tzinfo=place), int((fraction or "").ljust(9, "0")), f"'{text}'")
+    wall = wall.replace(tzinfo=zone(place or DEFAULT_ZONE))
+    return _to_ns(wall, int((fraction or "").ljust(9, "0")), f"'{text}'")
 
 
 @routine("VARCHAR", "HUGEINT", "VARCHAR")

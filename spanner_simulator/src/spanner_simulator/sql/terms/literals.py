@@ -7,7 +7,7 @@ import math
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from spanner_simulator.sql.sql_types import carrier
+from spanner_simulator.sql.sql_types import carrier, pg_numeric_text
 from spanner_simulator.sql.terms.bound import Bound, Constant
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def value_sql(value_type: ValueType, value: Value) -> str:
         case str():
             return text_literal(value)
         case Decimal() if value_type.annotation == "PG_NUMERIC":
-            return text_literal("NaN" if value.is_nan() else f"{value:f}")
+            return text_literal(pg_numeric_text(value))
         case Decimal():
             return f"CAST('{value:f}' AS {kind})"
         case number:

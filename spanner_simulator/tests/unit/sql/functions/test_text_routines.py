@@ -9,10 +9,10 @@ from spanner_simulator.sql.functions import text_routines as texts
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (texts.bytes_part(b"abc", -2, 1), b"b"),
+        (texts.text_part("abc", -2, 1), "b"),
         (texts.pg_text_to_bool(" OFF "), False),
         (texts.bytes_to_text_pg(b"\xff\x00"), "\\xff00"),
-        (texts.text_to_bytes_pg("a\\\\b\\001"), b"a\\b\x01"),
+        (texts.text_to_bytes_pg("ab"), b"ab"),
         (texts.text_to_uuid("12345678123456781234567812345678"),
          "12345678-1234-5678-1234-567812345678"),
         (texts.json_scalar('{"a b":{"c":[1,true,"x",null,1.50]}}', "$['a b'].c[4]"), "1.5"),
@@ -38,6 +38,7 @@ def test_values(found: object, expected: object) -> None:
     ("call", "code"),
     [
         (lambda: texts.text_to_bytes_pg("\\xzz"), Code.INVALID_ARGUMENT),
+        (lambda: texts.text_to_bytes_pg("a\\001"), Code.INVALID_ARGUMENT),
         (lambda: texts.text_to_uuid("x"), Code.OUT_OF_RANGE),
         (lambda: texts.json_normal("{"), Code.OUT_OF_RANGE),
         (lambda: texts.jsonb_normal("{"), Code.INVALID_ARGUMENT),

@@ -11,7 +11,6 @@ import pytest
 from spanner_simulator.core.timestamps import MAX_NS, MIN_NS
 from spanner_simulator.core.values import ValueType, encode
 from spanner_simulator.sql.binder.scans import Scan
-from spanner_simulator.sql.carriers import from_duck, to_duck
 from spanner_simulator.sql.duck import Duck
 from spanner_simulator.sql.plans import scan_sql
 from spanner_simulator.sql.sql_types import (
@@ -30,6 +29,8 @@ from spanner_simulator.sql.sql_types import (
     UUID,
     array_of,
     carrier,
+    from_duck,
+    to_duck,
 )  # fmt: skip
 from spanner_simulator.sql.terms.literals import value_sql
 
