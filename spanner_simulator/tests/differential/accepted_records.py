@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from differential.difference import Difference
-from differential.steps import ChangeSchema, Delete, Write
-from differential.written import (
-    mutated_columns,
-    statements_of,
-    surely_written,
-    written_columns,
-)
+from differential.steps import ChangeSchema, Delete, Dml, PartitionedDml, Write
 
 _EMULATOR_PENDING = "9999-12-31T23:59:59Z"
 _ROW_CAPTURES = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 _FRACTION = re.compile(r"\.\d+Z$")
+_SET = re.compile(r"UPDATE (?P<table>\w+) SET (?P<sets>.*?) WHERE ", re.DOTALL)
+
+
+def statements_of(step: Any) -> Iterator[str]:
+    """The texts of a step's DML."""
+    return (sql for sql, _ in _bound_statements(step))
+
+
+def _bound_statements(step: Any) -> Iterator[tuple[str, Any]]:
+    actions = [step.dml] if isinstance(step, PartitionedDml) else getattr(step, "actions", ())
+    for action in actions:
+        if isinstance(action, Dml):
+            yield action.sql, action.parameters
+
+
+# ---------------------------------------------------------------- values
 
 
 def is_tag(difference: Difference) -> bool:
@@ -59,9 +70,26 @@ def is_without_fraction(difference: Difference) -> bool:
 def _whole(data: Any) -> Any:
     if isinstance(data, list):
         return [_whole(item) for item in data]
-    if not isinstance(data, str):
-        return data
-    return re.sub("^000", "", _FRACTION.sub("Z", data))
+    return re.sub("^000", "", _FRACTION.sub("Z", data)) if isinstance(data, str) else data
+
+
+def is_infinite(difference: Difference) -> bool:
+    changed = _without_specials(difference.simulator)
+    return (
+        difference.kind == "value"
+        and changed != difference.simulator
+        and changed == difference.emulator
+    )
+
+
+def _without_specials(data: Any) -> Any:
+    """The data with NaN and the infinities as null."""
+    if isinstance(data, list):
+        return [_without_specials(item) for item in data]
+    return None if data in ("NaN", "Infinity", "-Infinity") else data
+
+
+# ---------------------------------------------------------------- rows and records
 
 
 def is_replaced(difference: Difference) -> bool:
@@ -92,92 +120,83 @@ def _may_replace(step: Any, table: str) -> bool:
     deletes = any(isinstance(one, Delete) or one.kind == "replace" for one in mutations) or any(
         text.startswith("DELETE") for text in statements
     )
-    inserts = any(re.match(rf"INSERT .*INTO {table} ", f"{text} ") for text in statements)
+    inserts = any(text.startswith(f"INSERT INTO {table} ") for text in statements)
     writes = inserts or bool(kinds & {"insert", "insert_or_update"})
     return "replace" in kinds or (deletes and writes)
 
 
-def is_infinite(difference: Difference) -> bool:
-    return difference.kind == "value" and _without_specials(difference.simulator) == (
-        difference.emulator,
-        True,
+def is_untracked_update(difference: Difference) -> bool:
+    if difference.kind == "transaction" and difference.simulator == "nothing":
+        return all(
+            _touches_nothing(difference, record.table, record, mod)
+            for record in difference.facts["records"][1]
+            for mod in record.mods
+        )
+    if difference.kind != "mods" or difference.simulator:
+        return False
+    changes = difference.facts["changes"][1]
+    # Without old values the emulator says itself that no tracked column was written.
+    return (bool(changes) and all("old_values" in change.mod.nulls for change in changes)) or all(
+        _touches_nothing(difference, difference.facts["row"][0], change, change.mod)
+        for change in changes
     )
 
 
-def _without_specials(data: Any) -> tuple[Any, bool]:
-    """The data with NaN and the infinities as null, and whether there were any."""
-    if isinstance(data, list):
-        made = [_without_specials(item) for item in data]
-        return [item for item, _ in made], any(changed for _, changed in made)
-    return (None, True) if data in ("NaN", "Infinity", "-Infinity") else (data, False)
-
-
-def is_untracked_update(difference: Difference) -> bool:
+def _touches_nothing(difference: Difference, table: str, record: Any, mod: Any) -> bool:
+    """Whether an UPDATE of the emulator's is of a row in which no tracked column was written."""
     step = difference.facts.get("step")
-    if difference.kind == "transaction" and difference.simulator == "nothing":
-        records = difference.facts["records"][1]
-        return all(
-            record.mod_type == "UPDATE"
-            and (record.capture_type in _ROW_CAPTURES or _updates(step, record.table))
-            and not _tracked_writes(difference, record.table, mod.keys, record.columns)
-            for record in records
-            for mod in record.mods
-        )
-    if difference.kind == "mods" and not difference.simulator:
-        changes = difference.facts["changes"][1]
-        # Without old values the emulator says itself that no tracked column was written.
-        if changes and all("old_values" in change.mod.nulls for change in changes):
-            return True
-        return all(
-            change.mod_type == "UPDATE"
-            and (change.capture_type in _ROW_CAPTURES or _updates(step, difference.facts["row"][0]))
-            and not _tracked_writes(
-                difference, difference.facts["row"][0], change.mod.keys, change.columns
-            )
-            for change in changes
-        )
-    return False
-
-
-def _updates(step: Any, table: str) -> bool:
-    """Whether a step updates a table by DML."""
-    return any(one.startswith(f"UPDATE {table} ") for one in statements_of(step))
-
-
-def _tracked_writes(
-    difference: Difference, table: str, keys: dict[str, Any], columns: Any
-) -> set[str]:
-    """Tracked columns outside the key that a step wrote in a row.
-
-    A mutation that updates the row and names none of them is why the emulator tells of it: what
-    DML did, of which only the table is known, is then left aside.
-    """
-    tracked = {one.name for one in columns if not one.is_primary_key}
-    step = difference.facts.get("step")
-    by_mutation = mutated_columns(step, table, keys)
+    by_dml = any(one.startswith(f"UPDATE {table} ") for one in statements_of(step))
+    if record.mod_type != "UPDATE" or not (record.capture_type in _ROW_CAPTURES or by_dml):
+        return False
+    tracked = {one.name for one in record.columns if not one.is_primary_key}
+    by_mutation = _mutated_columns(step, table, mod.keys)
+    # A mutation that names no tracked column is why the emulator reports the row.
     if by_mutation and not tracked & by_mutation:
-        return set()
-    idle = difference.facts.get("idle", frozenset())
-    return tracked & written_columns(step, table, keys, idle=idle)
+        return True
+    return not tracked & written_columns(step, table, mod.keys)
+
+
+def written_columns(step: Any, table: str, keys: dict[str, Any]) -> set[str]:
+    """Columns that a step's mutations and statements may have written in a row."""
+    found = _mutated_columns(step, table, keys)
+    for statement, parameters in _bound_statements(step):
+        matched = _SET.match(statement)
+        if matched is not None and matched["table"] == table:
+            asked = dict(re.findall(r"(\w+) = [@$]p?(\d+)", statement.rpartition(" WHERE ")[2]))
+            # A WHERE that names another key leaves the row out.
+            if " OR " in statement or all(
+                _whole(parameters[f"p{asked[name]}"][0]) == _whole(part)
+                for name, part in keys.items()
+                if name in asked
+            ):
+                found |= set(re.findall(r"(\w+) =", matched["sets"]))
+    return found
+
+
+def _mutated_columns(step: Any, table: str, keys: dict[str, Any]) -> set[str]:
+    found: set[str] = set()
+    for mutation in getattr(step, "mutations", ()):
+        if isinstance(mutation, Write) and mutation.table == table:
+            for row in mutation.rows:
+                named = dict(zip(mutation.columns, row, strict=True))
+                if all(_whole(named.get(name)) == _whole(part) for name, part in keys.items()):
+                    found |= set(mutation.columns)
+    return found
 
 
 def is_unmodified_column(difference: Difference) -> bool:
-    """Columns that DML did not write, told as modified by the emulator, from a value to itself."""
+    """Columns that the emulator reports as modified by DML, from a value to the same one."""
     facts = difference.facts
-    table, step = facts.get("table", ""), facts.get("step")
-    writes = [rf"UPDATE {table} ", rf"INSERT .*INTO {table} "]
-    if not any(re.match(one, text) for one in writes for text in statements_of(step)):
+    table, writes = facts.get("table", ""), list(statements_of(facts.get("step")))
+    if not any(text.startswith((f"UPDATE {table} ", f"INSERT INTO {table} ")) for text in writes):
         return False
+    mod = facts["mods"][1]
     if difference.kind == "column_types" and "names" in facts:
         ours, theirs = facts["names"]
-        mod = facts["mods"][1]
-        unlike = {name for name in mod.old if mod.new.get(name) != mod.old[name]}
-        written = surely_written(step, table, mod.keys, idle=facts.get("idle", frozenset()))
-        beyond = theirs - ours
-        return facts["mod_type"] == "UPDATE" and ours < theirs and not beyond & (unlike | written)
+        changed = {name for name in mod.old if mod.new.get(name) != mod.old[name]}
+        return facts["mod_type"] == "UPDATE" and ours < theirs and not (theirs - ours) & changed
     if difference.kind == "value" and facts["field"] == "old" and difference.simulator == "absent":
-        mod, name = facts["mods"][1], facts["name"]
-        return bool(mod.new.get(name) == mod.old[name])
+        return bool(mod.new.get(facts["name"]) == mod.old[facts["name"]])
     return False
 
 
@@ -194,31 +213,14 @@ def is_back_fill(difference: Difference) -> bool:
 
 
 def is_null_map(difference: Difference) -> bool:
-    return (
-        difference.kind == "rule"
-        and difference.simulator == "obeys"
-        and difference.emulator == "old_values is null, of UPDATE under NEW_ROW_AND_OLD_VALUES"
+    return (difference.kind, difference.simulator, difference.emulator) == (
+        *("rule", "obeys"),
+        "old_values is null, of UPDATE under NEW_ROW_AND_OLD_VALUES",
     )
 
 
 def is_split_record(difference: Difference) -> bool:
-    return (
-        difference.kind == "rule"
-        and difference.simulator == "obeys"
-        and difference.emulator == "two records in a row that could be one"
+    return (difference.kind, difference.simulator, difference.emulator) == (
+        *("rule", "obeys"),
+        "two records in a row that could be one",
     )
-
-
-def is_table_after_suspension(difference: Difference) -> bool:
-    """Changes of tables that were made after a stream was told DROP FOR ALL."""
-    if difference.kind != "transaction" or difference.simulator != "nothing":
-        return False
-    alter = f"ALTER CHANGE STREAM {difference.facts['stream']} "
-    ddl = difference.facts["ddl"]
-    last = max(
-        (at for at, one in enumerate(ddl) if re.match(rf"{alter}(SET|DROP) FOR", one)), default=-1
-    )
-    if last < 0 or ddl[last] != f"{alter}DROP FOR ALL":
-        return False
-    made = {found[1] for one in ddl[last:] if (found := re.match(r"CREATE TABLE (\w+)", one))}
-    return {record.table for record in difference.facts["records"][1]} <= made

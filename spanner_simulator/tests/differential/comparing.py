@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
-from differential.canonical import canonical_rows, canonical_text
+from differential.canonical import canonical_rows
 from differential.comparing_streams import compare_streams
 from differential.difference import Difference
 from differential.running import Outcome, Run
 from differential.side import Failure, Rows
-from differential.steps import Query, Read, ReadWrite, told
+from differential.steps import Query, Read, ReadWrite
 from differential.workload import Workload
 
 
@@ -39,7 +39,7 @@ def _compare_step(
         zip(simulator[1].results, emulator[1].results, strict=False)
     ):
         action = actions[place] if place < len(actions) else step
-        where = told(action)
+        where = str(action)
         for found in compare_results(
             (ours, simulator[0].commits),
             (theirs, emulator[0].commits),
@@ -56,8 +56,11 @@ def compare_results(
 ) -> Iterator[tuple[Any, str, Any, Any]]:
     """(kind, where, simulator, emulator) for each difference between two results of one call."""
     (ours, our_commits), (theirs, their_commits) = simulator, emulator
-    if isinstance(ours, Failure) or isinstance(theirs, Failure):
-        yield from compare_failures(ours, theirs)
+    if isinstance(ours, Failure) != isinstance(theirs, Failure):
+        yield "success", "", _brief(ours), _brief(theirs)
+    elif isinstance(ours, Failure):
+        if ours.code != theirs.code:
+            yield "code", "", _brief(ours), _brief(theirs)
     elif isinstance(ours, Rows) and isinstance(theirs, Rows):
         if ours.columns != theirs.columns:
             yield "columns", "", ours.columns, theirs.columns
@@ -73,23 +76,8 @@ def compare_results(
         right_only = sorted((Counter(theirs) - Counter(ours)).elements())
         for left, right in zip_longest(left_only, right_only, fillvalue="nothing"):
             yield "ddl", "", left, right
-    elif isinstance(ours, tuple) and isinstance(theirs, tuple):
-        yield from _compare_batches(ours, theirs)
     elif ours != theirs:
         yield "success", "", ours, theirs
-
-
-def _compare_batches(ours: Any, theirs: Any) -> Iterator[tuple[Any, str, Any, Any]]:
-    """Row counts as far as both went, then the statement that one side failed at, or both."""
-    (our_counts, our_failure), (their_counts, their_failure) = ours, theirs
-    both = min(len(our_counts), len(their_counts))
-    if our_counts[:both] != their_counts[:both]:
-        yield "count", " (batch)", our_counts, their_counts
-    if len(our_counts) > both:
-        our_failure = f"count={our_counts[both]}"
-    if len(their_counts) > both:
-        their_failure = f"count={their_counts[both]}"
-    yield from compare_failures(our_failure, their_failure)
 
 
 def _unlike_rows(left: list[Any], right: list[Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -114,20 +102,7 @@ def _beyond(rows: list[Any], others: list[Any]) -> list[Any]:
     return found
 
 
-def compare_failures(ours: Any, theirs: Any) -> Iterator[tuple[Any, str, Any, Any]]:
-    """The same for two outcomes of which one at least may be a failure."""
-    if not isinstance(ours, Failure) or not isinstance(theirs, Failure):
-        if isinstance(ours, Failure) or isinstance(theirs, Failure):
-            yield "success", "", _brief(ours), _brief(theirs)
-        return
-    left, right = canonical_text(ours.message), canonical_text(theirs.message)
-    if ours.code != theirs.code:
-        yield "code", "", f"{ours.code} {left}", f"{theirs.code} {right}"
-    elif left != right:
-        yield "text", f" ({ours.code})", left, right
-
-
 def _brief(result: Any) -> str:
     if isinstance(result, Failure):
-        return f"{result.code} {canonical_text(result.message)}"
+        return f"{result.code} {result.message.strip()}"
     return f"succeeds: {result}"[:300]

@@ -17,10 +17,7 @@ from typing import Any
 from differential.canonical import canonical_value
 from differential.difference import Difference
 from differential.record_rules import by_transaction, violations
-from differential.row_histories import row_violations
 from differential.running import Run, have_parted
-from differential.side import Rows
-from differential.steps import ChangeSchema, Dml, Step, told
 from differential.stream_reading import ColumnType, DataRecord, Mod, StreamReading
 from differential.workload import Workload
 
@@ -49,10 +46,6 @@ def compare_streams(workload: Workload, simulator: Run, emulator: Run) -> Iterat
         if isinstance(ours, StreamReading) and isinstance(theirs, StreamReading):
             yield from _of_rules(name, simulator, ours, is_simulator=True)
             yield from _of_rules(name, emulator, theirs, is_simulator=False)
-            for commit, text in row_violations(ours, simulator, workload.steps):
-                step = simulator.step_of(commit) if commit else None
-                at = -1 if step is None else step
-                yield Difference("rule", at, f"stream {name}", text, "obeys")
             yield from _of_stream(workload, name, (simulator, ours), (emulator, theirs))
         else:
             yield Difference("stream", -1, name, _told(ours), _told(theirs))
@@ -114,11 +107,8 @@ def _of_stream(
         facts = {
             "step": workload.steps[step],
             "commits": (our_run.commits, their_run.commits),
-            "idle": _idle(workload.steps[step], their_run.outcomes[step].results),
-            "stream": name,
-            "ddl": _ddl(workload.steps[:step]),
         }
-        where = f"stream {name}: {told(workload.steps[step])}"
+        where = f"stream {name}: {workload.steps[step]}"
         if step not in left or step not in right:
             both = [_told_records(one.get(step)) for one in (left, right)]
             records = left.get(step, []), right.get(step, [])
@@ -136,20 +126,6 @@ def _by_step(run: Run, reading: StreamReading) -> dict[int, list[DataRecord]]:
         if step is not None:
             found[step] += records
     return found
-
-
-def _idle(step: Step, results: list[Any]) -> frozenset[str]:
-    """Statements that touched no row."""
-    pairs = zip(getattr(step, "actions", ()), results, strict=False)
-    return frozenset(
-        action.sql
-        for action, result in pairs
-        if isinstance(action, Dml) and isinstance(result, Rows) and result.count == 0
-    )
-
-
-def _ddl(steps: tuple[Step, ...]) -> list[str]:
-    return [text for one in steps if isinstance(one, ChangeSchema) for text in one.statements]
 
 
 def _told_records(records: list[DataRecord] | None) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, Literal
 Kind = Literal[
     "success",  # one side did it, the other refused
     "code",  # both refused, with different codes
-    "text",  # both refused with one code, in different words
     "ddl",  # a statement that GetDatabaseDdl prints
     "columns",  # names and types of a result
     "rows",  # rows of a result
@@ -34,11 +33,6 @@ class Difference:
     simulator: Any
     emulator: Any
     facts: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def likeness(self) -> tuple[str, str, str]:
-        """Equal for differences that are likely to be one."""
-        return self.kind, repr(self.simulator), repr(self.emulator)
 
     def lines(self) -> list[str]:
         """For a reader: what, and both sides."""

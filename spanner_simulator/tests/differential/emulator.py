@@ -12,7 +12,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 ABSENT = (
@@ -56,18 +55,8 @@ class Emulator:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it is down."""
-        return self._process is None or self._process.poll() is not None
 
     def start(self) -> None:
         """Start and wait until it answers. Raises `TimeoutError`."""
@@ -76,24 +65,21 @@ class Emulator:
             port = free.getsockname()[1]
         self.address = f"127.0.0.1:{port}"
         self._file = self._log.open("ab")
-        self._process = subprocess.Popen(
-            [
-                str(self._program),
-                "--host_port",
-                self.address,
-                f"--override_change_stream_partition_token_alive_seconds={_TOKEN_LIFE_S}",
-            ],
-            stdout=self._file,
-            stderr=subprocess.STDOUT,
-        )
+        life = f"--override_change_stream_partition_token_alive_seconds={_TOKEN_LIFE_S}"
+        command = [str(self._program), "--host_port", self.address, life]
+        self._process = subprocess.Popen(command, stdout=self._file, stderr=subprocess.STDOUT)
         until = time.monotonic() + _START_S
-        while time.monotonic() < until and not self.has_ended:
+        while time.monotonic() < until and self._process.poll() is None:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     return
             time.sleep(0.05)
         self.stop()
         raise TimeoutError(f"the emulator did not start; its output is in {self._log}")
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
 
     def stop(self) -> None:
         """Kill it; it keeps nothing."""

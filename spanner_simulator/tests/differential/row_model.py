@@ -7,12 +7,9 @@ sides are asked the same whatever it believes.
 from __future__ import annotations
 
 from copy import deepcopy
-from random import Random
 from typing import Any
 
-from differential.kinds import Dialect
-from differential.kinds import value as choose_value
-from differential.schema import Column, Schema, Table
+from differential.schema import Schema, Table
 from differential.steps import Delete, Keys, Mutation
 
 _Key = tuple[Any, ...]
@@ -27,13 +24,6 @@ class RowModel:
 
     def held(self, table: str) -> list[_Key]:
         return list(self.keys.get(table, ()))
-
-    def value(self, chance: Random, column: Column, dialect: Dialect) -> Any:
-        """A value for a column; of one that refers to a table mostly the key of a row there."""
-        held = self.held(column.refers_to[0]) if column.refers_to is not None else []
-        if held and chance.random() < 0.85:
-            return chance.choice(held)[0]
-        return choose_value(chance, column.kind, dialect)
 
     def snapshot(self) -> dict[str, dict[_Key, None]]:
         return deepcopy(self.keys)

@@ -14,17 +14,14 @@ from typing import Any
 from differential.side import Failure, Rows, Side, SideDownError
 from differential.steps import (
     Action,
-    Batch,
     ChangeSchema,
     Commit,
-    Dml,
     PartitionedDml,
     Query,
     Read,
     ReadWrite,
     ShowSchema,
     Step,
-    told,
 )
 from differential.stream_reading import StreamReading, read_stream
 from differential.workload import Workload
@@ -104,7 +101,7 @@ def run_workload(workload: Workload, sides: tuple[Side, Side], disturb: Any = No
             try:
                 run.note(number, _perform(step, run))
             except SideDownError as error:
-                raise SideDownError(error.side, f"{error}; step {number}, {told(step)}") from error
+                raise SideDownError(error.side, f"{error}; step {number}, {step}") from error
             if tells_no_time:
                 run.windows[number] = (before, run.side.now())
             if isinstance(step, ChangeSchema) and run.outcomes[-1].failure is None:
@@ -197,7 +194,7 @@ def _read_write(step: ReadWrite, side: Side, outcome: Outcome) -> None:
         done = _act(action, side, transaction=transaction, at=None, sequence=sequence)
         outcome.results.append(done)
         # The emulator repeats a statement's failure for whatever follows in its transaction.
-        if isinstance(done, Failure) or (isinstance(done, tuple) and done[1] is not None):
+        if isinstance(done, Failure):
             side.rollback(transaction)
             return
     if step.commits:
@@ -211,14 +208,9 @@ def _read_write(step: ReadWrite, side: Side, outcome: Outcome) -> None:
 
 def _act(
     action: Action, side: Side, *, transaction: bytes | None, at: str | None, sequence: int
-) -> Rows | Failure | Any:
-    match action:
-        case Dml(sql, parameters):
-            return side.execute(sql, parameters, transaction=transaction, sequence=sequence)
-        case Query(sql, parameters):
-            return side.execute(sql, parameters, transaction=transaction, at=at, sequence=sequence)
-        case Read():
-            return side.read(action, transaction=transaction, at=at)
-        case Batch(statements):
-            some = [(one.sql, one.parameters) for one in statements]
-            return side.execute_batch(some, transaction=transaction or b"", sequence=sequence)
+) -> Rows | Failure:
+    if isinstance(action, Read):
+        return side.read(action, transaction=transaction, at=at)
+    return side.execute(
+        action.sql, action.parameters, transaction=transaction, at=at, sequence=sequence
+    )

@@ -1,4 +1,4 @@
-"""The schema that a workload believes in: tables, indexes and change streams, and their DDL.
+"""The schema that a workload believes in, and the DDL of its objects.
 
 It is a model for choosing what to do next, not for judging: where it errs, both sides are still
 asked the same.
@@ -13,16 +13,14 @@ from differential.kinds import GOOGLE, POSTGRES, Dialect, Kind
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; `default` and `generated` are SQL text, `refers_to` is a table and its key."""
+    """A column; `default` and `generated` are SQL text."""
 
     name: str
     kind: Kind
     nullable: bool = True
     default: str | None = None
     generated: str | None = None
-    stored: bool = True
     commit_timestamp: bool = False
-    refers_to: tuple[str, str] | None = None
 
     @property
     def is_written(self) -> bool:
@@ -36,15 +34,12 @@ class Column:
         if not self.nullable:
             text += " NOT NULL"
         if self.default is not None:
-            default = f"({self.default})" if dialect == GOOGLE else self.default
-            text += f" DEFAULT {default}"
-        if self.generated is not None:
-            how = " STORED" if self.stored else (" VIRTUAL" if dialect == POSTGRES else "")
             text += (
-                f" GENERATED ALWAYS AS ({self.generated}){how}"
-                if dialect == POSTGRES
-                else f" AS ({self.generated}){how}"
+                f" DEFAULT ({self.default})" if dialect == GOOGLE else f" DEFAULT {self.default}"
             )
+        if self.generated is not None:
+            text += "" if dialect == GOOGLE else " GENERATED ALWAYS"
+            text += f" AS ({self.generated}) STORED"
         if self.commit_timestamp and dialect == GOOGLE:
             text += " OPTIONS (allow_commit_timestamp = true)"
         return text
@@ -64,7 +59,7 @@ class Index:
     def ddl(self, dialect: Dialect) -> str:
         parts = ", ".join(name + (" DESC" if desc else "") for name, desc in self.columns)
         unique = "UNIQUE " if self.unique else ""
-        filtered = "NULL_FILTERED " if self.null_filtered and dialect == GOOGLE else ""
+        filtered = "NULL_FILTERED " if self.null_filtered else ""
         word = "STORING" if dialect == GOOGLE else "INCLUDE"
         storing = f" {word} ({', '.join(self.storing)})" if self.storing else ""
         return f"CREATE {unique}{filtered}INDEX {self.name} ON {self.table} ({parts}){storing}"
@@ -77,14 +72,13 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; key parts with whether they descend; `checks` and foreign keys as SQL text."""
+    """A table; key parts with whether they descend."""
 
     name: str
     columns: tuple[Column, ...]
     key: tuple[tuple[str, bool], ...]
     parent: str | None = None
     cascade: bool = False
-    constraints: tuple[str, ...] = ()
 
     def column(self, name: str) -> Column:
         return next(one for one in self.columns if one.name == name)
@@ -98,12 +92,8 @@ class Table:
         """Columns outside the key."""
         return tuple(one for one in self.columns if one.name not in self.key_names)
 
-    def key_kind(self, name: str) -> Kind:
-        return self.column(name).kind
-
     def ddl(self, dialect: Dialect) -> str:
         parts = [column.ddl(dialect) for column in self.columns]
-        parts += self.constraints
         if dialect == GOOGLE:
             keys = ", ".join(name + (" DESC" if desc else "") for name, desc in self.key)
             text = f"CREATE TABLE {self.name} ({', '.join(parts)}) PRIMARY KEY ({keys})"
@@ -118,21 +108,6 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A view of some of a table's columns; `where` is SQL text."""
-
-    name: str
-    table: str
-    columns: tuple[str, ...]
-    where: str = ""
-
-    def ddl(self) -> str:
-        columns = ", ".join(f"{self.table}.{name}" for name in self.columns)
-        text = f"CREATE VIEW {self.name} SQL SECURITY INVOKER AS SELECT {columns} FROM {self.table}"
-        return f"{text} WHERE {self.where}" if self.where else text
-
-
-@dataclass(frozen=True, slots=True)
 class Stream:
     """A change stream; `watch` maps tables to column names, None for all columns; None is ALL."""
 
@@ -143,20 +118,16 @@ class Stream:
     def watch_text(self) -> str:
         if self.watch is None:
             return " FOR ALL"
-        if not self.watch:
-            return ""
         parts = [
             table if columns is None else f"{table}({', '.join(columns)})"
             for table, columns in self.watch.items()
         ]
-        return " FOR " + ", ".join(parts)
+        return " FOR " + ", ".join(parts) if parts else ""
 
     def create(self, dialect: Dialect) -> str:
         text = f"CREATE CHANGE STREAM {self.name}{self.watch_text()}"
-        if self.options:
-            word = " OPTIONS" if dialect == GOOGLE else " WITH"
-            text += f"{word} ({options_text(self.options)})"
-        return text
+        word = " OPTIONS" if dialect == GOOGLE else " WITH"
+        return f"{text}{word} ({options_text(self.options)})" if self.options else text
 
 
 def options_text(options: dict[str, str | bool]) -> str:
@@ -175,24 +146,17 @@ class Schema:
     tables: dict[str, Table] = field(default_factory=dict)
     indexes: dict[str, Index] = field(default_factory=dict)
     streams: dict[str, Stream] = field(default_factory=dict)
-    views: dict[str, View] = field(default_factory=dict)
 
     def children(self, table: str) -> list[Table]:
         return [one for one in self.tables.values() if one.parent == table]
 
-    def indexes_of(self, table: str) -> list[Index]:
-        return [one for one in self.indexes.values() if one.table == table]
-
     def read_indexes(self, table: str) -> list[Index]:
         """Indexes to read by; the emulator's unique ones in PostgreSQL leave rows with NULL out."""
-        found = self.indexes_of(table)
-        return [one for one in found if self.dialect == GOOGLE or not one.unique]
+        return [
+            one
+            for one in self.indexes.values()
+            if one.table == table and (self.dialect == GOOGLE or not one.unique)
+        ]
 
-    def add_column(self, table: str, column: Column) -> None:
-        held = self.tables[table]
-        self.tables[table] = replace(held, columns=(*held.columns, column))
-
-    def drop_column(self, table: str, name: str) -> None:
-        held = self.tables[table]
-        kept = tuple(one for one in held.columns if one.name != name)
-        self.tables[table] = replace(held, columns=kept)
+    def set_columns(self, table: str, columns: tuple[Column, ...]) -> None:
+        self.tables[table] = replace(self.tables[table], columns=columns)

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from random import Random
 
 from differential.accepted import accepted_by
-from differential.api_cases import API_CASES, run_api_cases
 from differential.comparing import compare_runs
 from differential.difference import Difference
 from differential.emulator import Emulator
-from differential.error_cases import CASES, run_case
 from differential.kinds import Dialect
-from differential.proto_cases import PROTO_CASES, run_proto_cases
 from differential.record_rules import by_transaction
+from differential.refusals import CASES, run_case
 from differential.running import run_workload
-from differential.shrinking import shrink
-from differential.side import RefusedError, Side, SideDownError
+from differential.side import Side, SideDownError
 from differential.stream_reading import StreamReading
-from differential.workload import Workload, make_workload
+from differential.workload import make_workload
 from spanner_simulator import Simulator, SimulatorConfig
 from spanner_simulator.errors import SpannerError
-
-# Shrinking runs a seed many times, each in a database of its own.
-_serials = count()
 
 
 @dataclass(slots=True)
@@ -53,51 +45,12 @@ class SeedResult:
             self.accepted.append((meant.name, difference))
 
 
-def run_seed(
-    seed: int,
-    emulator: Emulator,
-    *,
-    dialect: Dialect | None = None,
-    without: frozenset[str] = frozenset(),
-) -> SeedResult:
-    """Run one seed on both; an emulator that ended is started anew for the next one."""
-    return run(make_workload(seed, dialect=dialect, without=without), emulator)
-
-
-def shrunk_seed(
-    seed: int,
-    emulator: Emulator,
-    *,
-    dialect: Dialect | None = None,
-    without: frozenset[str] = frozenset(),
-) -> tuple[Workload, SeedResult]:
-    """A seed's workload without what its first unexplained difference does not need."""
-    workload = make_workload(seed, dialect=dialect, without=without)
-    found = run(workload, emulator).unexplained
-    if found:
-        wanted = found[0].kind, _outline(found[0])
-
-        def shows(smaller: Workload) -> bool:
-            again = run(smaller, emulator).unexplained
-            return wanted in ((one.kind, _outline(one)) for one in again)
-
-        workload = shrink(workload, shows)
-    return workload, run(workload, emulator)
-
-
-def _outline(difference: Difference) -> str:
-    """What the emulator says, without what depends on the rows; of texts only."""
-    if not isinstance(difference.emulator, str):
-        return ""
-    return re.sub(r"[^A-Za-z ]|\{.*\}", "", difference.emulator)[:60]
-
-
-def run(workload: Workload, emulator: Emulator) -> SeedResult:
-    """Run a workload on both sides, and compare."""
-    seed = workload.seed
+def run_seed(seed: int, emulator: Emulator, *, dialect: Dialect | None = None) -> SeedResult:
+    """Run one seed on both sides; an emulator that ended is restarted for the next one."""
+    workload = make_workload(seed, dialect=dialect)
     result = SeedResult(f"seed {seed} {workload.dialect}", workload.dialect)
     config = SimulatorConfig(seed=seed, stream_partitions=1 if workload.one_partition else 4)
-    name = f"seed-{seed}-{next(_serials)}"
+    name = f"seed-{seed}"
     with Simulator(config) as simulator:
         sides = Side(simulator.grpc_address, "simulator"), Side(emulator.address, "emulator")
         try:
@@ -109,15 +62,11 @@ def run(workload: Workload, emulator: Emulator) -> SeedResult:
                 disturb = _churn(simulator, sides[0].database, seed)
             runs = run_workload(workload, sides, disturb)
             sides[1].drop_database()
-        except RefusedError as error:
-            result.add(Difference("success", 0, "to begin with", str(error), ""))
-            return result
         except SideDownError as error:
             if error.side != sides[1].name:
                 raise
             result.crash = str(error)
-            emulator.stop()
-            emulator.start()
+            emulator.restart()
             return result
         finally:
             for side in sides:
@@ -133,36 +82,25 @@ def run(workload: Workload, emulator: Emulator) -> SeedResult:
     return result
 
 
-def run_errors(emulator: Emulator, text: str = "", dialect: str = "") -> SeedResult:
-    """Run the error cases that have a text in their name, of one dialect or of both."""
-    result = SeedResult("error cases")
+def run_refusals(emulator: Emulator) -> SeedResult:
+    """Run the cases of `refusals`."""
+    result = SeedResult("refusals")
     with Simulator(SimulatorConfig(stream_partitions=2)) as simulator:
         ours = Side(simulator.grpc_address, "simulator")
         ours.create_instance()
         theirs = _emulator_side(emulator)
         for number, case in enumerate(CASES):
-            if text not in case.name or dialect not in case.dialect.lower():
-                continue
-            result.steps += len(case.asks)
+            result.steps += len(case.ddl) + 1
             try:
                 for difference in run_case(number, case, ours, theirs):
                     result.add(difference)
-            except RefusedError as error:
-                result.add(Difference("success", 0, f"case {case.name}", str(error), ""))
             except SideDownError as error:
                 if error.side != theirs.name:
                     raise
                 result.crash = str(error)
-                emulator.stop()
-                emulator.start()
+                emulator.restart()
                 theirs.close()
                 theirs = _emulator_side(emulator)
-        if not dialect or dialect == "google":
-            for difference in run_api_cases(ours, theirs, text):
-                result.add(difference)
-            for difference in run_proto_cases(ours, theirs, text):
-                result.add(difference)
-            result.steps += len(API_CASES) + len(PROTO_CASES)
         for side in (ours, theirs):
             side.close()
     return result

@@ -32,10 +32,6 @@ _SPANNER = "/google.spanner.v1.Spanner/"
 Parameters = Mapping[str, tuple[Any, Mapping[str, Any] | None]]
 
 
-class RefusedError(Exception):
-    """A side refuses what nothing can start without: a database, a session, the time."""
-
-
 class SideDownError(Exception):
     """The program on this side (`side`) does not answer any more."""
 
@@ -130,7 +126,7 @@ class Side:
 
     def _must(self, reply: Any, what: str) -> None:
         if isinstance(reply, Failure):
-            raise RefusedError(f"{self.name} refuses {what}: {reply}")
+            raise SideDownError(self.name, f"refuses {what}: {reply}")
 
     # ------------------------------------------------------------ admin
 
@@ -143,7 +139,7 @@ class Side:
         self._call(_INSTANCES + "CreateInstance", request, operations_pb2.Operation)
 
     def create_database(self, name: str, dialect: str) -> None:
-        """Create and choose a database. Raises `RefusedError`."""
+        """Create and choose a database."""
         quote = '"' if dialect == "POSTGRESQL" else "`"
         request = database_admin.CreateDatabaseRequest.pb()(
             parent=_INSTANCE,
@@ -256,24 +252,6 @@ class Side:
         _bind(request, parameters)
         _select(request.transaction, transaction, at)
         return _rows(self._call(_SPANNER + "ExecuteSql", request, spanner.ResultSet.pb()))
-
-    def execute_batch(
-        self, statements: Sequence[tuple[str, Parameters]], *, transaction: bytes, sequence: int
-    ) -> Any:
-        """An ExecuteBatchDml: the row counts and the status, or a `Failure`."""
-        request = spanner.ExecuteBatchDmlRequest.pb()(session=self.session, seqno=sequence)
-        request.transaction.id = transaction
-        for sql, parameters in statements:
-            _bind(request.statements.add(sql=sql), parameters)
-        method = _SPANNER + "ExecuteBatchDml"
-        done = self._call(method, request, spanner.ExecuteBatchDmlResponse.pb())
-        if isinstance(done, Failure):
-            return done
-        counts = [int(one.stats.row_count_exact) for one in done.result_sets]
-        if done.status.code == 0:
-            return counts, None
-        code = next(one for one in grpc.StatusCode if one.value[0] == done.status.code)
-        return counts, Failure(code.name, done.status.message)
 
     def stream(
         self, sql: str, parameters: Parameters, *, transaction: bytes | None = None

@@ -5,7 +5,6 @@ Steps know how they are written into a request; they hold no result.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -88,13 +87,6 @@ class Dml:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """DML statements in one call."""
-
-    statements: tuple[Dml, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Read:
     """A Read; `at` is the step whose commit timestamp it reads at, None for a strong one."""
 
@@ -121,7 +113,7 @@ class Query:
     at: int | None = None
 
 
-Action = Dml | Batch | Read | Query
+Action = Dml | Read | Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,59 +155,3 @@ class ShowSchema:
 
 
 Step = ChangeSchema | ShowSchema | Commit | ReadWrite | PartitionedDml | Read | Query
-
-
-def told(step: Step | Action | Mutation) -> str:
-    """A step in one line, for a reader."""
-    match step:
-        case ChangeSchema(statements):
-            return "; ".join(statements)
-        case ShowSchema():
-            return "GetDatabaseDdl"
-        case Commit(mutations, tag):
-            return f"Commit {_tag(tag)}" + "; ".join(told(one) for one in mutations)
-        case ReadWrite(actions, mutations, tag, commits):
-            parts = [told(one) for one in (*actions, *mutations)]
-            parts.append("commit" if commits else "rollback")
-            return f"ReadWrite {_tag(tag)}" + "; ".join(parts)
-        case PartitionedDml(dml):
-            return f"partitioned {told(dml)}"
-        case Batch(statements):
-            return "batch [" + "; ".join(told(one) for one in statements) + "]"
-        case Dml(sql, parameters) | Query(sql, parameters):
-            at = getattr(step, "at", None)
-            bound = json.dumps(
-                {name: value for name, (value, _) in parameters.items()}, ensure_ascii=False
-            )
-            return sql + (f" with {bound}" if parameters else "") + _at(at)
-        case Read(table, columns, keys, index, limit, at):
-            by = f" by {index}" if index else ""
-            return (
-                f"read {table}{by}({', '.join(columns)}) {_keys(keys)}"
-                + (f" limit {limit}" if limit else "")
-                + _at(at)
-            )
-        case Write(kind, table, columns, rows):
-            text = ", ".join(json.dumps(row, ensure_ascii=False) for row in rows)
-            return f"{kind} {table}({', '.join(columns)}) {text}"
-        case Delete(table, keys):
-            return f"delete {table} {_keys(keys)}"
-
-
-def _tag(tag: str) -> str:
-    return f"tagged {tag}: " if tag else ""
-
-
-def _at(at: int | None) -> str:
-    return "" if at is None else f" at step {at}"
-
-
-def _keys(keys: Keys) -> str:
-    if keys.is_all:
-        return "all"
-    parts = [json.dumps(key, ensure_ascii=False) for key in keys.keys]
-    for one in keys.intervals:
-        ends = [json.dumps(end, ensure_ascii=False)[1:-1] for end in (one.start, one.end)]
-        left, right = "[" if one.start_closed else "(", "]" if one.end_closed else ")"
-        parts.append(f"{left}{ends[0]} .. {ends[1]}{right}")
-    return " ".join(parts)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from differential.accepted import accepted_by
-from differential.comparing import compare_results, compare_runs
+from differential.comparing import compare_runs
 from differential.difference import Difference
 from differential.kinds import GOOGLE
 from differential.running import Outcome, Run
@@ -29,7 +29,7 @@ STEPS = (
     ShowSchema(),
     Commit((REPLACE,)),
 )
-WORKLOAD = Workload(1, GOOGLE, frozenset(), one_partition=True, steps=STEPS)
+WORKLOAD = Workload(1, GOOGLE, one_partition=True, steps=STEPS)
 INT64, STRING = {"code": "INT64"}, {"code": "STRING"}
 COLUMNS = (
     ColumnType("K", INT64, is_primary_key=True, ordinal_position=1),
@@ -119,16 +119,11 @@ def test_moments_names_and_free_order_are_no_difference():
     ("kind", "change"),
     [
         ("success", result(3, None)),
-        ("success", result(1, Failure("NOT_FOUND", "no table"))),
         ("code", result(3, Failure("INTERNAL", "Row is missing at T."))),
-        ("text", result(3, Failure("NOT_FOUND", "Row is gone."))),
         ("columns", result(2, Rows([("k", INT64)], [["1"], ["2"]]))),
-        ("columns", result(2, Rows([("K", STRING)], [["1"], ["2"]]))),
         ("rows", result(2, Rows([("K", INT64)], [["1"], ["3"]]))),
-        ("rows", result(2, Rows([("K", INT64)], [["1"]]))),
         ("count", result(2, Rows([("K", INT64)], [["1"], ["2"]], count=2))),
         ("ddl", result(4, ["CREATE TABLE U"])),
-        ("ddl", result(4, ["CREATE TABLE T", "CREATE TABLE U"])),
         ("stream", lambda side: side.streams.update(S=Failure("INTERNAL", ""))),
         ("columns", lambda side: setattr(stream(side), "metadata", [("other", {})])),
         ("transaction", lambda side: stream(side).records.pop()),
@@ -155,7 +150,6 @@ def test_moments_names_and_free_order_are_no_difference():
             first(columns=(*COLUMNS[:2], replace(COLUMNS[2], ordinal_position=4))),
         ),
         ("value", first(mods=(Mod({"K": "1"}, {"A": "y", "At": "@"}, {}),))),
-        ("value", first(mods=(Mod({"K": "1"}, {"A": None}, {}),))),
         ("value", first(mods=(Mod({"K": "1"}, {"A": "x", "At": "x"}, {"A": "x"}),))),
     ],
 )
@@ -167,31 +161,10 @@ def test_a_planted_difference_is_found(kind: str, change: Callable[[Run], None])
     assert [one for one in found if one.kind == kind and accepted_by(one) is None]
 
 
-@pytest.mark.parametrize(
-    ("kind", "step", "made"),
-    [
-        ("rows", 2, Rows([("K", INT64)], [["3"], ["4"]])),
-        ("ddl", 4, ["CREATE TABLE T", "CREATE TABLE T", "CREATE TABLE T"]),
-    ],
-)
-def test_no_difference_hides_behind_another(kind: str, step: int, made: Any):
-    assert [kind, kind] == [one.kind for one in differences(result(step, made))]
+def test_no_difference_hides_behind_another():
+    found = differences(result(2, Rows([("K", INT64)], [["3"], ["4"]])))
 
-
-@pytest.mark.parametrize(
-    ("found", "ours", "theirs"),
-    [
-        (["count"], ([1, 2], None), ([1, 1], None)),
-        (["success"], ([1, 2], Failure("NOT_FOUND", "x")), ([1], Failure("NOT_FOUND", "x"))),
-        (["success"], ([1], Failure("NOT_FOUND", "x")), ([1, 1], None)),
-        (["code"], ([1], Failure("NOT_FOUND", "x")), ([1], Failure("ABORTED", "x"))),
-        ([], ([1], Failure("NOT_FOUND", "x")), ([1], Failure("NOT_FOUND", "x"))),
-    ],
-)
-def test_batches_are_compared_as_far_as_both_went(found: list[str], ours: Any, theirs: Any):
-    told = compare_results((ours, {}), (theirs, {}), is_ordered=True)
-
-    assert found == [kind for kind, *_ in told]
+    assert [one.kind for one in found] == ["rows", "rows"]
 
 
 def test_a_commit_is_one_transaction_in_all_streams():

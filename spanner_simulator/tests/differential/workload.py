@@ -6,24 +6,21 @@ seed means the same for ever.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, get_args
 
-from differential.information_schema import information_schema_queries
-from differential.kinds import GOOGLE, Dialect, sort_key
+from differential.kinds import GOOGLE, Dialect, Kind, sort_key
 from differential.kinds import value as choose_value
 from differential.row_model import RowModel
 from differential.schema import Table, options_text
 from differential.schema_choice import CAPTURE_TYPES, SchemaChoice
 from differential.sql_choice import SqlChoice
 from differential.steps import (
-    Batch,
+    Action,
     ChangeSchema,
     Commit,
     Delete,
-    Dml,
     Interval,
     Keys,
     Mutation,
@@ -37,25 +34,8 @@ from differential.steps import (
 )
 
 FEATURES = (
-    "alter_streams",
-    "alter_tables",
-    "arrays",
-    "batch",
-    "checks",
-    "commit_timestamps",
-    "defaults",
-    "descending",
-    "dml",
-    "failures",
-    "foreign_keys",
-    "generated",
-    "indexes",
-    "information_schema",
-    "interleave",
-    "queries",
-    "ranges",
-    "reads",
-    "views",
+    *("alter_streams", "alter_tables", "arrays", "commit_timestamps", "defaults", "descending"),
+    *("dml", "failures", "generated", "indexes", "interleave", "queries", "ranges", "reads"),
 )
 _STEPS = 45
 COMMIT_TIMESTAMP = "spanner.commit_timestamp()"
@@ -67,7 +47,6 @@ class Workload:
 
     seed: int
     dialect: Dialect
-    features: frozenset[str]
     one_partition: bool
     steps: tuple[Step, ...]
 
@@ -78,15 +57,13 @@ def dialect_of(seed: int) -> Dialect:
     return postgres if seed % 2 == 0 else google
 
 
-def make_workload(
-    seed: int, *, dialect: Dialect | None = None, without: frozenset[str] = frozenset()
-) -> Workload:
-    """The workload of a seed; `without` leaves features out."""
+def make_workload(seed: int, *, dialect: Dialect | None = None) -> Workload:
+    """The workload of a seed."""
     chance = Random(seed)  # repeatable, not secret
-    features = frozenset(name for name in FEATURES if chance.random() < 0.75) - without
+    features = frozenset(name for name in FEATURES if chance.random() < 0.75)
     maker = _Maker(chance, dialect or dialect_of(seed), features)
     one_partition = chance.random() < 0.6
-    return Workload(seed, maker.dialect, features, one_partition, tuple(maker.steps()))
+    return Workload(seed, maker.dialect, one_partition, tuple(maker.steps()))
 
 
 class _Maker:
@@ -109,30 +86,23 @@ class _Maker:
             add(ChangeSchema((table.ddl(self.dialect),)))
         if schema.indexes:
             add(ChangeSchema(tuple(one.ddl(self.dialect) for one in schema.indexes.values())))
-        for view in schema.views.values():
-            add(ChangeSchema((view.ddl(),)))
         for stream in schema.streams.values():
             add(ChangeSchema((stream.create(self.dialect),), starts=(stream.name,)))
         add(ShowSchema())
-        writes: list[tuple[Any, int]] = [(self._commit, 40), (self._mixed, 6)]
-        others: list[tuple[Any, int]] = []
-        if "dml" in self._features:
-            writes += [(self._dml, 25)]
-            # The emulator reads partitioned DML as GoogleSQL whatever the dialect.
-            writes += [(self._partitioned, 2)] if self.dialect == GOOGLE else []
-        if "batch" in self._features and "dml" in self._features:
-            writes += [(self._batch, 4)]
-        if "reads" in self._features:
-            others += [(self._read, 12)]
-        if "queries" in self._features:
-            others += [(self._query, 14)]
-        if "failures" in self._features:
-            others += [(self._failure, 8)]
-        if "alter_streams" in self._features:
-            others += [(self._alter_stream, 6)]
-        if "alter_tables" in self._features:
-            others += [(self._alter_table, 4)]
-        makers = writes + others
+        able = {
+            "": [(self._commit, 40), (self._mixed, 6)],
+            "dml": [(self._dml, 25)],
+            "reads": [(self._read, 12)],
+            "queries": [(self._query, 14)],
+            "failures": [(self._failure, 8)],
+            "alter_streams": [(self._alter_stream, 6)],
+            "alter_tables": [(self._alter_table, 4)],
+        }
+        # The emulator reads partitioned DML as GoogleSQL whatever the dialect.
+        able["dml"] += [(self._partitioned, 2)] if self.dialect == GOOGLE else []
+        makers = [
+            one for name, some in able.items() if name in {"", *self._features} for one in some
+        ]
         add(self._commit())
         self._note_commit()
         while len(self._steps) < _STEPS:
@@ -140,8 +110,6 @@ class _Maker:
             add(make())
             self._note_commit()
         add(ShowSchema())
-        if "information_schema" in self._features:
-            self._steps += information_schema_queries(self.dialect)
         for name in list(schema.tables):
             columns = tuple(one.name for one in schema.tables[name].columns)
             add(Read(name, columns, Keys(is_all=True)))
@@ -173,11 +141,9 @@ class _Maker:
         column = table.column(name)
         if column.nullable and self._chance.random() < 0.1:
             return None
-        while True:
-            part = choose_value(self._chance, column.kind, self.dialect)
-            # The emulator's records have null for infinities, which makes keys ambiguous.
-            if not str(part).endswith("Infinity"):
-                return part
+        part = choose_value(self._chance, column.kind, self.dialect)
+        # The emulator's records have null for infinities, which makes keys ambiguous.
+        return 0.0 if str(part).endswith("Infinity") else part
 
     def _new_key(self, table: Table) -> tuple[Any, ...]:
         """A key that is not there, most of the time; pools are small, so that keys collide."""
@@ -188,9 +154,7 @@ class _Maker:
     def _table(self) -> Table:
         """Any table; rather its parent where a row would have none."""
         table = self._chance.choice(list(self._schema.tables.values()))
-        while table.parent in self._schema.tables and not self._rows.held(table.parent):
-            if self._chance.random() < 0.1:
-                break
+        while table.parent is not None and not self._rows.held(table.parent):
             table = self._schema.tables[table.parent]
         return table
 
@@ -219,14 +183,12 @@ class _Maker:
         return Write(kind, table.name, tuple(names), tuple(rows))
 
     def _data(self, column: Any) -> Any:
-        if column.commit_timestamp and self._chance.random() < 0.8:
-            return COMMIT_TIMESTAMP
-        if column.commit_timestamp and self._chance.random() < 0.9:
+        if column.commit_timestamp:
             # Not in the future, which is refused.
-            return "2024-01-02T03:04:05.5Z"
+            return self._chance.choice((*(COMMIT_TIMESTAMP,) * 4, "2024-01-02T03:04:05.5Z"))
         if column.nullable and self._chance.random() < 0.15:
             return None
-        return self._rows.value(self._chance, column, self.dialect)
+        return choose_value(self._chance, column.kind, self.dialect)
 
     def _delete(self) -> Delete:
         chance = self._chance
@@ -243,11 +205,9 @@ class _Maker:
         """Two keys, or prefixes of them, in whatever order they come."""
         chance = self._chance
         start, end = self._key(table), self._key(table)
-        draw = chance.random()
-        if draw < 0.4:
-            length = chance.randrange(1, len(start) + 1)
-            start = end = start[:length]
-        elif draw < 0.6:
+        if chance.random() < 0.4:
+            start = end = start[: chance.randrange(1, len(start) + 1)]
+        elif chance.random() < 0.3:
             start, end = start[: chance.randrange(len(start) + 1)], end[:1]
         return Interval(start, end, chance.random() < 0.7, chance.random() < 0.7)
 
@@ -259,7 +219,7 @@ class _Maker:
         name, is_descending = table.key[length - 1]
         ends = sorted(
             (first[length - 1], second[length - 1]),
-            key=lambda part: sort_key(table.key_kind(name), part),
+            key=lambda part: sort_key(table.column(name).kind, part),
             reverse=is_descending,
         )
         start, end = ((*first[: length - 1], part) for part in ends)
@@ -274,37 +234,11 @@ class _Maker:
         succeeds = True
         for _ in range(self._chance.choice((1, 1, 1, 2, 2, 3, 5))):
             mutation = self._delete() if self._chance.random() < 0.2 else self._write()
-            if self._mixes_up((), (*made, mutation)):
-                continue
             succeeds = self._rows.apply(mutation) and succeeds
             made.append(mutation)
         if not succeeds:
             self._rows.restore(kept)
         return tuple(made)
-
-    def _mixes_up(self, statements: Any, mutations: tuple[Mutation, ...]) -> bool:
-        """Whether rows that others refer to go where some of theirs or the others' are written.
-
-        The emulator tells a cascade and an insert as one change, and is then wrong about the rows
-        for good; rows of one table that others refer to it cannot both delete and write.
-        """
-        texts = [one.sql for one in statements]
-        gone = {found[1] for text in texts if (found := re.match(r"DELETE FROM (\w+) ", text))}
-        gone |= {one.table for one in mutations if isinstance(one, Delete) or one.kind == "replace"}
-        for table in self._schema.tables.values():
-            # Tables are made after their parents.
-            gone |= {table.name} & {
-                one.name for above in gone for one in self._schema.children(above)
-            }
-        written = {one.table for one in mutations if isinstance(one, Write)}
-        written |= {name for name in self._schema.tables for one in texts if f" {name} " in one}
-        referred = {
-            (name, column.refers_to[0])
-            for name, table in self._schema.tables.items()
-            for column in table.columns
-            if column.refers_to is not None
-        }
-        return any(to in gone and {by, to} & written for by, to in referred)
 
     # ------------------------------------------------------------ steps
 
@@ -315,57 +249,44 @@ class _Maker:
         return Commit(self._mutations(), self._tag())
 
     def _mixed(self) -> ReadWrite:
-        """Reads within a read-write transaction, then mutations."""
-        actions = tuple(
-            self._read(at=False) if "reads" in self._features else ()
-            for _ in range(self._chance.randrange(2))
-        )
-        commits = self._chance.random() < 0.85
-        kept = self._rows.snapshot()
-        mutations = self._mutations()
-        if not commits:
-            self._rows.restore(kept)
-        return ReadWrite(tuple(one for one in actions if one), mutations, self._tag(), commits)
+        """A read within a read-write transaction, then mutations."""
+        reads = "reads" in self._features and self._chance.random() < 0.5
+        actions = (self._read(at=False),) if reads else ()
+        return self._read_write(actions, commits=self._chance.random() < 0.85)
 
-    def _dml(self) -> Step:
+    def _dml(self) -> ReadWrite:
         chance = self._chance
         kept = self._rows.snapshot()
-        actions: list[Any] = []
+        actions: list[Action] = []
         for _ in range(chance.choice((1, 1, 2, 3))):
             actions.append(self._sql.dml(self._key_for_dml))
             if chance.random() < 0.2 and "queries" in self._features:
                 actions.append(self._sql.query())
             if chance.random() < 0.15 and "reads" in self._features:
                 actions.append(self._read(at=False))
-        mutations = self._mutations() if chance.random() < 0.25 else ()
         commits = chance.random() < 0.9
-        mixes_up = self._mixes_up([one for one in actions if isinstance(one, Dml)], mutations)
-        if not commits or mixes_up:
+        made = self._read_write(tuple(actions), commits=commits, writes=chance.random() < 0.25)
+        if not commits:
             self._rows.restore(kept)
-        if mixes_up:
-            return self._commit()
-        return ReadWrite(tuple(actions), mutations, self._tag(), commits)
+        return made
+
+    def _read_write(
+        self, actions: tuple[Action, ...], *, commits: bool, writes: bool = True
+    ) -> ReadWrite:
+        kept = self._rows.snapshot()
+        mutations = self._mutations() if writes else ()
+        if not commits:
+            self._rows.restore(kept)
+        return ReadWrite(actions, mutations, self._tag(), commits)
 
     def _key_for_dml(self, table: Table, *, is_new: bool) -> tuple[Any, ...]:
         return self._new_key(table) if is_new else self._key(table, known=0.85)
 
-    def _batch(self) -> ReadWrite:
-        made = [self._sql.dml(self._key_for_dml) for _ in range(self._chance.randrange(1, 4))]
-        some = tuple(replace(one) for one in made if not one.returns)
-        if self._mixes_up(some, ()):
-            some = some[:1]
-        return ReadWrite((Batch(some),) if some else (), (), self._tag())
-
     def _partitioned(self) -> Step:
-        for _ in range(10):
-            dml = self._sql.dml(self._key_for_dml)
-            if (
-                not dml.returns
-                and dml.sql.startswith(("UPDATE", "DELETE"))
-                and "PENDING" not in dml.sql
-            ):
-                return PartitionedDml(dml)
-        return self._commit()
+        dml = self._sql.dml(self._key_for_dml)
+        if dml.returns or dml.sql.startswith("INSERT") or "PENDING" in dml.sql:
+            return self._commit()
+        return PartitionedDml(dml)
 
     def _read(self, *, at: bool = True) -> Read:
         chance = self._chance
@@ -412,80 +333,54 @@ class _Maker:
         chance = self._chance
         table = chance.choice(list(self._schema.tables.values()))
         row = dict(zip(table.key_names, self._new_key(table), strict=True))
-        for one in table.values:
-            if one.is_written and not one.nullable and one.default is None:
-                row[one.name] = choose_value(chance, one.kind, self.dialect)
         written = [one for one in table.values if one.is_written]
-        draw = chance.randrange(9)
-        if draw == 0:
-            return self._refused("insert", "Missing", row)
-        if draw == 1:
-            return self._refused("insert", table.name, row | {"nope": "1"})
-        if draw == 2:
-            first = table.key_names[0]
-            columns, values = (*row, first), (*row.values(), row[first])
-            return Commit((Write("insert", table.name, columns, (values,)),))
-        if draw == 3 and not table.column(table.key_names[-1]).nullable:
-            del row[table.key_names[-1]]
-            return self._refused("insert", table.name, row)
-        if draw == 4:
-            keys = dict(zip(table.key_names, self._unknown(table), strict=True))
-            return self._refused("update", table.name, keys)
-        if draw == 5 and (able := [one for one in written if not one.nullable]):
-            return self._refused("insert_or_update", table.name, row | {able[0].name: None})
-        if draw == 6 and (able := [one for one in written if one.kind.code == "INT64"]):
-            wrong = chance.choice(("abc", True, 1.5))
-            return self._refused("insert_or_update", table.name, row | {able[0].name: wrong})
-        if draw == 7:
-            able = [one for one in written if one.kind.length and one.kind.code == "STRING"]
-            if able:
-                return self._refused("insert_or_update", table.name, row | {able[0].name: "x" * 50})
-        return Read(table.name, (*table.key_names, "nope"), Keys(is_all=True))
+        needed = [one for one in written if not one.nullable and one.default is None]
+        row |= {one.name: choose_value(chance, one.kind, self.dialect) for one in needed}
+        wrong: list[dict[str, Any]] = [row | {"nope": "1"}]
+        wrong += [row | {one.name: None} for one in written if not one.nullable]
+        wrong += [row | {one.name: "abc"} for one in written if one.kind.code == "INT64"]
+        wrong += [row | {one.name: "x" * 50} for one in written if one.kind == Kind("STRING", 40)]
+        last = table.key_names[-1]
+        if not table.column(last).nullable:
+            wrong.append({name: data for name, data in row.items() if name != last})
+        draw = chance.random()
+        if draw < 0.15:
+            return Read(table.name, (*table.key_names, "nope"), Keys(is_all=True))
+        if draw < 0.3:
+            return self._refused(
+                "update", table.name, {name: row[name] for name in table.key_names}
+            )
+        return self._refused("insert", table.name, chance.choice(wrong))
 
     def _refused(self, kind: Any, table: str, row: dict[str, Any]) -> Commit:
         return Commit((Write(kind, table, tuple(row), (tuple(row.values()),)),))
 
-    def _unknown(self, table: Table) -> tuple[Any, ...]:
-        for _ in range(20):
-            key = self._new_key(table)
-            if key not in self._rows.keys.get(table.name, {}):
-                return key
-        return self._new_key(table)
-
     # ------------------------------------------------------------ DDL in mid-run
 
-    def _alter_stream(self) -> ChangeSchema:
+    def _alter_stream(self) -> Step:
         chance, schema = self._chance, self._schema
         stream = chance.choice(list(schema.streams.values()))
-        draw = chance.random()
         head = f"ALTER CHANGE STREAM {stream.name}"
-        if draw < 0.5:
-            options = {"value_capture_type": chance.choice(CAPTURE_TYPES)}
+        draw = chance.random()
+        if draw < 0.55:
+            options: dict[str, str | bool] = {"value_capture_type": chance.choice(CAPTURE_TYPES)}
             if chance.random() < 0.3:
-                options[chance.choice(("exclude_insert", "exclude_update", "exclude_delete"))] = (
-                    chance.random() < 0.5
-                )
+                what = chance.choice(("insert", "update", "delete"))
+                options[f"exclude_{what}"] = chance.random() < 0.5
             word = "SET OPTIONS" if self.dialect == GOOGLE else "SET"
             return ChangeSchema((f"{head} {word} ({options_text(options)})",))
+        watch = self._choice.watch(schema)
         # After a dropped column the emulator ends at SET FOR.
-        if draw < 0.85 and not self._has_dropped_column:
-            watch = self._choice.watch(schema)
-            if watch:
+        if draw < 0.9 and watch != {} and not self._has_dropped_column:
+            if watch is not None:
                 # After SET FOR the emulator watches the last of several tables only.
                 table = chance.choice(list(watch))
                 watch = {table: watch[table]}
-            if watch is None or watch:
-                made = replace(stream, watch=watch)
-                schema.streams[stream.name] = made
-                return ChangeSchema((f"{head} SET{made.watch_text()}",))
-        if stream.watch != {} and draw > 0.93 and not self._has_dropped_column:
-            schema.streams[stream.name] = replace(stream, watch={})
-            return ChangeSchema((f"{head} DROP FOR ALL",))
+            made = schema.streams[stream.name] = replace(stream, watch=watch)
+            return ChangeSchema((f"{head} SET{made.watch_text()}",))
         tracked = [name for one in schema.streams.values() for name in one.watch or ()]
-        if tracked and chance.random() < 0.5:
-            # Refused while a stream names it.
-            return ChangeSchema((f"DROP TABLE {chance.choice(tracked)}",))
-        return ShowSchema()  # type: ignore[return-value]
+        # Refused while a stream names it.
+        return ChangeSchema((f"DROP TABLE {chance.choice(tracked)}",)) if tracked else ShowSchema()
 
     def _alter_table(self) -> Step:
         chance, schema = self._chance, self._schema
@@ -495,37 +390,35 @@ class _Maker:
             self._serial += 1
             name = f"Added{self._serial}"
             column = self._choice.column(name if self.dialect == GOOGLE else name.lower())
-            column = replace(column, nullable=column.default is None)
-            if column.default is None or chance.random() < 0.7:
-                column = replace(column, nullable=True)
-            schema.add_column(table.name, column)
+            needed = column.default is not None and chance.random() < 0.3
+            column = replace(column, nullable=not needed)
+            schema.set_columns(table.name, (*table.columns, column))
             text = f"ALTER TABLE {table.name} ADD COLUMN {column.ddl(self.dialect)}"
             return ChangeSchema((text,))
         if draw < 0.7:
-            made = self._choice.add_table(schema)
-            return ChangeSchema((made.ddl(self.dialect),))
+            return ChangeSchema((self._choice.add_table(schema).ddl(self.dialect),))
         if draw < 0.8 and "indexes" in self._features:
             index = self._choice.add_index(schema)
-            if index is not None:
-                return ChangeSchema((index.ddl(self.dialect),))
+            return ShowSchema() if index is None else ChangeSchema((index.ddl(self.dialect),))
         able = [one.name for one in table.values if self._is_free(table, one.name)]
         if not able:
             return ShowSchema()
         name = chance.choice(able)
-        schema.drop_column(table.name, name)
+        schema.set_columns(table.name, tuple(one for one in table.columns if one.name != name))
         self._has_dropped_column = True
         return ChangeSchema((f"ALTER TABLE {table.name} DROP COLUMN {name}",))
 
     def _is_free(self, table: Table, name: str) -> bool:
         """Whether nothing is known to hold a column."""
-        for index in self._schema.indexes_of(table.name):
-            if name in index.storing or name in {part for part, _ in index.columns}:
-                return False
-        for stream in self._schema.streams.values():
-            if name in ((stream.watch or {}).get(table.name) or ()):
-                return False
-        viewed = [one for one in self._schema.views.values() if one.table == table.name]
-        if any(name in one.columns or name in one.where for one in viewed):
-            return False
-        texts = [one.generated or "" for one in table.columns] + list(table.constraints)
-        return not any(name in text for text in texts)
+        held = [
+            {*one.storing, *(part for part, _ in one.columns)}
+            for one in self._schema.indexes.values()
+            if one.table == table.name
+        ]
+        held += [
+            set((stream.watch or {}).get(table.name) or ())
+            for stream in self._schema.streams.values()
+        ]
+        return not any(name in some for some in held) and not any(
+            name in (one.generated or "") for one in table.columns
+        )
