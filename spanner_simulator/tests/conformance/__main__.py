@@ -1,4 +1,4 @@
-"""Official clients against the simulator: `python -m conformance [--only go] [--emulator]`.
+"""Official clients against the simulator: `python -m conformance [--only go]`.
 
 Builds the program of each client whose toolchain is present, runs it, and prints a table check by
 client.  Exit code: 0 every check passed, 1 not, 2 a toolchain that was required is absent.
@@ -20,7 +20,7 @@ from conformance.programs import (
     prepare,
 )
 from conformance.report import ProgramReport, run_program, show
-from conformance.servers import Server, ServerFailedError, emulator, simulator
+from conformance.servers import Server, ServerFailedError, simulator
 
 BUILDS = Path(__file__).resolve().parents[2] / ".conformance"
 NAMES = [program.name for program in PROGRAMS]
@@ -34,9 +34,6 @@ def main(
     require: Annotated[
         str, typer.Option(help="Clients whose toolchain must be present, with commas between.")
     ] = "",
-    against_emulator: Annotated[
-        bool, typer.Option("--emulator", help="Run against Google's emulator.")
-    ] = False,
 ) -> None:
     """Let official clients of Spanner walk one list of checks against the simulator."""
     console = Console(stderr=True, highlight=False)
@@ -54,7 +51,7 @@ def main(
     BUILDS.mkdir(parents=True, exist_ok=True)
     reports: list[ProgramReport] = []
     try:
-        with emulator() if against_emulator else simulator() as server:
+        with simulator() as server:
             reports += [_walk(one, server, console) for one in chosen if not lacking[one.name]]
     except ServerFailedError as failure:
         console.print(str(failure), markup=False)
@@ -69,9 +66,9 @@ def _walk(program: Program, server: Server, console: Console) -> ProgramReport:
     try:
         command = prepare(program, BUILDS)
     except (FetchFailedError, BuildFailedError) as failure:
-        return ProgramReport(program.name, trouble=str(failure))
+        return ProgramReport(program, trouble=str(failure))
     console.print(f"running {program.name}")
-    return run_program(program.name, command, server, BUILDS / f"{program.name}.log")
+    return run_program(program, command, server, BUILDS / f"{program.name}.log")
 
 
 if __name__ == "__main__":

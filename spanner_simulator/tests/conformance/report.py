@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from conformance.programs import Program
 from conformance.servers import Server
 
 HERE = Path(__file__).resolve().parent
@@ -22,44 +23,42 @@ DETAIL_LENGTH = 300
 SHOWN_FAILURES = 20
 
 
-def _listed() -> tuple[str, ...]:
-    """The checks, as README.md lists them: that table is what every program walks."""
-    rows = re.findall(r"^\| `(\w+)` \|", (HERE / "README.md").read_text(), re.MULTILINE)
-    return tuple(rows)
+# The checks, as README.md lists them, with whether every client walks them.
+CHECKS: dict[str, bool] = {
+    name: clients == "all"
+    for name, clients in re.findall(
+        r"^\| `(\w+)` \| ([\w, ]+) \|", (HERE / "README.md").read_text(), re.MULTILINE
+    )
+}
 
 
-CHECKS = _listed()
+def checks_of(program: Program) -> list[str]:
+    """The checks that a program must report."""
+    return [name for name, is_for_all in CHECKS.items() if is_for_all or program.walks_all]
 
 
 @dataclass(slots=True)
 class ProgramReport:
     """What one program said; `trouble` is what kept it from saying all."""
 
-    name: str
+    program: Program
     outcomes: dict[str, tuple[bool, str]] = field(default_factory=dict)
     trouble: str = ""
 
     @property
     def failures(self) -> list[str]:
         """One line for each check that failed, was left out or is unknown."""
-        lines = [f"{self.name}: {self.trouble}"] if self.trouble else []
+        name, expected = self.program.name, checks_of(self.program)
+        lines = [f"{name}: {self.trouble}"] if self.trouble else []
         if self.trouble and not self.outcomes:
             return lines
-        lines += [
-            f"{self.name} {check}: {detail}"
-            for check, (ok, detail) in self.outcomes.items()
-            if not ok
-        ]
-        lines += [
-            f"{self.name} {check}: not reported" for check in CHECKS if check not in self.outcomes
-        ]
-        lines += [
-            f"{self.name} {check}: not listed" for check in self.outcomes if check not in CHECKS
-        ]
-        return lines
+        failed = [(check, detail) for check, (ok, detail) in self.outcomes.items() if not ok]
+        failed += [(check, "not reported") for check in expected if check not in self.outcomes]
+        failed += [(check, "not listed") for check in self.outcomes if check not in expected]
+        return lines + [f"{name} {check}: {detail}" for check, detail in failed]
 
 
-def run_program(name: str, command: list[str], server: Server, log: Path) -> ProgramReport:
+def run_program(program: Program, command: list[str], server: Server, log: Path) -> ProgramReport:
     """Run one program to its end. Its standard error goes to `log`."""
     environ = {
         **os.environ,
@@ -71,11 +70,7 @@ def run_program(name: str, command: list[str], server: Server, log: Path) -> Pro
         "METADATA_SERVER_DETECTION": "none",
         "GRPC_VERBOSITY": "NONE",
     }
-    if not server.control:
-        # Google's emulator takes multiplexed sessions for ordinary ones: clients trip over that.
-        for what in ("", "_PARTITIONED_OPS", "_FOR_RW"):
-            environ[f"GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS{what}"] = "false"
-    report = ProgramReport(name)
+    report = ProgramReport(program)
     with log.open("w") as errors:
         try:
             done = subprocess.run(
@@ -107,7 +102,7 @@ def run_program(name: str, command: list[str], server: Server, log: Path) -> Pro
 def show(reports: Iterable[ProgramReport], console: Console) -> None:
     """The table check by client, and below it a line for each failure."""
     reports = list(reports)
-    table = Table("check", *(one.name for one in reports))
+    table = Table("check", *(one.program.name for one in reports))
     for check in CHECKS:
         marks = [one.outcomes.get(check) for one in reports]
         table.add_row(
@@ -118,4 +113,4 @@ def show(reports: Iterable[ProgramReport], console: Console) -> None:
         for line in one.failures[:SHOWN_FAILURES]:
             console.print(line, markup=False, soft_wrap=True)
         if len(one.failures) > SHOWN_FAILURES:
-            console.print(f"{one.name}: and {len(one.failures) - SHOWN_FAILURES} more")
+            console.print(f"{one.program.name}: and {len(one.failures) - SHOWN_FAILURES} more")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from google.api_core.exceptions import InvalidArgument, OutOfRange, PermissionDenied
-from google.cloud import spanner
-from google.cloud.spanner_v1 import param_types
 
-from conformance.bank import ACCOUNTS, account, changes, read_all, transfers
+from conformance.bank import ACCOUNTS, changes, read_all, transfers
 from spanner_simulator import Simulator
 
 
@@ -24,48 +21,6 @@ def test_money_is_moved_by_concurrent_transactions_and_none_is_lost(bank: Any) -
         ((entries,),) = snapshot.execute_sql("SELECT COUNT(*) FROM Ledger")
 
     assert (total, entries) == (100 * ACCOUNTS, 60)
-
-
-def test_a_conflict_aborts_and_the_client_retries(bank: Any) -> None:
-    meeting = threading.Barrier(2, timeout=60)
-    attempts: list[int] = []
-
-    def add_one(transaction: Any, worker: int) -> None:
-        attempts.append(worker)
-        keys = spanner.KeySet(keys=[[account(0)]])
-        ((balance,),) = transaction.read("Accounts", ["Balance"], keys)
-        if attempts.count(worker) == 1:
-            meeting.wait()
-        transaction.update("Accounts", ["Id", "Balance"], [[account(0), balance + 1]])
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda one: bank.run_in_transaction(add_one, one), (1, 2)))
-    with bank.snapshot() as snapshot:
-        ((balance,),) = snapshot.read("Accounts", ["Balance"], spanner.KeySet(keys=[[account(0)]]))
-
-    assert balance == 102
-    assert len(attempts) == 3
-
-
-def test_a_snapshot_at_an_exact_timestamp_sees_exactly_that(bank: Any) -> None:
-    keys = spanner.KeySet(all_=True)
-    with bank.batch() as batch:
-        batch.update("Accounts", ["Id", "Balance"], [[account(0), 7]])
-    for timestamp, balance in ((bank.opened_at, 100), (batch.committed, 7)):
-        with bank.snapshot(read_timestamp=timestamp) as snapshot:
-            rows = dict(snapshot.read("Accounts", ["Id", "Balance"], keys))
-        assert rows[account(0)] == balance
-        assert len(rows) == ACCOUNTS
-
-
-def test_a_read_only_transaction_keeps_one_time(bank: Any) -> None:
-    keys = spanner.KeySet(all_=True)
-    with bank.snapshot(multi_use=True) as snapshot:
-        before = list(snapshot.read("Accounts", ["Id", "Balance"], keys))
-        transfers(bank, threads=1, each=2)
-        after = list(snapshot.read("Accounts", ["Id", "Balance"], keys))
-
-    assert before == after
 
 
 def test_every_change_once_and_in_order_through_splits_and_merges(
@@ -122,19 +77,53 @@ def test_refusals_have_their_codes(bank: Any, connect: Callable[..., Any]) -> No
         list(changes(stranger, None, bank.opened_at, None))
 
 
-def test_the_schema_is_read_back(bank: Any) -> None:
-    bank.update_ddl(["ALTER TABLE Ledger ADD COLUMN Note STRING(MAX)"]).result(30)
-    bank.reload()
-    with bank.snapshot() as snapshot:
-        rows = list(
-            snapshot.execute_sql(
-                "SELECT column_name, spanner_type FROM information_schema.columns "
-                "WHERE table_name = @t ORDER BY ordinal_position",
-                params={"t": "Ledger"},
-                param_types={"t": param_types.STRING},
-            )
-        )
+def test_an_excluded_transaction_is_left_out_of_streams_that_allow_it(bank: Any) -> None:
+    bank.update_ddl(["ALTER CHANGE STREAM Bank SET OPTIONS (allow_txn_exclusion = true)"]).result(
+        30
+    )
+    opened = write(bank, "seen")
 
-    assert bank.exists()
-    assert rows[-1] == ["Note", "STRING(MAX)"]
-    assert any("Note STRING(MAX)" in statement for statement in bank.ddl_statements)
+    def hidden(transaction: Any) -> None:
+        transaction.insert("Ledger", ["Id"], [["hidden"]])
+
+    bank.run_in_transaction(hidden, exclude_txn_from_change_streams=True)
+    last = write(bank, "last")
+    bank.opened_at = opened
+    keys = sorted(mod[0]["Id"] for *_, table, mod, _ in read_all(bank, last) if table == "Ledger")
+
+    assert keys == ["last", "seen"]
+
+
+def _query(bank: Any, sql: str) -> list[Any]:
+    with bank.snapshot() as snapshot:
+        return list(snapshot.execute_sql(sql))
+
+
+def write(bank: Any, name: str) -> Any:
+    with bank.batch() as batch:
+        batch.insert("Ledger", ["Id"], [[name]])
+    return batch.committed
+
+
+def test_a_role_may_do_what_it_was_granted_and_no_more(
+    bank: Any, connect: Callable[..., Any]
+) -> None:
+    bank.update_ddl(
+        [
+            "CREATE ROLE reader",
+            "GRANT SELECT ON TABLE Accounts TO ROLE reader",
+            "GRANT SELECT ON CHANGE STREAM Bank TO ROLE reader",
+            "GRANT EXECUTE ON TABLE FUNCTION READ_Bank TO ROLE reader",
+        ]
+    ).result(30)
+    reader = connect(database_role="reader")
+    reader.opened_at = bank.opened_at
+
+    assert _query(reader, "SELECT COUNT(*) FROM Accounts") == [[20]]
+    assert len(read_all(reader, bank.opened_at)) == 20
+    with pytest.raises(PermissionDenied, match="Ledger"):
+        _query(reader, "SELECT * FROM Ledger")
+    with pytest.raises(PermissionDenied, match="Accounts"), reader.batch() as batch:
+        batch.insert("Accounts", ["Id", "Balance"], [[1, 1]])
+    roles = {one.name.rsplit("/", 1)[-1] for one in bank.list_database_roles()}
+    assert {"reader", "stranger"} <= roles

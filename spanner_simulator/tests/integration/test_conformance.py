@@ -36,4 +36,4 @@ def test_a_client_passes_every_check(
     except FetchFailedError as failure:
         pytest.skip(str(failure))
 
-    assert run_program(name, command, server, tmp_path / "stderr").failures == []
+    assert run_program(program, command, server, tmp_path / "stderr").failures == []

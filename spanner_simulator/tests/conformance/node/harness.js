@@ -106,11 +106,6 @@ export function plain(rows) {
   return rows.map(row => row.map(column => wire(column.value)));
 }
 
-export async function query(database, sql, params = {}, types = undefined, bounds = {}) {
-  const [rows] = await database.run({sql, params, types}, bounds);
-  return plain(rows);
-}
-
 export async function read(database, table, columns, request, bounds = {}) {
   const [rows] = await database.table(table).read({columns, ...request}, bounds);
   return plain(rows);
@@ -131,10 +126,9 @@ export function statements(name) {
   return text.split(';').map(one => one.trim()).filter(Boolean);
 }
 
-/** The answer to one verb of the simulator's control port; null where there is no such port. */
+/** The answer to one verb of the simulator's control port. */
 export async function control(verb, body) {
   const address = process.env.CONFORMANCE_CONTROL;
-  if (!address) return null;
   const answer = await fetch(`http://${address}/${verb}`, {method: 'POST', body: JSON.stringify(body)});
   const found = await answer.json();
   if (!answer.ok) throw new Error(`control ${verb}: ${JSON.stringify(found)}`);

@@ -59,16 +59,6 @@ def pg_types(databases: Databases) -> None:
     equal((True, float("inf")), (number.is_nan(), real))
 
 
-def pg_types_array(databases: Databases) -> None:
-    columns = ["id", "int", "num", "str", "jso"]
-    full = [[1, None], [Decimal("1.50"), None], ["a", None], [JsonObject({"a": 1}), None]]
-    with databases.postgres.batch() as batch:
-        batch.insert("arrays", columns, [[1, *full], [2, [], [], [], []], [3, *[None] * 4]])
-    with databases.postgres.snapshot() as snapshot:
-        rows = list(snapshot.read("arrays", columns, KeySet(all_=True)))
-    equal([[1, *full], [2, [], [], [], []], [3, *[None] * 4]], rows)
-
-
 def pg_query(databases: Databases) -> None:
     with databases.postgres.batch() as batch:
         batch.insert("singers", ["singerid", "name"], [[1, "first"], [2, "second"], [3, "third"]])
@@ -87,36 +77,6 @@ def pg_query(databases: Databases) -> None:
         keys = KeySet(keys=[["third"]])
         rows = list(snapshot.read("singers", ["name", "singerid"], keys, index="singersbyname"))
     equal([["third", 3]], rows)
-
-
-def pg_dml(databases: Databases) -> None:
-    def work(transaction: Any) -> tuple[int, list[Any]]:
-        count = transaction.execute_update(
-            "INSERT INTO singers (singerid, name) VALUES ($1, $2), (101, 'b')",
-            params={"p1": 100, "p2": "a"},
-            param_types={"p1": param_types.INT64, "p2": param_types.STRING},
-        )
-        update = "UPDATE singers SET name = name || '!' WHERE singerid = 100 RETURNING name"
-        return count, list(transaction.execute_sql(update))
-
-    equal((2, [["a!"]]), databases.postgres.run_in_transaction(work))
-    count = databases.postgres.execute_partitioned_dml("DELETE FROM singers WHERE singerid >= 100")
-    equal(2, count)
-
-
-def pg_information_schema(databases: Databases) -> None:
-    rows = _query(
-        databases,
-        "SELECT column_name, spanner_type, is_nullable FROM information_schema.columns "
-        "WHERE table_schema = 'public' AND table_name = $1 ORDER BY ordinal_position",
-        ("accounts", param_types.STRING),
-    )
-    expected = [
-        ["id", "bigint", "NO"],
-        ["balance", "bigint", "YES"],
-        ["owner", "character varying", "YES"],
-    ]
-    equal(expected, rows)
 
 
 def _changes(database: Any) -> Query:
@@ -171,10 +131,7 @@ def database_dropped(databases: Databases) -> None:
 CHECKS = [
     pg_database_created,
     pg_types,
-    pg_types_array,
     pg_query,
-    pg_dml,
-    pg_information_schema,
     pg_stream,
     database_dropped,
 ]

@@ -6,7 +6,6 @@ import base64
 import datetime as dt
 import hashlib
 import math
-import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -44,17 +43,6 @@ def database_created(databases: Databases) -> None:
     equal(admin.Database.State.READY, databases.google.state)
 
 
-def ddl_read_back(databases: Databases) -> None:
-    found = "\n".join(databases.google.ddl_statements)
-    for part in (
-        "CREATE CHANGE STREAM Changes",
-        "INTERLEAVE IN PARENT Singers ON DELETE CASCADE",
-        "STORING (Born)",
-        "allow_commit_timestamp",
-    ):
-        equal((part, True), (part, part in found))
-
-
 def ddl_changed(databases: Databases) -> None:
     databases.google.update_ddl(
         [
@@ -72,15 +60,6 @@ def ddl_changed(databases: Databases) -> None:
             )
         )
     equal([["Name", "STRING(64)"], ["Value", "INT64"], ["Note", "STRING(100)"]], rows)
-
-
-def unknown_database(databases: Databases) -> None:
-    equal(False, databases.instance.database("nowhere").exists())
-
-
-def bad_sql(databases: Databases) -> None:
-    fails_with(exceptions.InvalidArgument, lambda: _query(databases.google, "SELECT FROM WHERE"))
-    fails_with(exceptions.InvalidArgument, lambda: _query(databases.google, "SELECT 1 FROM Nope"))
 
 
 def session_multiplexed(databases: Databases) -> None:
@@ -159,44 +138,6 @@ def mutation_errors(databases: Databases) -> None:
     )
 
 
-def cascade(databases: Databases) -> None:
-    album = ["SingerId", "AlbumId", "Title"]
-    with databases.google.batch() as batch:
-        batch.insert("Singers", ["SingerId"], [[200], [201]])
-        batch.insert("Albums", album, [[200, 1, "a"], [200, 2, "b"], [201, 1, "c"]])
-    with databases.google.batch() as batch:
-        batch.delete("Singers", KeySet(keys=[[200]]))
-    keys = KeySet(ranges=[KeyRange(start_closed=[200], end_closed=[201])])
-    equal([[201, 1, "c"]], _read(databases.google, "Albums", album, keys))
-
-    def orphan() -> None:
-        with databases.google.batch() as batch:
-            batch.insert("Albums", album, [[299, 1, "a"]])
-
-    fails_with(exceptions.NotFound, orphan)
-
-
-def defaults_and_generated(databases: Databases) -> None:
-    with databases.google.batch() as batch:
-        batch.insert("Events", ["Id"], [["default"]])
-        batch.insert("Events", ["Id", "Kind"], [["given", "fancy"]])
-    rows = _read(
-        databases.google,
-        "Events",
-        ["Id", "Kind", "Length"],
-        KeySet(keys=[["default"], ["given"]]),
-    )
-    equal([["default", "plain", 7], ["given", "fancy", 5]], rows)
-
-
-def check_constraint(databases: Databases) -> None:
-    def write() -> None:
-        with databases.google.batch() as batch:
-            batch.insert("Events", ["Id", "Kind"], [["refused", "odd"]])
-
-    equal(True, "KindIsKnown" in fails_with(exceptions.OutOfRange, write))
-
-
 def commit_timestamp(databases: Databases) -> None:
     with databases.google.batch() as batch:
         batch.insert("Events", ["Id", "Written"], [["mutation", spanner.COMMIT_TIMESTAMP]])
@@ -233,15 +174,6 @@ def types_scalar(databases: Databases) -> None:
         batch.insert("Scalars", ["Id", *SCALARS], [[1, *ROW]])
     equal([ROW], _read(databases.google, "Scalars", SCALARS, KeySet(keys=[[1]])))
     equal([ROW], _query(databases.google, f"SELECT {', '.join(SCALARS)} FROM Scalars WHERE Id = 1"))
-
-
-def types_null(databases: Databases) -> None:
-    with databases.google.batch() as batch:
-        batch.insert("Scalars", ["Id", *SCALARS], [[2, *[None] * len(SCALARS)]])
-        batch.insert("Arrays", ["Id", *SCALARS], [[2, *[None] * len(SCALARS)]])
-    for table in ("Scalars", "Arrays"):
-        found = _read(databases.google, table, SCALARS, KeySet(keys=[[2]]))
-        equal([[None] * len(SCALARS)], found)
 
 
 def types_extreme(databases: Databases) -> None:
@@ -296,16 +228,6 @@ def types_parameter(databases: Databases) -> None:
         equal([values], found)
 
 
-def types_uuid(databases: Databases) -> None:
-    databases.google.update_ddl(
-        ["CREATE TABLE Keyed (Id UUID NOT NULL, Other UUID) PRIMARY KEY (Id)"]
-    ).result(30)
-    key = uuid.UUID("6f1d2c3b-4a59-4e68-9768-5a4b3c2d1e0f")
-    with databases.google.batch() as batch:
-        batch.insert("Keyed", ["Id", "Other"], [[key, None]])
-    equal([[key, None]], _read(databases.google, "Keyed", ["Id", "Other"], KeySet(keys=[[key]])))
-
-
 def _singers(databases: Databases, first: int, count: int) -> None:
     with databases.google.batch() as batch:
         batch.insert_or_update(
@@ -313,15 +235,6 @@ def _singers(databases: Databases, first: int, count: int) -> None:
             ["SingerId", "Name", "Born"],
             [[first + n, f"singer {first + n}", dt.date(1950 + n, 1, 1)] for n in range(count)],
         )
-
-
-def read_keys(databases: Databases) -> None:
-    _singers(databases, 300, 10)
-    keys = KeySet(keys=[[307], [301], [399], [304]])
-    rows = _read(databases.google, "Singers", ["SingerId"], keys)
-    equal([[301], [304], [307]], sorted(rows))
-    keys = KeySet(keys=[[399]])
-    equal([], _read(databases.google, "Singers", ["SingerId"], keys))
 
 
 def read_ranges(databases: Databases) -> None:
@@ -376,25 +289,16 @@ def large_result(databases: Databases) -> None:
 CHECKS = [
     instance_created,
     database_created,
-    ddl_read_back,
     ddl_changed,
-    unknown_database,
-    bad_sql,
     session_multiplexed,
     mutations,
     mutation_errors,
-    cascade,
-    defaults_and_generated,
-    check_constraint,
     commit_timestamp,
     batch_write,
     types_scalar,
-    types_null,
     types_extreme,
     types_array,
     types_parameter,
-    types_uuid,
-    read_keys,
     read_ranges,
     read_index,
     large_value,

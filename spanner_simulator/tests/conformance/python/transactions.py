@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -63,62 +62,6 @@ def query_parameters(databases: Databases) -> None:
     equal([["b", 21], ["a", 11]], rows)
 
 
-def query_in_unnest(databases: Databases) -> None:
-    _albums(databases, 610)
-    rows = _query(
-        databases.google,
-        "SELECT AlbumId, Title FROM Albums WHERE SingerId = 610 AND Title IN UNNEST(@titles) "
-        "ORDER BY AlbumId",
-        {"titles": ["b", "c", "a"]},
-        titles=STRINGS,
-    )
-    equal([[1, "a"], [2, "b"]], rows)
-    sql = "SELECT COUNT(*) FROM Albums WHERE SingerId IN UNNEST(@none)"
-    equal([[0]], _query(databases.google, sql, {"none": []}, none=INTEGERS))
-
-
-def query_join(databases: Databases) -> None:
-    _albums(databases, 620)
-    rows = _query(
-        databases.google,
-        "SELECT s.Name, COUNT(a.AlbumId) AS n, SUM(a.Price) AS total FROM Singers AS s "
-        "LEFT JOIN Albums AS a ON a.SingerId = s.SingerId WHERE s.SingerId BETWEEN 620 AND 629 "
-        "GROUP BY s.Name HAVING COUNT(*) > 0 ORDER BY s.Name",
-    )
-    equal([["first", 2, 30], ["second", 1, None]], rows)
-
-
-def query_arrays(databases: Databases) -> None:
-    _albums(databases, 630)
-    rows = _query(
-        databases.google,
-        "SELECT ARRAY(SELECT Title FROM Albums WHERE SingerId = 630 ORDER BY AlbumId), "
-        "ARRAY_LENGTH(@given), ARRAY(SELECT AS STRUCT 1 AS a, 'x' AS b)",
-        {"given": [1, None, 3]},
-        given=INTEGERS,
-    )
-    equal([[["a", "b"], 3, [[1, "x"]]]], rows)
-    sql = "SELECT n, o FROM UNNEST(@given) AS n WITH OFFSET AS o ORDER BY o"
-    equal([[7, 0], [8, 1]], _query(databases.google, sql, {"given": [7, 8]}, given=INTEGERS))
-
-
-def query_index(databases: Databases) -> None:
-    _albums(databases, 640)
-    rows = _query(
-        databases.google,
-        "SELECT SingerId FROM Singers@{FORCE_INDEX=SingersByName} "
-        "WHERE Name = 'second' AND SingerId BETWEEN 640 AND 649",
-    )
-    equal([[641]], rows)
-
-
-def query_no_rows(databases: Databases) -> None:
-    with databases.google.snapshot() as snapshot:
-        found = snapshot.execute_sql("SELECT Name, Value AS v FROM Counters WHERE Name = 'none'")
-        equal([], list(found))
-        equal(["Name", "v"], [field.name for field in found.fields])
-
-
 def dml_inline_begin(databases: Databases) -> None:
     def work(transaction: Any) -> tuple[int, int, int]:
         inserted = transaction.execute_update(
@@ -152,43 +95,6 @@ def dml_returning(databases: Databases) -> None:
 
     rows = databases.google.run_in_transaction(work)
     equal([["returned", 10], [6], ["returned", 6]], [row[:2] for row in rows])
-
-
-def dml_batch(databases: Databases) -> None:
-    def work(transaction: Any) -> Any:
-        return transaction.batch_update(
-            [
-                "INSERT INTO Counters (Name, Value) VALUES ('batch', 1)",
-                (
-                    "UPDATE Counters SET Value = @value WHERE Name = 'batch'",
-                    {"value": 2},
-                    {"value": param_types.INT64},
-                ),
-                "DELETE FROM Counters WHERE Name = 'no such'",
-            ]
-        )
-
-    status, counts = databases.google.run_in_transaction(work)
-    equal((0, [1, 1, 0], 2), (status.code, counts, _value(databases, "batch")))
-
-
-def dml_batch_error(databases: Databases) -> None:
-    class Answered(Exception):
-        pass
-
-    def work(transaction: Any) -> None:
-        status, counts = transaction.batch_update(
-            [
-                "INSERT INTO Counters (Name, Value) VALUES ('partly', 1)",
-                "INSERT INTO Counters (Name, Value) VALUES ('partly', 2)",
-                "INSERT INTO Counters (Name, Value) VALUES ('never tried', 3)",
-            ]
-        )
-        raise Answered((status.code, list(counts)))
-
-    answer = fails_with(Answered, lambda: databases.google.run_in_transaction(work))
-    equal("(6, [1])", answer)
-    equal((None, None), (_value(databases, "partly"), _value(databases, "never tried")))
 
 
 def dml_partitioned(databases: Databases) -> None:
@@ -262,13 +168,6 @@ def snapshot_strong(databases: Databases) -> None:
     equal(([[1]], [[1]], 2), (before, after, _value(databases, "strong")))
 
 
-def snapshot_exact_staleness(databases: Databases) -> None:
-    _put(databases, ("stale", 1))
-    threading.Event().wait(1.5)
-    _put(databases, ("stale", 2))
-    equal(1, _value(databases, "stale", exact_staleness=dt.timedelta(seconds=1)))
-
-
 def snapshot_read_timestamp(databases: Databases) -> None:
     first = _put(databases, ("at", 1))
     second = _put(databases, ("at", 2))
@@ -278,12 +177,6 @@ def snapshot_read_timestamp(databases: Databases) -> None:
         snapshot.begin()
         sql = "SELECT Value FROM Counters WHERE Name = 'at'"
         equal([[1]], list(snapshot.execute_sql(sql)))
-
-
-def snapshot_bounded(databases: Databases) -> None:
-    last = _put(databases, ("bounded", 1))
-    equal(1, _value(databases, "bounded", min_read_timestamp=last))
-    equal(True, _value(databases, "bounded", max_staleness=dt.timedelta(hours=1)) in (1, None))
 
 
 def partition_read(databases: Databases) -> None:
@@ -319,23 +212,14 @@ def partition_query(databases: Databases) -> None:
 
 CHECKS = [
     query_parameters,
-    query_in_unnest,
-    query_join,
-    query_arrays,
-    query_index,
-    query_no_rows,
     dml_inline_begin,
     dml_returning,
-    dml_batch,
-    dml_batch_error,
     dml_partitioned,
     dml_seen_in_transaction,
     transaction_retried,
     transaction_rolled_back,
     snapshot_strong,
-    snapshot_exact_staleness,
     snapshot_read_timestamp,
-    snapshot_bounded,
     partition_read,
     partition_query,
 ]

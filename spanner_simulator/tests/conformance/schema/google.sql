@@ -49,10 +49,7 @@ CREATE TABLE Counters (
 
 CREATE TABLE Events (
   Id STRING(64) NOT NULL,
-  Written TIMESTAMP OPTIONS (allow_commit_timestamp = true),
-  Kind STRING(16) NOT NULL DEFAULT ('plain'),
-  Length INT64 AS (CHAR_LENGTH(Id)) STORED,
-  CONSTRAINT KindIsKnown CHECK (Kind IN ('plain', 'fancy'))
+  Written TIMESTAMP OPTIONS (allow_commit_timestamp = true)
 ) PRIMARY KEY (Id);
 
 CREATE TABLE Blobs (

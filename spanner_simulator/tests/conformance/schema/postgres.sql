@@ -12,14 +12,6 @@ CREATE TABLE scalars (
   jso jsonb
 );
 
-CREATE TABLE arrays (
-  id bigint PRIMARY KEY,
-  int bigint[],
-  num numeric[],
-  str character varying[],
-  jso jsonb[]
-);
-
 CREATE TABLE singers (
   singerid bigint PRIMARY KEY,
   name character varying,

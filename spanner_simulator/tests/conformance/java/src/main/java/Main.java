@@ -5,7 +5,6 @@ import com.google.cloud.spanner.ResultSet;
 import com.google.cloud.spanner.Spanner;
 import com.google.cloud.spanner.SpannerException;
 import com.google.cloud.spanner.SpannerOptions;
-import com.google.cloud.spanner.Struct;
 import com.google.cloud.spanner.StructReader;
 import com.google.cloud.spanner.Type;
 import com.google.gson.Gson;
@@ -148,9 +147,6 @@ final class Main {
         case BYTES:
           return "[" + row.getBytesList(index).stream()
               .map(one -> one == null ? "NULL" : one.toBase64()).collect(Collectors.joining(",")) + "]";
-        case STRUCT:
-          return "[" + row.getStructList(index).stream()
-              .map(one -> "(" + row((Struct) one) + ")").collect(Collectors.joining(",")) + "]";
         default:
           break;
       }
@@ -164,12 +160,9 @@ final class Main {
     return Arrays.stream(text.split(";")).map(String::strip).filter(one -> !one.isEmpty()).toList();
   }
 
-  /** The answer to one verb of the simulator's control port; null where there is no such port. */
+  /** The answer to one verb of the simulator's control port. */
   static JsonObject control(String verb, Map<String, Object> body) throws Exception {
     String address = System.getenv("CONFORMANCE_CONTROL");
-    if (address == null || address.isEmpty()) {
-      return null;
-    }
     HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + address + "/" + verb))
         .POST(HttpRequest.BodyPublishers.ofString(new Gson().toJson(body))).build();
     HttpResponse<String> answer =

@@ -28,10 +28,7 @@ final class Postgres {
   static {
     CHECKS.put("pg_database_created", Postgres::databaseCreated);
     CHECKS.put("pg_types", Postgres::types);
-    CHECKS.put("pg_types_array", Postgres::typesArray);
     CHECKS.put("pg_query", Postgres::query);
-    CHECKS.put("pg_dml", Postgres::dml);
-    CHECKS.put("pg_information_schema", Postgres::informationSchema);
     CHECKS.put("pg_stream", Postgres::stream);
     CHECKS.put("database_dropped", Postgres::databaseDropped);
   }
@@ -81,23 +78,6 @@ final class Postgres {
     return "";
   }
 
-  static String typesArray(Main.Databases d) {
-    write(d,
-        insert("arrays").set("id").to(1).set("int").toInt64Array(Arrays.asList(1L, null))
-            .set("num").to(Value.pgNumericArray(Arrays.asList("1.50", null)))
-            .set("str").toStringArray(Arrays.asList("a", null))
-            .set("jso").to(Value.pgJsonbArray(Arrays.asList("{\"a\":1}", null))).build(),
-        insert("arrays").set("id").to(2).set("int").toInt64Array(List.of())
-            .set("num").to(Value.pgNumericArray(List.of())).set("str").toStringArray(List.of())
-            .set("jso").to(Value.pgJsonbArray(List.of())).build(),
-        insert("arrays").set("id").to(3).build());
-    Main.equal(
-        "1,[1,NULL],[1.50,NULL],[a,NULL],[{\"a\": 1},NULL]; 2,[],[],[],[]; 3,NULL,NULL,NULL,NULL",
-        Main.rows(d.postgres.singleUse().read(
-            "arrays", KeySet.all(), List.of("id", "int", "num", "str", "jso"))));
-    return "";
-  }
-
   static String query(Main.Databases d) {
     write(d,
         insert("singers").set("singerid").to(1).set("name").to("first").build(),
@@ -112,29 +92,6 @@ final class Postgres {
         .bind("p1").to("a").bind("p2").toInt64Array(new long[] {1, 2}).bind("p3").to(5).build())));
     Main.equal("third,3", Main.rows(d.postgres.singleUse().readUsingIndex(
         "singers", "singersbyname", KeySet.singleKey(Key.of("third")), List.of("name", "singerid"))));
-    return "";
-  }
-
-  static String dml(Main.Databases d) {
-    String found = d.postgres.readWriteTransaction().run(t -> {
-      long count = t.executeUpdate(Statement.newBuilder(
-          "INSERT INTO singers (singerid, name) VALUES ($1, $2), (101, 'b')")
-          .bind("p1").to(100).bind("p2").to("a").build());
-      return count + " " + Main.rows(t.executeQuery(Statement.of(
-          "UPDATE singers SET name = name || '!' WHERE singerid = 100 RETURNING name")));
-    });
-    Main.equal("2 a!", found);
-    Main.equal(2L, d.postgres.executePartitionedUpdate(
-        Statement.of("DELETE FROM singers WHERE singerid >= 100")));
-    return "";
-  }
-
-  static String informationSchema(Main.Databases d) {
-    Main.equal("id,bigint,NO; balance,bigint,YES; owner,character varying,YES",
-        Main.rows(d.postgres.singleUse().executeQuery(Statement.newBuilder(
-            "SELECT column_name, spanner_type, is_nullable FROM information_schema.columns "
-                + "WHERE table_schema = 'public' AND table_name = $1 ORDER BY ordinal_position")
-            .bind("p1").to("accounts").build())));
     return "";
   }
 

@@ -50,25 +50,16 @@ final class Rows {
   static {
     CHECKS.put("instance_created", Rows::instanceCreated);
     CHECKS.put("database_created", Rows::databaseCreated);
-    CHECKS.put("ddl_read_back", Rows::ddlReadBack);
     CHECKS.put("ddl_changed", Rows::ddlChanged);
-    CHECKS.put("unknown_database", Rows::unknownDatabase);
-    CHECKS.put("bad_sql", Rows::badSql);
     CHECKS.put("session_multiplexed", Rows::sessionMultiplexed);
     CHECKS.put("mutations", Rows::mutations);
     CHECKS.put("mutation_errors", Rows::mutationErrors);
-    CHECKS.put("cascade", Rows::cascade);
-    CHECKS.put("defaults_and_generated", Rows::defaultsAndGenerated);
-    CHECKS.put("check_constraint", Rows::checkConstraint);
     CHECKS.put("commit_timestamp", Rows::commitTimestamp);
     CHECKS.put("batch_write", Rows::batchWrite);
     CHECKS.put("types_scalar", Rows::typesScalar);
-    CHECKS.put("types_null", Rows::typesNull);
     CHECKS.put("types_extreme", Rows::typesExtreme);
     CHECKS.put("types_array", Rows::typesArray);
     CHECKS.put("types_parameter", Rows::typesParameter);
-    CHECKS.put("types_uuid", Rows::typesUuid);
-    CHECKS.put("read_keys", Rows::readKeys);
     CHECKS.put("read_ranges", Rows::readRanges);
     CHECKS.put("read_index", Rows::readIndex);
     CHECKS.put("large_value", Rows::largeValue);
@@ -95,15 +86,6 @@ final class Rows {
     return "";
   }
 
-  static String ddlReadBack(Main.Databases d) {
-    String ddl = String.join("\n", d.spanner.getDatabaseAdminClient().getDatabaseDdl(INSTANCE, GOOGLE));
-    for (String part : List.of("CREATE CHANGE STREAM Changes", "INTERLEAVE IN PARENT Singers ON DELETE CASCADE",
-        "STORING (Born)", "allow_commit_timestamp")) {
-      Main.equal(part + " true", part + " " + ddl.contains(part));
-    }
-    return "";
-  }
-
   static void changeDdl(Main.Databases d, String database, List<String> ddl) throws Exception {
     d.spanner.getDatabaseAdminClient().updateDatabaseDdl(INSTANCE, database, ddl, null).get();
   }
@@ -114,20 +96,6 @@ final class Rows {
     Main.equal("Name,STRING(64); Value,INT64; Note,STRING(100)", Main.rows(d.google.singleUse().executeQuery(
         Statement.newBuilder("SELECT COLUMN_NAME, SPANNER_TYPE FROM INFORMATION_SCHEMA.COLUMNS "
             + "WHERE TABLE_NAME = @table ORDER BY ORDINAL_POSITION").bind("table").to("Counters").build())));
-    return "";
-  }
-
-  static String unknownDatabase(Main.Databases d) throws Exception {
-    var admin = d.spanner.getDatabaseAdminClient();
-    Main.failsWith(ErrorCode.NOT_FOUND, () -> admin.getDatabase(INSTANCE, "nowhere"));
-    return "";
-  }
-
-  static String badSql(Main.Databases d) throws Exception {
-    for (String sql : List.of("SELECT FROM WHERE", "SELECT 1 FROM Nope")) {
-      Main.failsWith(ErrorCode.INVALID_ARGUMENT,
-          () -> Main.rows(d.google.singleUse().executeQuery(Statement.of(sql))));
-    }
     return "";
   }
 
@@ -207,35 +175,6 @@ final class Rows {
     Main.failsWith(ErrorCode.NOT_FOUND, () -> write(d, counter(Mutation.newInsertBuilder("Nope"), "a", 1L)));
     Main.failsWith(ErrorCode.FAILED_PRECONDITION,
         () -> write(d, counter(Mutation.newInsertBuilder("Counters"), "null value", null)));
-    return "";
-  }
-
-  static String cascade(Main.Databases d) throws Exception {
-    write(d,
-        singer(Mutation.newInsertBuilder("Singers"), 200, null),
-        singer(Mutation.newInsertBuilder("Singers"), 201, null),
-        album(Mutation.newInsertBuilder("Albums"), 200, 1, "a"),
-        album(Mutation.newInsertBuilder("Albums"), 200, 2, "b"),
-        album(Mutation.newInsertBuilder("Albums"), 201, 1, "c"));
-    write(d, Mutation.delete("Singers", Key.of(200)));
-    Main.equal("201,1,c", read(d, "Albums", closed(200, 201), "SingerId", "AlbumId", "Title"));
-    Main.failsWith(ErrorCode.NOT_FOUND, () -> write(d, album(Mutation.newInsertBuilder("Albums"), 299, 1, "a")));
-    return "";
-  }
-
-  static String defaultsAndGenerated(Main.Databases d) {
-    write(d,
-        Mutation.newInsertBuilder("Events").set("Id").to("default").build(),
-        Mutation.newInsertBuilder("Events").set("Id").to("given").set("Kind").to("fancy").build());
-    KeySet keys = KeySet.newBuilder().addKey(Key.of("default")).addKey(Key.of("given")).build();
-    Main.equal("default,plain,7; given,fancy,5", read(d, "Events", keys, "Id", "Kind", "Length"));
-    return "";
-  }
-
-  static String checkConstraint(Main.Databases d) throws Exception {
-    Mutation odd = Mutation.newInsertBuilder("Events").set("Id").to("refused").set("Kind").to("odd").build();
-    String message = Main.failsWith(ErrorCode.OUT_OF_RANGE, () -> write(d, odd));
-    Main.equal(true, message.contains("KindIsKnown"));
     return "";
   }
 
@@ -321,14 +260,6 @@ final class Rows {
     return "";
   }
 
-  static String typesNull(Main.Databases d) {
-    write(d, typed("Scalars", 2, NAMES, NOTHING), typed("Arrays", 2, new String[0], List.of()));
-    for (String table : List.of("Scalars", "Arrays")) {
-      Main.equal(TEXT_NOTHING, read(d, table, KeySet.singleKey(Key.of(2)), NAMES));
-    }
-    return "";
-  }
-
   static String typesExtreme(Main.Databases d) {
     String[] names = {"Int", "Float4", "Float8", "Num", "Str", "Byt", "Dat", "Tim"};
     String digits = "9".repeat(29) + ".999999999";
@@ -373,27 +304,10 @@ final class Rows {
     return "";
   }
 
-  static String typesUuid(Main.Databases d) throws Exception {
-    changeDdl(d, GOOGLE, List.of("CREATE TABLE Keyed (Id UUID NOT NULL, Other UUID) PRIMARY KEY (Id)"));
-    UUID key = UUID.fromString("6f1d2c3b-4a59-4e68-9768-5a4b3c2d1e0f");
-    write(d, Mutation.newInsertBuilder("Keyed").set("Id").to(key).set("Other").to((UUID) null).build());
-    Main.equal(key + ",NULL", read(d, "Keyed", KeySet.singleKey(Key.of(key)), "Id", "Other"));
-    return "";
-  }
-
   private static void singers(Main.Databases d, int first, int count) {
     write(d, IntStream.range(0, count).mapToObj(number -> Mutation.newInsertOrUpdateBuilder("Singers")
         .set("SingerId").to(first + number).set("Name").to("singer " + (first + number))
         .set("Born").to(Date.fromYearMonthDay(1950 + number, 1, 1)).build()).toArray(Mutation[]::new));
-  }
-
-  static String readKeys(Main.Databases d) {
-    singers(d, 300, 10);
-    KeySet keys = KeySet.newBuilder().addKey(Key.of(301)).addKey(Key.of(304)).addKey(Key.of(399))
-        .addKey(Key.of(307)).build();
-    Main.equal("301; 304; 307", read(d, "Singers", keys, "SingerId"));
-    Main.equal(null, d.google.singleUse().readRow("Singers", Key.of(399), List.of("SingerId")));
-    return "";
   }
 
   static String readRanges(Main.Databases d) {

@@ -30,23 +30,14 @@ final class Transactions {
 
   static {
     CHECKS.put("query_parameters", Transactions::queryParameters);
-    CHECKS.put("query_in_unnest", Transactions::queryInUnnest);
-    CHECKS.put("query_join", Transactions::queryJoin);
-    CHECKS.put("query_arrays", Transactions::queryArrays);
-    CHECKS.put("query_index", Transactions::queryIndex);
-    CHECKS.put("query_no_rows", Transactions::queryNoRows);
     CHECKS.put("dml_inline_begin", Transactions::dmlInlineBegin);
     CHECKS.put("dml_returning", Transactions::dmlReturning);
-    CHECKS.put("dml_batch", Transactions::dmlBatch);
-    CHECKS.put("dml_batch_error", Transactions::dmlBatchError);
     CHECKS.put("dml_partitioned", Transactions::dmlPartitioned);
     CHECKS.put("dml_seen_in_transaction", Transactions::dmlSeenInTransaction);
     CHECKS.put("transaction_retried", Transactions::transactionRetried);
     CHECKS.put("transaction_rolled_back", Transactions::transactionRolledBack);
     CHECKS.put("snapshot_strong", Transactions::snapshotStrong);
-    CHECKS.put("snapshot_exact_staleness", Transactions::snapshotExactStaleness);
     CHECKS.put("snapshot_read_timestamp", Transactions::snapshotReadTimestamp);
-    CHECKS.put("snapshot_bounded", Transactions::snapshotBounded);
     CHECKS.put("partition_read", Transactions::partitionRead);
     CHECKS.put("partition_query", Transactions::partitionQuery);
   }
@@ -87,55 +78,6 @@ final class Transactions {
     return "";
   }
 
-  static String queryInUnnest(Main.Databases d) {
-    albums(d, 610);
-    Main.equal("1,a; 2,b", query(d, Statement.newBuilder(
-        "SELECT AlbumId, Title FROM Albums WHERE SingerId = 610 AND Title IN UNNEST(@titles) ORDER BY AlbumId")
-        .bind("titles").toStringArray(List.of("b", "c", "a")).build()));
-    Main.equal("0", query(d, Statement.newBuilder(
-        "SELECT COUNT(*) FROM Albums WHERE SingerId IN UNNEST(@none)")
-        .bind("none").toInt64Array(new long[0]).build()));
-    return "";
-  }
-
-  static String queryJoin(Main.Databases d) {
-    albums(d, 620);
-    Main.equal("first,2,30; second,1,NULL", query(d, Statement.of(
-        "SELECT s.Name, COUNT(a.AlbumId) AS n, SUM(a.Price) AS total FROM Singers AS s "
-            + "LEFT JOIN Albums AS a ON a.SingerId = s.SingerId WHERE s.SingerId BETWEEN 620 AND 629 "
-            + "GROUP BY s.Name HAVING COUNT(*) > 0 ORDER BY s.Name")));
-    return "";
-  }
-
-  static String queryArrays(Main.Databases d) {
-    albums(d, 630);
-    Main.equal("[a,b],3,[(1,x)]", query(d, Statement.newBuilder(
-        "SELECT ARRAY(SELECT Title FROM Albums WHERE SingerId = 630 ORDER BY AlbumId), "
-            + "ARRAY_LENGTH(@given), ARRAY(SELECT AS STRUCT 1 AS a, 'x' AS b)")
-        .bind("given").toInt64Array(Arrays.asList(1L, null, 3L)).build()));
-    Main.equal("7,0; 8,1", query(d, Statement.newBuilder(
-        "SELECT n, o FROM UNNEST(@given) AS n WITH OFFSET AS o ORDER BY o")
-        .bind("given").toInt64Array(new long[] {7, 8}).build()));
-    return "";
-  }
-
-  static String queryIndex(Main.Databases d) {
-    albums(d, 640);
-    Main.equal("641", query(d, Statement.of("SELECT SingerId FROM Singers@{FORCE_INDEX=SingersByName} "
-        + "WHERE Name = 'second' AND SingerId BETWEEN 640 AND 649")));
-    return "";
-  }
-
-  static String queryNoRows(Main.Databases d) {
-    try (var found = d.google.singleUse().executeQuery(
-        Statement.of("SELECT Name, Value AS v FROM Counters WHERE Name = 'none'"))) {
-      Main.equal(false, found.next());
-      Main.equal(List.of("Name", "v"),
-          found.getType().getStructFields().stream().map(field -> field.getName()).toList());
-    }
-    return "";
-  }
-
   static String dmlInlineBegin(Main.Databases d) {
     List<Long> counts = d.google.readWriteTransaction().run(t -> List.of(
         t.executeUpdate(Statement.newBuilder("INSERT INTO Counters (Name, Value) VALUES ('dml a', 1), ('dml b', @two)")
@@ -164,31 +106,6 @@ final class Transactions {
       return String.join(" ", all);
     });
     Main.equal("returned,10 1 6 1 returned,6 1", found);
-    return "";
-  }
-
-  static String dmlBatch(Main.Databases d) {
-    long[] counts = d.google.readWriteTransaction().run(t -> t.batchUpdate(List.of(
-        Statement.of("INSERT INTO Counters (Name, Value) VALUES ('batch', 1)"),
-        Statement.newBuilder("UPDATE Counters SET Value = @value WHERE Name = 'batch'").bind("value").to(2).build(),
-        Statement.of("DELETE FROM Counters WHERE Name = 'no such'"))));
-    Main.equal("[1, 1, 0]", Arrays.toString(counts));
-    Main.equal("2", counter(d, "batch"));
-    return "";
-  }
-
-  static String dmlBatchError(Main.Databases d) {
-    try {
-      d.google.readWriteTransaction().run(t -> t.batchUpdate(List.of(
-          Statement.of("INSERT INTO Counters (Name, Value) VALUES ('partly', 1)"),
-          Statement.of("INSERT INTO Counters (Name, Value) VALUES ('partly', 2)"),
-          Statement.of("INSERT INTO Counters (Name, Value) VALUES ('never tried', 3)"))));
-      throw new AssertionError("nothing went wrong");
-    } catch (SpannerBatchUpdateException error) {
-      Main.equal(ErrorCode.ALREADY_EXISTS, error.getErrorCode());
-      Main.equal("[1]", Arrays.toString(error.getUpdateCounts()));
-    }
-    Main.equal("none none", counter(d, "partly") + " " + counter(d, "never tried"));
     return "";
   }
 
@@ -273,14 +190,6 @@ final class Transactions {
     return "";
   }
 
-  static String snapshotExactStaleness(Main.Databases d) throws Exception {
-    put(d, "stale", 1);
-    Thread.sleep(1500);
-    put(d, "stale", 2);
-    Main.equal("1", counter(d, "stale", TimestampBound.ofExactStaleness(1, TimeUnit.SECONDS)));
-    return "";
-  }
-
   static String snapshotReadTimestamp(Main.Databases d) {
     Timestamp first = put(d, "at", 1);
     Timestamp second = put(d, "at", 2);
@@ -291,14 +200,6 @@ final class Transactions {
           Statement.of("SELECT Value FROM Counters WHERE Name = 'at'"))));
       Main.equal(first, snapshot.getReadTimestamp());
     }
-    return "";
-  }
-
-  static String snapshotBounded(Main.Databases d) {
-    Timestamp last = put(d, "bounded", 1);
-    Main.equal("1", counter(d, "bounded", TimestampBound.ofMinReadTimestamp(last)));
-    String stale = counter(d, "bounded", TimestampBound.ofMaxStaleness(1, TimeUnit.HOURS));
-    Main.equal(true, stale.equals("1") || stale.equals("none"));
     return "";
   }
 
