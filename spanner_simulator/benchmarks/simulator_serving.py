@@ -21,8 +21,7 @@ HEADER = (
 )
 NOTES = (
     "State: the rows themselves, their change records and the commit log. Kept bytes are bounded"
-    " (`--kept-mib`, 256 a database unless told otherwise); what was dropped is encoded again."
-    " The verb `encode-ahead` has a backlog encoded before its reader comes."
+    " (256 MiB a database); what was dropped is encoded again."
 )
 
 

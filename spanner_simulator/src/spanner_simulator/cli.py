@@ -11,7 +11,7 @@ from enum import StrEnum
 from importlib.metadata import version
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -52,141 +52,92 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
+def _option(panel: str, text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
 @app.command(epilog=_EXAMPLE)
 def run(
-    host: Annotated[
-        str, typer.Option(help="Address to listen on.", rich_help_panel=_ADDRESSES)
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, help="gRPC port; 0: any free one.", rich_help_panel=_ADDRESSES
-        ),
-    ] = 0,
+    host: Annotated[str, _option(_ADDRESSES, "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, _option(_ADDRESSES, "gRPC port; 0: any free one.", min=0, max=65535)] = 0,
     control_port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=65535, help="HTTP control port; 0: any free one.", rich_help_panel=_ADDRESSES
-        ),
+        int, _option(_ADDRESSES, "HTTP control port; 0: any free one.", min=0, max=65535)
     ] = 0,
-    seed: Annotated[
-        int, typer.Option(help="Seed of everything random.", rich_help_panel=_HISTORY)
-    ] = 0,
+    seed: Annotated[int, _option(_HISTORY, "Seed of everything random.")] = 0,
     equal_timestamps: Annotated[
         float,
-        typer.Option(
+        _option(
+            _HISTORY,
+            "Probability that concurrent transactions share a commit timestamp.",
             min=0,
             max=1,
-            help="Probability that concurrent transactions share a commit timestamp.",
-            rich_help_panel=_HISTORY,
         ),
     ] = 0.0,
     frozen_at: Annotated[
         str | None,
-        typer.Option(
+        _option(
+            _HISTORY,
+            "Freeze the clock at this RFC 3339 time; without it, the clock shows real time.",
             metavar="TIME",
-            help="Freeze the clock at this RFC 3339 time; without it, the clock shows real time.",
-            rich_help_panel=_HISTORY,
         ),
     ] = None,
     stream_partitions: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=10_000,
-            help="Stream partitions of a new change stream.",
-            rich_help_panel=_STREAMS,
-        ),
+        int, _option(_STREAMS, "Stream partitions of a new change stream.", min=1, max=10_000)
     ] = 2,
     churn: Annotated[
         int | None,
-        typer.Option(
+        _option(
+            _STREAMS,
+            "Split, merge and move the stream partitions of every change stream at random, "
+            "each after a life with this mean in ms; without it, only on command.",
             min=1,
             max=CHURN_LIFE_MS_MAX,
             metavar="MEAN_LIFE_MS",
-            help="Split, merge and move the stream partitions of every change stream at random, "
-            "each after a life with this mean in ms; without it, only on command.",
-            rich_help_panel=_STREAMS,
         ),
     ] = None,
     churn_live_max: Annotated[
         int,
-        typer.Option(
+        _option(
+            _STREAMS,
+            "At so many live stream partitions of a change stream, --churn merges instead of "
+            "splitting.",
             min=1,
             max=CHURN_LIVE_MAX,
-            help="At so many live stream partitions of a change stream, --churn merges instead of "
-            "splitting.",
-            rich_help_panel=_STREAMS,
         ),
     ] = 64,
-    linger_ms: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=1000,
-            help="How long a waiting query collects records before it sends them.",
-            rich_help_panel=_STREAMS,
-        ),
-    ] = 5,
-    kept_mib: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=1_000_000,
-            help="MiB of encoded change records that a database keeps for the next reader.",
-            rich_help_panel=_STREAMS,
-        ),
-    ] = 256,
     separate_children: Annotated[
         bool,
-        typer.Option(
+        _option(
+            _STREAMS,
+            "Announce each child stream partition in a record of its own.",
             "--separate-children",
-            help="Announce each child stream partition in a record of its own.",
-            rich_help_panel=_STREAMS,
-        ),
-    ] = False,
-    strict_emulator: Annotated[
-        bool,
-        typer.Option(
-            "--strict-emulator",
-            help="Keep retention to 1 to 7 days, by default 1, as Google's emulator does.",
-            rich_help_panel=_STREAMS,
         ),
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(
+        _option(
+            _DATABASE,
+            "Keep databases here over restarts; without it, they end with the program.",
             metavar="FOLDER",
-            help="Keep databases here over restarts; without it, they end with the program.",
-            rich_help_panel=_DATABASE,
         ),
     ] = None,
     database: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="Create this database at the start.", rich_help_panel=_DATABASE
-        ),
+        str | None, _option(_DATABASE, "Create this database at the start.", metavar="ID")
     ] = None,
     ddl_file: Annotated[
         Path | None,
-        typer.Option(
+        _option(
+            _DATABASE,
+            "Its schema: DDL statements that end with semicolons.",
             exists=True,
             dir_okay=False,
             readable=True,
             metavar="FILE",
-            help="Its schema: DDL statements that end with semicolons.",
-            rich_help_panel=_DATABASE,
         ),
     ] = None,
-    dialect: Annotated[
-        _Dialect, typer.Option(help="Its dialect.", rich_help_panel=_DATABASE)
-    ] = _Dialect.GOOGLE,
-    instance: Annotated[
-        str, typer.Option(metavar="ID", help="Its instance.", rich_help_panel=_DATABASE)
-    ] = "test-instance",
-    project: Annotated[
-        str, typer.Option(metavar="ID", help="Its project.", rich_help_panel=_DATABASE)
-    ] = "test-project",
+    dialect: Annotated[_Dialect, _option(_DATABASE, "Its dialect.")] = _Dialect.GOOGLE,
+    instance: Annotated[str, _option(_DATABASE, "Its instance.", metavar="ID")] = "test-instance",
+    project: Annotated[str, _option(_DATABASE, "Its project.", metavar="ID")] = "test-project",
     _version: Annotated[
         bool,
         typer.Option(
@@ -212,12 +163,9 @@ def run(
         "equal_timestamps": equal_timestamps,
         "frozen_at": frozen_at,
         "data_directory": data,
-        "kept_mib": kept_mib,
-        "linger_ms": linger_ms,
         "churn_mean_life_ms": churn,
         "churn_live_max": churn_live_max,
         "separate_children": separate_children,
-        "strict_emulator": strict_emulator,
     }
     try:
         first = None

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spanner_simulator.core.tokens import scan
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Dialect
+from spanner_simulator.core.values import Dialect
 
 
 def split_ddl(text: str, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> list[str]:

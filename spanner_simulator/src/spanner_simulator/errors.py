@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["BrokenInvariantError", "Code", "SpannerError", "invariant"]
-
 
 class Code(enum.Enum):
     """The gRPC status codes that this service uses; names equal gRPC's own."""
@@ -55,6 +53,26 @@ class SpannerError(Exception):
 
 def _rebuild(code: Code, message: str, retry_delay_ms: int | None) -> SpannerError:
     return SpannerError(code, message, retry_delay_ms=retry_delay_ms)
+
+
+def invalid_argument(message: str) -> SpannerError:
+    """The request contradicts itself or the schema."""
+    return SpannerError(Code.INVALID_ARGUMENT, message)
+
+
+def not_found(message: str) -> SpannerError:
+    """What the request names does not exist."""
+    return SpannerError(Code.NOT_FOUND, message)
+
+
+def failed_precondition(message: str) -> SpannerError:
+    """The request cannot be done in this state."""
+    return SpannerError(Code.FAILED_PRECONDITION, message)
+
+
+def unsupported(what: str) -> SpannerError:
+    """The simulator lacks what the request needs."""
+    return SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {what}")
 
 
 class BrokenInvariantError(Exception):

@@ -9,20 +9,17 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spanner_simulator.control import Verbs
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.host import Host
 from spanner_simulator.server.keeping.data_directory import DataDirectoryError
 from spanner_simulator.server.provision import create_database
 from spanner_simulator.simulator import PortTakenError, SimulatorConfig, serve
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from spanner_simulator.core.values import Dialect
-    from spanner_simulator.server.host import Host
 
 
 class ProgramError(Exception):

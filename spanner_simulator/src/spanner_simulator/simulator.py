@@ -10,10 +10,12 @@ import asyncio
 import dataclasses
 import errno
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
 from spanner_simulator.control import Verbs, start_control_server
 from spanner_simulator.control.clock_verbs import EARLIEST, LATEST
@@ -37,10 +39,6 @@ from spanner_simulator.server.transport.grpc_server import (
     start_grpc_server,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from types import TracebackType
-
 __all__ = ["DataDirectoryError", "PortTakenError", "Simulator", "SimulatorConfig", "serve"]
 
 _START_TIMEOUT_S = 30
@@ -55,13 +53,10 @@ class SimulatorConfig:
     `equal_timestamps` is the probability that concurrent transactions share a commit timestamp.
     `frozen_at`: the clock begins frozen at this RFC 3339 time; None: it follows real time.
     `data_directory` keeps databases over restarts; None: in memory only.
-    `kept_mib` bounds the encoded change records that a database keeps, in MiB.
-    `linger_ms` lets news gather before a waiting change stream query sends them.
     `churn_mean_life_ms`: the stream partitions of every change stream split, merge and move at
     random, after lives with this mean; None: only on command. `churn_live_max` bounds how many of
     one change stream churn makes live at a time: from there on merges take the place of splits.
     `separate_children` announces each child stream partition in a record of its own.
-    `strict_emulator` keeps retention periods to those of Google's emulator: 1 to 7 days.
     """
 
     host: str = "127.0.0.1"
@@ -72,12 +67,9 @@ class SimulatorConfig:
     equal_timestamps: float = 0.0
     frozen_at: str | None = None
     data_directory: Path | str | None = None
-    kept_mib: int = 256
-    linger_ms: int = 5
     churn_mean_life_ms: int | None = None
     churn_live_max: int = 64
     separate_children: bool = False
-    strict_emulator: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
@@ -86,8 +78,6 @@ class SimulatorConfig:
             "control_port must lie in [0, 65535]": not 0 <= self.control_port <= 65535,
             "stream_partitions must lie in [1, 10000]": not 1 <= self.stream_partitions <= 10_000,
             "equal_timestamps must lie in [0, 1]": not 0 <= self.equal_timestamps <= 1,
-            "kept_mib must lie in [1, 1000000]": not 1 <= self.kept_mib <= 1_000_000,
-            "linger_ms must lie in [0, 1000]": not 0 <= self.linger_ms <= 1000,
             f"churn_mean_life_ms must lie in [1, {CHURN_LIFE_MS_MAX}]": not (
                 self.churn_mean_life_ms is None or 1 <= self.churn_mean_life_ms <= CHURN_LIFE_MS_MAX
             ),
@@ -139,13 +129,9 @@ async def serve(
             stack.callback(directory.close)
         host = Host(
             seed=config.seed,
-            settings=DatabaseSettings(
-                config.stream_partitions, config.equal_timestamps, config.strict_emulator
-            ),
+            settings=DatabaseSettings(config.stream_partitions, config.equal_timestamps),
             frozen_at_us=config.frozen_at_us,
-            linger_ms=config.linger_ms,
             separate_children=config.separate_children,
-            kept_bytes_max=config.kept_mib * 1024 * 1024,
             directory=directory,
             churn=config.churn,
         )

@@ -81,8 +81,6 @@ def test_a_taken_port_is_one_line_and_exit_code_2(flag: str) -> None:
     [
         ["--equal-timestamps", "2"],
         ["--stream-partitions", "0"],
-        ["--churn", "0"],
-        ["--churn-live-max", "0"],
         ["--bogus"],
     ],
 )
@@ -187,16 +185,6 @@ def test_a_database_of_an_earlier_run_keeps_its_dialect(tmp_path: Path) -> None:
     assert "bank exists already, in the dialect POSTGRESQL" in done.stderr
 
 
-def test_the_version() -> None:
-    done = CliRunner().invoke(app, ["--version"])
-
-    assert (done.exit_code, done.stdout) == (
-        0,
-        f"spanner-simulator {version('spanner-simulator')}\n",
-    )
-
-
-# What takes long to import, and what none of a plain start needs.
 _HEAVY = ["google.cloud.spanner_v1.client", "requests", "opentelemetry", "duckdb", "sqlglot"]
 _START = f"""
 import atexit, sys

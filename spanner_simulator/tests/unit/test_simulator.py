@@ -10,9 +10,6 @@ import pytest
 from google.cloud import spanner
 
 from spanner_simulator import PortTakenError, Simulator, SimulatorConfig
-from spanner_simulator.core.database import DatabaseSettings
-from spanner_simulator.server.host import Host
-from spanner_simulator.simulator import DataDirectoryError
 
 
 def taken_port() -> socket.socket:
@@ -43,53 +40,18 @@ def test_a_taken_port_is_reported_to_the_starter(which: str) -> None:
             pass
 
 
-def test_verbs_need_a_running_simulator() -> None:
-    with pytest.raises(RuntimeError, match="with statement"):
-        Simulator().split("d", "s")
-
-
-def test_two_at_a_time() -> None:
-    with Simulator() as first, Simulator() as second:
-        assert first.grpc_address != second.grpc_address
-
-
-def test_settings_as_keywords_go_over_those_of_a_configuration() -> None:
-    with Simulator(SimulatorConfig(stream_partitions=7), seed=3) as simulator:
-        assert simulator._config == SimulatorConfig(stream_partitions=7, seed=3)
-    with pytest.raises(TypeError, match="bogus"):
-        Simulator(bogus=1)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"port": 65536}, "port must lie in"),
-        ({"control_port": -1}, "control_port must lie in"),
         ({"stream_partitions": 0}, "stream_partitions must lie in"),
         ({"equal_timestamps": 1.5}, "equal_timestamps must lie in"),
-        ({"linger_ms": -1}, "linger_ms must lie in"),
-        ({"churn_mean_life_ms": 0}, "churn_mean_life_ms must lie in"),
-        ({"churn_live_max": 0}, "churn_live_max must lie in"),
         ({"frozen_at": "1969-12-31T23:59:59Z"}, "frozen_at must lie in"),
-        ({"frozen_at": "9999-12-31T23:59:59Z"}, "frozen_at must lie in"),
         ({"frozen_at": "noon"}, "frozen_at must be an RFC 3339 time: Invalid timestamp: 'noon'"),
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Simulator(**settings)
-
-
-def test_defaults_agree_with_the_core() -> None:
-    assert DatabaseSettings().stream_partitions == SimulatorConfig().stream_partitions == 2
-
-
-def test_what_clients_need_in_their_environment() -> None:
-    with Simulator() as simulator:
-        assert simulator.environment() == {
-            "SPANNER_EMULATOR_HOST": simulator.grpc_address,
-            "SPANNER_DISABLE_BUILTIN_METRICS": "true",
-        }
 
 
 def test_the_official_client_needs_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,29 +84,6 @@ def test_one_that_runs_is_not_started_again() -> None:
             simulator.start()
         assert simulator.grpc_address == address
         assert simulator.health()["status"] == "ok"
-
-
-def test_what_ended_it_before_its_time_is_told(tmp_path: Path) -> None:
-    def fail(host: Host) -> None:
-        host.keeper.failure = OSError(28, "No space left on device")
-        host.keeper.on_failure()
-
-    simulator = Simulator(data_directory=tmp_path / "data")
-    simulator.start()
-    simulator._run(fail)
-
-    with pytest.raises(DataDirectoryError, match="No space left on device"):
-        simulator.stop()
-    simulator.stop()
-
-
-def test_one_may_run_again_after_its_end() -> None:
-    simulator = Simulator()
-    for _ in range(2):
-        with simulator:
-            assert simulator.health()["status"] == "ok"
-        with pytest.raises(RuntimeError, match="with statement"):
-            simulator.health()
 
 
 HISTORY_DDL = [

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spanner_simulator.control.on_loop import OnLoop
 from spanner_simulator.control.verb import action, question
 from spanner_simulator.core.timestamps import format_us, parse_ns
-from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.server.host import Host
-
+from spanner_simulator.errors import Code, SpannerError, invalid_argument
+from spanner_simulator.server.host import Host
 
 # Commit timestamps begin with the Unix epoch; the last year that can be written is left for what
 # lies ahead of now, as a query's end and a retention period do.
@@ -33,9 +30,7 @@ class ClockVerbs(OnLoop):
     def advance(self, by_ms: int) -> dict[str, Any]:
         """Jump ahead; whatever falls due on the way happens, each at its own time."""
         if not 0 <= by_ms <= _ADVANCE_MS_MAX:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, f"The argument by_ms must lie in [0, {_ADVANCE_MS_MAX}]."
-            )
+            raise invalid_argument(f"The argument by_ms must lie in [0, {_ADVANCE_MS_MAX}].")
 
         def act(host: Host) -> dict[str, Any]:
             _jump(host, by_ms * 1000)

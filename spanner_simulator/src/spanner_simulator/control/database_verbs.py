@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from spanner_simulator.control.on_loop import OnLoop
 from spanner_simulator.control.verb import action, question
+from spanner_simulator.server.host import Host
 from spanner_simulator.server.provision import create_database, drop_database
-
-if TYPE_CHECKING:
-    from spanner_simulator.server.host import Host
 
 
 class DatabaseVerbs(OnLoop):

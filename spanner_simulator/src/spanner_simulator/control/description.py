@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+from spanner_simulator.core.database import Database
 from spanner_simulator.core.key_encoding import decode_key
 from spanner_simulator.core.rows.storage import KeyRange
 from spanner_simulator.core.values import encode
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-    from spanner_simulator.core.database import Database
-    from spanner_simulator.server.faults import FaultRule
-    from spanner_simulator.server.host import HostedDatabase
+from spanner_simulator.server.faults import FaultRule
+from spanner_simulator.server.host import HostedDatabase
 
 
 def describe_stream_partition(

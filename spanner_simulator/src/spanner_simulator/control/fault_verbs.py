@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spanner_simulator.control.description import describe_fault
 from spanner_simulator.control.on_loop import OnLoop
 from spanner_simulator.control.stream_verbs import status_code
 from spanner_simulator.control.verb import action, question
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument
 from spanner_simulator.server.faults import Fault, FaultKind, FaultRule, FaultTime
+from spanner_simulator.server.host import Host
 from spanner_simulator.server.transport.methods import METHODS
-
-if TYPE_CHECKING:
-    from spanner_simulator.server.host import Host
-
 
 _METHODS = frozenset(method for methods in METHODS.values() for method in methods)
 
@@ -50,9 +47,8 @@ class FaultVerbs(OnLoop):
         `count` null: without end. A change stream query is one of method ExecuteStreamingSql.
         """
         if method is not None and method not in _METHODS:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                f"The argument method must be the bare name of a method, not {method!r}.",
+            raise invalid_argument(
+                f"The argument method must be the bare name of a method, not {method!r}."
             )
         fault = Fault(
             kind=kind,

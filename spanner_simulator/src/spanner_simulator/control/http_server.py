@@ -11,21 +11,18 @@ from __future__ import annotations
 import ipaddress
 import sys
 import threading
+from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
 from spanner_simulator.control.verb import Verb, verbs_of
 from spanner_simulator.control.verbs import Verbs
-from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found
 
 # How often the accepting thread checks for a shutdown, in seconds.
 _POLL_S = 0.05
@@ -75,8 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self._is_foreign():
             return
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
-            self.close_connection = True
-            self._refuse(_invalid("The arguments of a GET stand in its query string."))
+            self._refuse_and_close("The arguments of a GET stand in its query string.")
             return
         split = urlsplit(self.path)
         if split.path == "/":
@@ -85,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         pairs = parse_qsl(split.query, keep_blank_values=True)
         arguments = dict(pairs)
         if len(arguments) < len(pairs):
-            self._refuse(_invalid("Each argument may be given once."))
+            self._refuse(invalid_argument("Each argument may be given once."))
             return
         self._call(split.path, arguments, is_text=True)
 
@@ -96,25 +92,23 @@ class _Handler(BaseHTTPRequestHandler):
         size = self.headers.get("Content-Length") or "0"
         is_sized = "Transfer-Encoding" not in self.headers and len(size) <= _SIZE_DIGITS_MAX
         if not (is_sized and size.isdecimal()) or int(size) > _BODY_BYTES_MAX:
-            self.close_connection = True
-            self._refuse(_invalid(f"Content-Length must be a number up to {_BODY_BYTES_MAX}."))
+            self._refuse_and_close(f"Content-Length must be a number up to {_BODY_BYTES_MAX}.")
             return
         body = self.rfile.read(int(size))
         if len(body) < int(size):
             # What has arrived may be valid JSON by chance.
-            self.close_connection = True
-            self._refuse(_invalid(f"The body ended after {len(body)} of {size} bytes."))
+            self._refuse_and_close(f"The body ended after {len(body)} of {size} bytes.")
             return
         try:
             arguments = orjson.loads(body or b"{}")
         except ValueError:
             arguments = None
         if not isinstance(arguments, dict):
-            self._refuse(_invalid("The body must be a JSON object."))
+            self._refuse(invalid_argument("The body must be a JSON object."))
             return
         split = urlsplit(self.path)
         if split.query:
-            self._refuse(_invalid("The arguments of a POST stand in its body."))
+            self._refuse(invalid_argument("The arguments of a POST stand in its body."))
             return
         self._call(split.path, arguments, is_text=False)
 
@@ -138,12 +132,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _call(self, path: str, arguments: Mapping[str, Any], *, is_text: bool) -> None:
         verb = _VERBS.get(path.removeprefix("/"))
         if verb is None:
-            self._refuse(
-                SpannerError(Code.NOT_FOUND, f"No such path: {path}. GET / lists the verbs.")
-            )
+            self._refuse(not_found(f"No such path: {path}. GET / lists the verbs."))
             return
         if verb.method != self.command:
-            self._refuse(_invalid(f"{path} is for {verb.method}, not {self.command}."))
+            self._refuse(invalid_argument(f"{path} is for {verb.method}, not {self.command}."))
             return
         try:
             keywords = verb.read(arguments, is_text=is_text)
@@ -167,6 +159,10 @@ class _Handler(BaseHTTPRequestHandler):
             _STATUSES.get(error.code, HTTPStatus.BAD_REQUEST),
             {"code": error.code.name, "message": error.message},
         )
+
+    def _refuse_and_close(self, message: str) -> None:
+        self.close_connection = True
+        self._refuse(invalid_argument(message))
 
     def _send(self, status: HTTPStatus, document: dict[str, Any]) -> None:
         body = orjson.dumps(document)
@@ -205,10 +201,6 @@ def _is_of_this_machine(origin: str) -> bool:
         return host == "localhost" or bool(ipaddress.ip_address(host))
     except ValueError:
         return False
-
-
-def _invalid(message: str) -> SpannerError:
-    return SpannerError(Code.INVALID_ARGUMENT, message)
 
 
 def _describe(verb: Verb) -> dict[str, Any]:

@@ -6,13 +6,10 @@ What runs there runs between two calls of clients, so that a split is as atomic 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from spanner_simulator.server.host import Host
-
+from spanner_simulator.server.host import Host
 
 _T = TypeVar("_T")
 # Far beyond what any verb takes: a loop that does not answer is broken.

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterator  # read at run time with the rest of the signature
+from collections.abc import (
+    Callable,
+    Iterator,  # read at run time with the rest of the signature
+)
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from spanner_simulator.control.description import describe_stream_partition
 from spanner_simulator.control.on_loop import OnLoop
 from spanner_simulator.control.verb import action, question
+from spanner_simulator.core.change_streams.change_streams import StreamState
 from spanner_simulator.core.change_streams.churn import (
     CHURN_LIFE_MS_MAX,
     CHURN_LIVE_MAX,
     CHURN_WEIGHTS,
     ChurnSettings,
 )
-from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spanner_simulator.core.change_streams.change_streams import StreamState
-    from spanner_simulator.core.change_streams.commit_log import LoggedTransaction
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-    from spanner_simulator.core.database import Database
-    from spanner_simulator.server.host import Host, HostedDatabase
-
+from spanner_simulator.core.change_streams.commit_log import LoggedTransaction
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+from spanner_simulator.core.database import Database
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found
+from spanner_simulator.server.host import Host, HostedDatabase
 
 # How long a follower of a commit log sleeps before it looks whether it is still wanted.
 _PATIENCE_S = 0.5
@@ -36,10 +34,7 @@ _PATIENCE_S = 0.5
 def status_code(name: str) -> Code:
     """The status code of a name; INVALID_ARGUMENT for others."""
     if name not in Code.__members__:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
-            f"The argument code must be one of {', '.join(Code.__members__)}.",
-        )
+        raise invalid_argument(f"The argument code must be one of {', '.join(Code.__members__)}.")
     return Code[name]
 
 
@@ -171,17 +166,14 @@ class StreamVerbs(OnLoop):
             ("live_max", live_max, CHURN_LIVE_MAX),
         ):
             if not 1 <= value <= greatest:
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT, f"The argument {name} must lie in [1, {greatest}]."
-                )
+                raise invalid_argument(f"The argument {name} must lie in [1, {greatest}].")
         if (
             set(chosen) - set(CHURN_WEIGHTS)
             or min(chosen.values(), default=0) < 0
             or not any(chosen.values())
         ):
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "The argument weights must have numbers, not all 0, for split, merge and move.",
+            raise invalid_argument(
+                "The argument weights must have numbers, not all 0, for split, merge and move."
             )
 
         def act(host: Host) -> dict[str, Any]:
@@ -247,16 +239,6 @@ class StreamVerbs(OnLoop):
         """End all holds, of all databases."""
         return self._run(lambda host: {"released": host.holds.release()})
 
-    @action
-    def encode_ahead(self, database: str, stream: str) -> dict[str, Any]:
-        """Encode the records of a change stream now, so that reading them costs next to nothing.
-
-        For benchmarks of readers. Ends where `kept_mib` is full; `rows` says how many are ready.
-        """
-        return self._run_coroutine(
-            functools.partial(_encode_ahead, database=database, stream=stream)
-        )
-
     @question(is_lines=True, first="from")
     def commit_log(self, database: str, stream: str, *, first: int = 0) -> list[dict[str, Any]]:
         """What was committed so far, from transaction number `first` on: the ground truth."""
@@ -307,7 +289,7 @@ async def _await_commits(
     """
     hosted, state = _find(host, database, stream)
     if known is not None and state is not known:
-        raise SpannerError(Code.NOT_FOUND, f"Change Stream not found: {stream}")
+        raise not_found(f"Change Stream not found: {stream}")
     try:
         async with asyncio.timeout(_PATIENCE_S):
             while not state.is_dropped:
@@ -319,19 +301,6 @@ async def _await_commits(
     except TimeoutError:
         pass
     return [], state
-
-
-async def _encode_ahead(host: Host, *, database: str, stream: str) -> dict[str, Any]:
-    hosted, state = _find(host, database, stream)
-    catalogue = hosted.database.catalogue
-    form = hosted.encoder.form(catalogue.stream(stream), catalogue.dialect)
-    rows = 0
-    for one in list(state.partitions.by_token.values()):
-        for count in hosted.encoder.encode_ahead(form, one):
-            rows += count
-            # Others may speak between two blocks.
-            await asyncio.sleep(0)
-    return {"rows": rows, "kept_bytes": hosted.encoder.kept_bytes}
 
 
 def _logged_from(state: StreamState, first: int) -> list[LoggedTransaction]:
@@ -346,7 +315,7 @@ def _find(host: Host, database: str, stream: str) -> tuple[HostedDatabase, Strea
 
 def _known(state: StreamState, token: str) -> str:
     if token not in state.partitions.by_token:
-        raise SpannerError(Code.NOT_FOUND, f"Stream partition not found: {token}")
+        raise not_found(f"Stream partition not found: {token}")
     return token
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import (
-    TYPE_CHECKING,
     Any,
     Literal,
     TypeVar,
@@ -23,11 +23,7 @@ from typing import (
     get_type_hints,
 )
 
-from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+from spanner_simulator.errors import SpannerError, invalid_argument
 
 _MARK = "_verb_mark"
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -144,9 +140,8 @@ class Verb:
         for name in given:
             if name not in known:
                 allowed = ", ".join(known) or "none"
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT,
-                    f"{self.name} has no argument {name}; its arguments: {allowed}.",
+                raise invalid_argument(
+                    f"{self.name} has no argument {name}; its arguments: {allowed}."
                 )
         found: dict[str, Any] = {}
         for one in self.arguments:
@@ -154,9 +149,7 @@ class Verb:
                 value = given[one.name]
                 found[one.keyword] = one.parse(value) if is_text else one.check(value)
             elif one.is_required:
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT, f"The argument {one.name} is missing ({one.type_name})."
-                )
+                raise invalid_argument(f"The argument {one.name} is missing ({one.type_name}).")
         return found
 
 
@@ -185,9 +178,7 @@ def verbs_of(kind: type) -> dict[str, Verb]:
 
 
 def _wrong(name: str, hint: Any, value: Any) -> SpannerError:
-    return SpannerError(
-        Code.INVALID_ARGUMENT, f"The argument {name} must be {_describe(hint)}, not {value!r}."
-    )
+    return invalid_argument(f"The argument {name} must be {_describe(hint)}, not {value!r}.")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

@@ -6,13 +6,11 @@ happens here, once. Where a method returns True, the query ends there and then, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.server.faults import Fault
-    from spanner_simulator.server.host import Host
+from spanner_simulator.server.faults import Fault
+from spanner_simulator.server.host import Host
 
 
 class CallFault:

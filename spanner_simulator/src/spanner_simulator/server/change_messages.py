@@ -7,26 +7,21 @@ is too large for one message; so the same statement with that token goes on righ
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from google.cloud.spanner_v1 import types as spanner
 
+from spanner_simulator.core.change_streams.records import StreamRow
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 from spanner_simulator.core.change_streams.stream_query import Position
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument
 from spanner_simulator.server.chunks import pieces_of
+from spanner_simulator.server.encoding.change_rows import (
+    ChangeRowEncoder,
+    RowForm,
+)
 from spanner_simulator.server.messages import plain_of
 from spanner_simulator.server.wire_bytes import message_bytes, plain_bytes, row_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from spanner_simulator.core.change_streams.records import StreamRow
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-    from spanner_simulator.server.encoding.change_rows import (
-        ChangeRowEncoder,
-        RowForm,
-    )
-
 
 # A message has at most a mebibyte; this leaves room for metadata and token.
 _MESSAGE_BYTES_MAX = 1_000_000
@@ -56,9 +51,7 @@ class ChangeMessages:
             and int(parts[1]) == self._digest
         ):
             return Position(*(int(part) for part in parts[2:]))
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, "Invalid resume_token: it belongs to another query."
-        )
+        raise invalid_argument("Invalid resume_token: it belongs to another query.")
 
     def records(self, partition: StreamPartition, wanted: range) -> Iterator[bytes]:
         """Messages with records of a stream partition."""

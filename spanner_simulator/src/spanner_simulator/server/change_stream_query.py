@@ -7,10 +7,9 @@ stream partition sends nothing at all.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from google.cloud.spanner_v1 import types as spanner
+from typing import Any
 
 from spanner_simulator.core.change_streams import query_errors
 from spanner_simulator.core.change_streams.change_stream_call import (
@@ -21,26 +20,21 @@ from spanner_simulator.core.change_streams.change_stream_call import (
     parse_call,
     resolve,
 )
+from spanner_simulator.core.change_streams.change_streams import StreamState
 from spanner_simulator.core.change_streams.stream_query import (
     ROWS_PER_POLL_MAX,
     PartitionQuery,
     Position,
+    Step,
     initial_rows,
     without_ending,
 )
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument, not_found
 from spanner_simulator.server.change_faults import CallFault
 from spanner_simulator.server.change_messages import ChangeMessages
-from spanner_simulator.server.messages import parameters
+from spanner_simulator.server.host import Host, HostedDatabase, Reader, Session
+from spanner_simulator.server.messages import Message, parameters
 from spanner_simulator.server.type_messages import value_type_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from spanner_simulator.core.change_streams.change_streams import StreamState
-    from spanner_simulator.core.change_streams.stream_query import Step
-    from spanner_simulator.server.host import Host, HostedDatabase, Reader, Session
-    from spanner_simulator.server.messages import Message
 
 
 async def serve_change_stream_query(
@@ -55,14 +49,8 @@ async def serve_change_stream_query(
     call = parse_call(
         request.sql, database.catalogue, role=session.role, types=_declared_types(request)
     )
-    if request.query_mode == spanner.ExecuteSqlRequest.QueryMode.PLAN:
-        form = hosted.encoder.form(call.stream, database.catalogue.dialect)
-        yield ChangeMessages(hosted.encoder, form, "").empty()
-        return
     if request.partition_token:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, "Change stream queries do not take partition tokens of queries."
-        )
+        raise invalid_argument("Change stream queries do not take partition tokens of queries.")
     state = database.streams.state(call.stream.name)
     arguments = resolve(
         call,
@@ -91,9 +79,7 @@ async def serve_change_stream_query(
         now_us=host.now_us(),
     )
     if resumed is not None and resumed.data_index > partition.records.end:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, "Invalid resume_token: it is ahead of the stream partition."
-        )
+        raise invalid_argument("Invalid resume_token: it is ahead of the stream partition.")
     if len(hosted.readers.get(partition.token, ())) >= query_errors.READERS_MAX:
         raise query_errors.too_many_readers()
     query = PartitionQuery(
@@ -206,9 +192,9 @@ class _Serving:
     def _check_there(self) -> None:
         name = self.hosted.database.name
         if self.host.databases.get(name) is not self.hosted:
-            raise SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
+            raise not_found(f"Database not found: {name}")
         if self.state.is_dropped:
-            raise SpannerError(Code.NOT_FOUND, f"Change Stream not found: {self.state.name}")
+            raise not_found(f"Change Stream not found: {self.state.name}")
 
     async def _when_free(self, message: bytes, reader: Reader, token: str) -> bytes:
         slowed = await self.fault.slowed(message)

@@ -8,12 +8,8 @@ number at the seam ("NaN" in a list of floats): there is never a seam there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from spanner_simulator.core.values import Plain
 from spanner_simulator.server.wire_bytes import plain_bytes
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Plain
 
 
 def pieces_of(plain: Plain, size_max: int) -> list[Plain]:

@@ -7,19 +7,14 @@ a new life instead. Stream partitions that have ended stay until their retention
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from spanner_simulator.core.change_streams.change_streams import ChangeStreams
 from spanner_simulator.core.change_streams.churn import ChurnAction, ChurnPolicy, ChurnSettings
+from spanner_simulator.core.database import Database
 from spanner_simulator.errors import SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spanner_simulator.core.change_streams.change_streams import ChangeStreams
-    from spanner_simulator.core.database import Database
-    from spanner_simulator.server.clock import Clock, Timer
-
+from spanner_simulator.server.clock import Clock, Timer
 
 # The least time between two looks of one policy, however short its lives are.
 _PAUSE_US = 1_000

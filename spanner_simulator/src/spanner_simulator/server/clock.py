@@ -11,12 +11,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 # A jump of a year with something every hour stays below; churn over such a time would never end.
 _TIMERS_PER_JUMP_MAX = 20_000

@@ -6,31 +6,28 @@ the request to the core without anything in between.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Iterable
 
 from google.cloud.spanner_v1 import types as spanner
 from google.protobuf import empty_pb2
 
-from spanner_simulator.core.rows.mutations import Delete
-from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.messages import timestamp_message
+from spanner_simulator.core.rows.mutations import Delete, Mutation
+from spanner_simulator.core.rows.transactions import Transaction
+from spanner_simulator.errors import (
+    SpannerError,
+    failed_precondition,
+    invalid_argument,
+    unsupported,
+)
+from spanner_simulator.server.host import Host, Session
+from spanner_simulator.server.messages import Message, timestamp_message
 from spanner_simulator.server.mutation_messages import mutation
+from spanner_simulator.server.open_transactions import OpenTransaction
 from spanner_simulator.server.statuses import status_message
 from spanner_simulator.server.transaction_selection import (
     begin_transaction,
     find_transaction,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
-
-    from spanner_simulator.core.rows.mutations import Mutation
-    from spanner_simulator.core.rows.transactions import Transaction
-    from spanner_simulator.core.schema.catalogue import Catalogue
-    from spanner_simulator.server.host import Host, Session
-    from spanner_simulator.server.messages import Message
-    from spanner_simulator.server.open_transactions import OpenTransaction
-
 
 # The raw class, as to ask for it takes longer than to use it.
 _COMMIT_RESPONSE = spanner.CommitResponse.pb()
@@ -62,6 +59,8 @@ class TransactionMethods:
     async def commit(self, request: Message) -> Message:
         """Apply mutations, atomically, at one new commit timestamp."""
         session = self._host.session(request.session)
+        if request.return_commit_stats:
+            raise unsupported("commit statistics")
         database = session.database.database
         opened: OpenTransaction | None = None
         match request.WhichOneof("transaction"):
@@ -72,13 +71,10 @@ class TransactionMethods:
             case "single_use_transaction":
                 transaction = _single_use(session, request.single_use_transaction)
             case _:
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT,
-                    "No value provided for required field: CommitRequest.transaction",
+                raise invalid_argument(
+                    "No value provided for required field: CommitRequest.transaction"
                 )
-        tag = request.request_options.transaction_tag
-        if tag:
-            transaction.tag = tag
+        transaction.tag = request.request_options.transaction_tag or transaction.tag
         try:
             mutations = _mutations(session, request.mutations)
             commit_us = database.commit(transaction, mutations, now_us=self._host.now_us())
@@ -90,26 +86,15 @@ class TransactionMethods:
         finally:
             if opened is not None:
                 opened.settle()
-        reply = _COMMIT_RESPONSE(commit_timestamp=timestamp_message(commit_us))
-        if request.return_commit_stats:
-            count = sum(_mutation_count(database.catalogue, one) for one in mutations)
-            reply.commit_stats.mutation_count = count + (opened.dml_rows if opened else 0)
-        return reply
+        return _COMMIT_RESPONSE(commit_timestamp=timestamp_message(commit_us))
 
     async def rollback(self, request: Message) -> Message:
         """End a transaction without effect; twice is once."""
         session = self._host.session(request.session)
         opened = find_transaction(session, request.transaction_id)
-        if opened.mode != "read_write":
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
-                "Cannot commit or rollback a read-only or partitioned-dml transaction.",
-            )
+        opened.check_ending()
         if opened.core.state == "COMMITTED":
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
-                "Cannot rollback a transaction after it has been committed.",
-            )
+            raise failed_precondition("Cannot rollback a transaction after it has been committed.")
         session.database.database.rollback(request.transaction_id)
         opened.settle()
         return empty_pb2.Empty()
@@ -118,9 +103,8 @@ class TransactionMethods:
         """Each group is a transaction of its own, and has an answer of its own."""
         self._host.session(request.session)
         if not request.mutation_groups:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "No value provided for required field: BatchWriteRequest.mutation_groups",
+            raise invalid_argument(
+                "No value provided for required field: BatchWriteRequest.mutation_groups"
             )
         for index, group in enumerate(request.mutation_groups):
             # Others may have had a turn, and dropped the database.
@@ -142,32 +126,20 @@ class TransactionMethods:
 
 def _single_use(session: Session, options: Message) -> Transaction:
     if options.WhichOneof("mode") != "read_write":
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, "A single-use commit needs a read-write transaction."
-        )
+        raise invalid_argument("A single-use commit needs a read-write transaction.")
     transaction = session.database.database.begin()
     transaction.exclude_from_streams = options.exclude_txn_from_change_streams
     return transaction
 
 
 def _check_commit(opened: OpenTransaction, request: Message) -> None:
-    if opened.mode != "read_write":
-        raise SpannerError(
-            Code.FAILED_PRECONDITION,
-            "Cannot commit or rollback a read-only or partitioned-dml transaction.",
-        )
+    opened.check_ending()
     if request.HasField("precommit_token"):
         opened.check_precommit_token(request.precommit_token)
-    match opened.core.state:
-        case "ROLLED_BACK":
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
-                "Cannot commit a transaction after it has been rolled back.",
-            )
-        case "ABORTED":
-            opened.check_active()
-        case _:
-            return
+    if opened.core.state == "ROLLED_BACK":
+        raise failed_precondition("Cannot commit a transaction after it has been rolled back.")
+    if opened.core.state == "ABORTED":
+        opened.check_active()
 
 
 def _mutations(session: Session, messages: Iterable[Message]) -> list[Mutation]:
@@ -175,27 +147,7 @@ def _mutations(session: Session, messages: Iterable[Message]) -> list[Mutation]:
     mutations = [mutation(one) for one in messages]
     if session.role:
         for one in mutations:
-            _check_write(session, one)
+            kinds = ("DELETE",) if isinstance(one, Delete) else _WRITE_PRIVILEGES[one.kind]
+            for privilege in kinds:
+                session.check_privilege(one.table, privilege)
     return mutations
-
-
-def _check_write(session: Session, one: Mutation) -> None:
-    needed = ("DELETE",) if isinstance(one, Delete) else _WRITE_PRIVILEGES[one.kind]
-    catalogue = session.database.database.catalogue
-    for privilege in needed:
-        if not catalogue.has_privilege(session.role, "TABLE", one.table, privilege):
-            raise SpannerError(
-                Code.PERMISSION_DENIED,
-                f"Role {session.role} does not have required privileges: {privilege} on table "
-                f"{one.table} is missing.",
-            )
-
-
-def _mutation_count(catalogue: Catalogue, one: Mutation) -> int:
-    """Columns written, deleted keys or ranges, and one per index entry that a write touches."""
-    table = catalogue.table(one.table)
-    indexes = [index for index in catalogue.indexes.values() if index.table == table.name]
-    if isinstance(one, Delete):
-        keys = len(one.keys.keys)
-        return keys * (1 + len(indexes)) + len(one.keys.spans) + int(one.keys.everything)
-    return len(one.rows) * (len(one.columns) + len(indexes))

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _OPEN_FILES = Path("/dev/fd")
 _MAPPED = "::ffff:"

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found
 from spanner_simulator.server.connections import cut_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
 
 FaultKind = Literal["status", "clean_end", "stall", "slow", "drop"]
 FaultTime = Literal["open", "after_rows", "end"]
@@ -130,7 +127,7 @@ class Faults:
         }
         for message, is_wrong in refusals.items():
             if is_wrong:
-                raise SpannerError(Code.INVALID_ARGUMENT, message)
+                raise invalid_argument(message)
         if len(self._rules) >= _RULES_MAX:
             raise SpannerError(
                 Code.RESOURCE_EXHAUSTED, f"There are {_RULES_MAX} fault rules; clear some first"
@@ -147,7 +144,7 @@ class Faults:
         elif number in self._rules:
             gone = [self._rules[number]]
         else:
-            raise SpannerError(Code.NOT_FOUND, f"Fault not found: {number}")
+            raise not_found(f"Fault not found: {number}")
         for rule in gone:
             del self._rules[rule.number]
             rule.fault.released.set()
@@ -195,9 +192,6 @@ class Holds:
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._tokens))
-
-    def __len__(self) -> int:
-        return len(self._tokens)
 
     def hold(self, tokens: Iterable[str]) -> None:
         """Hold these from now on."""

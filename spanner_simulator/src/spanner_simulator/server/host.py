@@ -10,32 +10,31 @@ import asyncio
 import random
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from spanner_simulator.core.change_streams.churn import ChurnSettings
 from spanner_simulator.core.database import Database, DatabaseSettings
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.core.values import Dialect
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found
 from spanner_simulator.server.churn_timers import ChurnTimers
 from spanner_simulator.server.clock import Clock, wall_clock_us
 from spanner_simulator.server.connections import cut_connections
 from spanner_simulator.server.encoding.change_rows import (
-    KEPT_BYTES_MAX,
     ChangeRowEncoder,
 )
 from spanner_simulator.server.faults import Faults, Holds
+from spanner_simulator.server.keeping.data_directory import DataDirectory, KeptDatabase
 from spanner_simulator.server.keeping.keeper import Keeper
+from spanner_simulator.server.messages import Message
 from spanner_simulator.server.open_transactions import OpenTransactions
 from spanner_simulator.server.sql_support import find_sql_support
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from spanner_simulator.core.change_streams.churn import ChurnSettings
-    from spanner_simulator.core.values import Dialect
-    from spanner_simulator.server.keeping.data_directory import DataDirectory, KeptDatabase
-    from spanner_simulator.server.messages import Message
     from spanner_simulator.sql.engine import SqlEngine
+
 
 __all__ = ["Host", "HostedDatabase", "Reader", "Session", "wall_clock_us"]
 
@@ -55,6 +54,16 @@ class Session:
     is_multiplexed: bool
     created_us: int
     labels: dict[str, str] = field(default_factory=dict)
+
+    def check_privilege(self, table: str, privilege: str) -> None:
+        """PERMISSION_DENIED unless the session's role may do this to a table."""
+        catalogue = self.database.database.catalogue
+        if self.role and not catalogue.has_privilege(self.role, "TABLE", table, privilege):
+            raise SpannerError(
+                Code.PERMISSION_DENIED,
+                f"Role {self.role} does not have required privileges: {privilege} on table "
+                f"{table} is missing.",
+            )
 
 
 @dataclass(slots=True, eq=False)
@@ -84,19 +93,17 @@ class HostedDatabase:
         clock: Clock,
         churn: ChurnTimers,
         engine: Callable[[], SqlEngine],
-        kept_bytes_max: int = KEPT_BYTES_MAX,
     ) -> None:
         """`engine` makes what runs its SQL statements, when the first of them comes.
 
         `clock` is set ahead where something happens in the database after now. `churn` is notified
-        of new change streams. `kept_bytes_max` bounds the encoded rows of change streams that are
-        kept.
+        of new change streams.
         """
         self.database = database
         self.clock = clock
         self._churn = churn
         self.created_us = created_us
-        self.encoder = ChangeRowEncoder(kept_bytes_max=kept_bytes_max)
+        self.encoder = ChangeRowEncoder()
         self.readers: dict[str, set[Reader]] = {}
         # Set, and replaced, at each commit, split, merge, move and change of the schema.
         self.news = asyncio.Event()
@@ -163,7 +170,6 @@ class Host:
         frozen_at_us: int | None = None,
         linger_ms: int = 5,
         separate_children: bool = False,
-        kept_bytes_max: int = KEPT_BYTES_MAX,
         directory: DataDirectory | None = None,
         churn: ChurnSettings | None = None,
     ) -> None:
@@ -180,7 +186,6 @@ class Host:
         self.churn = ChurnTimers(self.clock, settings=churn, seed_of=self._seed_of)
         self.linger_s = linger_ms / 1000
         self.separate_children = separate_children
-        self._kept_bytes_max = kept_bytes_max
         self.instances: dict[str, Message] = {}
         self.databases: dict[str, HostedDatabase] = {}
         self.sessions: dict[str, Session] = {}
@@ -290,7 +295,6 @@ class Host:
             clock=self.clock,
             churn=self.churn,
             engine=lambda: self._sql.engine(database),
-            kept_bytes_max=self._kept_bytes_max,
         )
         self.databases[database.name] = hosted
         return hosted
@@ -314,7 +318,7 @@ class Host:
             matches = [one for full, one in self.databases.items() if full.endswith("/" + name)]
             found = matches[0] if len(matches) == 1 else None
         if found is None:
-            raise SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
+            raise not_found(f"Database not found: {name}")
         return found
 
     def drop_database(self, name: str) -> None:
@@ -325,9 +329,7 @@ class Host:
         self.keeper.forget(name)
         # Calls that still run on it would write to a closed file.
         hosted.database.journal.listener = None
-        hosted.interrupt(
-            list(hosted.readers), SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
-        )
+        hosted.interrupt(list(hosted.readers), not_found(f"Database not found: {name}"))
         self.churn.forget(hosted.database)
         for state in hosted.database.streams.by_name.values():
             self.holds.release(state.partitions.by_token)
@@ -360,16 +362,16 @@ class Host:
         if session is None:
             database, separator, _ = name.partition("/sessions/")
             self.served(database if separator else name)
-            raise SpannerError(Code.NOT_FOUND, f"Session not found: {name}")
+            raise not_found(f"Session not found: {name}")
         return session
 
     def served(self, name: str) -> HostedDatabase:
         """A database by full resource name only, or what of it is missing, as the API says it."""
         found = _DATABASE_NAME.fullmatch(name)
         if found is None:
-            raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid project uri: {name}")
+            raise invalid_argument(f"Invalid project uri: {name}")
         if found.group(1) not in self.instances:
-            raise SpannerError(Code.NOT_FOUND, f"Instance not found: {found.group(1)}")
+            raise not_found(f"Instance not found: {found.group(1)}")
         if name not in self.databases:
-            raise SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
+            raise not_found(f"Database not found: {name}")
         return self.databases[name]

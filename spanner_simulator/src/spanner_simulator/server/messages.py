@@ -5,13 +5,11 @@ Requests are raw messages (upb), not proto-plus wrappers: a wrapper costs more t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-if TYPE_CHECKING:
-    from spanner_simulator.core.values import Plain
-
+from spanner_simulator.core.values import Plain
 
 Message: TypeAlias = Any
 """A raw protobuf message; the generated classes have no static types."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from spanner_simulator.core.rows.mutations import (
     Delete,
     KeyBound,
@@ -11,15 +9,11 @@ from spanner_simulator.core.rows.mutations import (
     KeySpan,
     Mutation,
     Write,
+    WriteKind,
 )
-from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.messages import plain_of
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.rows.mutations import WriteKind
-    from spanner_simulator.core.values import Plain
-    from spanner_simulator.server.messages import Message
-
+from spanner_simulator.core.values import Plain
+from spanner_simulator.errors import invalid_argument, unsupported
+from spanner_simulator.server.messages import Message, plain_of
 
 _WRITE_KINDS: dict[str, WriteKind] = {
     "insert": "insert",
@@ -46,10 +40,7 @@ def _span(message: Message) -> KeySpan:
     start, end = message.WhichOneof("start_key_type"), message.WhichOneof("end_key_type")
     for side, found in (("start", start), ("end", end)):
         if found is None:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                f"Key range must contain either {side}_closed or {side}_open.",
-            )
+            raise invalid_argument(f"Key range must contain either {side}_closed or {side}_open.")
     return KeySpan(
         KeyBound(_row(getattr(message, start)), start == "start_closed"),
         KeyBound(_row(getattr(message, end)), end == "end_closed"),
@@ -63,9 +54,7 @@ def mutation(message: Message) -> Mutation:
         case "insert" | "update" | "insert_or_update" | "replace":
             write = getattr(message, operation)
             if not write.values:
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT, "No value provided for required field: Write.values"
-                )
+                raise invalid_argument("No value provided for required field: Write.values")
             return Write(
                 _WRITE_KINDS[operation],
                 write.table,
@@ -75,10 +64,6 @@ def mutation(message: Message) -> Mutation:
         case "delete":
             return Delete(message.delete.table, key_set(message.delete.key_set))
         case None:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, "No value provided for required field: Mutation.operation"
-            )
+            raise invalid_argument("No value provided for required field: Mutation.operation")
         case _:
-            raise SpannerError(
-                Code.UNIMPLEMENTED, f"The simulator does not support: mutations of kind {operation}"
-            )
+            raise unsupported(f"mutations of kind {operation}")

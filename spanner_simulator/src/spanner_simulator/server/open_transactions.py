@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.rows.transactions import Transaction
-    from spanner_simulator.server.messages import Message
-
+from spanner_simulator.core.rows.transactions import Transaction
+from spanner_simulator.errors import (
+    Code,
+    SpannerError,
+    failed_precondition,
+    invalid_argument,
+    not_found,
+)
+from spanner_simulator.server.messages import Message
 
 TransactionMode = Literal["read_write", "read_only", "partitioned_dml"]
 
@@ -39,14 +42,13 @@ class Answered:
 
 @dataclass(slots=True, eq=False)
 class OpenTransaction:
-    """One transaction of a session; `dml_rows` is how many rows its DML has touched."""
+    """One transaction of a session."""
 
     core: Transaction
     session: str
     mode: TransactionMode
     is_multiplexed: bool = False
     precommit_seq: int = 0
-    dml_rows: int = 0
     last_seqno: int = 0
     answered: dict[int, Answered] = field(default_factory=dict)
 
@@ -67,31 +69,31 @@ class OpenTransaction:
     def check_precommit_token(self, token: Message) -> None:
         """INVALID_ARGUMENT for a token that this transaction was never given."""
         if not self.is_multiplexed:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "A precommit token is only valid for transactions on a multiplexed session.",
+            raise invalid_argument(
+                "A precommit token is only valid for transactions on a multiplexed session."
             )
         if (
             token.precommit_token != b"pc." + self.transaction_id
             or token.seq_num > self.precommit_seq
         ):
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, "The precommit token does not belong to the transaction."
+            raise invalid_argument("The precommit token does not belong to the transaction.")
+
+    def check_ending(self) -> None:
+        """Only read-write transactions are committed and rolled back."""
+        if self.mode != "read_write":
+            raise failed_precondition(
+                "Cannot commit or rollback a read-only or partitioned-dml transaction."
             )
 
     def check_active(self) -> None:
         """Refuse to read or write in a transaction that is over."""
-        match self.core.state:
-            case "ACTIVE":
-                return
-            case "ABORTED":
-                raise SpannerError(Code.ABORTED, "Transaction was aborted.", retry_delay_ms=5)
-            case _:
-                raise SpannerError(
-                    Code.FAILED_PRECONDITION,
-                    "Cannot read or query using a transaction after it has been committed or "
-                    "rolledback.",
-                )
+        if self.core.state == "ABORTED":
+            raise SpannerError(Code.ABORTED, "Transaction was aborted.", retry_delay_ms=5)
+        if self.core.state != "ACTIVE":
+            raise failed_precondition(
+                "Cannot read or query using a transaction after it has been committed or "
+                "rolledback."
+            )
 
     def replayed(self, seqno: int, request: object, *, sql: str) -> Answered | None:
         """The outcome of the same request if it was answered before.
@@ -102,19 +104,17 @@ class OpenTransaction:
         if before is not None and before.request == request:
             return before
         if before is not None:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 f"Previously received a different request with this seqno. seqno={seqno}\n"
-                f"Requested SQL: {sql}",
+                f"Requested SQL: {sql}"
             )
         if seqno < self.last_seqno:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 f"Request has an out-of-order seqno. Request seqno={seqno}. Last seen "
                 f"seqno={self.last_seqno}. The sequence number must be monotonically increasing "
                 "within the transaction. If a request arrives for the first time with an "
                 "out-of-order sequence number, the transaction will be invalidated.\n"
-                f"Requested SQL: {sql}",
+                f"Requested SQL: {sql}"
             )
         return None
 
@@ -160,7 +160,7 @@ class OpenTransactions:
             transaction.session != session and transaction.mode != "read_only"
         ):
             name = transaction_id.decode(errors="replace")
-            raise SpannerError(Code.NOT_FOUND, f"Transaction not found: {name}")
+            raise not_found(f"Transaction not found: {name}")
         return transaction
 
     def forget_session(self, session: str) -> list[OpenTransaction]:

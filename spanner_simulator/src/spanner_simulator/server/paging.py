@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
-from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+from spanner_simulator.errors import invalid_argument
 
 _PAGE_MAX = 1000
 
@@ -21,9 +18,9 @@ def page_of(items: Sequence[T], *, size: int, token: str) -> tuple[Sequence[T], 
     Size 0 means the largest. INVALID_ARGUMENT for a token that no page has given.
     """
     if size < 0:
-        raise SpannerError(Code.INVALID_ARGUMENT, "page_size must not be negative.")
+        raise invalid_argument("page_size must not be negative.")
     if token and not (token.isascii() and token.isdigit() and len(token) < 19):
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid page token: {token}")
+        raise invalid_argument(f"Invalid page token: {token}")
     start = int(token or 0)
     end = start + (min(size, _PAGE_MAX) or _PAGE_MAX)
     return items[start:end], str(end) if end < len(items) else ""

@@ -6,19 +6,15 @@ could not have made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from google.cloud.spanner_admin_database_v1 import types as database_admin
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.server.admin.database_admin import DatabaseAdminService
 from spanner_simulator.server.admin.instance_admin import InstanceAdminService
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.core.values import Dialect
-    from spanner_simulator.server.host import Host
+from spanner_simulator.server.host import Host
 
 
 async def create_database(

@@ -8,36 +8,34 @@ sent, in messages between which others have their turn.
 
 from __future__ import annotations
 
-from contextlib import aclosing
+import functools
+from collections.abc import AsyncGenerator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.change_streams.change_stream_call import is_change_stream_query
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, unsupported
 from spanner_simulator.server.change_stream_query import (
     serve_change_stream_query,
 )
-from spanner_simulator.server.messages import plain_of
+from spanner_simulator.server.host import Host, Session
+from spanner_simulator.server.messages import Message, plain_of
 from spanner_simulator.server.open_transactions import Answered
-from spanner_simulator.server.read_shares import Share, check_partitioning, share_count
-from spanner_simulator.server.results import (
-    Reply,
-    ResumePoint,
-    reply_messages,
-    reply_result_set,
+from spanner_simulator.server.read_shares import (
+    Share,
+    answer,
+    answer_partitions,
+    answer_stream,
 )
+from spanner_simulator.server.results import Reply, ResumePoint
 from spanner_simulator.server.statements import SqlRequest, run_dml, run_statement
 from spanner_simulator.server.statuses import status_message
 from spanner_simulator.server.transaction_selection import Selected, selected_transaction
 from spanner_simulator.server.type_messages import metadata_bytes
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from spanner_simulator.server.host import Host, Session
-    from spanner_simulator.server.messages import Message
+_MODE = spanner.ExecuteSqlRequest.QueryMode
 
 
 class QueryMethods:
@@ -49,57 +47,30 @@ class QueryMethods:
     async def execute_sql(self, request: Message) -> bytes:
         """A query or DML, answered in one message."""
         if is_change_stream_query(request.sql):
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 "Change stream queries are not supported for the ExecuteSql API. Change stream "
                 "queries must be strong reads executed via single use transactions using the "
-                "ExecuteStreamingSql API.",
+                "ExecuteStreamingSql API."
             )
-        session = self._host.session(request.session)
-        tag = request.request_options.transaction_tag
-        selection = selected_transaction(self._host, session, request.transaction, tag=tag)
-        async with selection as selected:
-            reply = self._run(session, request, selected)
-            return reply_result_set(reply, begun=selected.begun, token=selected.precommit_token())
+        return await answer(self._host, request, functools.partial(self._run, request))
 
-    async def execute_streaming_sql(
+    def execute_streaming_sql(
         self, request: Message, context: Any = None
     ) -> AsyncGenerator[bytes, None]:
         """A query or DML, or a change stream query, answered in as many messages as it takes.
 
         `context` is the call's, which faults of change stream queries need.
         """
-        session = self._host.session(request.session)
         if is_change_stream_query(request.sql):
-            async with aclosing(
-                serve_change_stream_query(self._host, session, request, context)
-            ) as messages:
-                async for message in messages:
-                    yield message
-            return
-        digest = _digest(request)
-        tag = request.request_options.transaction_tag
-        selection = selected_transaction(self._host, session, request.transaction, tag=tag)
-        async with selection as found:
-            selected, resume = found, ResumePoint(found.read_us or 0, 0)
-            if request.resume_token:
-                resume = ResumePoint.parse(request.resume_token, digest)
-                selected = found.resumed(
-                    resume, session.database.database, now_us=self._host.now_us()
-                )
-            reply = self._run(session, request, selected)
-        for message in reply_messages(
-            reply,
-            begun=selected.begun,
-            token=selected.precommit_token(),
-            digest=digest,
-            resume=resume,
-        ):
-            yield message
+            session = self._host.session(request.session)
+            return serve_change_stream_query(self._host, session, request, context)
+        run = functools.partial(self._run, request)
+        return answer_stream(self._host, request, run, digest=_digest(request))
 
-    def _run(self, session: Session, request: Message, selected: Selected) -> Reply:
-        selected.check_directed(request)
-        one = SqlRequest(request.sql, request.params, request.param_types, request.query_mode)
+    def _run(self, request: Message, session: Session, selected: Selected) -> Reply:
+        if request.query_mode not in (_MODE.NORMAL, _MODE.PLAN):
+            raise unsupported("statistics of queries")
+        one = SqlRequest(request.sql, request.params, request.param_types)
         share = _share(request, selected)
         reply = run_statement(
             session,
@@ -108,6 +79,7 @@ class QueryMethods:
             seqno=request.seqno,
             now_us=self._host.now_us(),
             must_be_partitionable=share is not None,
+            is_plan=request.query_mode == _MODE.PLAN,
         )
         return reply if share is None else replace(reply, rows=share.of(reply.rows))
 
@@ -115,17 +87,14 @@ class QueryMethods:
         """DML statements one after the other, until one fails; its status ends the list."""
         session = self._host.session(request.session)
         if not request.statements:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, "Request must contain at least one DML statement"
-            )
+            raise invalid_argument("Request must contain at least one DML statement")
         tag = request.request_options.transaction_tag
         selection = selected_transaction(self._host, session, request.transaction, tag=tag)
         async with selection as selected:
             opened = selected.writing()
             if opened.mode != "read_write":
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT,
-                    "ExecuteBatchDml is only supported within a read-write transaction.",
+                raise invalid_argument(
+                    "ExecuteBatchDml is only supported within a read-write transaction."
                 )
             statements = [
                 SqlRequest(one.sql, one.params, one.param_types) for one in request.statements
@@ -165,25 +134,16 @@ class QueryMethods:
         return reply
 
     async def partition_query(self, request: Message) -> Message:
-        """Tokens for shares of a query, to be run in the same transaction."""
-        session = self._host.session(request.session)
-        check_partitioning(request.transaction, request.partition_options)
-        async with selected_transaction(self._host, session, request.transaction) as selected:
-            opened = selected.read_only_transaction()
-            one = SqlRequest(request.sql, request.params, request.param_types)
-            reply = run_statement(
-                session, one, selected, now_us=self._host.now_us(), must_be_partitionable=True
-            )
-            size = sum(len(repr(row)) for row in reply.rows)
-            count = share_count(request.partition_options, rows=len(reply.rows), size=size)
-        message = spanner.PartitionResponse.pb()()
-        if selected.begun is not None:
-            message.transaction.CopyFrom(selected.begun)
-        digest = _digest(request)
-        for index in range(count):
-            share = Share("query", digest, opened.transaction_id, index, count)
-            message.partitions.add(partition_token=share.token())
-        return message
+        """Tokens for shares of a query."""
+        one = SqlRequest(request.sql, request.params, request.param_types)
+
+        def run(session: Session, selected: Selected) -> Reply:
+            now_us = self._host.now_us()
+            return run_statement(session, one, selected, now_us=now_us, must_be_partitionable=True)
+
+        return await answer_partitions(
+            self._host, request, run, kind="query", digest=_digest(request)
+        )
 
 
 def _digest(request: Message) -> int:

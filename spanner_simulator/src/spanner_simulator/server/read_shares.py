@@ -1,4 +1,4 @@
-"""Shares of a partitioned read or query: which part of the result a partition token stands for.
+"""Reads and queries answered whole, as a stream, or in the shares of a partition token.
 
 All shares are computed at one read timestamp, where the result has one content and one order, so
 share k of n is the k-th of n runs of its rows: together they are the whole, and none overlap.
@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from spanner_simulator.errors import Code, SpannerError
+from google.cloud.spanner_v1 import types as spanner
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from spanner_simulator.core.values import Value
+from spanner_simulator.errors import invalid_argument
+from spanner_simulator.server.host import Host, Session
+from spanner_simulator.server.messages import Message
+from spanner_simulator.server.results import Reply, ResumePoint, reply_messages, reply_result_set
+from spanner_simulator.server.transaction_selection import Selected, selected_transaction
 
-    from spanner_simulator.core.values import Value
-    from spanner_simulator.server.messages import Message
-    from spanner_simulator.server.transaction_selection import Selected
-
-
+ShareKind = Literal["read", "query"]
 _SHARES = 4
 _SHARES_MAX = 200
 
@@ -29,7 +30,7 @@ _SHARES_MAX = 200
 class Share:
     """Share `index` of `count` of one request (`digest`) in one read-only transaction."""
 
-    kind: Literal["read", "query"]
+    kind: ShareKind
     digest: int
     transaction_id: bytes
     index: int
@@ -41,28 +42,23 @@ class Share:
         return base64.urlsafe_b64encode(text.encode() + self.transaction_id)
 
     @staticmethod
-    def parse(token: bytes, kind: Literal["read", "query"], digest: int) -> Share:
+    def parse(token: bytes, kind: ShareKind, digest: int) -> Share:
         """The share that a token means; INVALID_ARGUMENT when it is none of this request."""
         try:
             parts = base64.b64decode(token, altchars=b"-_", validate=True).split(b".", 4)
         except binascii.Error as error:
-            raise SpannerError(Code.INVALID_ARGUMENT, "Invalid partition token.") from error
+            raise invalid_argument("Invalid partition token.") from error
         if len(parts) != 5 or not all(part.isdigit() and len(part) < 12 for part in parts[1:4]):
-            raise SpannerError(Code.INVALID_ARGUMENT, "Invalid partition token.")
+            raise invalid_argument("Invalid partition token.")
         found_digest, index, count = (int(part) for part in parts[1:4])
         if parts[0] != kind.encode() or found_digest != digest or index >= count:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, "Partitioned request was created for a different request."
-            )
+            raise invalid_argument("Partitioned request was created for a different request.")
         return Share(kind, digest, parts[4], index, count)
 
     def check_transaction(self, selected: Selected) -> None:
         """Shares are only valid in the transaction in which they were made."""
         if selected.open is None or selected.open.transaction_id != self.transaction_id:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "Partitioned request was created for a different transaction.",
-            )
+            raise invalid_argument("Partitioned request was created for a different transaction.")
 
     def of(self, rows: Sequence[Sequence[Value]]) -> Sequence[Sequence[Value]]:
         """The rows of this share."""
@@ -70,36 +66,83 @@ class Share:
         return rows[total * self.index // self.count : total * (self.index + 1) // self.count]
 
 
+Run = Callable[[Session, Selected], Reply]
+"""What computes a request's result, in the transaction that it selected."""
+
+
+async def answer(host: Host, request: Message, run: Run) -> bytes:
+    """The whole result in one message."""
+    session = host.session(request.session)
+    tag = request.request_options.transaction_tag
+    async with selected_transaction(host, session, request.transaction, tag=tag) as selected:
+        reply = run(session, selected)
+        return reply_result_set(reply, begun=selected.begun, token=selected.precommit_token())
+
+
+async def answer_stream(
+    host: Host, request: Message, run: Run, *, digest: int
+) -> AsyncGenerator[bytes, None]:
+    """The result in as many messages as it takes, or what a resume token says is left of it."""
+    session = host.session(request.session)
+    tag = request.request_options.transaction_tag
+    async with selected_transaction(host, session, request.transaction, tag=tag) as found:
+        selected, resume = found, ResumePoint(found.read_us or 0, 0)
+        if request.resume_token:
+            resume = ResumePoint.parse(request.resume_token, digest)
+            selected = found.resumed(resume, session.database.database, now_us=host.now_us())
+        reply = run(session, selected)
+    token = selected.precommit_token()
+    for message in reply_messages(
+        reply, begun=selected.begun, token=token, digest=digest, resume=resume
+    ):
+        yield message
+
+
+async def answer_partitions(
+    host: Host, request: Message, run: Run, *, kind: ShareKind, digest: int
+) -> Message:
+    """Tokens for shares of a result, to be read in the same transaction."""
+    session = host.session(request.session)
+    check_partitioning(request.transaction, request.partition_options)
+    async with selected_transaction(host, session, request.transaction) as selected:
+        opened = selected.read_only_transaction()
+        rows = run(session, selected).rows
+    size = sum(len(repr(row)) for row in rows)
+    count = share_count(request.partition_options, rows=len(rows), size=size)
+    message = spanner.PartitionResponse.pb()()
+    if selected.begun is not None:
+        message.transaction.CopyFrom(selected.begun)
+    for index in range(count):
+        share = Share(kind, digest, opened.transaction_id, index, count)
+        message.partitions.add(partition_token=share.token())
+    return message
+
+
 def check_partitioning(selector: Message, options: Message) -> None:
     """What PartitionRead and PartitionQuery ask of their transaction and options."""
     match selector.WhichOneof("selector"):
         case None:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "No value provided for required field: TransactionSelector.selector",
+            raise invalid_argument(
+                "No value provided for required field: TransactionSelector.selector"
             )
         case "single_use":
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 "Partition reads may not be performed in single-use transactions, since the "
-                "response needs to be reused.",
+                "response needs to be reused."
             )
         case "begin" if selector.begin.WhichOneof("mode") in ("read_write", "partitioned_dml"):
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "Partitioned reads can only be performed in a read-only transaction.",
+            raise invalid_argument(
+                "Partitioned reads can only be performed in a read-only transaction."
             )
         case _:
             pass
     if options.max_partitions < 0:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
-            "Invalid partition_options: max partition count must be greater than zero.",
+        raise invalid_argument(
+            "Invalid partition_options: max partition count must be greater than zero."
         )
     if options.partition_size_bytes < 0:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
-            "Invalid partition_options: bytes per batch must be greater than zero.",
+        raise invalid_argument(
+            "Invalid partition_options: bytes per batch must be greater than zero."
         )
 
 

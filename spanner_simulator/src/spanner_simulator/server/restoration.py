@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 
+from spanner_simulator.core.database import Database
 from spanner_simulator.core.journal import entry_from_plain
 from spanner_simulator.errors import SpannerError
-from spanner_simulator.server.keeping.data_directory import DataDirectoryError
+from spanner_simulator.server.host import Host
+from spanner_simulator.server.keeping.data_directory import DataDirectoryError, KeptDatabase
 from spanner_simulator.server.keeping.journal_file import DamagedJournalError
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.database import Database
-    from spanner_simulator.server.host import Host
-    from spanner_simulator.server.keeping.data_directory import KeptDatabase
-
 
 _log = logging.getLogger(__name__)
 

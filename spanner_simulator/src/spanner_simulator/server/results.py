@@ -7,15 +7,17 @@ request, at the same read time, go on after exactly what it had sent.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.values import Value, ValueType, encode, encoder
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import failed_precondition, invalid_argument
 from spanner_simulator.server.chunks import pieces_of
+from spanner_simulator.server.messages import Message
 from spanner_simulator.server.type_messages import metadata_bytes
 from spanner_simulator.server.wire_bytes import (
     FALSE,
@@ -27,12 +29,6 @@ from spanner_simulator.server.wire_bytes import (
     row_bytes,
     string_bytes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from spanner_simulator.server.messages import Message
-
 
 _MESSAGE_BYTES_MAX = 900_000
 # What the service allows in one ResultSet; more has to be streamed.
@@ -93,9 +89,7 @@ class ResumePoint:
             found_digest, read_us, sent = (int(part) for part in parts[1:])
             if found_digest == digest:
                 return ResumePoint(read_us, sent)
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, "Invalid resume_token: it belongs to another request."
-        )
+        raise invalid_argument("Invalid resume_token: it belongs to another request.")
 
 
 def _is_number(text: bytes) -> bool:
@@ -125,10 +119,9 @@ def reply_result_set(reply: Reply, *, begun: Message | None, token: Message | No
         precommit_token=None if token is None else token.SerializeToString(),
     )
     if len(serialised) > _RESULT_SET_BYTES_MAX:
-        raise SpannerError(
-            Code.FAILED_PRECONDITION,
+        raise failed_precondition(
             f"Result set too large. Result sets larger than {_RESULT_SET_BYTES_MAX} bytes can "
-            "only be yielded through a streaming API.",
+            "only be yielded through a streaming API."
         )
     return serialised
 

@@ -6,23 +6,15 @@ echoed (clients require it), and whose transactions end with it.
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
-
 from google.cloud.spanner_v1 import types as spanner
 from google.protobuf import empty_pb2
 
-from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.messages import timestamp_message
+from spanner_simulator.errors import invalid_argument, unsupported
+from spanner_simulator.server.host import Host, Session
+from spanner_simulator.server.messages import Message, timestamp_message
 from spanner_simulator.server.paging import page_of
 
-if TYPE_CHECKING:
-    from spanner_simulator.server.host import Host, Session
-    from spanner_simulator.server.messages import Message
-
-
 _BATCH_MAX = 100
-_LABEL_FILTER = re.compile(r"\s*labels\.([a-z0-9_-]+)\s*:\s*(?:\"([^\"]*)\"|([^\s\"]+))\s*")
 
 
 class SessionMethods:
@@ -38,14 +30,11 @@ class SessionMethods:
     async def batch_create_sessions(self, request: Message) -> Message:
         """Create up to a hundred sessions; the service, too, may return fewer than asked for."""
         if request.session_count < 1:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "Invalid BatchCreateSessions request. The session_count must be positive.",
+            raise invalid_argument(
+                "Invalid BatchCreateSessions request. The session_count must be positive."
             )
         if request.session_template.multiplexed:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, "Multiplexed sessions cannot be created in a batch."
-            )
+            raise invalid_argument("Multiplexed sessions cannot be created in a batch.")
         reply = spanner.BatchCreateSessionsResponse.pb()()
         for _ in range(min(_BATCH_MAX, request.session_count)):
             reply.session.append(
@@ -68,12 +57,9 @@ class SessionMethods:
     async def list_sessions(self, request: Message) -> Message:
         """Sessions of a database in the order of their creation."""
         hosted = self._host.served(request.database)
-        wanted = _label_filter(request.filter)
-        found = [
-            one
-            for one in self._host.sessions.values()
-            if one.database is hosted and _has_labels(one, wanted)
-        ]
+        if request.filter:
+            raise unsupported("filters of sessions")
+        found = [one for one in self._host.sessions.values() if one.database is hosted]
         reply = spanner.ListSessionsResponse.pb()()
         page, reply.next_page_token = page_of(
             found, size=request.page_size, token=request.page_token
@@ -88,28 +74,6 @@ class SessionMethods:
             for opened in session.database.transactions.forget_session(session.name):
                 session.database.database.rollback(opened.transaction_id)
         return empty_pb2.Empty()
-
-
-def _label_filter(text: str) -> list[tuple[str, str]]:
-    """`labels.name:value` terms, joined by AND or blanks."""
-    wanted: list[tuple[str, str]] = []
-    position = 0
-    while position < len(text):
-        found = _LABEL_FILTER.match(text, position)
-        if found is None:
-            raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid filter: {text}")
-        wanted.append((found.group(1), found.group(2) or found.group(3) or ""))
-        position = found.end()
-        if text[position : position + 4].upper() == "AND ":
-            position += 4
-    return wanted
-
-
-def _has_labels(session: Session, wanted: list[tuple[str, str]]) -> bool:
-    """A `*` asks for no value in particular."""
-    return all(
-        name in session.labels and value in ("*", session.labels[name]) for name, value in wanted
-    )
 
 
 def _session_message(session: Session) -> Message:

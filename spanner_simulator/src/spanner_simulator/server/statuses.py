@@ -6,7 +6,6 @@ instance carries ResourceInfo, by which they tell it from a missing row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -14,10 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from spanner_simulator.server.messages import Message
-
+from spanner_simulator.server.messages import Message
 
 # A call's trailers have 8 KiB, in which the message may stand three times.
 _TEXT_BYTES_MAX = 1_000

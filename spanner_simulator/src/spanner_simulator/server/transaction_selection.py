@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from google.cloud.spanner_v1 import types as spanner
 
+from spanner_simulator.core.database import Database
+from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.timestamps import MAX_NS, MIN_NS
-from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.messages import timestamp_message, timestamp_us_of
+from spanner_simulator.errors import invalid_argument
+from spanner_simulator.server.host import Host, Session
+from spanner_simulator.server.messages import Message, timestamp_message, timestamp_us_of
 from spanner_simulator.server.open_transactions import OpenTransaction
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from spanner_simulator.core.database import Database
-    from spanner_simulator.core.rows.transactions import Transaction
-    from spanner_simulator.server.host import Host, Session
-    from spanner_simulator.server.messages import Message
-    from spanner_simulator.server.results import ResumePoint
+from spanner_simulator.server.results import ResumePoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,44 +54,28 @@ class Selected:
     def check_reading(self) -> None:
         """Partitioned DML transactions read nothing for clients."""
         if self.open is not None and self.open.mode == "partitioned_dml":
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "PartitionedDml Transactions may only be used to execute DML statements",
-            )
-
-    def check_directed(self, request: Message) -> None:
-        """Only reads that may be stale can be sent to another place."""
-        if (
-            self.open is not None
-            and self.open.mode != "read_only"
-            and request.HasField("directed_read_options")
-        ):
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
-                "Directed reads can only be performed in a read-only transaction.",
+            raise invalid_argument(
+                "PartitionedDml Transactions may only be used to execute DML statements"
             )
 
     def writing(self) -> OpenTransaction:
         """The open transaction in which DML may run."""
         if self.open is None:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "DML statements may not be performed in single-use transactions, to avoid replay.",
+            raise invalid_argument(
+                "DML statements may not be performed in single-use transactions, to avoid replay."
             )
         if self.open.mode == "read_only":
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 "DML statements can only be performed in a read-write or partitioned-dml "
-                "transaction. Current transaction type is ReadOnly.",
+                "transaction. Current transaction type is ReadOnly."
             )
         return self.open
 
     def read_only_transaction(self) -> OpenTransaction:
         """The open read-only transaction that partitioned reads need."""
         if self.open is None or self.open.mode != "read_only":
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "Partitioned reads can only be performed in a read-only transaction.",
+            raise invalid_argument(
+                "Partitioned reads can only be performed in a read-only transaction."
             )
         return self.open
 
@@ -137,16 +116,13 @@ async def select_transaction(
         case "single_use":
             options = selector.single_use
             if options.WhichOneof("mode") not in (None, "read_only"):
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT,
-                    "Transaction mode for read only single use transaction should be read_only.",
+                raise invalid_argument(
+                    "Transaction mode for read only single use transaction should be read_only."
                 )
-            _check_exclusion(options, is_read_only=True)
+            _check_exclusion(options)
             read_us = await _read_time_us(host, session, options.read_only, is_single_use=True)
-            begun = None
-            if options.read_only.return_read_timestamp:
-                begun = _read_at(read_us)
-            return Selected(None, read_us, begun)
+            is_told = options.read_only.return_read_timestamp
+            return Selected(None, read_us, _read_at(read_us) if is_told else None)
         case _:
             return Selected(None, session.database.database.clock.read_now_us(host.now_us()))
 
@@ -166,46 +142,33 @@ async def begin_transaction(
 ) -> tuple[OpenTransaction, Message]:
     """Start a transaction and describe it."""
     database = session.database.database
+    message = spanner.Transaction.pb()()
     match options.WhichOneof("mode"):
-        case "read_write":
-            opened = OpenTransaction(
-                database.begin(tag=tag),
-                session.name,
-                "read_write",
-                session.is_multiplexed,
-            )
-            opened.core.exclude_from_streams = options.exclude_txn_from_change_streams
-            message = spanner.Transaction.pb()(id=opened.transaction_id)
-            token = opened.next_precommit_token()
-            if token is not None:
+        case "read_write" | "partitioned_dml" as mode:
+            core = database.begin(tag=tag)
+            core.exclude_from_streams = options.exclude_txn_from_change_streams
+            opened = OpenTransaction(core, session.name, mode, session.is_multiplexed)
+            if (token := opened.next_precommit_token()) is not None:
                 message.precommit_token.CopyFrom(token)
         case "read_only":
-            _check_exclusion(options, is_read_only=True)
+            _check_exclusion(options)
             bound = options.read_only
             read_us = await _read_time_us(host, session, bound, is_single_use=False)
             opened = OpenTransaction(database.begin(read_us=read_us), session.name, "read_only")
-            message = spanner.Transaction.pb()(id=opened.transaction_id)
             if bound.return_read_timestamp:
                 message.read_timestamp.CopyFrom(timestamp_message(read_us))
-        case "partitioned_dml":
-            opened = OpenTransaction(database.begin(tag=tag), session.name, "partitioned_dml")
-            opened.core.exclude_from_streams = options.exclude_txn_from_change_streams
-            message = spanner.Transaction.pb()(id=opened.transaction_id)
         case _:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "No value provided for required field: TransactionOptions.mode",
-            )
+            raise invalid_argument("No value provided for required field: TransactionOptions.mode")
+    message.id = opened.transaction_id
     session.database.transactions.add(opened)
     return opened, message
 
 
-def _check_exclusion(options: Message, *, is_read_only: bool) -> None:
-    if is_read_only and options.exclude_txn_from_change_streams:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
+def _check_exclusion(options: Message) -> None:
+    if options.exclude_txn_from_change_streams:
+        raise invalid_argument(
             "The option exclude_txn_from_change_streams is only for read-write and partitioned "
-            "DML transactions.",
+            "DML transactions."
         )
 
 
@@ -221,10 +184,9 @@ async def _read_time_us(
             read_us = host.now_us() - _staleness_us(bound.exact_staleness)
         case "min_read_timestamp" | "max_staleness":
             if not is_single_use:
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT,
+                raise invalid_argument(
                     f"Timestamp bound: {kind} for read can be only be used for a single use "
-                    "transaction.",
+                    "transaction."
                 )
             # The newest state is fresh enough for any bound that is not ahead of now.
             now_us = max(host.now_us(), database.clock.newest_us)
@@ -236,7 +198,7 @@ async def _read_time_us(
         case _:
             return database.clock.read_now_us(host.now_us())
     if not MIN_NS <= read_us * 1000 <= MAX_NS:
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Timestamp out of range: {kind}")
+        raise invalid_argument(f"Timestamp out of range: {kind}")
     # A time to come is waited for, so that nothing can commit behind the read.
     await host.clock.sleep_until(read_us)
     # The session may have gone meanwhile.
@@ -248,5 +210,5 @@ async def _read_time_us(
 def _staleness_us(duration: Message) -> int:
     staleness_us = timestamp_us_of(duration)
     if staleness_us < 0:
-        raise SpannerError(Code.INVALID_ARGUMENT, "Staleness must be non-negative.")
+        raise invalid_argument("Staleness must be non-negative.")
     return staleness_us

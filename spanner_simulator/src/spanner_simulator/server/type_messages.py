@@ -5,19 +5,15 @@ Metadata is cached by its columns, as small results would otherwise spend most o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.core.values import TypeCode, ValueType
-from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from spanner_simulator.core.values import Annotation
-    from spanner_simulator.server.messages import Message
+from spanner_simulator.core.values import Annotation, TypeCode, ValueType
+from spanner_simulator.errors import invalid_argument, unsupported
+from spanner_simulator.server.messages import Message
 
 
 @lru_cache(maxsize=1024)
@@ -54,22 +50,17 @@ def value_type_of(message: Message, *, depth: int = 0) -> ValueType | None:
         return None
     if code == spanner.TypeCode.ARRAY:
         if depth > 0:
-            raise SpannerError(Code.INVALID_ARGUMENT, "Arrays of arrays are not supported.")
+            raise invalid_argument("Arrays of arrays are not supported.")
         element = value_type_of(message.array_element_type, depth=depth + 1)
         if element is None:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "No value provided for required field: Type.array_element_type",
-            )
+            raise invalid_argument("No value provided for required field: Type.array_element_type")
         return ValueType("ARRAY", element)
     if code == spanner.TypeCode.STRUCT:
         return _struct_type(message)
     if code not in _CODES:
         name = spanner.Type.pb().DESCRIPTOR.fields_by_name["code"].enum_type.values_by_number
         text = name[code].name if code in name else str(code)
-        raise SpannerError(
-            Code.UNIMPLEMENTED, f"The simulator does not support: parameters of type {text}"
-        )
+        raise unsupported(f"parameters of type {text}")
     annotation = _annotation(message.type_annotation)
     return ValueType(_CODES[code], annotation=annotation, proto_name=message.proto_type_fqn or None)
 
@@ -79,9 +70,7 @@ def _struct_type(message: Message) -> ValueType:
     for field in message.struct_type.fields:
         found = value_type_of(field.type_)
         if found is None:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, "No value provided for required field: Field.type"
-            )
+            raise invalid_argument("No value provided for required field: Field.type")
         fields.append((field.name, found))
     return ValueType("STRUCT", fields=tuple(fields))
 
@@ -97,7 +86,7 @@ def _annotation(code: int) -> Annotation | None:
         case spanner.TypeAnnotationCode.TYPE_ANNOTATION_CODE_UNSPECIFIED:
             return None
         case _:
-            raise SpannerError(Code.INVALID_ARGUMENT, f"Unknown type annotation: {code}")
+            raise invalid_argument(f"Unknown type annotation: {code}")
 
 
 def metadata_bytes(
@@ -123,13 +112,10 @@ def _described(
     metadata = spanner.ResultSetMetadata.pb()()
     # Present even without fields, as clients look into it.
     metadata.row_type.SetInParent()
-    for fields, where in (
-        (columns, metadata.row_type.fields),
-        (undeclared, metadata.undeclared_parameters.fields),
-    ):
-        for name, value_type in fields:
-            field = where.add()
-            field.name = name
-            field.type_.CopyFrom(type_message(value_type))
+    for name, value_type in columns:
+        metadata.row_type.fields.add(name=name).type_.CopyFrom(type_message(value_type))
+    for name, value_type in undeclared:
+        parameters = metadata.undeclared_parameters
+        parameters.fields.add(name=name).type_.CopyFrom(type_message(value_type))
     serialised: bytes = metadata.SerializeToString()
     return serialised

@@ -10,13 +10,9 @@ precommit_token 8}, ResultSet {metadata 1, rows 2, stats 3, precommit_token 5}.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from spanner_simulator.core.values import Plain
-
+from spanner_simulator.core.values import Plain
 
 NULL = b"\x08\x00"
 TRUE, FALSE = b"\x20\x01", b"\x20\x00"

@@ -28,12 +28,6 @@ def test_a_clock_that_begins_frozen_moves_on_command() -> None:
         assert simulator.freeze()["now"] > "2026-01-01T00:01:30"
 
 
-@pytest.mark.parametrize("by_ms", [-1, 10**15])
-def test_a_jump_that_is_none(simulator: Simulator, by_ms: int) -> None:
-    with pytest.raises(SpannerError, match="by_ms must lie in"):
-        simulator.advance(by_ms)
-
-
 DAY_MS = 86_400_000
 DUE_DDL = [
     (
@@ -71,17 +65,6 @@ def test_row_deletion_policies_run_by_themselves(notes: Simulator) -> None:
     (_, first, _) = notes.commit_log("notes", "S")
     assert [change["keys"] for change in first["changes"]] == [{"K": "1"}]
     assert first["commit_timestamp"] < "2026-01-02T01:30:00"
-
-
-def test_rows_are_deleted_on_command(notes: Simulator) -> None:
-    assert notes.delete_expired_rows("notes") == {"rows": 0}
-    database = notes.client().instance("test-instance").database("notes")
-    with database.batch() as batch:
-        batch.insert("Notes", ["K", "Due"], [[3, "2025-01-01T00:00:00Z"]])
-
-    assert notes.delete_expired_rows("notes") == {"rows": 1}
-    assert notes.delete_expired_rows("notes") == {"rows": 0}
-    assert tags(notes) == ["", "", "RowDeletionPolicy"]
 
 
 def test_records_expire_by_themselves(notes: Simulator) -> None:

@@ -9,23 +9,6 @@ from unit.control.conftest import DDL, insert
 NAME = "projects/test-project/instances/test-instance/databases/bank"
 
 
-def test_health(simulator: Simulator) -> None:
-    assert simulator.health() == {"status": "ok", "databases": [NAME]}
-
-
-def test_a_database_is_created_in_one_call() -> None:
-    with Simulator() as simulator:
-        assert simulator.create_database("bank", ddl=DDL) == {
-            "name": NAME,
-            "project": "test-project",
-            "instance": "test-instance",
-            "database": "bank",
-        }
-        other = simulator.create_database("shop", instance="other", project="p")
-        assert simulator.stream_partitions("bank", "Bank")
-        assert simulator.health()["databases"] == [NAME, other["name"]]
-
-
 def test_what_the_api_refuses_is_refused(simulator: Simulator) -> None:
     for name, ddl, code in (
         ("bank", [], Code.ALREADY_EXISTS),

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from google.cloud import spanner
 
 from spanner_simulator import Simulator
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError
 from unit.control.conftest import insert
 
 
@@ -38,15 +36,6 @@ def test_rules_are_added_listed_and_cleared(simulator: Simulator) -> None:
     assert simulator.faults() == []
 
 
-def test_calls_meet_them(simulator: Simulator) -> None:
-    simulator.add_fault(method="Commit", code="ABORTED")
-    fault = simulator._run(lambda host: host.faults.plan("Commit"))
-
-    assert fault is not None
-    assert fault.error.code is Code.ABORTED
-    assert simulator.faults()[0]["fired"] == 1
-
-
 def test_refusals(simulator: Simulator) -> None:
     for settings, message in (
         ({"code": "FINE"}, "The argument code"),
@@ -72,22 +61,6 @@ def test_the_official_client_survives_a_cut_connection(simulator: Simulator) -> 
         "100",
         "101",
     ]
-
-
-def test_the_official_client_tries_again_when_aborted(simulator: Simulator) -> None:
-    database = simulator.client().instance("test-instance").database("bank")
-    simulator.add_fault(method="Commit", code="ABORTED", count=2)
-    attempts: list[int] = []
-
-    def put(transaction: Any) -> None:
-        attempts.append(1)
-        transaction.insert_or_update("A", ["K"], [[50]])
-
-    database.run_in_transaction(put)
-
-    assert len(attempts) == 3
-    assert simulator.faults()[0]["fired"] == 2
-    assert simulator.commit_log("bank", "Bank")[-1]["changes"][0]["keys"] == {"K": "50"}
 
 
 @pytest.mark.parametrize("kind", ["status", "drop"])

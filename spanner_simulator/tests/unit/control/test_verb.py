@@ -6,7 +6,6 @@ from typing import Any, Literal
 import pytest
 
 from spanner_simulator.control.verb import Verb, action, question, verbs_of
-from spanner_simulator.control.verbs import Verbs
 from spanner_simulator.errors import Code, SpannerError
 
 
@@ -41,15 +40,6 @@ class Shop:
 VERBS = verbs_of(Shop)
 
 
-def test_verbs_are_what_is_marked() -> None:
-    assert {name: verb.method for name, verb in VERBS.items()} == {
-        "list-of-goods": "GET",
-        "buy": "POST",
-    }
-    assert VERBS["list-of-goods"].summary == "What there is."
-    assert VERBS["buy"].summary == "Take something."
-
-
 def test_arguments_come_from_the_signature() -> None:
     assert [
         (one.name, one.keyword, one.is_required, one.type_name)
@@ -65,16 +55,6 @@ def test_arguments_come_from_the_signature() -> None:
         ("weights", "weights", False, "an object, each a number"),
         ("anything", "anything", False, "a list, each a value"),
     ]
-
-
-def test_a_query_string_is_read_by_type() -> None:
-    given = {"shelf": "7", "from": "7", "cheap": "True"}
-
-    assert VERBS["list-of-goods"].read(given, is_text=True) == {
-        "shelf": "7",
-        "first": 7,
-        "cheap": True,
-    }
 
 
 def test_json_is_checked_by_type() -> None:
@@ -129,41 +109,5 @@ def test_refusals_name_the_argument(given: dict[str, Any], message: str) -> None
     assert refusal(VERBS["buy"], given) == message
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"shelf": "a", "from": "x"}, "The argument from must be a whole number, not 'x'."),
-        ({"shelf": "a", "cheap": "1"}, "The argument cheap must be true or false, not '1'."),
-        ({"first": "1", "shelf": "a"}, "list-of-goods has no argument first"),
-    ],
-)
-def test_refusals_of_a_query_string(given: dict[str, str], message: str) -> None:
-    assert message in refusal(VERBS["list-of-goods"], given, is_text=True)
-
-
-def test_every_verb_of_the_simulator_can_be_described() -> None:
-    for verb in verbs_of(Verbs).values():
-        assert verb.summary.endswith(".")
-        assert all(one.type_name for one in verb.arguments)
-
-
-def refused(*arguments: Any, **named: Any) -> str:
-    with pytest.raises(SpannerError) as caught:
-        Shop().buy(*arguments, **named)
-    assert caught.value.code is Code.INVALID_ARGUMENT
-    return caught.value.message
-
-
-def test_callers_from_python_are_told_too() -> None:
-    assert refused(how="gold") == "The argument how must be one of cash, card, not 'gold'."
-    assert refused(how="card", price="1") == "The argument price must be a number, not '1'."
-    for price in (float("nan"), float("inf")):
-        message = f"The argument price must be a number, not {price}."
-        assert refused(how="card", price=price) == message
-    with pytest.raises(TypeError, match="bogus"):
-        Shop().buy(how="card", bogus=1)
-
-
 def test_a_tuple_is_a_list_to_python() -> None:
     assert Shop().buy(how="card", names=("a", "b")) == {}
-    assert "a list, each a string" in refused(how="card", names=("a", 1))

@@ -135,13 +135,6 @@ def test_a_drop_cuts_the_call_s_own_connection(rig) -> None:
     assert connection.asked == 1
 
 
-def test_a_fault_of_another_stream_partition_is_not_ours(rig) -> None:
-    request = ended(rig)
-    rig.host.faults.add(FaultRule(fault=Fault(), token="another"))
-
-    assert read(rig, request) == (DATA * 5 + END, None)
-
-
 def test_the_initial_query_meets_faults_too(rig) -> None:
     request = rig.change_query(rig.session(), None)
     fault = Fault(when="after_rows", after_rows=1)
@@ -193,23 +186,6 @@ def test_a_held_stream_partition_sends_no_heartbeat_until_it_is_released(rig) ->
     assert asyncio.run(scenario()) == [[], ["heartbeat"]]
 
 
-def test_a_held_query_still_ends_with_an_interruption(rig) -> None:
-    request = waiting(rig)
-    token = request.params["token"]
-    rig.host.holds.hold([token])
-
-    async def scenario() -> None:
-        reading = Reading(rig, request)
-        task = asyncio.create_task(reading.run())
-        hosted = rig.host.database("bank")
-        await rig.until(lambda: hosted.readers)
-        hosted.interrupt([token], SpannerError(Code.UNAVAILABLE, "gone"))
-        await asyncio.wait_for(task, 20)
-
-    with pytest.raises(SpannerError, match="gone"):
-        asyncio.run(scenario())
-
-
 def test_the_twenty_first_reader_is_refused(rig) -> None:
     request = waiting(rig)
 
@@ -223,23 +199,3 @@ def test_the_twenty_first_reader_is_refused(rig) -> None:
     (refusal,) = asyncio.run(scenario())
     assert refusal.code is Code.RESOURCE_EXHAUSTED
     assert rig.host.database("bank").readers == {}
-
-
-def test_a_shortened_retention_reaches_running_queries(rig) -> None:
-    request = ended(rig)
-    rig.host.faults.add(
-        FaultRule(fault=Fault(kind="stall", when="after_rows", after_rows=2), count=1)
-    )
-
-    async def scenario() -> None:
-        reading = Reading(rig, request)
-        task = asyncio.create_task(reading.run())
-        await rig.until(lambda: len(reading.kinds) == 2)
-        rig.host.clock.advance(8 * 86_400_000_000)
-        rig.database.streams.expire(rig.host.now_us())
-        rig.host.faults.clear()
-        await asyncio.wait_for(task, 20)
-
-    with pytest.raises(SpannerError, match="This partition is no longer valid") as caught:
-        asyncio.run(scenario())
-    assert caught.value.code is Code.OUT_OF_RANGE

@@ -9,11 +9,9 @@ from google.cloud.spanner_v1.streamed import StreamedResultSet
 from spanner_simulator.core.change_streams.records import (
     ColumnType,
     DataChangeRecord,
-    HeartbeatRecord,
 )
 from spanner_simulator.core.change_streams.row_mod import Mod
 from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-from spanner_simulator.core.change_streams.stream_query import Position
 from spanner_simulator.server.change_messages import ChangeMessages
 from spanner_simulator.server.encoding.change_rows import ChangeRowEncoder, RowForm
 from spanner_simulator.server.encoding.change_rows_json import JsonRows
@@ -122,15 +120,6 @@ def test_many_rows_share_a_message_and_only_the_first_has_metadata() -> None:
     ]
     assert sum(len(parse(one).values) for one in messages) == 5000
     assert 1 < len(messages) < 10
-
-
-def test_other_rows_are_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spanner_simulator.server.change_messages._MESSAGE_BYTES_MAX", 100)
-    messages = ChangeMessages(ChangeRowEncoder(), FORMS["json"], "q")
-    sent = list(messages.rows([HeartbeatRecord(number) for number in range(5)]))
-
-    assert [len(parse(one).values) for one in sent] == [1] * 5
-    assert messages.position == Position(0, 0, 5)
 
 
 @pytest.mark.parametrize(

@@ -56,19 +56,6 @@ def test_the_initial_query_brings_a_row_for_each_live_one_and_ends(rig, session)
     assert [message.metadata.row_type.fields[0].name for message in messages] == ["ChangeRecord"]
 
 
-def test_data_up_to_the_end_in_one_message_with_metadata_and_token(rig, session) -> None:
-    start_us = rig.now_us
-    for key in (1, 2, 3):
-        rig.insert(session, key)
-    (message,) = run(rig, bounded(rig, session, start_us))
-    rows = rows_of([message])
-
-    assert [kind for kind, _ in rows] == ["data"] * 3
-    assert [row[6][0][0] for _, row in rows] == ['{"Id":"1"}', '{"Id":"2"}', '{"Id":"3"}']
-    assert message.metadata.row_type.fields
-    assert message.resume_token
-
-
 def test_a_large_answer_is_cut_and_every_token_resumes_right_after_its_message(
     rig, session, monkeypatch
 ) -> None:
@@ -91,16 +78,6 @@ def test_a_large_answer_is_cut_and_every_token_resumes_right_after_its_message(
 
         assert rows_of(again) == everything[seen:]
         assert again[0].metadata.row_type.fields
-
-
-def test_the_initial_query_can_be_resumed_too(rig, session) -> None:
-    request = rig.change_query(session, None)
-    (message,) = run(rig, request)
-    request.resume_token = message.resume_token
-    (again,) = run(rig, request)
-
-    assert rows_of([again]) == []
-    assert again.metadata.row_type.fields
 
 
 @pytest.mark.parametrize("token", [b"nonsense", b"cs.1.0.0.0.0", b"cs.x.0.0.0.0"])
@@ -204,73 +181,6 @@ def test_a_bad_argument_is_reported_before_a_bad_transaction(rig, session) -> No
     request.transaction.Clear()
     with pytest.raises(SpannerError, match="Received partition_token: zzz"):
         run(rig, request)
-
-
-def test_only_strong_single_use_reads(rig, session) -> None:
-    request = rig.change_query(session, None)
-    request.transaction.single_use.read_only.strong = True
-    assert run(rig, request)
-    request.transaction.single_use.read_only.exact_staleness.seconds = 1
-    with pytest.raises(SpannerError, match="must be strong reads"):
-        run(rig, request)
-    request.transaction.single_use.read_write.SetInParent()
-    with pytest.raises(SpannerError, match="must be strong reads"):
-        run(rig, request)
-
-
-def test_a_plan_is_only_the_metadata(rig, session) -> None:
-    request = rig.change_query(session, None)
-    request.query_mode = spanner.ExecuteSqlRequest.QueryMode.PLAN
-    (message,) = run(rig, request)
-
-    assert message.metadata.row_type.fields[0].name == "ChangeRecord"
-    assert not message.values
-
-
-def test_no_part_of_a_partitioned_query(rig, session) -> None:
-    request = rig.change_query(session, None)
-    request.partition_token = b"x"
-
-    with pytest.raises(SpannerError, match="do not take partition tokens") as caught:
-        run(rig, request)
-    assert caught.value.code is Code.INVALID_ARGUMENT
-
-
-def test_a_parameter_s_declared_type_counts(rig, session) -> None:
-    request = rig.change_query(session, None)
-    request.param_types["start"].code = spanner.TypeCode.STRING
-    with pytest.raises(SpannerError, match="Argument 0 is not a literal or parameter"):
-        run(rig, request)
-
-    request.param_types["start"].code = spanner.TypeCode.TIMESTAMP
-    request.param_types["unused"].code = spanner.TypeCode.ARRAY
-    request.param_types["unused"].array_element_type.code = spanner.TypeCode.STRING
-    assert run(rig, request)
-
-
-def test_a_type_that_nobody_knows_is_refused(rig, session) -> None:
-    request = rig.change_query(session, None)
-    request.param_types["start"].code = 99
-
-    with pytest.raises(SpannerError, match="parameters of type 99") as caught:
-        run(rig, request)
-    assert caught.value.code is Code.UNIMPLEMENTED
-
-
-def test_a_role_reads_with_both_privileges(rig) -> None:
-    from spanner_simulator.core.schema.ddl import parse_ddl
-
-    for statement in (
-        "CREATE ROLE reader",
-        "GRANT SELECT ON CHANGE STREAM Bank TO ROLE reader",
-        "GRANT EXECUTE ON TABLE FUNCTION READ_Bank TO ROLE reader",
-    ):
-        if statement.startswith("GRANT EXECUTE"):
-            with pytest.raises(SpannerError, match="EXECUTE on table function READ_Bank"):
-                run(rig, rig.change_query(rig.session("reader"), None))
-        rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)
-
-    assert run(rig, rig.change_query(rig.session("reader"), None))
 
 
 class Serving:

@@ -68,14 +68,6 @@ def test_churn_goes_on_where_a_turn_is_impossible(make_rig) -> None:
     assert len(partitions.by_token) > count > 100
 
 
-def test_churn_ends_with_its_database(rig) -> None:
-    churn(rig, 3)
-    assert len(rig.host.churn) == 1
-    rig.host.drop_database(rig.database.name)
-
-    assert len(rig.host.churn) == 0
-
-
 def test_every_new_change_stream_churns(make_rig) -> None:
     """Those of the first schema, and those that come later; one that is stopped stays so."""
     rig = make_rig(churn=ChurnSettings(1000))
@@ -90,25 +82,6 @@ def test_every_new_change_stream_churns(make_rig) -> None:
     assert len(rig.host.churn) == 1
     assert len(streams.state("Later").partitions.by_token) > 20
     assert len(streams.state("Bank").partitions.by_token) == 2
-
-
-def test_a_change_stream_that_is_created_again_churns_again(make_rig) -> None:
-    rig = make_rig(churn=ChurnSettings(1000))
-    for statement in ("DROP CHANGE STREAM Bank", "CREATE CHANGE STREAM Bank FOR ALL"):
-        rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)
-    rig.host.clock.advance(20_000_000)
-
-    assert len(rig.database.streams.state("Bank").partitions.by_token) > 20
-
-
-def test_churn_from_the_start_follows_the_seed(make_rig) -> None:
-    def history() -> list[str]:
-        rig = make_rig(churn=ChurnSettings(1000))
-        rig.host.clock.freeze()
-        rig.host.clock.advance(10_000_000)
-        return list(rig.database.streams.state("Bank").partitions.by_token)
-
-    assert history() == history()
 
 
 def test_churn_is_bounded_for_as_long_as_it_runs(make_rig) -> None:
@@ -132,11 +105,3 @@ def test_churn_is_bounded_for_as_long_as_it_runs(make_rig) -> None:
     assert all(
         one.end_us is None or one.end_us > earliest_us for one in partitions.by_token.values()
     )
-
-
-def test_a_timer_that_is_cancelled_holds_nothing_of_its_change_stream(rig) -> None:
-    rig.host.churn.start(rig.database, "Bank", ChurnSettings(10**12), seed=0)
-    rig.host.churn.stop(rig.database, "Bank")
-    (timer,) = [one for one in rig.host.clock._timers if one.is_cancelled]
-
-    assert timer.act.__closure__ is None

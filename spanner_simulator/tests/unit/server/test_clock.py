@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spanner_simulator.server.clock import Clock, wall_clock_us
+from spanner_simulator.server.clock import Clock
 
 HOUR_US = 3_600_000_000
 
@@ -21,27 +21,6 @@ async def turns() -> None:
 
 
 class TestTime:
-    def test_it_follows_its_source(self) -> None:
-        now = [5]
-        clock = Clock(lambda: now[0])
-
-        assert clock.now_us() == 5
-        now[0] = 9
-        assert clock.now_us() == 9
-
-    def test_the_wall_clock_is_the_default(self) -> None:
-        before = wall_clock_us()
-
-        assert before <= Clock().now_us() <= wall_clock_us()
-
-    def test_a_jump_stays_ahead_of_the_source(self) -> None:
-        now = [5]
-        clock = Clock(lambda: now[0])
-
-        assert clock.advance(100) == 105
-        now[0] = 6
-        assert clock.now_us() == 106
-
     def test_how_far_it_is_ahead_is_known_while_it_runs(self) -> None:
         clock = Clock(lambda: 5)
         clock.advance(100)
@@ -67,16 +46,6 @@ class TestTime:
         now[0] = 1001
         assert (clock.is_frozen, clock.now_us()) == (False, 16)
 
-    def test_it_can_begin_frozen(self) -> None:
-        clock = Clock(frozen_at_us=7)
-
-        assert (clock.is_frozen, clock.now_us()) == (True, 7)
-
-    def test_thawing_a_running_clock_changes_nothing(self) -> None:
-        clock = Clock(lambda: 5)
-
-        assert clock.thaw() == 5
-
     def test_what_happened_pushes_a_frozen_clock_only(self) -> None:
         frozen, running = Clock(frozen_at_us=7), Clock(lambda: 7)
         for clock in (frozen, running):
@@ -87,18 +56,6 @@ class TestTime:
 
 
 class TestWaiting:
-    def test_what_is_over_does_not_wait(self) -> None:
-        clock = Clock(frozen_at_us=7)
-
-        run(clock.sleep_until(7))
-
-    def test_real_time_passes_by_itself(self) -> None:
-        clock = Clock()
-        until_us = clock.now_us() + 2_000
-        run(clock.sleep_until(until_us))
-
-        assert clock.now_us() >= until_us
-
     def test_a_jump_wakes_those_whose_time_has_come_in_their_order(self) -> None:
         async def scene() -> list[int]:
             clock, woken = Clock(frozen_at_us=0), list[int]()
@@ -139,18 +96,6 @@ class TestWaiting:
             return clock.now_us()
 
         assert run(scene()) == 0
-
-    def test_a_cancelled_wait_leaves_nothing_behind(self) -> None:
-        async def scene() -> None:
-            clock = Clock(frozen_at_us=0)
-            task = asyncio.create_task(clock.sleep_until(5))
-            await turns()
-            task.cancel()
-            await turns()
-            assert task.cancelled()
-            clock.advance(10)
-
-        run(scene())
 
 
 class TestTimers:

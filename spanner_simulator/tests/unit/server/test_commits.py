@@ -18,13 +18,6 @@ def rollback(rig, session: str, transaction_id: bytes) -> None:
     rig.run(rig.spanner.rollback(request))
 
 
-def test_a_single_use_commit_answers_with_timestamp_and_count(rig) -> None:
-    reply = rig.insert(rig.session(), 1, return_commit_stats=True)
-
-    assert timestamp_us_of(reply.commit_timestamp) == rig.now_us
-    assert reply.commit_stats.mutation_count == 2
-
-
 def test_the_transaction_tag_of_the_commit_or_of_begin_reaches_the_log(rig) -> None:
     session = rig.session()
     begin = spanner.BeginTransactionRequest.pb()(session=session)
@@ -37,16 +30,6 @@ def test_the_transaction_tag_of_the_commit_or_of_begin_reaches_the_log(rig) -> N
     log = rig.database.streams.state("Bank").log.transactions
 
     assert [one.facts.transaction_tag for one in log] == ["from-begin", "from-commit"]
-
-
-def test_rollback_ends_a_transaction(rig) -> None:
-    session = rig.session()
-    transaction = begin(rig, session)
-    for _ in range(2):
-        rollback(rig, session, transaction.id)
-
-    with pytest.raises(SpannerError, match="Cannot commit a transaction after it has been rolled"):
-        rig.insert(session, 1, transaction_id=transaction.id)
 
 
 def test_a_commit_needs_a_transaction_that_can_write(rig) -> None:
@@ -103,17 +86,6 @@ def test_a_multiplexed_session_commits_with_its_precommit_token(rig) -> None:
     assert rig.insert(session, 1, transaction_id=transaction.id, precommit_token=token)
 
 
-def test_a_mutation_key_is_looked_at(rig) -> None:
-    session = rig.session(multiplexed=True)
-    request = spanner.BeginTransactionRequest.pb()(session=session, options={"read_write": {}})
-    request.mutation_key.insert.table = "Accounts"
-    request.mutation_key.insert.values.add()
-    assert rig.run(rig.spanner.begin_transaction(request)).id
-    request.mutation_key.ack.SetInParent()
-    with pytest.raises(SpannerError, match="mutations of kind ack"):
-        rig.run(rig.spanner.begin_transaction(request))
-
-
 def groups(*keys: int):
     row = {"table": "Accounts", "columns": ["Id", "Balance"]}
     return [{"mutations": [{"insert": {**row, "values": [[str(key), "1"]]}}]} for key in keys]
@@ -136,29 +108,6 @@ def test_each_group_of_a_batch_write_has_its_own_fate(rig) -> None:
         replies[0].commit_timestamp
     )
     assert not replies[1].HasField("commit_timestamp")
-
-
-def test_a_batch_write_of_nothing_is_refused(rig) -> None:
-    request = spanner.BatchWriteRequest.pb()(session=rig.session())
-    with pytest.raises(SpannerError, match="mutation_groups"):
-        rig.collect(rig.spanner.batch_write(request))
-
-
-def test_commit_stats_count_columns_index_entries_and_deleted_keys_and_ranges(rig) -> None:
-    session = rig.session()
-    rig.database.apply_ddl(["CREATE INDEX ByBalance ON Accounts (Balance)"], now_us=rig.now_us)
-    written = rig.insert(session, 1, return_commit_stats=True)
-    request = spanner.CommitRequest.pb()(session=session, return_commit_stats=True)
-    request.single_use_transaction.read_write.SetInParent()
-    deleted = request.mutations.add().delete
-    deleted.table = "Accounts"
-    for key in ("1", "2"):
-        deleted.key_set.keys.add().values.add(string_value=key)
-    deleted.key_set.all_ = True
-    rig.now_us += 10
-
-    assert written.commit_stats.mutation_count == 3
-    assert rig.run(rig.spanner.commit(request)).commit_stats.mutation_count == 5
 
 
 def test_a_commit_is_repeated_however_many_came_after_it(rig, monkeypatch) -> None:

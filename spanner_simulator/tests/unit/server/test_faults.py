@@ -9,21 +9,12 @@ UNAVAILABLE = Fault()
 
 
 class TestFaults:
-    def test_without_rules_nothing_goes_wrong(self) -> None:
-        assert Faults().plan("Commit") is None
-
     def test_a_rule_fires_as_often_as_it_says(self) -> None:
         faults = Faults()
         rule = faults.add(FaultRule(fault=UNAVAILABLE, method="Commit", count=2))
 
         assert [faults.plan("Commit") for _ in range(3)] == [UNAVAILABLE, UNAVAILABLE, None]
         assert (rule.number, rule.fired) == (1, 2)
-
-    def test_without_a_count_it_fires_for_ever(self) -> None:
-        faults = Faults()
-        faults.add(FaultRule(fault=UNAVAILABLE, count=None))
-
-        assert all(faults.plan("Commit") for _ in range(100))
 
     @pytest.mark.parametrize(
         ("rule", "call", "fires"),
@@ -105,13 +96,6 @@ class TestFaults:
             faults.add(FaultRule(fault=UNAVAILABLE))
         with pytest.raises(SpannerError, match="clear some first"):
             faults.add(FaultRule(fault=UNAVAILABLE))
-
-    def test_the_status_of_a_fault(self) -> None:
-        aborted = Fault(code=Code.ABORTED, message="again").error
-
-        assert (aborted.code, aborted.message) == (Code.ABORTED, "again")
-        assert aborted.retry_delay_ms == 1
-        assert Fault().error.retry_delay_ms is None
 
 
 class TestHolds:

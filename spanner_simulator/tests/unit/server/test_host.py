@@ -29,14 +29,6 @@ def test_dropping_a_database_ends_its_sessions_and_queries(rig) -> None:
         rig.host.session(session)
 
 
-def test_nothing_is_kept_of_a_dropped_database(rig) -> None:
-    database = rig.database
-    database.journal.listener = lambda _: pytest.fail("kept")
-    rig.host.drop_database(DATABASE)
-
-    assert database.commit(database.begin(), [], now_us=rig.now_us)
-
-
 def test_holds_end_with_their_database(rig) -> None:
     rig.host.holds.hold([*rig.database.streams.state("Bank").partitions.by_token, "another"])
     rig.host.drop_database(DATABASE)
@@ -53,28 +45,6 @@ def test_readers_are_woken_interrupted_and_forgotten(rig) -> None:
     assert hosted.interrupt(["a", "b"], SpannerError(Code.UNAVAILABLE, "x")) == 2
     hosted.detach("a", first)
     assert hosted.interrupt(["a", "b"], SpannerError(Code.UNAVAILABLE, "x")) == 1
-
-
-def test_a_session_needs_a_known_role(rig) -> None:
-    with pytest.raises(SpannerError, match="Role not found: nope"):
-        rig.session(role="nope")
-
-
-def test_one_seed_gives_the_same_tokens_in_every_run() -> None:
-    def draw(seed: int, name: str) -> int:
-        host = Host(seed=seed, settings=DatabaseSettings())
-        return host.create_database(name)._chance.getrandbits(64)
-
-    assert draw(1, "a") == draw(1, "a")
-    assert len({draw(1, "a"), draw(2, "a"), draw(1, "b")}) == 3
-
-
-def test_a_frozen_clock_keeps_up_with_what_commits(rig) -> None:
-    rig.host.clock.freeze()
-    for _ in range(3):
-        (child,) = rig.database.streams.move("Bank", now_us=rig.host.now_us())
-
-    assert rig.host.now_us() == child.start_us
 
 
 def test_a_frozen_clock_keeps_up_with_schemas_and_with_what_nobody_watches(rig) -> None:
@@ -105,31 +75,12 @@ def test_a_frozen_clock_keeps_up_with_the_first_schema() -> None:
     assert host.now_us() == at_us[-1]
 
 
-def test_released_queries_look_for_news(rig) -> None:
-    reader = rig.host.database("bank").attach("a")
-    rig.host.holds.hold(["a"])
-    assert not reader.news.is_set()
-    rig.host.holds.release()
-
-    assert reader.news.is_set()
-
-
 def test_a_database_made_again_has_tokens_of_its_own(rig) -> None:
     first = set(rig.database.streams.state("Bank").partitions.by_token)
     rig.host.remove_instance("projects/p/instances/inst")
     rig.create()
 
     assert first.isdisjoint(rig.database.streams.state("Bank").partitions.by_token)
-
-
-def test_an_instance_goes_with_its_databases(rig) -> None:
-    rig.host.remove_instance("projects/p/instances/inst")
-
-    assert (rig.host.instances, rig.host.databases) == ({}, {})
-
-
-def test_session_names_come_from_the_seed(make_rig) -> None:
-    assert make_rig().session() == make_rig().session()
 
 
 @pytest.mark.parametrize(

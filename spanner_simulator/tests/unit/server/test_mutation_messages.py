@@ -59,9 +59,3 @@ def test_mutations_of_queues_are_refused_by_name(kind: str) -> None:
     with pytest.raises(SpannerError, match=f"mutations of kind {kind}") as caught:
         mutation(message)
     assert caught.value.code is Code.UNIMPLEMENTED
-
-
-def test_a_write_of_no_rows_is_refused() -> None:
-    message = spanner.Mutation.pb()(insert={"table": "T"})
-    with pytest.raises(SpannerError, match=r"Write\.values"):
-        mutation(message)

@@ -7,7 +7,6 @@ from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server import open_transactions
 from spanner_simulator.server.open_transactions import (
-    Answered,
     OpenTransaction,
     OpenTransactions,
 )
@@ -44,31 +43,6 @@ def test_the_oldest_are_forgotten(monkeypatch) -> None:
     assert [one.transaction_id for one in known.forget_session("s")] == [b"1", b"2"]
 
 
-def test_a_session_takes_its_transactions_along() -> None:
-    known = OpenTransactions()
-    done, active, other = opened(b"d"), opened(b"a"), opened(b"o")
-    done.core.state = "COMMITTED"
-    other.session = "other"
-    for one in (done, active, other):
-        known.add(one)
-
-    assert known.forget_session("s") == [active]
-    assert known.forget_session("s") == []
-    assert known.find(b"o", session="other") is other
-    with pytest.raises(SpannerError, match="Transaction not found"):
-        known.find(b"d", session="s")
-
-
-@pytest.mark.parametrize(
-    ("mode", "multiplexed", "is_given"),
-    [("read_write", True, True), ("read_write", False, False), ("read_only", True, False)],
-)
-def test_who_gets_precommit_tokens(mode: str, multiplexed: bool, is_given: bool) -> None:
-    assert (opened(mode=mode, multiplexed=multiplexed).next_precommit_token() is not None) is (
-        is_given
-    )
-
-
 def test_precommit_tokens_count_up_and_are_checked() -> None:
     one = opened(multiplexed=True)
     first, second = one.next_precommit_token(), one.next_precommit_token()
@@ -84,34 +58,3 @@ def test_precommit_tokens_count_up_and_are_checked() -> None:
             one.check_precommit_token(token)
     with pytest.raises(SpannerError, match="multiplexed session"):
         opened().check_precommit_token(first)
-
-
-@pytest.mark.parametrize(
-    ("state", "code"),
-    [
-        ("COMMITTED", Code.FAILED_PRECONDITION),
-        ("ROLLED_BACK", Code.FAILED_PRECONDITION),
-        ("ABORTED", Code.ABORTED),
-    ],
-)
-def test_what_is_over_is_over(state: str, code: Code) -> None:
-    one = opened()
-    one.check_active()
-    one.core.state = state  # type: ignore[assignment]
-    with pytest.raises(SpannerError) as caught:
-        one.check_active()
-    assert caught.value.code is code
-
-
-def test_a_request_sent_twice_is_answered_alike() -> None:
-    one = opened()
-    answer = Answered(("sql",), "reply", None)
-
-    assert one.replayed(1, ("sql",), sql="sql") is None
-    one.note_answer(1, answer)
-    one.note_answer(3, answer)
-    assert one.replayed(1, ("sql",), sql="sql") is answer
-    with pytest.raises(SpannerError, match=r"different request with this seqno\. seqno=1\n"):
-        one.replayed(1, ("other",), sql="other")
-    with pytest.raises(SpannerError, match=r"Request seqno=2\. Last seen seqno=3"):
-        one.replayed(2, ("sql",), sql="sql")

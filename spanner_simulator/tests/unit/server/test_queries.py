@@ -22,15 +22,6 @@ def test_execute_sql_answers_a_select_and_refuses_change_streams(rig) -> None:
     )
 
 
-def test_execute_streaming_sql_serves_both(rig) -> None:
-    session = rig.session()
-    (select,) = rig.collect(rig.spanner.execute_streaming_sql(rig.query(session, "SELECT 1")))
-    changes = rig.collect(rig.spanner.execute_streaming_sql(rig.change_query(session, None)))
-
-    assert plain_of(select.values[0]) == "1"
-    assert len(changes[0].values) == 2
-
-
 SCAN = "SELECT Id FROM Accounts WHERE Balance = @balance"
 
 
@@ -70,51 +61,6 @@ def test_what_has_no_shares_is_refused(rig, sql: str) -> None:
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
-def test_a_resumed_query_goes_on_at_the_same_time_after_the_same_row(rig, monkeypatch) -> None:
-    monkeypatch.setattr("spanner_simulator.server.results._MESSAGE_BYTES_MAX", 1)
-    session = rig.session()
-    for key in (1, 2, 3):
-        rig.insert(session, key)
-    request = rig.query(session, "SELECT Id FROM Accounts ORDER BY Id")
-    request.transaction.single_use.read_only.return_read_timestamp = True
-    first, *rest = rig.collect(rig.spanner.execute_streaming_sql(request))
-    rig.insert(session, 0)
-    request.resume_token = first.resume_token
-    again = rig.collect(rig.spanner.execute_streaming_sql(request))
-
-    assert [list(one.values) for one in again] == [list(one.values) for one in rest]
-    assert again[0].metadata == first.metadata
-    assert first.metadata.transaction.read_timestamp.nanos
-    request.sql = "SELECT Id FROM Accounts"
-    with pytest.raises(SpannerError, match="Invalid resume_token"):
-        rig.collect(rig.spanner.execute_streaming_sql(request))
-
-
-def test_dml_is_seen_by_its_own_transaction_and_by_others_after_the_commit(rig) -> None:
-    session = rig.session()
-    rig.insert(session, 1)
-    update = rig.query(session, "UPDATE Accounts SET Balance = 77 WHERE Id = 1")
-    update.transaction.begin.read_write.SetInParent()
-    update.seqno = 1
-    done = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.execute_sql(update)))
-    inside = rig.query(session, "SELECT Balance FROM Accounts")
-    inside.transaction.id = done.metadata.transaction.id
-    outside = rig.query(session, "SELECT Balance FROM Accounts")
-
-    def balance(request) -> object:
-        rows = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.execute_sql(request))).rows
-        return plain_of(rows[0].values[0])
-
-    assert done.stats.row_count_exact == 1
-    assert (balance(inside), balance(outside)) == ("77", "10")
-    rig.now_us += 10
-    commit = spanner.CommitRequest.pb()(
-        session=session, transaction_id=done.metadata.transaction.id
-    )
-    rig.run(rig.spanner.commit(commit))
-    assert balance(outside) == "77"
-
-
 @pytest.mark.parametrize("is_resumed", [True, False])
 def test_what_may_be_gone_is_not_read(rig, monkeypatch, is_resumed: bool) -> None:
     monkeypatch.setattr("spanner_simulator.server.results._MESSAGE_BYTES_MAX", 1)
@@ -133,30 +79,6 @@ def test_what_may_be_gone_is_not_read(rig, monkeypatch, is_resumed: bool) -> Non
     with pytest.raises(SpannerError, match="exceeded the maximum timestamp staleness") as caught:
         rig.collect(rig.spanner.execute_streaming_sql(request))
     assert caught.value.code is Code.FAILED_PRECONDITION
-
-
-def test_partitioned_dml_inserts_nothing_whatever_stands_before_it(rig) -> None:
-    session = rig.session()
-    begin = spanner.BeginTransactionRequest.pb()(session=session, options={"partitioned_dml": {}})
-    insert = rig.query(session, "/* now */ INSERT INTO Accounts (Id) VALUES (1)")
-    insert.transaction.id = rig.run(rig.spanner.begin_transaction(begin)).id
-    insert.seqno = 1
-    with pytest.raises(SpannerError, match="INSERT is not supported for Partitioned DML"):
-        rig.run(rig.spanner.execute_sql(insert))
-
-
-def test_dml_with_a_partition_token_does_nothing(rig) -> None:
-    session = rig.session()
-    rig.insert(session, 1)
-    begin = spanner.BeginTransactionRequest.pb()(session=session, options={"read_write": {}})
-    delete = rig.query(session, "DELETE FROM Accounts WHERE true")
-    delete.transaction.id = rig.run(rig.spanner.begin_transaction(begin)).id
-    delete.partition_token = b"cXVlcnkuMS4wLjEudA=="
-    with pytest.raises(SpannerError, match="different request"):
-        rig.run(rig.spanner.execute_sql(delete))
-    left = rig.query(session, "SELECT Id FROM Accounts")
-    left.transaction.id = delete.transaction.id
-    assert spanner.ResultSet.pb().FromString(rig.run(rig.spanner.execute_sql(left))).rows
 
 
 def test_a_role_queries_and_changes_what_it_was_granted(rig) -> None:
@@ -213,3 +135,15 @@ def test_a_batch_that_is_aborted_says_so_and_when_to_retry(rig) -> None:
             act()
         assert caught.value.code is Code.ABORTED
         assert caught.value.retry_delay_ms
+
+
+def test_a_plan_is_only_columns_and_parameters(rig) -> None:
+    request = rig.query(rig.session(), "SELECT Id FROM Accounts WHERE Balance = @b")
+    request.query_mode = spanner.ExecuteSqlRequest.QueryMode.PLAN
+    reply = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.execute_sql(request)))
+    request.query_mode = spanner.ExecuteSqlRequest.QueryMode.PROFILE
+
+    assert [one.name for one in reply.metadata.row_type.fields] == ["Id"]
+    assert [one.name for one in reply.metadata.undeclared_parameters.fields] == ["b"]
+    with pytest.raises(SpannerError, match="statistics of queries"):
+        rig.run(rig.spanner.execute_sql(request))

@@ -19,19 +19,6 @@ def test_the_shares_are_the_whole_and_do_not_overlap(rows: int, count: int) -> N
     assert [row for part in parts for row in part] == whole
 
 
-@given(st.binary(min_size=1), st.integers(0, 3))
-def test_tokens_round_trip(transaction_id: bytes, index: int) -> None:
-    share = Share("query", 77, transaction_id, index, 4)
-
-    assert Share.parse(share.token(), "query", 77) == share
-
-
-@pytest.mark.parametrize("token", [b"zz", b"\xff", b"", Share("read", 1, b"t", 4, 4).token()])
-def test_what_is_no_token_is_refused(token: bytes) -> None:
-    with pytest.raises(SpannerError, match=r"Invalid partition token|different request"):
-        Share.parse(token, "read", 1)
-
-
 def test_a_share_belongs_to_one_request_and_one_transaction() -> None:
     share = Share("read", 1, b"t", 0, 4)
     for kind, digest in (("read", 2), ("query", 1)):

@@ -15,18 +15,6 @@ def read_request(session: str, **fields):
     return request
 
 
-def test_read_and_streaming_read_agree(rig) -> None:
-    session = rig.session()
-    for key in (2, 1):
-        rig.insert(session, key)
-    whole = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.read(read_request(session))))
-    (partial,) = rig.collect(rig.spanner.streaming_read(read_request(session)))
-
-    assert [[plain_of(v) for v in row.values] for row in whole.rows] == [["1", "10"], ["2", "10"]]
-    assert [plain_of(value) for value in partial.values] == ["1", "10", "2", "10"]
-    assert [field.name for field in whole.metadata.row_type.fields] == ["Id", "Balance"]
-
-
 def test_a_resumed_read_goes_on_at_the_same_time_after_the_same_row(rig, monkeypatch) -> None:
     monkeypatch.setattr("spanner_simulator.server.results._MESSAGE_BYTES_MAX", 1)
     session = rig.session()
@@ -111,12 +99,6 @@ def test_reads_that_make_no_sense(rig, fields, code: Code, words: str) -> None:
     with pytest.raises(SpannerError, match=words) as caught:
         rig.collect(rig.spanner.streaming_read(request))
     assert caught.value.code is code
-
-
-def test_a_read_needs_a_key_set(rig) -> None:
-    request = spanner.ReadRequest.pb()(session=rig.session(), table="Accounts", columns=["Id"])
-    with pytest.raises(SpannerError, match=r"ReadRequest\.key_set"):
-        rig.run(rig.spanner.read(request))
 
 
 def test_the_shares_of_a_read_are_the_whole_in_any_session(rig) -> None:

@@ -68,13 +68,6 @@ def test_a_stream_goes_on_after_what_was_sent(monkeypatch, sent: int) -> None:
     assert resumed[-1].resume_token == whole[-1].resume_token
 
 
-def test_an_empty_result_is_one_message_with_metadata() -> None:
-    (only,) = messages([])
-
-    assert only.HasField("metadata")
-    assert only.resume_token
-
-
 def test_a_token_serves_the_request_that_it_was_made_for() -> None:
     point = ResumePoint(123, 4)
 
@@ -85,27 +78,11 @@ def test_a_token_serves_the_request_that_it_was_made_for() -> None:
         assert caught.value.code is Code.INVALID_ARGUMENT
 
 
-def test_one_result_set_has_it_all() -> None:
-    begun = spanner.Transaction.pb()(id=b"t")
-    reply = Reply([("a", TEXT), ("b", TEXT)], [["x", None], ["y", "z"]], count_stats(2))
-    parsed = spanner.ResultSet.pb().FromString(reply_result_set(reply, begun=begun, token=TOKEN))
-
-    assert [[plain_of(v) for v in row.values] for row in parsed.rows] == [["x", None], ["y", "z"]]
-    assert parsed.metadata.transaction.id == b"t"
-    assert parsed.stats.row_count_exact == 2
-    assert parsed.precommit_token == TOKEN
-
-
 def test_a_result_set_has_a_largest_size(monkeypatch) -> None:
     monkeypatch.setattr(results, "_RESULT_SET_BYTES_MAX", 100)
     with pytest.raises(SpannerError, match="Result set too large") as caught:
         reply_result_set(Reply([("a", TEXT)], [["x" * 100]]), begun=None, token=None)
     assert caught.value.code is Code.FAILED_PRECONDITION
-
-
-def test_counts_of_partitioned_dml_are_lower_bounds() -> None:
-    assert count_stats(3).WhichOneof("row_count") == "row_count_exact"
-    assert count_stats(3, is_exact=False).row_count_lower_bound == 3
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError
 
 DATABASE = "projects/p/instances/inst/databases/bank"
 
@@ -28,34 +28,6 @@ def create(rig, **labels: str):
     return rig.run(rig.spanner.create_session(request))
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("", 3),
-        ("labels.env:prod", 2),
-        ('labels.env:"prod"', 2),
-        ("labels.env:*", 2),
-        ("labels.env:prod AND labels.team:a", 1),
-        ("labels.env:prod labels.team:a", 1),
-        ("labels.other:*", 0),
-    ],
-)
-def test_sessions_are_filtered_by_label(rig, text: str, count: int) -> None:
-    create(rig)
-    create(rig, env="prod")
-    create(rig, env="prod", team="a")
-    request = spanner.ListSessionsRequest.pb()(database=DATABASE, filter=text)
-
-    assert len(rig.run(rig.spanner.list_sessions(request)).sessions) == count
-
-
-def test_a_filter_that_is_none_is_refused(rig) -> None:
-    request = spanner.ListSessionsRequest.pb()(database=DATABASE, filter="name = x")
-    with pytest.raises(SpannerError, match="Invalid filter") as caught:
-        rig.run(rig.spanner.list_sessions(request))
-    assert caught.value.code is Code.INVALID_ARGUMENT
-
-
 def test_sessions_are_listed_by_page(rig) -> None:
     names = [create(rig).name for _ in range(3)]
     request = spanner.ListSessionsRequest.pb()(database=DATABASE, page_size=2)
@@ -65,13 +37,6 @@ def test_sessions_are_listed_by_page(rig) -> None:
 
     assert [one.name for one in (*first.sessions, *rest.sessions)] == names
     assert not rest.next_page_token
-
-
-def test_no_database_is_made_up_for_a_session(rig) -> None:
-    name = f"{DATABASE}x"
-    with pytest.raises(SpannerError, match=f"Database not found: {name}") as caught:
-        rig.run(rig.spanner.create_session(spanner.CreateSessionRequest.pb()(database=name)))
-    assert caught.value.code is Code.NOT_FOUND
 
 
 def test_a_batch_has_at_least_one_and_no_multiplexed_session(rig) -> None:
@@ -93,9 +58,3 @@ def test_a_deleted_session_takes_its_transactions_along(rig) -> None:
     rig.run(rig.spanner.delete_session(spanner.DeleteSessionRequest.pb()(name=session)))
 
     assert core.state == "ROLLED_BACK"
-
-
-def test_sessions_are_listed_by_the_full_name_of_their_database(rig) -> None:
-    rig.session()
-    with pytest.raises(SpannerError, match="Invalid project uri: bank"):
-        rig.run(rig.spanner.list_sessions(spanner.ListSessionsRequest.pb()(database="bank")))

@@ -71,16 +71,6 @@ def select(database: Any) -> None:
     [
         (select, "queries and DML"),
         (
-            lambda database: database.run_in_transaction(
-                lambda transaction: transaction.execute_update("DELETE FROM A WHERE true")
-            ),
-            "queries and DML",
-        ),
-        (
-            lambda database: database.execute_partitioned_dml("DELETE FROM A WHERE true"),
-            "queries and DML",
-        ),
-        (
             lambda database: database.update_ddl(
                 ["ALTER TABLE A ADD COLUMN D INT64 DEFAULT (7)"]
             ).result(),

@@ -11,7 +11,6 @@ from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.messages import plain_of
 
 INT64 = ValueType("INT64")
 
@@ -39,12 +38,6 @@ class ToldEngine:
         columns = [("n", INT64)] if self.returns else []
         rows = [[7]] if self.returns else []
         return SimpleNamespace(count=3, columns=columns, rows=rows)
-
-    def columns(self, statement: Any, parameters: Any) -> Any:
-        return [("n", INT64)] if statement.kind == "query" else []
-
-    def parameter_types(self, statement: Any, parameters: Any) -> Any:
-        return {"p": INT64}
 
 
 @pytest.fixture
@@ -81,16 +74,6 @@ def batch(rig, session: str, transaction: dict[str, Any], *statements: str, seqn
     return rig.run(rig.spanner.execute_batch_dml(request))
 
 
-def test_dml_says_how_many_rows_and_what_it_returns(rig, engine, session) -> None:
-    transaction = {"id": begin(rig, session)}
-    engine.returns = True
-    reply = run(rig, session, "UPDATE", transaction, seqno=1)
-
-    assert reply.stats.row_count_exact == 3
-    assert plain_of(reply.rows[0].values[0]) == "7"
-    assert reply.metadata.HasField("row_type")
-
-
 def test_a_statement_sent_twice_runs_once(rig, engine, session) -> None:
     transaction = {"id": begin(rig, session)}
     first = run(rig, session, "UPDATE", transaction, seqno=1)
@@ -125,15 +108,6 @@ def test_dml_needs_a_transaction_that_writes(rig, engine, session, transaction, 
 
     assert caught.value.code is Code.INVALID_ARGUMENT
     assert engine.asked == []
-
-
-def test_a_transaction_begun_by_dml_is_named_in_its_reply(rig, engine) -> None:
-    session = rig.session(multiplexed=True)
-    reply = run(rig, session, "UPDATE", {"begin": {"read_write": {}}}, seqno=1)
-    again = run(rig, session, "UPDATE", {"id": reply.metadata.transaction.id}, seqno=2)
-
-    assert (reply.precommit_token.seq_num, again.precommit_token.seq_num) == (2, 3)
-    assert not again.metadata.HasField("transaction")
 
 
 def test_partitioned_dml_is_one_statement_committed_at_once(rig, engine, session) -> None:
@@ -188,58 +162,3 @@ def test_a_batch_names_the_transaction_that_it_begins(rig, engine, session) -> N
         batch(rig, session, begin_one)
     with pytest.raises(SpannerError, match="only supported within a read-write"):
         batch(rig, session, {"id": begin(rig, session, "partitioned_dml")}, "UPDATE")
-
-
-@pytest.mark.parametrize(
-    ("mode", "has"),
-    [
-        ("PLAN", {"plan", "undeclared"}),
-        ("PROFILE", {"plan", "stats", "rows"}),
-        ("WITH_STATS", {"stats", "rows"}),
-        ("WITH_PLAN_AND_STATS", {"plan", "stats", "rows"}),
-        ("NORMAL", {"rows"}),
-    ],
-)
-def test_what_query_modes_add(rig, engine, session, mode: str, has: set[str]) -> None:
-    wanted = spanner.ExecuteSqlRequest.QueryMode[mode].value
-    reply = run(rig, session, "SELECT", query_mode=wanted)
-    found = {
-        "plan": reply.stats.HasField("query_plan"),
-        "stats": reply.stats.HasField("query_stats"),
-        "rows": bool(reply.rows),
-        "undeclared": bool(reply.metadata.undeclared_parameters.fields),
-    }
-
-    assert {name for name, is_there in found.items() if is_there} == has
-
-
-def test_a_plan_of_dml_changes_nothing(rig, engine, session) -> None:
-    transaction = {"id": begin(rig, session)}
-    reply = run(rig, session, "UPDATE", transaction, query_mode=1, seqno=1)
-
-    assert engine.asked == []
-    assert [one.name for one in reply.metadata.undeclared_parameters.fields] == ["p"]
-    assert reply.stats.row_count_exact == 0
-
-
-def test_parameters_have_their_declared_types(rig, engine, session) -> None:
-    run(
-        rig,
-        session,
-        "SELECT",
-        params={"A": "1", "b": None},
-        param_types={"a": {"code": 2}, "Unset": {"code": 6}},
-    )
-    found = engine.asked[0][1]
-
-    assert found["a"].value_type == INT64
-    assert (found["b"].plain, found["b"].value_type) == (None, None)
-    assert (found["unset"].plain, found["unset"].value_type) == (None, ValueType("STRING"))
-
-
-def test_commit_statistics_count_what_dml_has_touched(rig, engine, session) -> None:
-    transaction = begin(rig, session)
-    run(rig, session, "UPDATE", {"id": transaction}, seqno=1)
-    reply = rig.insert(session, 1, transaction_id=transaction, return_commit_stats=True)
-
-    assert reply.commit_stats.mutation_count == 5

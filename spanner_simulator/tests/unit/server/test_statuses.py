@@ -13,14 +13,6 @@ from spanner_simulator.server.statuses import (
 )
 
 
-def test_a_plain_error_has_no_details() -> None:
-    error = SpannerError(Code.INVALID_ARGUMENT, "no")
-
-    assert trailing_metadata(error) == ()
-    assert status_message(error).message == "no"
-    assert trailing_metadata(SpannerError(Code.NOT_FOUND, "Table not found: T")) == ()
-
-
 def test_aborted_says_when_to_retry() -> None:
     error = SpannerError(Code.ABORTED, "again", retry_delay_ms=1_503)
     trailers = dict(trailing_metadata(error))

@@ -6,9 +6,8 @@ import pytest
 from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.messages import timestamp_message, timestamp_us_of
+from spanner_simulator.server.messages import timestamp_message
 from spanner_simulator.server.transaction_selection import (
-    begin_transaction,
     select_transaction,
     selected_transaction,
 )
@@ -28,23 +27,6 @@ def test_no_selector_is_a_strong_single_use_read_that_closes_its_time(rig) -> No
 
     assert (selected.transaction, selected.read_us) == (None, rig.now_us)
     assert rig.database.clock.closed_us == rig.now_us
-
-
-def test_an_exact_timestamp_is_taken_as_it_is(rig) -> None:
-    one = selector()
-    one.single_use.read_only.read_timestamp.CopyFrom(timestamp_message(rig.now_us - 7))
-    one.single_use.read_only.return_read_timestamp = True
-    selected = select(rig, one)
-
-    assert selected.read_us == rig.now_us - 7
-    assert timestamp_us_of(selected.begun.read_timestamp) == rig.now_us - 7
-
-
-def test_an_exact_staleness_counts_from_now(rig) -> None:
-    one = selector()
-    one.single_use.read_only.exact_staleness.nanos = 50_000
-
-    assert select(rig, one).read_us == rig.now_us - 50
 
 
 def test_a_time_to_come_is_waited_for(rig) -> None:
@@ -79,43 +61,6 @@ def test_a_session_may_go_while_its_read_waits(rig) -> None:
 
     with pytest.raises(SpannerError, match="Database not found"):
         rig.run(wait())
-
-
-def test_a_transaction_begins_inline_and_is_found_by_its_id(rig) -> None:
-    one = selector()
-    one.begin.read_write.SetInParent()
-    session = rig.host.session(rig.session(multiplexed=True))
-    begun = rig.run(select_transaction(rig.host, session, one))
-    again = rig.run(select_transaction(rig.host, session, selector(id=begun.begun.id)))
-
-    assert again.transaction is begun.transaction
-    assert (begun.read_us, again.read_us) == (None, None)
-    assert begun.begun.precommit_token.precommit_token
-
-
-def test_a_read_only_transaction_keeps_its_time(rig) -> None:
-    session = rig.host.session(rig.session(multiplexed=True))
-    options = spanner.TransactionOptions.pb()()
-    options.read_only.strong = True
-    options.read_only.return_read_timestamp = True
-    transaction, message = rig.run(begin_transaction(rig.host, session, options))
-    started_us = rig.now_us
-    rig.now_us += 1000
-
-    assert select(rig, selector(id=transaction.transaction_id)).read_us == started_us
-    assert timestamp_us_of(message.read_timestamp) == started_us
-    assert transaction.next_precommit_token() is None
-
-
-def test_a_finished_transaction_is_refused(rig) -> None:
-    one = selector()
-    one.begin.read_write.SetInParent()
-    session = rig.host.session(rig.session())
-    begun = rig.run(select_transaction(rig.host, session, one))
-    rig.database.rollback(begun.begun.id)
-
-    with pytest.raises(SpannerError, match="committed or rolledback"):
-        rig.run(select_transaction(rig.host, session, selector(id=begun.begun.id)))
 
 
 @pytest.mark.parametrize(
@@ -159,14 +104,6 @@ def test_a_bounded_staleness_reads_the_newest_state_and_only_once(rig, bound: st
         select(rig, begin)
 
 
-@pytest.mark.parametrize("bound", ["exact_staleness", "max_staleness"])
-def test_staleness_is_never_negative(rig, bound: str) -> None:
-    one = selector()
-    getattr(one.single_use.read_only, bound).seconds = -1
-    with pytest.raises(SpannerError, match="Staleness must be non-negative"):
-        select(rig, one)
-
-
 def test_a_transaction_that_a_failed_request_began_is_over(rig) -> None:
     one = selector()
     one.begin.read_write.SetInParent()
@@ -181,17 +118,6 @@ def test_a_transaction_that_a_failed_request_began_is_over(rig) -> None:
     with pytest.raises(SpannerError, match="no"):
         rig.run(fail())
     assert seen[0].state == "ROLLED_BACK"
-
-
-def test_a_directed_read_needs_a_transaction_that_only_reads(rig) -> None:
-    one = selector()
-    one.begin.read_write.SetInParent()
-    request = spanner.ReadRequest.pb()()
-    select(rig, one).check_directed(request)
-    request.directed_read_options.SetInParent()
-    select(rig, selector()).check_directed(request)
-    with pytest.raises(SpannerError, match="Directed reads"):
-        select(rig, one).check_directed(request)
 
 
 def test_partitioned_dml_reads_nothing_and_others_write_nothing(rig) -> None:

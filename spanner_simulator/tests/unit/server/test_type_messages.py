@@ -29,15 +29,6 @@ def test_types_round_trip(value_type: ValueType) -> None:
     assert value_type_of(type_message(value_type)) == value_type
 
 
-def test_no_type_is_no_declaration() -> None:
-    assert value_type_of(spanner.Type.pb()()) is None
-
-
-def test_a_struct_has_its_fields_in_order() -> None:
-    kind = ValueType("STRUCT", fields=(("a", ValueType("INT64")), ("", ValueType("STRING"))))
-    assert value_type_of(type_message(kind)) == kind
-
-
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [
@@ -64,14 +55,3 @@ def test_metadata_has_names_types_and_the_transaction() -> None:
     assert (array.name, json.name) == ("a", "b")
     assert array.type_.array_element_type.code == spanner.TypeCode.INT64
     assert json.type_.code == spanner.TypeCode.JSON
-
-
-def test_metadata_always_has_a_row_type_and_may_have_undeclared_parameters() -> None:
-    empty = spanner.ResultSetMetadata.pb().FromString(metadata_bytes([]))
-    asked = spanner.ResultSetMetadata.pb().FromString(
-        metadata_bytes([], undeclared=[("p", ValueType("INT64"))])
-    )
-
-    assert empty.HasField("row_type")
-    assert not empty.HasField("undeclared_parameters")
-    assert [one.name for one in asked.undeclared_parameters.fields] == ["p"]

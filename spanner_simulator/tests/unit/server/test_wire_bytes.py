@@ -47,8 +47,3 @@ def test_a_message_is_the_same_as_protobufs_own() -> None:
     assert message.metadata == metadata
     assert message.resume_token == b"token"
     assert message.precommit_token.precommit_token == b"p"
-
-
-def test_an_object_is_no_result_value() -> None:
-    with pytest.raises(TypeError):
-        plain_bytes({"a": 1.0})

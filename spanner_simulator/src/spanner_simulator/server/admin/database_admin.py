@@ -6,27 +6,21 @@ Backups, access policies and what else the simulator has not are refused by name
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from google.cloud.spanner_admin_database_v1 import types as database_admin
-from google.iam.v1 import iam_policy_pb2
 from google.protobuf import empty_pb2
 
 from spanner_simulator.core.rows.storage import VERSION_RETENTION_US
 from spanner_simulator.core.schema.ddl import parse_ddl
 from spanner_simulator.core.schema.ddl_text import catalogue_ddl
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.core.values import Dialect
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found, unsupported
 from spanner_simulator.server.admin.operations import done_operation, operation_name
-from spanner_simulator.server.messages import timestamp_message
+from spanner_simulator.server.host import Host, HostedDatabase
+from spanner_simulator.server.messages import Message, timestamp_message
 from spanner_simulator.server.paging import page_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from spanner_simulator.core.values import Dialect
-    from spanner_simulator.server.host import Host, HostedDatabase
-    from spanner_simulator.server.messages import Message
-
 
 _CREATE_DATABASE: dict[Dialect, re.Pattern[str]] = {
     "GOOGLE_STANDARD_SQL": re.compile(
@@ -73,12 +67,12 @@ class DatabaseAdminService:
 
     def _check_instance(self, name: str) -> None:
         if name not in self._host.instances:
-            raise SpannerError(Code.NOT_FOUND, f"Instance not found: {name}")
+            raise not_found(f"Instance not found: {name}")
 
     def _hosted(self, name: str) -> HostedDatabase:
         hosted = self._host.databases.get(name)
         if hosted is None:
-            raise SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
+            raise not_found(f"Database not found: {name}")
         return hosted
 
     def _message(self, name: str) -> Message:
@@ -128,7 +122,7 @@ class DatabaseAdminService:
         """
         hosted = self._hosted(request.database)
         if not request.statements:
-            raise SpannerError(Code.INVALID_ARGUMENT, "Missing statements in the request.")
+            raise invalid_argument("Missing statements in the request.")
         name = operation_name(self._host, request.database, request.operation_id)
         database = hosted.database
         statements = _parsable(request.statements, database.catalogue.dialect)
@@ -164,45 +158,10 @@ class DatabaseAdminService:
             proto_descriptors=b"".join(catalogue.proto_files.values()),
         )
 
-    async def list_database_roles(self, request: Message) -> Message:
-        """The roles of a database, the ones that every database has among them."""
-        catalogue = self._hosted(request.parent).database.catalogue
-        names = sorted(role.name for role in catalogue.roles.values())
-        reply = database_admin.ListDatabaseRolesResponse.pb()()
-        page, reply.next_page_token = page_of(
-            names, size=request.page_size, token=request.page_token
-        )
-        for name in page:
-            reply.database_roles.add(name=f"{request.parent}/databaseRoles/{name}")
-        return reply
-
-    # -- the rest
-
-    async def list_database_operations(self, request: Message) -> Message:
-        """The operations of all databases of an instance."""
-        self._check_instance(request.parent)
-        if request.filter:
-            raise SpannerError(
-                Code.UNIMPLEMENTED, "The simulator does not support: filters of operations"
-            )
-        prefix = f"{request.parent}/databases/"
-        found = [one for name, one in self._host.operations.items() if name.startswith(prefix)]
-        reply = database_admin.ListDatabaseOperationsResponse.pb()()
-        page, reply.next_page_token = page_of(
-            found, size=request.page_size, token=request.page_token
-        )
-        reply.operations.extend(page)
-        return reply
-
-    async def test_iam_permissions(self, request: Message) -> Message:
-        """Every permission that is asked for is granted."""
-        self._hosted(request.resource)
-        return iam_policy_pb2.TestIamPermissionsResponse(permissions=request.permissions)
-
 
 def _refuse(request: Message, field: str, what: str) -> None:
     if request.HasField(field):
-        raise SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {what}")
+        raise unsupported(f"{what}")
 
 
 def _parsable(texts: Iterable[str], dialect: Dialect) -> list[str]:
@@ -210,7 +169,7 @@ def _parsable(texts: Iterable[str], dialect: Dialect) -> list[str]:
     found = list(texts)
     for text in found:
         if not text.strip():
-            raise SpannerError(Code.INVALID_ARGUMENT, "DDL statement is empty.")
+            raise invalid_argument("DDL statement is empty.")
         parse_ddl(text, dialect)
     return found
 
@@ -218,17 +177,15 @@ def _parsable(texts: Iterable[str], dialect: Dialect) -> list[str]:
 def _database_id(statement: str, dialect: Dialect) -> str:
     found = _CREATE_DATABASE[dialect].fullmatch(statement)
     if found is None:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
+        raise invalid_argument(
             f"Error parsing Spanner DDL statement: {statement} : CREATE DATABASE and one name "
-            "are expected.",
+            "are expected."
         )
     database_id = found.group(2)
     if _DATABASE_ID.fullmatch(database_id) is None:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
+        raise invalid_argument(
             "Invalid database name. Database name must start with a lowercase letter, be 2-30 "
             "characters long, contain only lowercase letters, numbers, underscores or hyphens, and "
-            f"not end with an underscore or hyphen. Got: {database_id}",
+            f"not end with an underscore or hyphen. Got: {database_id}"
         )
     return database_id

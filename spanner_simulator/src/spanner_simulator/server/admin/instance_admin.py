@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
-from google.iam.v1 import iam_policy_pb2
 from google.protobuf import empty_pb2
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found, unsupported
 from spanner_simulator.server.admin.operations import done_operation, operation_name
-from spanner_simulator.server.messages import timestamp_message
+from spanner_simulator.server.host import Host
+from spanner_simulator.server.messages import Message, timestamp_message
 from spanner_simulator.server.paging import page_of
-
-if TYPE_CHECKING:
-    from spanner_simulator.server.host import Host
-    from spanner_simulator.server.messages import Message
-
 
 _CONFIGS = ("emulator-config", "regional-simulated")
 _INSTANCE_ID = re.compile(r"[a-z][a-z0-9-]{0,62}[a-z0-9]")
 _UNITS_PER_NODE = 1000
-_UPDATABLE = ("display_name", "node_count", "processing_units", "labels")
 
 
 class InstanceAdminService:
@@ -34,14 +27,12 @@ class InstanceAdminService:
     async def create_instance(self, request: Message) -> Message:
         """Create an instance; ALREADY_EXISTS for a known one."""
         if _INSTANCE_ID.fullmatch(request.instance_id) is None:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 "Instance ID must start with a lowercase letter, be 2-64 characters long, contain "
                 "only lowercase letters, numbers, or hyphens, and not end with a hyphen. Got: "
-                f"{request.instance_id}",
+                f"{request.instance_id}"
             )
         _check_project(request.parent)
-        _check_capacity(request.instance)
         name = f"{request.parent}/instances/{request.instance_id}"
         if name in self._host.instances:
             raise SpannerError(Code.ALREADY_EXISTS, f"Instance already exists: {name}")
@@ -65,7 +56,7 @@ class InstanceAdminService:
     def _instance(self, name: str) -> Message:
         instance = self._host.instances.get(name)
         if instance is None:
-            raise SpannerError(Code.NOT_FOUND, f"Instance not found: {name}")
+            raise not_found(f"Instance not found: {name}")
         return instance
 
     async def get_instance(self, request: Message) -> Message:
@@ -87,46 +78,6 @@ class InstanceAdminService:
         reply.instances.extend(page)
         return reply
 
-    async def update_instance(self, request: Message) -> Message:
-        """Change what the field mask names."""
-        known = self._instance(request.instance.name)
-        instance = instance_admin.Instance.pb()()
-        instance.CopyFrom(known)
-        if not request.field_mask.paths:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "No value provided for required field: UpdateInstanceRequest.field_mask",
-            )
-        for path in request.field_mask.paths:
-            if path == "config" and request.instance.config == known.config:
-                # Google's Python client names it in each update.
-                continue
-            if path not in _UPDATABLE:
-                raise SpannerError(
-                    Code.UNIMPLEMENTED,
-                    f"The simulator does not support: updates of an instance's {path[:100]}",
-                )
-            if path == "labels":
-                instance.labels.clear()
-                instance.labels.update(request.instance.labels)
-                continue
-            if path == "node_count":
-                instance.processing_units = 0
-            if path == "processing_units":
-                instance.node_count = 0
-            setattr(instance, path, getattr(request.instance, path))
-        _check_capacity(instance)
-        _complete_capacity(instance)
-        instance.update_time.CopyFrom(timestamp_message(self._host.now_us()))
-        self._host.add_instance(instance.name, instance)
-        metadata = instance_admin.UpdateInstanceMetadata.pb()(instance=instance)
-        return done_operation(
-            self._host,
-            operation_name(self._host, instance.name),
-            metadata=metadata,
-            outcome=instance,
-        )
-
     async def delete_instance(self, request: Message) -> Message:
         """Forget an instance and its databases; an unknown one is no error."""
         if request.name in self._host.instances:
@@ -141,7 +92,7 @@ class InstanceAdminService:
         """Any configuration name is known, as programs name those of the real service."""
         _, separator, config = request.name.partition("/instanceConfigs/")
         if not separator or not config:
-            raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid instance config: {request.name}")
+            raise invalid_argument(f"Invalid instance config: {request.name}")
         return instance_admin.InstanceConfig.pb()(name=request.name, display_name=config)
 
     async def list_instance_configs(self, request: Message) -> Message:
@@ -153,37 +104,15 @@ class InstanceAdminService:
             )
         return reply
 
-    async def test_iam_permissions(self, request: Message) -> Message:
-        """Every permission that is asked for is granted."""
-        self._instance(request.resource)
-        return iam_policy_pb2.TestIamPermissionsResponse(permissions=request.permissions)
-
 
 def _check_project(parent: str) -> None:
     if re.fullmatch(r"projects/[^/]+", parent) is None:
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid project uri: {parent}")
+        raise invalid_argument(f"Invalid project uri: {parent}")
 
 
 def _refuse_filter(text: str) -> None:
     if text:
-        raise SpannerError(
-            Code.UNIMPLEMENTED, "The simulator does not support: filters of instances"
-        )
-
-
-def _check_capacity(instance: Message) -> None:
-    if instance.node_count and instance.processing_units:
-        units = instance.node_count * _UNITS_PER_NODE
-        if units != instance.processing_units:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
-                "Invalid CreateInstance request. Only one of nodes or processing units should be "
-                "specified.",
-            )
-    if instance.node_count < 0 or instance.processing_units < 0:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, "Nodes and processing units of an instance are never negative."
-        )
+        raise unsupported("filters of instances")
 
 
 def _complete_capacity(instance: Message) -> None:

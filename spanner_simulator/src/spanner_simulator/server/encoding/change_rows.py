@@ -10,20 +10,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from spanner_simulator.server.encoding.change_rows_json import JsonRows
 from spanner_simulator.server.encoding.change_rows_proto import ProtoRows
 from spanner_simulator.server.encoding.change_rows_struct import StructRows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from spanner_simulator.core.change_streams.records import StreamRow
-    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
-    from spanner_simulator.core.schema.schema_objects import ChangeStream
-    from spanner_simulator.core.values import Dialect
-
 
 _BLOCK_ROWS = 256
 KEPT_BYTES_MAX = 256 * 1024 * 1024
@@ -112,22 +103,6 @@ class ChangeRowEncoder:
             if after < stop:
                 break
         return b"".join(parts), index
-
-    def encode_ahead(self, form: RowForm, partition: StreamPartition) -> Iterator[int]:
-        """Encode what a stream partition holds, block by block; how many rows each block has.
-
-        Stops where more would only take the place of what is kept already.
-        """
-        records = partition.records
-        index = records.first
-        size = 0
-        while index < records.end and self.kept_bytes + size <= self._kept_bytes_max:
-            stop = min(records.end, (index // _BLOCK_ROWS + 1) * _BLOCK_ROWS)
-            # The next one will be about as large.
-            size = len(self._block(form, partition, index, stop).data)
-            yield stop - index
-            # Records may have expired meanwhile.
-            index = max(stop, records.first)
 
     def _block(
         self,

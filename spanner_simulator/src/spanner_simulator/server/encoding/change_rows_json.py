@@ -6,22 +6,20 @@ are numbers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.change_streams.records import (
     ChildPartitionsRecord,
+    ColumnType,
     DataChangeRecord,
     HeartbeatRecord,
+    StreamRow,
 )
 from spanner_simulator.core.timestamps import format_ns, format_us
 from spanner_simulator.server.wire_bytes import row_bytes, string_bytes
-
-if TYPE_CHECKING:
-    from spanner_simulator.core.change_streams.records import ColumnType, StreamRow
-
 
 _SHARED_MAX = 4096
 

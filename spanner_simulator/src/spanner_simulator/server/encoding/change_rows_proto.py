@@ -6,19 +6,24 @@ GoogleSQL declares the column PROTO, PostgreSQL BYTES; on the wire both are base
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.change_streams.records import (
+    ColumnType,
     DataChangeRecord,
     HeartbeatRecord,
     PartitionEndRecord,
     PartitionEventRecord,
     PartitionStartRecord,
+    StreamRow,
 )
+from spanner_simulator.core.change_streams.row_mod import Mod, RowMod
+from spanner_simulator.core.values import Dialect, Plain
 from spanner_simulator.server.encoding.change_rows_struct import Heads
 from spanner_simulator.server.wire_bytes import (
     plain_bytes,
@@ -27,14 +32,6 @@ from spanner_simulator.server.wire_bytes import (
     string_bytes,
     varint,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from spanner_simulator.core.change_streams.records import ColumnType, StreamRow
-    from spanner_simulator.core.change_streams.row_mod import Mod, RowMod
-    from spanner_simulator.core.values import Dialect, Plain
-
 
 PROTO_NAME = "google.spanner.v1.ChangeStreamRecord"
 _RECORD: Any = spanner.ChangeStreamRecord.pb()

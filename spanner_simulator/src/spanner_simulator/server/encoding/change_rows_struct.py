@@ -6,17 +6,22 @@ once, the rest is put together from bytes without a protobuf object.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.change_streams.records import (
     ChildPartitionsRecord,
+    ColumnType,
     DataChangeRecord,
     HeartbeatRecord,
+    StreamRow,
 )
+from spanner_simulator.core.change_streams.row_mod import Mod, RowMod
 from spanner_simulator.core.timestamps import format_ns, format_us
+from spanner_simulator.core.values import Plain
 from spanner_simulator.server.wire_bytes import (
     FALSE,
     TRUE,
@@ -26,14 +31,6 @@ from spanner_simulator.server.wire_bytes import (
     string_bytes,
     varint,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from spanner_simulator.core.change_streams.records import ColumnType, StreamRow
-    from spanner_simulator.core.change_streams.row_mod import Mod, RowMod
-    from spanner_simulator.core.values import Plain
-
 
 _CODE = spanner.TypeCode
 

@@ -14,15 +14,11 @@ import os
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.server.keeping.journal_file import DamagedJournalError, JournalFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from spanner_simulator.core.values import Dialect
-
 
 _LOCK = "simulator.lock"
 _LIST = "directory.journal"

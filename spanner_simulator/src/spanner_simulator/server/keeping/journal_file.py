@@ -14,12 +14,9 @@ import os
 import struct
 import threading
 import zlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 _MAGIC = b"spanner-simulator journal 1\n"
 _LENGTH = struct.Struct(">I")

@@ -7,18 +7,15 @@ acknowledged. Without a directory nothing is kept and nothing can fail.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from spanner_simulator.core.database import Database
 from spanner_simulator.core.journal import JournalEntry, entry_to_plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from spanner_simulator.core.database import Database
-    from spanner_simulator.server.keeping.data_directory import DataDirectory
-    from spanner_simulator.server.keeping.journal_file import JournalFile
+from spanner_simulator.server.keeping.data_directory import DataDirectory
+from spanner_simulator.server.keeping.journal_file import JournalFile
 
 
 class Keeper:
@@ -60,27 +57,24 @@ class Keeper:
 
     def forget(self, database: str) -> None:
         """The database was dropped."""
-        if self.directory is not None:
-            with self._failing():
-                self.directory.forget_database(database)
+        self._note(lambda directory: directory.forget_database(database))
 
     def keep_instance(self, name: str, message: bytes) -> None:
         """Keep an instance, or what it has become."""
-        if self.directory is not None:
-            with self._failing():
-                self.directory.keep_instance(name, message)
+        self._note(lambda directory: directory.keep_instance(name, message))
 
     def forget_instance(self, name: str) -> None:
         """The instance was deleted."""
-        if self.directory is not None:
-            with self._failing():
-                self.directory.forget_instance(name)
+        self._note(lambda directory: directory.forget_instance(name))
 
     def keep_time(self, now_us: int, *, ahead_us: int | None) -> None:
         """Keep where the clock stands or how it runs, so that time does not go back."""
+        self._note(lambda directory: directory.keep_time(now_us, ahead_us=ahead_us))
+
+    def _note(self, act: Callable[[DataDirectory], None]) -> None:
         if self.directory is not None:
             with self._failing():
-                self.directory.keep_time(now_us, ahead_us=ahead_us)
+                act(self.directory)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

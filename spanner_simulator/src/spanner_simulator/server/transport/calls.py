@@ -8,24 +8,20 @@ theirs to the row.
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from spanner_simulator.core.change_streams.change_stream_call import is_change_stream_query
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, unsupported
+from spanner_simulator.server.faults import Fault
+from spanner_simulator.server.host import Host
+from spanner_simulator.server.messages import Message
 from spanner_simulator.server.statuses import sendable, trailing_metadata
 from spanner_simulator.server.transport.faulty_calls import faulty_reply, faulty_stream
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-
-    from spanner_simulator.server.faults import Fault
-    from spanner_simulator.server.host import Host
-    from spanner_simulator.server.messages import Message
-
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,9 +99,7 @@ class Calls:
         async def handle(_: bytes, context: Any) -> bytes:
             await _abort(
                 context,
-                SpannerError(
-                    Code.UNIMPLEMENTED, f"The simulator does not support: the method {method}"
-                ),
+                unsupported(f"the method {method}"),
             )
 
         return grpc.unary_unary_rpc_method_handler(handle)
@@ -136,7 +130,7 @@ def _parser(request_type: Any) -> Callable[[bytes], Message]:
 
 
 def _malformed(error: DecodeError) -> SpannerError:
-    return SpannerError(Code.INVALID_ARGUMENT, f"The request cannot be parsed: {error}")
+    return invalid_argument(f"The request cannot be parsed: {error}")
 
 
 def _broken(error: Exception) -> SpannerError:

@@ -6,19 +6,16 @@ resume token, so a client that resumes asks for those rows again, as it must wit
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.errors import Code, SpannerError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
-
-    from spanner_simulator.server.faults import Fault
-    from spanner_simulator.server.host import Host
-    from spanner_simulator.server.messages import Message
+from spanner_simulator.server.faults import Fault
+from spanner_simulator.server.host import Host
+from spanner_simulator.server.messages import Message
 
 
 async def faulty_reply(

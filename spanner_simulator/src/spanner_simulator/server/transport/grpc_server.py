@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
+from spanner_simulator.server.host import Host
 from spanner_simulator.server.transport.methods import method_handlers
-
-if TYPE_CHECKING:
-    from spanner_simulator.server.host import Host
-
 
 _MESSAGE_BYTES_MAX = 128 * 1024 * 1024
 _STREAMS_MAX = 1_000_000

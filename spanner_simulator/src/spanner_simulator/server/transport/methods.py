@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from google.cloud.spanner_admin_database_v1 import types as database_admin
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 from google.cloud.spanner_v1 import types as spanner
-from google.iam.v1 import iam_policy_pb2
 from google.longrunning import operations_pb2
 
 from spanner_simulator.server.admin.database_admin import DatabaseAdminService
 from spanner_simulator.server.admin.instance_admin import InstanceAdminService
 from spanner_simulator.server.admin.operations import OperationsService
+from spanner_simulator.server.host import Host
 from spanner_simulator.server.spanner_service import SpannerService
 from spanner_simulator.server.transport.calls import Calls
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from spanner_simulator.server.host import Host
-
 
 _STREAMING = frozenset(("StreamingRead", "ExecuteStreamingSql", "BatchWrite"))
 
@@ -47,11 +42,9 @@ METHODS: dict[str, dict[str, Any]] = {
         "CreateInstance": instance_admin.CreateInstanceRequest,
         "GetInstance": instance_admin.GetInstanceRequest,
         "ListInstances": instance_admin.ListInstancesRequest,
-        "UpdateInstance": instance_admin.UpdateInstanceRequest,
         "DeleteInstance": instance_admin.DeleteInstanceRequest,
         "GetInstanceConfig": instance_admin.GetInstanceConfigRequest,
         "ListInstanceConfigs": instance_admin.ListInstanceConfigsRequest,
-        "TestIamPermissions": iam_policy_pb2.TestIamPermissionsRequest,
     },
     "google.spanner.admin.database.v1.DatabaseAdmin": {
         "CreateDatabase": database_admin.CreateDatabaseRequest,
@@ -60,15 +53,9 @@ METHODS: dict[str, dict[str, Any]] = {
         "DropDatabase": database_admin.DropDatabaseRequest,
         "UpdateDatabaseDdl": database_admin.UpdateDatabaseDdlRequest,
         "GetDatabaseDdl": database_admin.GetDatabaseDdlRequest,
-        "ListDatabaseRoles": database_admin.ListDatabaseRolesRequest,
-        "ListDatabaseOperations": database_admin.ListDatabaseOperationsRequest,
-        "TestIamPermissions": iam_policy_pb2.TestIamPermissionsRequest,
     },
     "google.longrunning.Operations": {
         "GetOperation": operations_pb2.GetOperationRequest,
-        "ListOperations": operations_pb2.ListOperationsRequest,
-        "CancelOperation": operations_pb2.CancelOperationRequest,
-        "DeleteOperation": operations_pb2.DeleteOperationRequest,
     },
 }
 """Request types by service and method."""

@@ -2,13 +2,9 @@ from __future__ import annotations
 
 import pytest
 from google.cloud.spanner_admin_database_v1 import types as database_admin
-from google.iam.v1 import iam_policy_pb2
-from google.longrunning import operations_pb2
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.admin.operations import OperationsService
 from spanner_simulator.server.messages import timestamp_us_of
-from unit.shop_protos import shop_descriptors
 
 INSTANCE = "projects/p/instances/inst"
 DATABASE = f"{INSTANCE}/databases/bank"
@@ -19,20 +15,6 @@ def create_database(rig, statement: str, *extra: str, parent: str = INSTANCE):
         parent=parent, create_statement=statement, extra_statements=extra
     )
     return rig.run(rig.databases.create_database(request))
-
-
-def test_operations_are_done_and_can_be_asked_for(rig) -> None:
-    operation = create_database(rig, "CREATE DATABASE `other-db`")
-    found = rig.run(
-        OperationsService(rig.host).get_operation(
-            operations_pb2.GetOperationRequest(name=operation.name)
-        )
-    )
-    made = database_admin.Database.pb()()
-    found.response.Unpack(made)
-
-    assert found.done
-    assert made.name == f"{INSTANCE}/databases/other-db"
 
 
 def test_a_database_with_a_bad_statement_is_not_made(rig) -> None:
@@ -142,12 +124,6 @@ def test_a_malformed_statement_changes_nothing(rig, statements: list[str], messa
 
     assert caught.value.code is Code.INVALID_ARGUMENT
     assert "t1" not in rig.database.catalogue.tables
-
-
-def test_the_very_first_statement_fails_the_call(rig) -> None:
-    update(rig, T1)
-    with pytest.raises(SpannerError, match="Duplicate name in schema: T1"):
-        update(rig, T1)
 
 
 def test_an_operation_id_is_taken_once(rig) -> None:

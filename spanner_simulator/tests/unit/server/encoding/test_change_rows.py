@@ -60,25 +60,6 @@ def test_records_come_in_runs_of_at_most_the_size_and_are_encoded_once() -> None
     assert len(form.encoded) == len(set(form.encoded)) == 900
 
 
-def test_a_row_above_the_size_comes_alone() -> None:
-    encoder, form, one = ChangeRowEncoder(), TextRows(), partition_of(3, width=500)
-    rows, after = encoder.records(form, one, range(3), size_max=100)
-
-    assert after == 1
-    assert len(rows) > 500
-    assert form.encoded == [f"{0:0500d}"]
-    assert encoder.records(form, one, range(1, 3), size_max=2000)[1] == 3
-
-
-def test_new_records_join_the_old_ones() -> None:
-    encoder, form, one = ChangeRowEncoder(), TextRows(), partition_of(3)
-    encoder.records(form, one, range(3), size_max=1000)
-    one.records.append(PartitionEndRecord(3, "new", ""))
-
-    assert texts(encoder.records(form, one, range(2, 4), size_max=1000)[0]) == ["0002", "new"]
-    assert form.encoded == ["0000", "0001", "0002", "new"]
-
-
 def test_the_least_used_bytes_go_and_are_made_again() -> None:
     encoder, form = ChangeRowEncoder(kept_bytes_max=5000), TextRows()
     parts = [partition_of(256, token=str(number)) for number in range(5)]
@@ -127,29 +108,3 @@ def test_dialect_and_mode_choose_the_form() -> None:
         code.JSON,
         spanner.TypeAnnotationCode.PG_JSONB,
     )
-
-
-def test_what_was_encoded_ahead_is_not_encoded_again() -> None:
-    encoder, form, one = ChangeRowEncoder(), TextRows(), partition_of(600)
-
-    assert sum(encoder.encode_ahead(form, one)) == 600
-    encoder.records(form, one, range(600), size_max=10**6)
-    assert len(form.encoded) == 600
-
-
-def test_encoding_ahead_ends_where_no_more_is_kept() -> None:
-    encoder, form, one = ChangeRowEncoder(kept_bytes_max=3000), TextRows(), partition_of(2000)
-
-    ahead = sum(encoder.encode_ahead(form, one))
-    assert 256 <= ahead < 2000
-    assert len(form.encoded) == ahead
-
-
-def test_encoding_ahead_goes_on_past_what_expires_meanwhile() -> None:
-    encoder, form, one = ChangeRowEncoder(), TextRows(), partition_of(1000)
-    ahead = encoder.encode_ahead(form, one)
-    first = next(ahead)
-    one.records.forget_before(700)
-
-    assert (first, sum(ahead)) == (256, 300)
-    assert texts(encoder.records(form, one, range(700, 1000), size_max=10**6)[0])[0] == "0700"

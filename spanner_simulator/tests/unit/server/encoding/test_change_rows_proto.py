@@ -3,13 +3,9 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import pytest
 from google.cloud.spanner_v1 import types as spanner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from spanner_simulator.core.change_streams.records import (
-    ChildPartitionsRecord,
     ColumnType,
     DataChangeRecord,
     HeartbeatRecord,
@@ -19,8 +15,7 @@ from spanner_simulator.core.change_streams.records import (
     StreamRow,
 )
 from spanner_simulator.core.change_streams.row_mod import Mod
-from spanner_simulator.core.values import Plain
-from spanner_simulator.server.encoding.change_rows_proto import PROTO_NAME, ProtoRows
+from spanner_simulator.server.encoding.change_rows_proto import ProtoRows
 
 ARRAY = '{"array_element_type":{"code":"JSON","type_annotation":"PG_JSONB"},"code":"ARRAY"}'
 
@@ -88,31 +83,6 @@ def test_a_data_change_record_field_by_field() -> None:
     assert data.number_of_partitions_in_transaction == 2
 
 
-@given(
-    index=st.integers(1, 200),
-    value=st.one_of(st.none(), st.booleans(), st.floats(allow_nan=False), st.text()),
-    timestamp_us=st.integers(0, 4 * 10**15),
-    count=st.integers(1, 2**31 - 1),
-)
-def test_the_bytes_are_those_of_protobuf_itself(
-    index: int, value: Plain, timestamp_us: int, count: int
-) -> None:
-    types = tuple(
-        ColumnType(f"c{number}", '{"code":"STRING"}', number == 0, number + 1)
-        for number in range(index + 1)
-    )
-    record = DataChangeRecord(
-        timestamp_us, "0-1", "7", False, "t", types,
-        (Mod({"c0": "k"}, {f"c{index}": value, "c0": [value, None]}, {}),) * 2,
-        "DELETE", "NEW_ROW", count, count, "", False,
-    )  # fmt: skip
-    rows = ProtoRows("ChangeRecord", "GOOGLE_STANDARD_SQL")
-    (sent,) = spanner.PartialResultSet.pb().FromString(rows.encode(record)).values
-    raw = base64.b64decode(sent.string_value)
-
-    assert spanner.ChangeStreamRecord.pb().FromString(raw).SerializeToString() == raw
-
-
 def test_heartbeat_start_end_and_event() -> None:
     heartbeat = decode(HeartbeatRecord(1_500_000_001)).heartbeat_record
     start = decode(PartitionStartRecord(2_000_000_000, "a-0", ("t", "u"))).partition_start_record
@@ -129,19 +99,3 @@ def test_heartbeat_start_end_and_event() -> None:
     assert (moved.commit_timestamp.timestamp(), moved.partition_token) == (4, "t")
     assert [one.source_partition_token for one in moved.move_in_events] == ["x", "y"]
     assert [one.destination_partition_token for one in moved.move_out_events] == ["z"]
-
-
-def test_the_column_is_a_proto_or_bytes() -> None:
-    google = ProtoRows("ChangeRecord", "GOOGLE_STANDARD_SQL").metadata
-    postgres = ProtoRows("read_proto_bytes_s", "POSTGRESQL").metadata
-    first, second = (
-        spanner.ResultSetMetadata.deserialize(one).row_type.fields[0] for one in (google, postgres)
-    )
-
-    assert (first.type_.code.name, first.type_.proto_type_fqn) == ("PROTO", PROTO_NAME)
-    assert (second.name, second.type_.code.name) == ("read_proto_bytes_s", "BYTES")
-
-
-def test_child_records_have_no_such_form() -> None:
-    with pytest.raises(TypeError):
-        decode(ChildPartitionsRecord(1, "0", ()))

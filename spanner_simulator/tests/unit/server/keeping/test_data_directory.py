@@ -56,20 +56,6 @@ def test_instances_and_databases_are_kept(tmp_path: Path) -> None:
         assert (directory.openings, directory.messages) == (1, [])
 
 
-def test_a_database_made_anew_begins_empty(tmp_path: Path) -> None:
-    for expected in range(2):
-        with opened(tmp_path) as directory:
-            directory.forget_database("a")
-            directory.keep_database(
-                "a", dialect="GOOGLE_STANDARD_SQL", created_us=expected, entries=[expected]
-            )
-
-    with opened(tmp_path) as directory:
-        (kept,) = directory.databases.values()
-        assert (kept.created_us, list(kept.journal.entries())) == (1, [1])
-    assert len(list(tmp_path.glob("database-*.journal"))) == 1
-
-
 def test_what_a_dying_process_left_half_done_is_cleared_away(tmp_path: Path) -> None:
     with opened(tmp_path) as directory:
         directory.keep_database("a", dialect="POSTGRESQL", created_us=1, entries=["whole"])
@@ -114,22 +100,11 @@ def test_a_folder_in_use_by_another_process_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_in_use_by_this_process_is_refused_too(tmp_path: Path) -> None:
-    with opened(tmp_path):
-        assert "is in use by another simulator" in refusal(tmp_path)
-
-
 def test_a_folder_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
 
     assert "holds other files (letters.txt): choose an empty folder" in refusal(tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["letters.txt"]
-
-
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-
-    assert "cannot keep data in" in refusal(tmp_path / "file")
 
 
 def test_a_list_that_is_damaged_or_of_no_sense_is_refused(tmp_path: Path) -> None:

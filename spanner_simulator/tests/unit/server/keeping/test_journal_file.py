@@ -36,36 +36,6 @@ def read(path: Path) -> tuple[list[Any], int]:
     return found
 
 
-def test_what_was_written_is_read(path: Path) -> None:
-    write(path)
-    assert read(path) == ([], 0)
-    write(path, *ENTRIES[:2])
-    write(path, *ENTRIES[2:])
-    entries, cut_bytes = read(path)
-
-    assert (entries, cut_bytes) == (ENTRIES, 0)
-
-
-def test_an_entry_is_in_the_file_before_append_returns(path: Path) -> None:
-    journal = JournalFile(path)
-    journal.append("a")
-
-    assert read(path) == (["a"], 0)
-    journal.close()
-
-
-def test_it_can_be_read_while_it_is_open(path: Path) -> None:
-    journal = JournalFile(path)
-    for entry in "ab":
-        journal.append(entry)
-        journal.sync()
-    assert list(journal.entries()) == ["a", "b"]
-    journal.append("c")
-
-    assert list(journal.entries()) == ["a", "b", "c"]
-    journal.close()
-
-
 def test_a_file_cut_anywhere_keeps_what_was_whole(path: Path, tmp_path: Path) -> None:
     write(path, "first", "second")
     whole = path.read_bytes()
@@ -112,15 +82,6 @@ def test_damage_before_the_end_is_refused_and_left_as_it_is(path: Path) -> None:
         assert path.read_bytes() == damaged
 
 
-@pytest.mark.parametrize("content", [b"hello", b"x" * 100, b"spanner-simulator journal 9\n"])
-def test_another_kind_of_file_is_refused(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    with pytest.raises(DamagedJournalError, match="is not a journal of a simulator"):
-        JournalFile(path)
-
-    assert path.read_bytes() == content
-
-
 def test_an_entry_that_is_no_json_is_damage(path: Path) -> None:
     write(path, "ab")
     content = bytearray(path.read_bytes())
@@ -131,13 +92,6 @@ def test_an_entry_that_is_no_json_is_damage(path: Path) -> None:
     with pytest.raises(DamagedJournalError, match="has an entry of no sense"):
         list(journal.entries())
     journal.close()
-
-
-def test_a_closed_one_is_not_synced(path: Path) -> None:
-    journal = JournalFile(path)
-    journal.append("a")
-    journal.close()
-    journal.sync()
 
 
 def test_after_the_disk_has_failed_nothing_is_taken(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from google.cloud.spanner_v1 import types as spanner
 from google.rpc import error_details_pb2, status_pb2
 
 from spanner_simulator import Simulator, SimulatorConfig
@@ -43,20 +42,6 @@ def failure(channel: grpc.Channel, method: str, request: bytes, **options) -> gr
     with pytest.raises(grpc.RpcError) as caught:
         call(channel, method, request, **options)
     return caught.value
-
-
-def test_a_lost_session_has_the_detail_that_clients_look_for(
-    channel: grpc.Channel, database: str
-) -> None:
-    name = f"{database}/sessions/gone"
-    request = spanner.GetSessionRequest.pb()(name=name).SerializeToString()
-    error = failure(channel, "GetSession", request)
-    trailers = dict(error.trailing_metadata())
-    info = error_details_pb2.ResourceInfo.FromString(trailers["google.rpc.resourceinfo-bin"])
-
-    assert error.code() is grpc.StatusCode.NOT_FOUND
-    assert error.details() == f"Session not found: {name}"
-    assert info.resource_name == name
 
 
 def test_an_aborted_call_says_when_to_retry(channel: grpc.Channel, monkeypatch) -> None:
@@ -103,23 +88,6 @@ def test_a_bug_is_internal_and_the_server_goes_on(channel: grpc.Channel, monkeyp
         error = failure(channel, "GetSession", b"")
     assert error.code() is grpc.StatusCode.INTERNAL
     assert failure(channel, "GetSession", b"").code() is grpc.StatusCode.INVALID_ARGUMENT
-
-
-def test_headers_that_nobody_knows_and_compression_are_taken(
-    channel: grpc.Channel, database: str
-) -> None:
-    request = spanner.GetSessionRequest.pb()(
-        name=f"{database}/sessions/{'s' * 5000}"
-    ).SerializeToString()
-    error = failure(
-        channel,
-        "GetSession",
-        request,
-        metadata=(("x-goog-spanner-request-id", "1.2"), ("whatever-bin", b"\x00\xff")),
-        compression=grpc.Compression.Gzip,
-    )
-
-    assert error.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_a_query_that_is_cancelled_or_late_frees_its_reader(rig) -> None:

@@ -87,19 +87,6 @@ def test_replies_that_are_no_rows_are_counted(rig, after_rows: int, sent: int) -
     assert [list(one.indexes) for one in found] == [[index] for index in range(sent)]
 
 
-def test_rows_cut_out_of_a_message_have_no_resume_token(rig) -> None:
-    messages, _ = run_stream(rig, Fault(when="after_rows", after_rows=3), 2, 2)
-
-    assert [one.resume_token for one in messages] == [b"0", b""]
-
-
-def test_a_clean_end_ends_with_ok(rig) -> None:
-    messages, error = run_stream(rig, Fault(kind="clean_end", when="after_rows", after_rows=1), 2)
-
-    assert values(messages) == ["0.0"]
-    assert error is None
-
-
 def test_a_stall_goes_on_when_it_is_released(rig) -> None:
     fault = Fault(kind="stall", when="after_rows", after_rows=1)
 
@@ -123,31 +110,6 @@ def test_a_stall_goes_on_when_it_is_released(rig) -> None:
     assert before == ["0.0"]
     assert values(found) == ["0.0", "0.1", "1.0"]
     assert [one.resume_token for one in found] == [b"", b"0", b"1"]
-
-
-def test_slow_waits_in_simulated_time(rig) -> None:
-    fault = Fault(kind="slow", delay_ms=10)
-
-    async def act():
-        found = []
-
-        async def gather():
-            async for one in faulty_stream(rig.host, fault, CONTEXT, stream_of(1, 1)):
-                found.append(one)  # noqa: PERF401  # seen while it grows
-
-        task = asyncio.create_task(gather())
-        counts = []
-        for _ in range(2):
-            for _ in range(5):
-                await asyncio.sleep(0)
-            counts.append(len(found))
-            rig.host.clock.advance(10_000)
-            for _ in range(20):
-                await asyncio.sleep(0.001)
-        await task
-        return counts, len(found)
-
-    assert rig.run(act()) == ([0, 1], 2)
 
 
 def test_a_dropped_connection_is_cut(rig, monkeypatch) -> None:
