@@ -6,7 +6,6 @@ emulator lacks what the simulator has. Whatever no entry accepts is unexplained.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,13 +23,8 @@ from differential.accepted_records import (
     statements_of,
 )
 from differential.difference import Difference
-from differential.kinds import POSTGRES
-from differential.steps import Delete, Dml, Query, Write
+from differential.steps import Delete, Query, Write
 
-_CAST = re.compile(
-    r"::(character varying|double precision|timestamp with time zone|bigint|boolean|bytea|date|"
-    r"jsonb|numeric|real|text)(\[\])?"
-)
 _ROW_FAULTS = ("ALREADY_EXISTS ", "FAILED_PRECONDITION ", "NOT_FOUND ", "OUT_OF_RANGE ")
 
 
@@ -43,18 +37,6 @@ class Accepted:
     holds: Callable[[Difference], bool]
 
 
-def _is_null_return(difference: Difference) -> bool:
-    """A generated column that is returned as null."""
-    action = difference.facts.get("action")
-    if difference.kind != "rows" or not isinstance(action, Dml) or not action.returns:
-        return False
-    returned = re.split(r" (?:THEN RETURN|RETURNING) ", action.sql)[1].split(", ")
-    if len(returned) != len(difference.simulator) or len(returned) != len(difference.emulator):
-        return False
-    pairs = zip(returned, difference.simulator, difference.emulator, strict=True)
-    return all(ours == theirs or (name == "gen" and theirs is None) for name, ours, theirs in pairs)
-
-
 def _is_order_of_faults(difference: Difference) -> bool:
     """Two faults of rows, of which each side reported the one that it met first."""
     step = difference.facts.get("step")
@@ -64,51 +46,6 @@ def _is_order_of_faults(difference: Difference) -> bool:
     return (
         difference.kind == "code" and rows > 1 and all(one.startswith(_ROW_FAULTS) for one in both)
     )
-
-
-def _is_postgres_expression(difference: Difference) -> bool:
-    """Alike but for how an expression is written."""
-    if difference.facts.get("dialect") != POSTGRES or difference.kind != "ddl":
-        return False
-    # Texts may have line breaks.
-    ours, theirs = (
-        re.split(r"\n(?=  |\))", one) for one in (difference.simulator, difference.emulator)
-    )
-    return len(ours) == len(theirs) and all(
-        one == two
-        or (re.search(" DEFAULT | GENERATED ALWAYS AS ", one) and _bare(one) == _bare(two))
-        for one, two in zip(ours, theirs, strict=True)
-    )
-
-
-def _bare(text: str) -> str:
-    """SQL without casts, qualifiers, blanks and brackets; the emulator has no VIRTUAL.
-
-    Texts in it stay unchanged; the emulator puts numbers into quotes.
-    """
-    parts = re.split(r"('(?:[^']|'')*')", text.replace(") VIRTUAL", ") STORED"))
-    for place, part in enumerate(parts):
-        if place % 2 == 0:
-            parts[place] = re.sub(r"\b[a-z_]\w*\.|[\s()\"]", "", _CAST.sub("", part)).lower()
-        elif re.fullmatch(r"'-?[\d.]+'", part):
-            parts[place] = part.strip("'").removesuffix(".0")
-    return "".join(parts)
-
-
-def _is_dropped_option(difference: Difference) -> bool:
-    """The emulator forgets an option that a later SET OPTIONS does not name."""
-    both = difference.simulator, difference.emulator
-    if difference.kind != "ddl" or not all("CHANGE STREAM" in str(one) for one in both):
-        return False
-    (ours, our_options), (theirs, their_options) = (_options(text) for text in both)
-    return ours == theirs and their_options < our_options
-
-
-def _options(statement: str) -> tuple[str, set[str]]:
-    head, found, tail = statement.partition(" OPTIONS ( ")
-    if not found:
-        head, _, tail = statement.partition(" WITH (")
-    return head, set(filter(None, tail.strip(" )").split(", ")))
 
 
 def _is_update_of_deleted(difference: Difference) -> bool:
@@ -217,16 +154,6 @@ ACCEPTED: tuple[Accepted, ...] = (
         is_split_record,
     ),
     Accepted(
-        "expressions in PostgreSQL",
-        "are printed as they were written; the emulator prints its own reading of them",
-        _is_postgres_expression,
-    ),
-    Accepted(
-        "forgotten option",
-        "SET OPTIONS leaves the other options unchanged; the emulator forgets them",
-        _is_dropped_option,
-    ),
-    Accepted(
         "update of a deleted row",
         "mutations apply in their order, so the row is missing: NOT_FOUND",
         _is_update_of_deleted,
@@ -250,11 +177,6 @@ ACCEPTED: tuple[Accepted, ...] = (
         "order of faults",
         "of several rows at fault each side reports the one that it meets first",
         _is_order_of_faults,
-    ),
-    Accepted(
-        "generated columns that DML returns",
-        "have their value; the emulator returns null for them in PostgreSQL",
-        _is_null_return,
     ),
 )
 

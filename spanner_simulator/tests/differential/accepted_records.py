@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from differential.difference import Difference
-from differential.steps import ChangeSchema, Delete, Dml, PartitionedDml, Write
+from differential.steps import ChangeSchema, Delete, Dml, Write
 
 _EMULATOR_PENDING = "9999-12-31T23:59:59Z"
 _ROW_CAPTURES = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
@@ -21,8 +21,7 @@ def statements_of(step: Any) -> Iterator[str]:
 
 
 def _bound_statements(step: Any) -> Iterator[tuple[str, Any]]:
-    actions = [step.dml] if isinstance(step, PartitionedDml) else getattr(step, "actions", ())
-    for action in actions:
+    for action in getattr(step, "actions", ()):
         if isinstance(action, Dml):
             yield action.sql, action.parameters
 

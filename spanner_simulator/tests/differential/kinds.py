@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from decimal import Decimal
 from random import Random
 from typing import Any, Literal
 
@@ -116,16 +115,3 @@ def value(chance: Random, kind: Kind, dialect: Dialect) -> Any:
     if kind.code == "STRING" and chance.random() < 0.4:
         return chance.choice("abcdef") * chance.randrange(1, 4)
     return chance.choice(_POOLS[kind.code] + _EDGES.get((kind.code, dialect), ()))
-
-
-def sort_key(kind: Kind, data: Any) -> Any:
-    """What orders a key's values; NULL comes first."""
-    match kind.code:
-        case _ if data is None:
-            return (0,)
-        case "INT64" | "FLOAT64" | "NUMERIC":
-            return 1, Decimal(data)
-        case "BYTES":
-            return 1, base64.b64decode(data)
-        case _:
-            return 1, str(data).removesuffix("Z")

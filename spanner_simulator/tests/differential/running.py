@@ -16,7 +16,6 @@ from differential.steps import (
     Action,
     ChangeSchema,
     Commit,
-    PartitionedDml,
     Query,
     Read,
     ReadWrite,
@@ -61,7 +60,7 @@ class Run:
     side: Side
     outcomes: list[Outcome] = field(default_factory=list)
     commits: dict[str, int] = field(default_factory=dict)
-    # Partitioned DML and DDL tell no commit timestamp: only between which two moments they ran.
+    # DDL tells no commit timestamp: only between which two moments it ran.
     windows: dict[int, tuple[str, str]] = field(default_factory=dict)
     starts: dict[str, str] = field(default_factory=dict)
     streams: dict[str, StreamReading | Failure] = field(default_factory=dict)
@@ -96,7 +95,7 @@ def run_workload(workload: Workload, sides: tuple[Side, Side], disturb: Any = No
     runs = [Run(side) for side in sides]
     for number, step in enumerate(workload.steps):
         for run in runs:
-            tells_no_time = isinstance(step, PartitionedDml | ChangeSchema)
+            tells_no_time = isinstance(step, ChangeSchema)
             before = run.side.now() if tells_no_time else ""
             try:
                 run.note(number, _perform(step, run))
@@ -159,13 +158,6 @@ def _perform(step: Step, run: Run) -> Outcome:
             outcome.results.append(side.schema())
         case Commit(mutations, tag):
             _commit(outcome, side, mutations, transaction=None, tag=tag)
-        case PartitionedDml(dml):
-            transaction = side.begin("partitioned_dml")
-            if isinstance(transaction, Failure):
-                outcome.results.append(transaction)
-            else:
-                done = side.execute(dml.sql, dml.parameters, transaction=transaction, sequence=1)
-                outcome.results.append(done)
         case ReadWrite():
             _read_write(step, side, outcome)
         case Read() | Query():

@@ -34,11 +34,8 @@ class Column:
         if not self.nullable:
             text += " NOT NULL"
         if self.default is not None:
-            text += (
-                f" DEFAULT ({self.default})" if dialect == GOOGLE else f" DEFAULT {self.default}"
-            )
+            text += f" DEFAULT ({self.default})"
         if self.generated is not None:
-            text += "" if dialect == GOOGLE else " GENERATED ALWAYS"
             text += f" AS ({self.generated}) STORED"
         if self.commit_timestamp and dialect == GOOGLE:
             text += " OPTIONS (allow_commit_timestamp = true)"

@@ -135,13 +135,6 @@ class ReadWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionedDml:
-    """One statement as partitioned DML."""
-
-    dml: Dml
-
-
-@dataclass(frozen=True, slots=True)
 class ChangeSchema:
     """DDL in one call; `starts` names change streams that exist from here on."""
 
@@ -154,4 +147,4 @@ class ShowSchema:
     """GetDatabaseDdl."""
 
 
-Step = ChangeSchema | ShowSchema | Commit | ReadWrite | PartitionedDml | Read | Query
+Step = ChangeSchema | ShowSchema | Commit | ReadWrite | Read | Query

@@ -9,8 +9,7 @@ import pytest
 from differential.accepted import accepted_by
 from differential.accepted_records import written_columns
 from differential.difference import Difference
-from differential.kinds import POSTGRES
-from differential.steps import Commit, Delete, Dml, Keys, PartitionedDml, ReadWrite, Write
+from differential.steps import Commit, Delete, Dml, Keys, ReadWrite, Write
 from differential.stream_reading import Mod
 
 TAGGED = Commit((), tag="nightly")
@@ -89,7 +88,7 @@ def test_as_narrow_as_it_is_meant(name: str | None, found: Difference):
         (Commit((Write("update", "T", ("K", "A"), (("1", "x"),)),)), {"K", "A"}),
         (Commit((Write("update", "T", ("K", "A"), (("2", "x"),)),)), set()),
         (Commit((Write("update", "U", ("K", "A"), (("1", "x"),)),)), set()),
-        (PartitionedDml(Dml("UPDATE T SET A = 'x', B = C WHERE K = 1", {})), {"A", "B"}),
+        (ReadWrite((Dml("UPDATE T SET A = 'x', B = C WHERE K = 1", {}),)), {"A", "B"}),
         (ReadWrite((Dml("UPDATE T SET A = 'x' WHERE K = @p1", {"p1": ("2", None)}),)), set()),
     ],
 )
@@ -110,22 +109,5 @@ def test_a_column_may_be_left_out_where_dml_did_not_change_it(is_meant, sql, old
     facts = {"names": ({"K", "A"}, {"K", "A", "B"}), "mods": (mod, mod)}
     step = ReadWrite((Dml(sql, {}),))
     found = difference("column_types", 0, 1, **facts, table="T", mod_type="UPDATE", step=step)
-
-    assert is_meant == (accepted_by(found) is not None)
-
-
-PRINTED = "CREATE TABLE t (\n  k bigint,\n  a character varying DEFAULT 'a b',\n  PRIMARY KEY(k)\n)"
-
-
-@pytest.mark.parametrize(
-    ("is_meant", "emulator"),
-    [
-        (True, PRINTED.replace("'a b'", "('a b'::character varying)")),
-        (False, PRINTED.replace("'a b'", "'ab'")),
-        (False, PRINTED.replace("k bigint", "(k bigint")),
-    ],
-)
-def test_an_expression_may_be_written_otherwise_and_nothing_else(is_meant, emulator):
-    found = difference("ddl", PRINTED, emulator, dialect=POSTGRES)
 
     assert is_meant == (accepted_by(found) is not None)

@@ -8,7 +8,6 @@ from differential.steps import (
     Commit,
     Delete,
     Dml,
-    PartitionedDml,
     Query,
     Read,
     ReadWrite,
@@ -32,7 +31,7 @@ def test_every_kind_of_step_is_met():
     writes = [one for step in steps for one in getattr(step, "mutations", ())]
 
     assert {type(step) for step in steps} == {
-        *(ChangeSchema, ShowSchema, Commit, ReadWrite, PartitionedDml, Read, Query)
+        *(ChangeSchema, ShowSchema, Commit, ReadWrite, Read, Query)
     }
     assert {type(one) for one in inside} == {Dml, Read, Query}
     assert {type(one) for one in writes} == {Write, Delete}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, get_args
 
-from differential.kinds import GOOGLE, Dialect, Kind, sort_key
+from differential.kinds import GOOGLE, Dialect, Kind
 from differential.kinds import value as choose_value
 from differential.row_model import RowModel
 from differential.schema import Table, options_text
@@ -24,7 +24,6 @@ from differential.steps import (
     Interval,
     Keys,
     Mutation,
-    PartitionedDml,
     Query,
     Read,
     ReadWrite,
@@ -98,8 +97,6 @@ class _Maker:
             "alter_streams": [(self._alter_stream, 6)],
             "alter_tables": [(self._alter_table, 4)],
         }
-        # The emulator reads partitioned DML as GoogleSQL whatever the dialect.
-        able["dml"] += [(self._partitioned, 2)] if self.dialect == GOOGLE else []
         makers = [
             one for name, some in able.items() if name in {"", *self._features} for one in some
         ]
@@ -196,8 +193,6 @@ class _Maker:
         draw = chance.random()
         if draw < 0.06:
             return Delete(table.name, Keys(is_all=True))
-        if draw < 0.35 and "ranges" in self._features:
-            return Delete(table.name, Keys(intervals=(self._last_part_interval(table),)))
         keys = tuple(self._key(table, known=0.85) for _ in range(chance.choice((1, 1, 2))))
         return Delete(table.name, Keys(tuple(dict.fromkeys(keys))))
 
@@ -210,22 +205,6 @@ class _Maker:
         elif chance.random() < 0.3:
             start, end = start[: chance.randrange(len(start) + 1)], end[:1]
         return Interval(start, end, chance.random() < 0.7, chance.random() < 0.7)
-
-    def _last_part_interval(self, table: Table) -> Interval:
-        """Keys in order and alike but for their last part: of others the emulator ends or hangs."""
-        chance = self._chance
-        first, second = self._key(table), self._key(table)
-        length = chance.randrange(1, len(first) + 1)
-        name, is_descending = table.key[length - 1]
-        ends = sorted(
-            (first[length - 1], second[length - 1]),
-            key=lambda part: sort_key(table.column(name).kind, part),
-            reverse=is_descending,
-        )
-        start, end = ((*first[: length - 1], part) for part in ends)
-        closed = chance.random() < 0.7, chance.random() < 0.7
-        # The emulator hangs at an interval without any key.
-        return Interval(start, end, *((True, True) if start == end else closed))
 
     def _mutations(self) -> tuple[Mutation, ...]:
         """What one transaction writes; the model keeps it when it believes in it."""
@@ -282,12 +261,6 @@ class _Maker:
     def _key_for_dml(self, table: Table, *, is_new: bool) -> tuple[Any, ...]:
         return self._new_key(table) if is_new else self._key(table, known=0.85)
 
-    def _partitioned(self) -> Step:
-        dml = self._sql.dml(self._key_for_dml)
-        if dml.returns or dml.sql.startswith("INSERT") or "PENDING" in dml.sql:
-            return self._commit()
-        return PartitionedDml(dml)
-
     def _read(self, *, at: bool = True) -> Read:
         chance = self._chance
         table = chance.choice(list(self._schema.tables.values()))
@@ -322,7 +295,8 @@ class _Maker:
 
     def _query(self) -> Query:
         query = self._sql.query()
-        if self._chance.random() < 0.2:
+        # In the past, the simulator has all columns of the present.
+        if self._chance.random() < 0.2 and not query.sql.startswith("SELECT * "):
             return replace(query, at=self._chance.choice(self._commits[-8:]))
         return query
 
@@ -363,10 +337,9 @@ class _Maker:
         head = f"ALTER CHANGE STREAM {stream.name}"
         draw = chance.random()
         if draw < 0.55:
-            options: dict[str, str | bool] = {"value_capture_type": chance.choice(CAPTURE_TYPES)}
-            if chance.random() < 0.3:
-                what = chance.choice(("insert", "update", "delete"))
-                options[f"exclude_{what}"] = chance.random() < 0.5
+            # The emulator forgets options that are not named again.
+            options = stream.options | {"value_capture_type": chance.choice(CAPTURE_TYPES)}
+            schema.streams[stream.name] = replace(stream, options=options)
             word = "SET OPTIONS" if self.dialect == GOOGLE else "SET"
             return ChangeSchema((f"{head} {word} ({options_text(options)})",))
         watch = self._choice.watch(schema)
