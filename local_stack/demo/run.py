@@ -48,8 +48,8 @@ from tidegate.local_stack.demo.report import Asked, BackfillFigures, Report, lat
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.judge.first_rows import FirstRows, is_of_backfill
 from tidegate.local_stack.judge.log import fetch_commit_log
-from tidegate.local_stack.judge.progress import finished_stream_partitions
 from tidegate.local_stack.judge.source import SourceTable, SpannerSource
+from tidegate.local_stack.judge.topics import finished_stream_partitions
 from tidegate.local_stack.judge.verdict import Verdict, judge_output
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Programs

@@ -6,10 +6,10 @@ Pure: rows and transactions in, figures out.  Each figure that counts faults com
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place, origin_number
 from tidegate.local_stack.judge.values import canonical_json
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _EXAMPLES_MAX = 5
+_Thing = TypeVar("_Thing", bound=Hashable)
 
 
 class ChangeValues(Protocol):
@@ -132,6 +133,18 @@ def compare_changelog(
 def examples(fault: str, found: Iterable[str]) -> list[str]:
     """Return the first five findings of one kind, each as a line."""
     return [f"{fault}: {text}" for text, _ in zip(found, range(_EXAMPLES_MAX), strict=False)]
+
+
+def differences(
+    found: Iterable[_Thing], expected: Collection[_Thing], *, name: Callable[[_Thing], str] = str
+) -> list[str]:
+    """Return what is missing, what is there several times, and what was not expected."""
+    counts, wanted = Counter(found), set(expected)
+    return [
+        *(f"lacks {name(one)}" for one in expected if one not in counts),
+        *(f"has {name(one)} {count} times" for one, count in counts.items() if count > 1),
+        *(f"has {name(one)}, which was not released to it" for one in counts if one not in wanted),
+    ]
 
 
 def _name(table: str, place: Place) -> str:

@@ -63,14 +63,18 @@ def compare_cuts(
     *,
     mirrors: MirrorReader,
     source: SourceReader,
-    rule: CutRule,
+    rule: CutRule = lambda *_: (),
+    bounds: Sequence[ReleaseManifest] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> CutFigures:
-    """Compare each release with the source at its time, then the newest mirrors with the source."""
+    """Compare each release with the source at its time, then the newest mirrors with the source.
+
+    `bounds` are all releases, where `manifests` are only some.
+    """
     unlike: list[str] = []
     wrong: list[str] = []
     unlike_count = wrong_count = behind_us_most = 0
-    ends_us = {manifest.number: manifest.through_us for manifest in manifests}
+    ends_us = {manifest.number: manifest.through_us for manifest in bounds or manifests}
     compared: set[Hashable] = set()
     for done, manifest in enumerate(manifests):
         progress(done)

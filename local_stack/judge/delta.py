@@ -90,11 +90,11 @@ class DeltaReader:
 
     output: Path
 
-    def manifests(self) -> list[ReleaseManifest]:
-        """Return all manifests, by release number."""
+    def manifests(self, *, mirror: str = _MIRROR) -> list[ReleaseManifest]:
+        """Return all manifests, by release number, with the versions of a sink's mirrors."""
         folder = self.output / _RELEASES
         paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
-        manifests = [_manifest(json.loads(path.read_bytes())) for path in paths]
+        manifests = [_manifest(json.loads(path.read_bytes()), mirror) for path in paths]
         return sorted(manifests, key=lambda manifest: manifest.number)
 
     def changelog_tables(self) -> list[str]:
@@ -213,7 +213,7 @@ def table_rows(table: pa.Table) -> TableRows:
     return columns
 
 
-def _manifest(content: Mapping[str, Any]) -> ReleaseManifest:
+def _manifest(content: Mapping[str, Any], sink: str) -> ReleaseManifest:
     return ReleaseManifest(
         number=int(content["release"]),
         after_us=int(content["after_us"]),
@@ -228,7 +228,7 @@ def _manifest(content: Mapping[str, Any]) -> ReleaseManifest:
                 mirror_release=mirror.get("release", int(content["release"])) if mirror else None,
             )
             for name, entry in content["tables"].items()
-            for mirror in [entry.get("mirror", {})]
+            for mirror in [entry.get(sink, {})]
         },
     )
 

@@ -1,7 +1,8 @@
-"""The judge compares the tables in Delta with the commit log and with the source tables.
+"""The judge compares topics and tables with the commit log and with the source tables.
 
-It imports neither producer nor consumer nor `schemas`, so that it cannot repeat their mistakes; a
-test enforces this.  It only counts: `demo/report.py` decides what a figure must be.
+The demo and chaos tell it what was published, what a consumer wrote and what was committed.  It
+imports neither producer nor consumer nor `schemas`, so that it cannot repeat their mistakes; a test
+enforces this.  It only counts: `demo/report.py` decides what a figure must be.
 """
 
 from __future__ import annotations
@@ -14,8 +15,22 @@ from pathlib import Path
 from tidegate.local_stack.judge.changelog import ChangelogFigures, compare_changelog
 from tidegate.local_stack.judge.cuts import CutFigures, CutRule, SourceReader, compare_cuts
 from tidegate.local_stack.judge.delta import ChangelogTable, DeltaReader, ReleaseManifest
-from tidegate.local_stack.judge.first_rows import FirstRows, first_transactions
-from tidegate.local_stack.judge.log import LoggedTransaction
+from tidegate.local_stack.judge.first_rows import (
+    FirstRows,
+    first_transactions,
+    places_in_changelogs,
+)
+from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction
+from tidegate.local_stack.judge.partitions import (
+    Query,
+    StreamPartitions,
+    compare_markers,
+    compare_queries,
+    compare_revisions,
+)
+from tidegate.local_stack.judge.published import Findings, compare_published, is_never_poison
+from tidegate.local_stack.judge.topics import Published
+from tidegate.local_stack.judge.watermark import late_changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,49 @@ class Verdict:
     first_rows: int = 0
     """The rows that the stream began with."""
 
+    def faults(self) -> dict[str, int]:
+        """Return every figure that must be 0."""
+        log, cuts = self.changelog, self.cuts
+        return {
+            "missing": log.missing,
+            "duplicates": log.duplicates,
+            "invented": log.invented,
+            "unlike_source": log.unlike_source,
+            "out_of_order": log.out_of_order,
+            "ordinals_broken": log.ordinals_broken,
+            "torn": log.torn,
+            "outside_release": log.outside_release,
+            "late": self.late,
+            "cuts_unlike_source": cuts.unlike_source,
+            "cuts_with_wrong_total": cuts.with_wrong_total,
+            "mirror_unlike_source": int(not cuts.mirror_equals_source),
+        }
+
+
+def judge_topics(
+    published: Published,
+    transactions: Sequence[LoggedTransaction],
+    *,
+    stream: StreamPartitions,
+    queries: Sequence[Query] = (),
+    seed: int,
+    is_poison: Callable[[LoggedChange], bool] = is_never_poison,
+) -> Findings:
+    """Compare all topics of a stream with everything that was committed.
+
+    `queries` are those that workers have begun; `seed` decides in which orders topics are read.
+    """
+    found = compare_published(published.topics, transactions, published.data, is_poison=is_poison)
+    last_us = max((one.commit_timestamp_us for one in transactions), default=0)
+    return {
+        **found,
+        **late_changes(published, seed=seed, last_us=last_us),
+        "revisions": compare_revisions(published),
+        "markers": compare_markers(published, stream),
+        "lineage": compare_queries(published, queries, stream),
+        "foreign_records": list(published.foreign),
+    }
+
 
 def judge_output(
     output: Path,
@@ -62,7 +120,7 @@ def judge_output(
     rows: list[LoggedTransaction] = []
     if first is not None:
         progress("reading the tables as the stream found them")
-        rows = first_transactions(first, source, changelogs)
+        rows = first_transactions(first, source, places_in_changelogs(first, source, changelogs))
         transactions = [one for one in transactions if one.commit_timestamp_us > first.at_us]
     progress("comparing it with the commit log")
     figures = compare_changelog([*rows, *transactions], changelogs=changelogs, manifests=manifests)

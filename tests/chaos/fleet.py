@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.judge.partitions import Query, queries_in
 from tidegate.local_stack.parts.programs import Program
 
 _RESTARTS_MAX = 15
@@ -211,6 +212,15 @@ class Fleet:
                         f"{name} ends again and again: {member.ending.words}", log=str(member.log)
                     )
                 self.start(name)
+
+    def queries(self, names: Collection[str]) -> list[Query]:
+        """Return the queries that all processes of these names have begun."""
+        return [
+            query
+            for member in self.members
+            if member.name in names
+            for query in queries_in(member.log, worker=member.label)
+        ]
 
     def _note(self, member: Member) -> None:
         code = member.program.process.exit_code

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.errors import LocalStackError
+from tidegate.local_stack.judge.partitions import StreamPartitions
 
 _LIVE_MIN, _LIVE_MAX = 6, 14
 _CHURN_EVERY_S = (2.0, 6.0)
@@ -29,6 +30,10 @@ class Lineage:
         """Learn of those that the stream began with."""
         for one in self.control.stream_partitions():
             self.born[one["token"]] = one
+
+    def partitions(self, start_us: int) -> StreamPartitions:
+        """Return all stream partitions, for the judge; none is read before `start_us`."""
+        return StreamPartitions(start_us, self.born, self.children)
 
     def churn(self, until: threading.Event) -> None:
         """Go on until the event is set; a verb that the simulator refuses is not counted."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.chaos.breaker import Applied
-from tests.chaos.fleet import Ending
+from tests.chaos.breaker import Applied, Breaker
+from tests.chaos.fleet import Ending, Fleet
+from tests.chaos.lineage import Lineage
+from tidegate.local_stack.judge.log import LoggedTransaction
+from tidegate.local_stack.judge.topics import Published
+from tidegate.local_stack.judge.verdict import Verdict
 
 EXAMPLES_MAX = 5
 
@@ -47,6 +52,44 @@ class Report:
         self.figures[name] = self.figures.get(name, 0) + len(found)
         if found:
             self.examples.setdefault(name, []).extend(found[:EXAMPLES_MAX])
+
+    def add_findings(self, found: Mapping[str, Sequence[str]]) -> None:
+        """Count the findings of each figure."""
+        for name, texts in found.items():
+            self.add(name, texts)
+
+    def add_output(self, verdict: Verdict) -> None:
+        """Count the faults of changelog and mirror."""
+        for name, count in verdict.faults().items():
+            self.figures[f"output_{name}"] = count
+        if examples := [*verdict.changelog.examples, *verdict.cuts.examples]:
+            self.examples["output"] = examples
+
+    def add_run(
+        self,
+        fleet: Fleet,
+        breaker: Breaker,
+        lineage: Lineage,
+        *,
+        published: Published,
+        transactions: Sequence[LoggedTransaction],
+    ) -> None:
+        """Count what happened to the programs, and how much there was of everything."""
+        self.add("unhealed", breaker.unhealed)
+        self.add_endings(fleet.endings, tracebacks=fleet.tracebacks)
+        self.faults = breaker.applied
+        versions = Counter(one.heartbeat_version for one in published.progress)
+        self.counts |= {
+            "transactions": len(transactions),
+            "changes_committed": sum(len(one.changes) for one in transactions),
+            "progress_records": len(published.progress),
+            **{f"heartbeats_of_version_{version}": versions[version] for version in (1, 2)},
+            "stream_partitions": len(lineage.born),
+            **{f"{verb}s": count for verb, count in lineage.done.items()},
+            "faults": len(self.faults),
+            "restarts": fleet.restarts,
+            "explained_exits": len(self.endings) - self.figures["unexplained_exits"],
+        }
 
     def add_endings(self, endings: Sequence[Ending], *, tracebacks: int) -> None:
         """Count the ends that nothing explains, and list all but kills and orderly stops."""

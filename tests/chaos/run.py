@@ -1,7 +1,7 @@
 """One run: a bank at work, faults, healing, and then everything that was left behind is checked.
 
 Order: stack, bank, workers, consumer; faults begin when the opened accounts have arrived in Delta;
-the customers work from then until everything has healed; the checkers begin when the consumer has
+the customers work from then until everything has healed; the judge begins when the consumer has
 released the last commit and all programs have ended in order.
 """
 
@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from tests.chaos.breaker import Breaker
-from tests.chaos.collect import Places, PlanRecorder, collect, lineage_facts
 from tests.chaos.faults import (
     LANES,
     SESSION_TIMEOUT_MS,
@@ -22,15 +21,11 @@ from tests.chaos.faults import (
     FaultKind,
     faults_of,
 )
-from tests.chaos.figures import figures_of, heartbeat_versions
 from tests.chaos.fleet import Fleet
-from tests.chaos.further_sinks import FIRST_SETTINGS, SETTINGS, compare_sinks
 from tests.chaos.lineage import Lineage
 from tests.chaos.opening import run_on_a_stack
 from tests.chaos.report import Report
 from tests.chaos.stage import Stage
-from tests.simulation.checking import CHECKERS
-from tests.simulation.history import History
 from tidegate.local_stack.demo.bank import STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
@@ -43,10 +38,14 @@ from tidegate.local_stack.demo.run import PREFIX, bank_layout
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log
+from tidegate.local_stack.judge.plans import PlanRecorder, compare_plans
+from tidegate.local_stack.judge.sinks import judge_sinks
+from tidegate.local_stack.judge.source import SpannerSource
+from tidegate.local_stack.judge.topics import Decoder, Topics, read_published, registry_schemas
+from tidegate.local_stack.judge.verdict import judge_output, judge_topics
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack
-from tidegate.schemas.topics import SLOTS_DEFAULT
 from tidegate.spark_consumer.commands.status import status
 
 _ACCOUNTS = 60
@@ -57,6 +56,16 @@ _FIRST_DEADLINE_S = 300.0
 _CATCH_UP_DEADLINE_S = 240.0
 _PROGRESS_VERSION = "TIDEGATE_PRODUCER_PROGRESS_VERSION"
 _SMALL_RELEASE = "TIDEGATE_CONSUMER_SMALL_RELEASE_ROWS_MAX"
+_ORDERED_TOPIC = "everything-in-order"
+_FIRST = "changelog,mirror,changelog_by_key,mirror_by_key"
+_FIRST_SETTINGS = {"TIDEGATE_CONSUMER_SINKS": _FIRST}
+"""Of the first consumer: a mirror by key cannot join."""
+_SETTINGS = {
+    "TIDEGATE_CONSUMER_SINKS": f"{_FIRST},history,parquet,iceberg_changelog,iceberg_mirror,"
+    "topic,transactions,parquet_transactions,datastream_files",
+    "TIDEGATE_CONSUMER_ORDERED_TOPIC": _ORDERED_TOPIC,
+}
+"""Of a consumer that writes to all sinks."""
 _READS_LITTLE = {"TIDEGATE_CONSUMER_BYTES_PER_BATCH_MAX": "4000000"}
 """So little that the first query is started again once the size of a change is known."""
 
@@ -135,10 +144,10 @@ class _Run:
         """See `run_chaos`."""
         view, options = self._view, self._options
         view.stage("creating the bank")
-        database = create_bank_database(self._name)
+        self._database = create_bank_database(self._name)
         self._start = datetime.now(UTC)
         self._make_fleet()
-        opened_us = open_accounts(database, self._bank)
+        self._opened_us = open_accounts(self._database, self._bank)
         self._lineage.begin()
         view.stage("starting workers and consumer")
         for name in self._workers:
@@ -146,7 +155,7 @@ class _Run:
             self._stage.wait(lambda name=name: self._has_begun(name), what=f"{name} to work")
         self._fleet.start("consumer")
         self._stage.wait(
-            lambda: self._released().through_us >= opened_us,
+            lambda: self._released().through_us >= self._opened_us,
             what="the opened accounts to arrive in Delta",
             deadline_s=_FIRST_DEADLINE_S,
         )
@@ -211,7 +220,7 @@ class _Run:
         """
         self._consumers += 1
         joins = self._consumers > 1
-        more = {**self._programs.more, **_READS_LITTLE, **(SETTINGS if joins else FIRST_SETTINGS)}
+        more = {**self._programs.more, **_READS_LITTLE, **(_SETTINGS if joins else _FIRST_SETTINGS)}
         programs = replace(self._programs, more=more, has_iceberg=joins)
         if self._consumers % 2 == 0:
             programs = replace(programs, more={**programs.more, _SMALL_RELEASE: "0"})
@@ -257,67 +266,54 @@ class _Run:
         return transactions
 
     def _report(self, transactions: list[LoggedTransaction]) -> Report:
-        view, options = self._view, self._options
-        view.stage("collecting what Kafka and Delta hold")
-        start_us = int(self._start.timestamp() * 1_000_000)
-        history = History(
-            start_us=start_us,
-            slots=SLOTS_DEFAULT,
-            claims=self._recorder.claims,
-            unhealed=self._breaker.unhealed,
-            lineage=lineage_facts(self._lineage.born, self._lineage.children, start_us=start_us),
-        )
-        found = collect(
-            Places(
-                bootstrap_servers=self._stack.bootstrap_servers,
-                registry_url=self._stack.registry_url,
-                prefix=PREFIX,
-                output=self._programs.output,
-                worker_logs=[
-                    (member.label, member.log)
-                    for member in self._fleet.members
-                    if member.name in self._workers
-                ],
-            ),
-            history=history,
-            transactions=transactions,
-            layout=bank_layout(),
-        )
-        view.stage("checking")
+        view, options, output = self._view, self._options, self._programs.output
+        view.stage("reading all topics")
+        decoder = Decoder(Topics(PREFIX), registry_schemas(self._stack.registry_url))
+        published = read_published(self._stack.bootstrap_servers, decoder)
+        view.stage("judging")
         report = Report(options.seed, options.minutes, logs=str(self._folder / "logs"))
-        figures_of(
-            report,
-            found,
-            checkers=CHECKERS,
-            transactions=transactions,
-            endings=self._fleet.endings,
-            tracebacks=self._fleet.tracebacks,
+        report.add_findings(
+            judge_topics(
+                published,
+                transactions,
+                stream=self._lineage.partitions(int(self._start.timestamp() * 1_000_000)),
+                queries=self._fleet.queries(self._workers),
+                seed=options.seed,
+            )
         )
-        begins = status(self._programs.checkpoint)["begins"]
-        compared = compare_sinks(
-            self._programs.output,
-            begins,
+        plans = self._recorder.plans
+        report.add("plans", compare_plans(plans, published.data))
+        source = SpannerSource(self._database, bank_layout())
+        verdict = judge_output(
+            output,
+            transactions=transactions,
+            source=source,
+            rule=lambda cut, at_us: self._bank.faults(cut, opened=at_us >= self._opened_us),
+            progress=view.detail,
+        )
+        report.add_output(verdict)
+        sinks = judge_sinks(
+            output,
+            status(self._programs.checkpoint)["begins"],
             bootstrap_servers=self._stack.bootstrap_servers,
-            found=found,
+            ordered_topic=_ORDERED_TOPIC,
             transactions=transactions,
-            layout=bank_layout(),
+            source=source,
         )
-        for name, faults in compared.items():
+        for name, faults in sinks.items():
             report.add(name, faults if self._consumers > 1 else [])
-        report.faults = self._breaker.applied
-        report.counts = {
-            "transactions": len(transactions),
-            "changes_committed": len(history.committed),
-            "kafka_records": len(history.published),
-            "progress_records": len(history.progress),
-            **heartbeat_versions(entry.record.body for entry in history.progress),
-            "stream_partitions": len(history.lineage),
-            **{f"{verb}s": count for verb, count in self._lineage.done.items()},
-            "watermark_claims": len(history.claims),
-            "releases": len(history.released),
-            "faults": len(report.faults),
-            "restarts": self._fleet.restarts,
-            "explained_exits": len(report.endings) - report.figures["unexplained_exits"],
+        report.add_run(
+            self._fleet,
+            self._breaker,
+            self._lineage,
+            published=published,
+            transactions=transactions,
+        )
+        report.counts |= {
+            "kafka_records": len(published.data),
+            "watermark_claims": len(plans),
+            "releases": verdict.cuts.releases,
+            "mirror_cuts": verdict.cuts.cuts,
         }
         report.seconds = round(view.seconds, 1)
         return report

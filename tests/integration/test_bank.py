@@ -45,7 +45,7 @@ from tidegate.local_stack.demo.bank_database import (
 from tidegate.local_stack.demo.customers import Customers
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log, origin_number
-from tidegate.local_stack.judge.progress import finished_stream_partitions
+from tidegate.local_stack.judge.topics import finished_stream_partitions
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream.file_store import LocalStore

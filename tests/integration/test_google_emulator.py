@@ -27,8 +27,8 @@ from tidegate.local_stack.demo.customers import Customers
 from tidegate.local_stack.demo.run import bank_layout
 from tidegate.local_stack.judge.cuts import compare_cuts, table_difference
 from tidegate.local_stack.judge.delta import DeltaReader
-from tidegate.local_stack.judge.progress import finished_stream_partitions
 from tidegate.local_stack.judge.source import SpannerSource
+from tidegate.local_stack.judge.topics import finished_stream_partitions
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.ports import choose_ports
 from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec

@@ -17,31 +17,18 @@ from functools import partial
 from pathlib import Path
 
 from tests.chaos.breaker import Breaker
-from tests.chaos.committed_messages import committed_messages, topics_in
 from tests.chaos.faults import SESSION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS
 from tests.chaos.fleet import Fleet
 from tests.chaos.lineage import Lineage
 from tests.chaos.opening import run_on_a_stack
-from tests.chaos.producer.first_rows import with_first_rows
-from tests.chaos.producer.follower import Follower
 from tests.chaos.producer.plan import SIZES, broker_faults_of, worker_stages_of
-from tests.chaos.producer.reader import Where
 from tests.chaos.producer.source_faults import SourceFaults
 from tests.chaos.producer.statements import Statements
-from tests.chaos.producer.topic_log import (
-    DataEntry,
-    Decoder,
-    ForeignRecord,
-    ProgressEntry,
-    Topics,
-    registry_schemas,
-)
-from tests.chaos.producer.verdict import compare, late_changes
 from tests.chaos.producer.workload import (
     STREAM,
     Workload,
     initial_ddl,
-    initial_tables,
+    initial_layout,
     is_poison,
 )
 from tests.chaos.report import Report
@@ -51,7 +38,11 @@ from tidegate.local_stack.demo.bank_database import commit_time_us, create_datab
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.judge.first_rows import FirstRows, with_first_rows
+from tidegate.local_stack.judge.follower import Follower
 from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log
+from tidegate.local_stack.judge.topics import Decoder, Topics, read_published, registry_schemas
+from tidegate.local_stack.judge.verdict import judge_topics
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack
@@ -333,66 +324,53 @@ class _Run:
     def _report(self, transactions: list[LoggedTransaction]) -> Report:
         view, options = self._view, self._options
         view.stage("reading all topics")
-        logs, ends, broken = self._read_topics()
+        published = read_published(self._stack.bootstrap_servers, self._decoder)
         view.stage("judging")
         report = Report(options.seed, options.minutes, logs=str(self._folder / "logs"))
-        data = [entry for log in logs.values() for entry in log if isinstance(entry, DataEntry)]
-        first_rows = 0
         if options.has_backfill:
-            transactions = with_first_rows(
+            tokens = {
+                child["token"]
+                for body in published.bodies("STREAM_STARTED")
+                for child in body["children"]
+            }
+            layout = initial_layout()
+            first = FirstRows(self._start_us, tuple(layout), frozenset(tokens))
+            transactions = with_first_rows(transactions, first, layout, published)
+        stream = self._lineage.partitions(self._start_us)
+        report.add_findings(
+            judge_topics(
+                published,
                 transactions,
-                data,
-                topics=self._topics,
-                columns={one.name: list(one.columns) for one in initial_tables()},
-                tokens=_first_tokens(logs),
-                at_us=self._start_us,
+                # Stream partitions whose keys move go on, and their children are not Spanner's.
+                stream=replace(stream, born={}) if options.has_moves else stream,
+                queries=self._fleet.queries({member.name for member in self._fleet.members}),
+                seed=options.seed,
+                is_poison=is_poison,
             )
-            first_rows = sum(
-                len(one.changes)
-                for one in transactions
-                if one.commit_timestamp_us == self._start_us
-            )
-        last_us = max(one.commit_timestamp_us for one in transactions)
-        found = compare(self._topics, transactions, data, is_poison=is_poison)
-        found |= late_changes(self._topics, logs, ends, seed=options.seed, last_us=last_us)
-        for name, texts in found.items():
-            report.add(name, texts)
+        )
         reader = self._follower.reader
         report.add("watermark_violations", [f"live: {text}" for text in reader.violations])
         report.add("refused_by_readers", [f"live: {text}" for text in reader.broken])
-        report.add("foreign_records", [*broken, *self._follower.broken])
-        report.add("unhealed", self._breaker.unhealed)
-        report.add_endings(self._fleet.endings, tracebacks=self._fleet.tracebacks)
-        report.faults = self._breaker.applied
-        versions = Counter(
-            entry.heartbeat_version
-            for log in logs.values()
-            for entry in log
-            if isinstance(entry, ProgressEntry)
+        report.add("foreign_records", self._follower.broken)
+        report.add_run(
+            self._fleet,
+            self._breaker,
+            self._lineage,
+            published=published,
+            transactions=transactions,
         )
-        dead = sum(entry.topic == self._topics.dead_letters for entry in data)
-        report.counts = {
-            "transactions": len(transactions),
-            "changes_committed": sum(len(one.changes) for one in transactions),
-            "changes_published": len(data) - dead,
+        dead = sum(entry.topic == self._topics.dead_letters for entry in published.data)
+        changes = [change for one in transactions for change in one.changes]
+        first_rows = sum(one.place.commit_timestamp_us == self._start_us for one in changes)
+        report.counts |= {
+            "changes_published": len(published.data) - dead,
             "changes_parked": dead,
-            "poison_changes": sum(
-                is_poison(change) for one in transactions for change in one.changes
-            ),
-            "progress_records": sum(
-                isinstance(entry, ProgressEntry) for log in logs.values() for entry in log
-            ),
-            **{f"heartbeats_of_version_{version}": versions[version] for version in (1, 2)},
-            "stream_partitions": len(self._lineage.born),
-            **{f"{verb}s": count for verb, count in self._lineage.done.items()},
+            "poison_changes": sum(map(is_poison, changes)),
             "faults_of_the_source": self._source.done.total(),
             **{f"schema_{verb}": n for verb, n in self._workload.schema_changes.items()},
             "transactions_refused": self._workload.refused,
             **self._backfill_counts(first_rows, report),
             "rescales": self._rescales,
-            "faults": len(report.faults),
-            "restarts": self._fleet.restarts,
-            "explained_exits": len(report.endings) - report.figures["unexplained_exits"],
             "seconds_to_catch_up": self._catch_up_s,
         }
         report.seconds = round(view.seconds, 1)
@@ -408,27 +386,6 @@ class _Run:
             "faults_meanwhile": sum(one.at_s < ended_s for one in report.faults),
             "rescales_meanwhile": self._rescales_meanwhile,
         }
-
-    def _read_topics(
-        self,
-    ) -> tuple[dict[Where, list[DataEntry | ProgressEntry]], dict[Where, int], list[str]]:
-        """Return all records by topic partition, where each ends, and what is foreign."""
-        logs: dict[Where, list[DataEntry | ProgressEntry]] = {}
-        ends: Counter[Where] = Counter()
-        broken: list[str] = []
-        broker = self._stack.bootstrap_servers
-        topics = [name for name in topics_in(broker) if self._topics.are_read(name)]
-        for message in committed_messages(broker, topics):
-            where = message.topic() or "", message.partition() or 0
-            ends[where] = max(ends[where], (message.offset() or 0) + 1)
-            try:
-                entry = self._decoder.decode(message)
-            except ForeignRecord as error:
-                broken.append(str(error))
-                continue
-            if entry is not None:
-                logs.setdefault(where, []).append(entry)
-        return logs, dict(ends), broken
 
     # ------------------------------------------------------------ inside
 
@@ -446,14 +403,3 @@ class _Run:
             "restarts": self._fleet.restarts,
             **{f"{verb}s": count for verb, count in self._lineage.done.items()},
         }
-
-
-def _first_tokens(logs: Mapping[Where, list[DataEntry | ProgressEntry]]) -> list[str]:
-    """Return the stream partitions that the stream began with."""
-    return [
-        child["token"]
-        for log in logs.values()
-        for entry in log
-        if isinstance(entry, ProgressEntry) and entry.kind == "STREAM_STARTED"
-        for child in entry.body["children"]
-    ]

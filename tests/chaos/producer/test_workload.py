@@ -1,4 +1,4 @@
-"""What is committed: schema changes that a seed decides, and values that their columns take."""
+"""What is committed: schema changes that a seed decides, their statements, and the values."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from itertools import islice
 from types import SimpleNamespace
 
 import pytest
+import typer
 from google.api_core.exceptions import ServiceUnavailable
 
+from spanner_simulator import Simulator
+from tests.chaos.producer.__main__ import settings_of
 from tests.chaos.producer.statements import Statements
 from tests.chaos.producer.workload import (
     Workload,
@@ -19,6 +22,7 @@ from tests.chaos.producer.workload import (
     schema_changes_of,
     value_of,
 )
+from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.judge.log import LoggedChange, Place
 
 TYPES = ("INT64", "STRING(MAX)", "FLOAT64", "BOOL", "BYTES(MAX)", "TIMESTAMP", "NUMERIC")
@@ -137,3 +141,50 @@ def test_values_that_cannot_be_published_are_poison(kind):
 
 def test_the_stream_watches_tables_that_come_later():
     assert "FOR ALL" in initial_ddl(Statements())[-1]
+
+
+@pytest.fixture(scope="module")
+def simulator():
+    with Simulator(seed=1) as running:
+        yield running
+
+
+@pytest.mark.parametrize("has_moves", [False, True])
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_the_database_takes_all_of_them(simulator, dialect, has_moves):
+    statements = Statements(dialect)
+    name = f"{dialect.value.lower().replace('_', '-')}-{int(has_moves)}"
+    kind = "POSTGRESQL" if dialect is Dialect.POSTGRESQL else "GOOGLE_STANDARD_SQL"
+    ddl = initial_ddl(statements, has_moves=has_moves)
+    simulator.create_database(name, ddl=ddl, dialect=kind)
+    database = simulator.client().instance("test-instance").database(name)
+    changes = list(islice(schema_changes_of(7, statements), 12))
+    database.update_ddl([change.ddl for change in changes]).result(timeout=60)
+
+    assert {change.verb for change in changes} == {
+        "ADD COLUMN", "DROP COLUMN", "CREATE TABLE", "DROP TABLE",
+    }  # fmt: skip
+
+
+def test_both_dialects_have_the_same_changes():
+    google, postgresql = (
+        [
+            (change.verb, change.table, change.adds, change.drops)
+            for change in islice(schema_changes_of(7, Statements(dialect)), 30)
+        ]
+        for dialect in Dialect
+    )
+    assert google == postgresql
+
+
+def test_settings_are_names_and_values():
+    assert settings_of(["open_queries_max=2", "start=a=b"]) == {
+        "open_queries_max": "2",
+        "start": "a=b",
+    }
+
+
+@pytest.mark.parametrize("text", ["open_queries_max", "=2"])
+def test_another_text_is_refused(text):
+    with pytest.raises(typer.BadParameter, match="not NAME=VALUE"):
+        settings_of([text])

@@ -24,6 +24,7 @@ from google.cloud.spanner_v1 import KeySet
 
 from tests.chaos.producer.statements import Statements
 from tidegate.local_stack.judge.log import LoggedChange
+from tidegate.local_stack.judge.source import SourceTable
 
 STREAM = "everything"
 _KEY = ("Shop", "Sku")
@@ -85,6 +86,11 @@ def initial_tables() -> list[Table]:
     """Return the tables that there are before the run."""
     every = {f"C{n}": kind for n, kind in enumerate((*_ADDED_TYPES, "NUMERIC"))}
     return [Table(_KEPT, every), Table("counts", {"Amount": "INT64"})]
+
+
+def initial_layout() -> dict[str, SourceTable]:
+    """Return these tables for the judge."""
+    return {one.name: SourceTable((*_KEY, *one.columns), _KEY) for one in initial_tables()}
 
 
 def initial_ddl(statements: Statements, *, has_moves: bool = False) -> list[str]:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -23,7 +22,6 @@ from google.protobuf.struct_pb2 import Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.local_stack.judge import progress as judge_progress
 from tidegate.local_stack.judge.changelog import ChangelogFigures, compare_changelog, examples
 from tidegate.local_stack.judge.cuts import compare_cuts, table_difference
 from tidegate.local_stack.judge.delta import (
@@ -35,7 +33,12 @@ from tidegate.local_stack.judge.delta import (
     read_delta,
     table_rows,
 )
-from tidegate.local_stack.judge.first_rows import FirstRows, first_transactions, is_of_backfill
+from tidegate.local_stack.judge.first_rows import (
+    FirstRows,
+    first_transactions,
+    is_of_backfill,
+    places_in_changelogs,
+)
 from tidegate.local_stack.judge.log import (
     LoggedChange,
     LoggedTransaction,
@@ -45,7 +48,8 @@ from tidegate.local_stack.judge.log import (
     parse_commit_log,
     record_sequence_numbers,
 )
-from tidegate.local_stack.judge.source import _column
+from tidegate.local_stack.judge.logged_source import LoggedSource
+from tidegate.local_stack.judge.source import SourceTable, _column
 from tidegate.local_stack.judge.values import canonical, canonical_json, rfc3339_us
 
 TYPES = {"Id": pa.string(), "N": pa.int64(), "M": pa.int64()}
@@ -505,7 +509,8 @@ def row_of_first_rows(
 
 
 def transactions(*rows: Any) -> Any:
-    return first_transactions(FIRST, Source(), [ChangelogTable("t", rows, {})])
+    places = places_in_changelogs(FIRST, Source(), [ChangelogTable("t", rows, {})])
+    return first_transactions(FIRST, Source(), places)
 
 
 def test_each_row_of_the_source_stands_where_the_changelog_has_it_first():
@@ -533,6 +538,27 @@ def test_tokens_of_a_backfill_are_known_by_their_begin():
     assert [is_of_backfill(token) for token in (READ[0], "abc")] == [True, False]
 
 
+def committed(us: int, mod_type: str, new: dict[str, Any], table: str = "t") -> LoggedTransaction:
+    change = LoggedChange(table, place(us), mod_type, {"Id": "a"}, new, {})
+    return LoggedTransaction(us, "t", "", frozenset(), (change,))
+
+
+def test_a_source_is_what_the_log_leaves_of_it_at_a_time():
+    log = [
+        committed(5, "INSERT", {"N": "1"}), committed(6, "INSERT", {"N": "1"}, table="other"),
+        committed(7, "UPDATE", {"M": "2"}), committed(9, "DELETE", {}),
+    ]  # fmt: skip
+    layout = {"t": SourceTable(("Id", "N", "M"), ("Id",))}
+    source = LoggedSource(reversed(log), layout, {"t": TYPES})
+    assert (source.tables(), source.primary_key("t")) == (("t",), ("Id",))
+    for at_us, row in ((7, ("a", 1, 2)), (5, ("a", 1, None)), (8, ("a", 1, 2)), (4, None)):
+        found = source.read("t", at_us=at_us)
+        assert list(zip(*found.values(), strict=True)) == ([row] if row else [])
+    assert source.read("t", at_us=None) == {"Id": (), "N": (), "M": ()}
+    raw = LoggedSource(log, layout, {}).read("t", at_us=7)
+    assert raw == {"Id": ("a",), "N": ("1",), "M": ("2",)}
+
+
 def text(value: str | None) -> Value:
     return Value(null_value=0) if value is None else Value(string_value=value)
 
@@ -550,69 +576,3 @@ def test_a_column_becomes_canonical(code: TypeCode, values: list[Value], expecte
     assert _column(code, values) == expected
     with pytest.raises(TypeError, match="JSON"):
         _column(TypeCode.JSON, [text("{}")])
-
-
-@dataclass
-class Message:
-    kind: str
-    id: str
-    body: Any = "marker"
-
-    def key(self) -> dict[str, str]:
-        return {"kind": self.kind, "id": self.id}
-
-    def value(self) -> Any:
-        return self.body
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 5
-
-
-def test_only_markers_count_and_each_stream_partition_once(monkeypatch: pytest.MonkeyPatch):
-    found = [
-        Message("PARTITION_FINISHED", "a"),
-        Message("PARTITION_FINISHED", "a"),
-        Message("PARTITION_FINISHED", "b"),
-        Message("PARTITION_FINISHED", "tombstoned", None),
-        Message("PARTITION_ANNOUNCED", "c"),
-        Message("SLOT_PROGRESS", "3"),
-    ]
-    asked = []
-
-    def read(topic: str, **_: Any) -> list[Message]:
-        asked.append(topic)
-        return found
-
-    monkeypatch.setattr(judge_progress, "read_topic", read)
-    tokens = judge_progress.finished_stream_partitions(
-        "bank", bootstrap_servers="b", registry_url="r"
-    )
-
-    assert tokens == {"a": 5, "b": 5}
-    assert asked == ["bank-progress"]
-
-
-class Consumer:
-    """Two messages, then silence; its position passes a transaction marker at the end."""
-
-    def __init__(self, messages: int, last_position: int) -> None:
-        self.left, self.at, self.last_position = messages, 0, last_position
-
-    def poll(self, _timeout_s: float) -> str | None:
-        if self.left == 0:
-            self.at = self.last_position
-            return None
-        self.left -= 1
-        self.at += 1
-        return f"message {self.at}"
-
-    def position(self, asked: list[Any]) -> list[Any]:
-        return [SimpleNamespace(partition=one.partition, offset=self.at) for one in asked]
-
-
-def test_reading_ends_behind_a_marker_that_is_no_message(monkeypatch: pytest.MonkeyPatch):
-    found = judge_progress._read_until(Consumer(2, last_position=3), topic="t", ends={0: 3})
-    assert found == ["message 1", "message 2"]
-    monkeypatch.setattr(judge_progress, "_QUIET_MAX_S", 0.0)
-    with pytest.raises(TimeoutError):
-        judge_progress._read_until(Consumer(2, last_position=2), topic="t", ends={0: 3})

@@ -6,7 +6,6 @@ Pure: rows and transactions in, faults out.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.local_stack.judge.changelog import value_difference
+from tidegate.local_stack.judge.changelog import differences, value_difference
 from tidegate.local_stack.judge.delta import ReleaseManifest
 from tidegate.local_stack.judge.log import LoggedTransaction, record_sequence_numbers
 from tidegate.local_stack.judge.values import canonical, canonical_json
@@ -50,15 +49,8 @@ def compare_transactions(
     """
     rows = [row for file in files for row in file]
     expected = {(one.commit_timestamp_us, one.server_transaction_id): one for one in committed}
-    seen = Counter(map(_identity, rows))
     return [
-        *(f"lacks transaction {_name(one)}" for one in expected if one not in seen),
-        *(f"has transaction {_name(one)} {seen[one]} times" for one in seen if seen[one] > 1),
-        *(
-            f"has transaction {_name(one)}, which was not released to it"
-            for one in seen
-            if one not in expected
-        ),
+        *differences(map(_identity, rows), expected, name=lambda one: f"transaction {_name(one)}"),
         *(
             f"transaction {_name(_identity(row))}: {difference}"
             for row in rows

@@ -1,8 +1,8 @@
 """A reader of the topics, as section 6.2 of `docs/protocol.md` describes one.
 
-It is given what it reads, in any order over the topic partitions, and says up to which commit time
-it has every change.  A change at or below what it has said is a violation: a reader that sorts and
-releases would have released without it.  Pure.
+It takes records in any order over the topic partitions, and returns up to which commit time it has
+every change.  A change at or below that time is a violation: a reader that sorts and releases would
+have released without it.  Pure.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ import random
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from tests.chaos.producer.topic_log import DataEntry, ProgressEntry, Topics
+from tidegate.local_stack.judge.topics import (
+    DataEntry,
+    Entry,
+    ProgressEntry,
+    Published,
+    Topics,
+    Where,
+)
 
-Where = tuple[str, int]
-"""A topic and the number of a topic partition."""
-Logs = Mapping[Where, Sequence[DataEntry | ProgressEntry]]
-"""All committed records by topic partition, by offset."""
+Logs = Mapping[Where, Sequence[Entry]]
 ReadingOrder = Iterator[tuple[Where, int]]
 """From which topic partition how many records are read next."""
 
@@ -33,6 +38,8 @@ class _Heartbeat:
     revision: int
     includes: int
     vector: dict[Where, int]
+    tokens: dict[str, tuple[int, int]] | None
+    """Of the open ones number and watermark; None if only the slowest is known."""
     slowest_us: int | None
     """None without an open token."""
 
@@ -75,7 +82,7 @@ class Reader:
         self.broken: list[str] = []
         """What a reader has to refuse."""
 
-    def read(self, entry: DataEntry | ProgressEntry) -> None:
+    def read(self, entry: Entry) -> None:
         """Take the next record of a topic partition."""
         if isinstance(entry, DataEntry):
             # No reader of the stream subscribes the dead letters.
@@ -86,7 +93,7 @@ class Reader:
         if self._epoch is None:
             self._epoch = entry.epoch
         elif entry.epoch != self._epoch:
-            self._refuse(f"slot {entry.slot}@{entry.offset}: epoch {entry.epoch}")
+            self._refuse(f"{entry.where}: epoch {entry.epoch}")
             return
         slot = self._slots.setdefault(entry.slot, _Slot(entry.slot))
         match entry.kind:
@@ -134,15 +141,15 @@ class Reader:
 
     def _read_change(self, entry: DataEntry) -> None:
         self._next[entry.topic, entry.topic_partition] = entry.offset + 1
-        if self.watermark_us is not None and entry.commit_us <= self.watermark_us:
-            where = f"{entry.topic}/{entry.topic_partition}@{entry.offset}"
-            late_us = self.watermark_us - entry.commit_us
-            self.violations.append(f"{where}: {late_us} µs below the watermark")
+        at_us = entry.place.commit_timestamp_us
+        if self.watermark_us is not None and at_us <= self.watermark_us:
+            late_us = self.watermark_us - at_us
+            self.violations.append(f"{entry.where}: {late_us} µs below the watermark")
 
     def _read_heartbeat(self, slot: _Slot, entry: ProgressEntry) -> None:
         body = entry.body
         if body["slot"] != slot.number:
-            self._refuse(f"slot {slot.number}@{entry.offset}: a heartbeat of slot {body['slot']}")
+            self._refuse(f"{entry.where}: a heartbeat of slot {body['slot']}")
             return
         if body["chunk"] == 0:
             slot.chunks = []
@@ -159,29 +166,76 @@ class Reader:
         revision = int(first.body["revision"])
         last = newest.revision if newest is not None else 0
         if first.kind == "SLOT_WATERMARK" and revision <= last:
+            if newest is not None and revision == last:
+                self._check_repeated(newest, chunks)
             return
         if revision <= last:
-            self._refuse(f"slot {slot.number}@{first.offset}: revision {revision} after {last}")
+            self._refuse(f"{first.where}: revision {revision} after {last}")
             return
         if first.kind == "SLOT_CHANGES" and (newest is None or revision != last + 1):
             return
         vector = dict(newest.vector) if newest is not None and first.kind == "SLOT_CHANGES" else {}
-        for chunk in chunks:
-            for item in chunk.body["vector"]:
-                where = item["topic"], item["topic_partition"]
-                vector[where] = max(item["offset"], vector.get(where, -1))
+        for where, offset in _vector(chunks).items():
+            vector[where] = max(offset, vector.get(where, -1))
         self._check_vector(slot, first, vector)
         slot.newest = _Heartbeat(
             revision=revision,
             includes=int(first.body["includes"]),
             vector=vector,
+            tokens=self._tokens(slot, chunks),
             slowest_us=_slowest_us(chunks),
         )
         slot.waiting.append(slot.newest)
 
+    def _tokens(
+        self, slot: _Slot, chunks: Sequence[ProgressEntry]
+    ) -> dict[str, tuple[int, int]] | None:
+        """Return the open tokens; refuse watermarks that fall, and changes that are not true."""
+        first = chunks[0]
+        before = {} if slot.newest is None else slot.newest.tokens
+        if first.kind == "SLOT_WATERMARK" or before is None:
+            return None
+        if first.kind == "SLOT_PROGRESS":
+            tokens = dict(_token(one) for one in _items(chunks, "tokens"))
+        else:
+            tokens = dict(before)
+            by_number = {number: token for token, (number, _) in before.items()}
+            moved, removed = _items(chunks, "moved"), _items(chunks, "removed")
+            if {*removed, *(one["number"] for one in moved)} - by_number.keys():
+                self._refuse(f"{first.where}: names a token that is not open")
+                return None
+            for number in removed:
+                del tokens[by_number[number]]
+            tokens |= dict(_token(one) for one in _items(chunks, "added"))
+            tokens |= {
+                by_number[one["number"]]: (one["number"], one["watermark_us"]) for one in moved
+            }
+            self._check_slowest(first, tokens)
+        fallen = [
+            token for token, (_, us) in tokens.items() if token in before and us < before[token][1]
+        ]
+        if fallen:
+            self._refuse(f"{first.where}: the watermarks of {fallen} fall")
+        return tokens
+
+    def _check_slowest(self, first: ProgressEntry, tokens: Mapping[str, tuple[int, int]]) -> None:
+        us, token = min(((us, token) for token, (_, us) in tokens.items()), default=(0, ""))
+        slowest = {"token": token, "watermark_us": us} if tokens else None
+        claimed = first.body["open"], first.body["slowest"]
+        if claimed != (len(tokens), slowest):
+            self._refuse(f"{first.where}: open and slowest are {claimed}, not {slowest}")
+
+    def _check_repeated(self, newest: _Heartbeat, chunks: Sequence[ProgressEntry]) -> None:
+        """Compare the once-a-minute kind with the heartbeat of the same revision."""
+        first = chunks[0]
+        if (first.body["includes"], _vector(chunks)) != (newest.includes, newest.vector):
+            self._refuse(f"{first.where}: minute {first.body['minute']} has another vector")
+        if newest.tokens is not None:
+            self._check_slowest(first, newest.tokens)
+
     def _check_vector(self, slot: _Slot, first: ProgressEntry, vector: Mapping[Where, int]) -> None:
         """A vector only grows (7.5); that is why those that wait are tried oldest first."""
-        where = f"slot {slot.number}@{first.offset}"
+        where = first.where
         for place, offset in (slot.newest.vector if slot.newest is not None else {}).items():
             if vector.get(place, -1) < offset:
                 self._refuse(f"{where}: the vector goes back at {place}, from {offset}")
@@ -210,15 +264,49 @@ def _continues(chunks: Sequence[ProgressEntry], entry: ProgressEntry) -> bool:
     )
 
 
+def _items(chunks: Sequence[ProgressEntry], name: str) -> list[Any]:
+    return [item for chunk in chunks for item in chunk.body[name]]
+
+
+def _vector(chunks: Sequence[ProgressEntry]) -> dict[Where, int]:
+    return {
+        (one["topic"], one["topic_partition"]): one["offset"] for one in _items(chunks, "vector")
+    }
+
+
+def _token(snapshot: Mapping[str, Any]) -> tuple[str, tuple[int, int]]:
+    # Version 1 has no numbers.
+    return snapshot["token"], (snapshot.get("number", -1), snapshot["watermark_us"])
+
+
 def _slowest_us(chunks: Sequence[ProgressEntry]) -> int | None:
     if chunks[0].kind != "SLOT_PROGRESS":
         slowest = chunks[0].body["slowest"]
         return None if slowest is None else int(slowest["watermark_us"])
-    times = [int(token["watermark_us"]) for chunk in chunks for token in chunk.body["tokens"]]
-    return min(times, default=None)
+    return min((int(token["watermark_us"]) for token in _items(chunks, "tokens")), default=None)
 
 
 # ---------------------------------------------------------------- reading again, in other orders
+
+
+def late_changes(published: Published, *, seed: int, last_us: int) -> dict[str, list[str]]:
+    """Read everything again in several orders; return what came late, and what is missing at last.
+
+    `last_us` is the last commit: every reader's watermark has to pass it.
+    """
+    found: dict[str, list[str]] = {
+        "watermark_violations": [], "refused_by_readers": [], "not_caught_up": [],
+    }  # fmt: skip
+    topics, logs = published.topics, published.logs
+    for name, order in reading_orders(topics, logs, seed=seed):
+        reader = replay(topics, logs, published.ends, order)
+        found["watermark_violations"] += [f"read {name}: {text}" for text in reader.violations]
+        found["refused_by_readers"] += [f"read {name}: {text}" for text in reader.broken]
+        reached_us = reader.watermark_us or 0
+        if reached_us < last_us:
+            text = f"read {name}: the last watermark is {last_us - reached_us} µs behind"
+            found["not_caught_up"].append(text)
+    return found
 
 
 def replay(topics: Topics, logs: Logs, ends: Mapping[Where, int], order: ReadingOrder) -> Reader:
@@ -238,7 +326,7 @@ def replay(topics: Topics, logs: Logs, ends: Mapping[Where, int], order: Reading
 
 def reading_orders(topics: Topics, logs: Logs, *, seed: int) -> Iterator[tuple[str, ReadingOrder]]:
     """Yield the orders in which the topics are read again, each with a name."""
-    chance = random.Random(f"{seed}/reading")
+    chance = random.Random(f"{seed}/reading")  # noqa: S311 - repeatable
     slots = [where for where in logs if where[0] == topics.progress]
     data = [where for where in logs if where[0] != topics.progress]
     yield "as written", _as_written(logs)

@@ -6,10 +6,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tests.chaos.producer.reader import Reader, Where
-from tests.chaos.producer.topic_log import Decoder, ForeignRecord
+from tidegate.local_stack.judge.topics import Decoder, ForeignRecordError, Where
+from tidegate.local_stack.judge.watermark import Reader
 
 _BATCH_MAX = 500
 _POLL_S = 0.2
@@ -19,7 +19,7 @@ _METADATA_S = 5.0
 
 @dataclass(slots=True)
 class Follower:
-    """A thread with a consumer without a group; `reader` is what it has understood."""
+    """A thread with a consumer without a group; `reader` has what was read so far."""
 
     bootstrap_servers: str
     decoder: Decoder
@@ -88,22 +88,22 @@ class Follower:
             self._next = dict.fromkeys(found, 0) | self._next
             consumer.assign([TopicPartition(*where, at) for where, at in self._next.items()])
 
-    def _read(self, message) -> None:
+    def _read(self, message: Message) -> None:
         error = message.error()
         if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                self._reach(message, message.offset())
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - it is public
+                self._reach(message, message.offset() or 0)
             return  # librdkafka repeats what failed because the broker is away
         try:
             entry = self.decoder.decode(message)
-        except ForeignRecord as reason:
+        except ForeignRecordError as reason:
             self.broken.append(str(reason))
             entry = None
         if entry is not None:
             self.reader.read(entry)
-        self._reach(message, message.offset() + 1)
+        self._reach(message, (message.offset() or 0) + 1)
 
-    def _reach(self, message, offset: int) -> None:
-        where = message.topic(), message.partition()
+    def _reach(self, message: Message, offset: int) -> None:
+        where = message.topic() or "", message.partition() or 0
         self._next[where] = max(offset, self._next.get(where, 0))
         self.reader.reach(where, offset)

@@ -1,4 +1,4 @@
-"""Compares what the topics hold with what was committed.  Pure; it only counts."""
+"""Compares the topics with what was committed.  Pure: it only counts."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from tests.chaos.producer.reader import Logs, Where, reading_orders, replay
-from tests.chaos.producer.topic_log import DataEntry, Topics, order_key_of, origin_of
-from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction
+from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place, origin_of
+from tidegate.local_stack.judge.topics import DataEntry, Topics
 from tidegate.local_stack.judge.values import rfc3339_us
 
 Findings = dict[str, list[str]]
-"""Figure -> one text for each thing that is wrong."""
+"""Figure -> one text for each fault."""
 
 _MODS = {"INSERT": b"I", "UPDATE": b"U", "DELETE": b"D"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FRAME_BYTES = 5
+
+_Name = tuple[str, Place]
+"""A change: its data topic and its place."""
 
 
-def _never(_change: LoggedChange) -> bool:
+def is_never_poison(_change: LoggedChange) -> bool:
+    """Return False."""
     return False
 
 
-def compare(
+def compare_published(
     topics: Topics,
     transactions: Sequence[LoggedTransaction],
     entries: Sequence[DataEntry],
     *,
-    is_poison: Callable[[LoggedChange], bool] = _never,
+    is_poison: Callable[[LoggedChange], bool] = is_never_poison,
 ) -> Findings:
     """Return what was lost, twice, out of order, or is not what was committed.
 
@@ -39,57 +43,46 @@ def compare(
     partition.  `is_poison` says of which changes no data topic takes the value; such a change, and
     every later one of its key, belongs to the dead letters, and no other does.
     """
-    found: Findings = {
-        name: []
-        for name in (
-            "lost",
-            "twice",
-            "never_committed",
-            "unlike_source",
-            "out_of_key_order",
-            "parked_wrongly",
-        )
-    }
-    committed = {
-        (topics.data(change.table), order_key_of(change.place)): change
-        for transaction in transactions
-        for change in transaction.changes
-    }
-    origins = {
-        name: {origin_of(token) for token in transaction.stream_partition_tokens}
-        for transaction in transactions
-        for name in (
-            (topics.data(one.table), order_key_of(one.place)) for one in transaction.changes
-        )
-    }
-    arrived: dict[tuple[str, bytes], DataEntry] = {}
+    names = ("twice", "never_committed", "unlike_source", "out_of_key_order")
+    found: Findings = {"lost": [], **{name: [] for name in names}, "parked_wrongly": []}
+    committed: dict[_Name, LoggedChange] = {}
+    origins: dict[_Name, set[bytes]] = {}
+    for transaction in transactions:
+        tokens = {origin_of(token) for token in transaction.stream_partition_tokens}
+        for change in transaction.changes:
+            committed[topics.data(change.table), change.place] = change
+            origins[topics.data(change.table), change.place] = tokens
+    arrived: dict[_Name, DataEntry] = {}
     last: dict[tuple[str, str, bytes], DataEntry] = {}
+    schemas: dict[str, bytes] = {}
     for entry in entries:
-        name = entry.data_topic, entry.order_key
+        name = entry.data_topic, entry.place
         if name in arrived:
-            found["twice"].append(f"{_place(entry)}, and {_place(arrived[name])}")
+            found["twice"].append(f"{entry.where}, and {arrived[name].where}")
             continue
         arrived[name] = entry
-        change = committed.get(name)
-        if change is None:
-            found["never_committed"].append(f"{_place(entry)}: {entry.order_key.hex()}")
+        if name not in committed:
+            found["never_committed"].append(f"{entry.where}: {entry.place}")
             continue
         if entry.origin not in origins[name]:
-            text = f"{_place(entry)}: none of its stream partitions has the hash {entry.origin!r}"
+            text = f"{entry.where}: none of its stream partitions has the hash {entry.origin!r}"
             found["unlike_source"].append(text)
-        elif differing := _differences(change, entry):
-            found["unlike_source"].append(f"{_place(entry)}: {differing}")
-        # In each topic on its own: a key's dead letters all come after what it has in its topic.
+        elif differing := _differences(committed[name], entry):
+            found["unlike_source"].append(f"{entry.where}: {differing}")
+        # In each topic separately: a key's dead letters all come after its changes in its topic.
         former = last.get((entry.topic, entry.data_topic, entry.key))
         if former is not None and (
-            former.topic_partition != entry.topic_partition or former.order_key > entry.order_key
+            former.topic_partition != entry.topic_partition or former.place > entry.place
         ):
-            found["out_of_key_order"].append(f"{_place(entry)} after {_place(former)}")
+            found["out_of_key_order"].append(f"{entry.where} after {former.where}")
         last[entry.topic, entry.data_topic, entry.key] = entry
+        framing = entry.key[:_FRAME_BYTES]
+        if schemas.setdefault(entry.data_topic, framing) != framing:
+            found["out_of_key_order"].append(f"{entry.where}: its key has another schema")
     found["lost"] = [
-        f"{topic}: {change.mod_type} of {dict(change.keys)} at {change.place}"
-        for (topic, key), change in committed.items()
-        if (topic, key) not in arrived
+        f"{topic}: {change.mod_type} of {dict(change.keys)} at {place}"
+        for (topic, place), change in committed.items()
+        if (topic, place) not in arrived
     ]
     found["parked_wrongly"] = list(_parked_wrongly(topics, committed, arrived, is_poison))
     return found
@@ -97,8 +90,8 @@ def compare(
 
 def _parked_wrongly(
     topics: Topics,
-    committed: Mapping[tuple[str, bytes], LoggedChange],
-    arrived: Mapping[tuple[str, bytes], DataEntry],
+    committed: Mapping[_Name, LoggedChange],
+    arrived: Mapping[_Name, DataEntry],
     is_poison: Callable[[LoggedChange], bool],
 ) -> Iterable[str]:
     parked: dict[tuple[str, bytes], DataEntry] = {}
@@ -113,37 +106,18 @@ def _parked_wrongly(
         if is_parked and first is None:
             parked[key] = entry
             if not is_poison(change):
-                yield f"{_place(entry)}: nothing is wrong with it, and it is the key's first"
+                yield f"{entry.where}: nothing is wrong with it, and it is the key's first"
         elif not is_parked and first is not None:
-            yield f"{_place(entry)}: in its topic after {_place(first)}"
+            yield f"{entry.where}: in its topic after {first.where}"
         elif not is_parked and is_poison(change):
-            yield f"{_place(entry)}: in its topic, although no topic takes it"
-
-
-def late_changes(
-    topics: Topics, logs: Logs, ends: Mapping[Where, int], *, seed: int, last_us: int
-) -> Findings:
-    """Read everything again in several orders; return what came late, and what is missing at last.
-
-    `last_us` is the last commit: every reader's watermark has to pass it.
-    """
-    found: Findings = {"watermark_violations": [], "refused_by_readers": [], "not_caught_up": []}
-    for name, order in reading_orders(topics, logs, seed=seed):
-        reader = replay(topics, logs, ends, order)
-        found["watermark_violations"] += [f"read {name}: {text}" for text in reader.violations]
-        found["refused_by_readers"] += [f"read {name}: {text}" for text in reader.broken]
-        reached_us = reader.watermark_us or 0
-        if reached_us < last_us:
-            text = f"read {name}: the last watermark is {last_us - reached_us} µs behind"
-            found["not_caught_up"].append(text)
-    return found
+            yield f"{entry.where}: in its topic, although no topic takes it"
 
 
 # ---------------------------------------------------------------- values
 
 
 def _differences(change: LoggedChange, entry: DataEntry) -> str:
-    """Return what of an entry is not what the commit log says; empty if nothing is."""
+    """Return the first difference of an entry from the commit log, or an empty text."""
     if entry.mod != _MODS[change.mod_type]:
         return f"mod {entry.mod!r} where {change.mod_type} was committed"
     for name, value in change.keys.items():
@@ -184,7 +158,3 @@ def _is_same(decoded: Any, committed: Any) -> bool:
             return decoded == date.fromisoformat(committed)
         case _:
             raise TypeError(f"the judge cannot compare a {type(decoded).__name__}")
-
-
-def _place(entry: DataEntry) -> str:
-    return f"{entry.topic}/{entry.topic_partition}@{entry.offset}"

@@ -1,13 +1,14 @@
 """Reads Iceberg tables of a Hadoop catalog from their files, as the table format describes them.
 
-Neither Spark nor Iceberg's own library takes part, so that no mistake of theirs, or of ours in
-using them, is read back as right.  Nothing here assumes that the tables are right.
+Uses neither Spark nor Iceberg's library, so that none of their mistakes, or of ours in using them,
+is read back as right.  Nothing here assumes that the tables are right.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -16,8 +17,32 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.local_stack.judge.delta import ChangelogTable, TableRows, changelog_table, table_rows
+
 _DELETED = 2
 """The status of a file that a snapshot no longer has."""
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergReader:
+    """Reads the warehouse of a consumer's Iceberg sinks."""
+
+    warehouse: Path
+
+    def changelogs(self) -> list[ChangelogTable]:
+        """Return the changelogs as readers see them."""
+        folders = iceberg_folders(self.warehouse, "changelog")
+        return [changelog_table(table, read_iceberg(folder)) for table, folder in folders.items()]
+
+    def mirror_tables(self) -> list[str]:
+        """Return the names of the tables that have a mirror."""
+        return sorted(iceberg_folders(self.warehouse, "mirror"))
+
+    def mirror(self, table: str, *, version: int | None = None) -> TableRows:
+        """Return a mirror at a snapshot, or as readers see it."""
+        folder = iceberg_folders(self.warehouse, "mirror")[table]
+        parts = [content for _, content in read_iceberg(folder, snapshot=version)]
+        return table_rows(pa.concat_tables(parts, promote_options="default")) if parts else {}
 
 
 def iceberg_folders(warehouse: Path, kind: str) -> dict[str, Path]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.chaos.iceberg_tables import iceberg_folders, read_iceberg
+from tidegate.local_stack.judge.iceberg import IcebergReader, iceberg_folders, read_iceberg
 
 MANIFESTS = {
     "type": "record", "name": "manifest_file", "fields": [
@@ -68,6 +68,7 @@ def names(found):
 def test_a_snapshot_has_the_files_that_it_did_not_delete(table):
     folder, add, write = table
     assert read_iceberg(folder) == []
+    assert IcebergReader(folder.parents[1]).mirror("t") == {}
     add(1, {"a": 1, "b": 1})
     add(2, {"a": 2, "b": 0, "c": 1})
     write(9, 1)
@@ -75,6 +76,10 @@ def test_a_snapshot_has_the_files_that_it_did_not_delete(table):
     write(10, 2)
     assert names(read_iceberg(folder)) == ["b", "c"]
     assert names(read_iceberg(folder, snapshot=1)) == ["a", "b"]
+    reader = IcebergReader(folder.parents[1])
+    assert (reader.mirror_tables(), reader.changelogs()) == (["t"], [])
+    assert reader.mirror("t") == {"id": ("b", "c")}
+    assert reader.mirror("t", version=1) == {"id": ("a", "b")}
 
 
 def test_what_is_not_there_or_not_in_data_files_is_refused(table):

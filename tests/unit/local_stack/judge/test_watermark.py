@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.producer.reader import Reader, reading_orders, replay
-from tests.chaos.producer.topic_log import DataEntry, ProgressEntry, Topics
+from tidegate.local_stack.judge.log import Place
+from tidegate.local_stack.judge.topics import DataEntry, ProgressEntry, Topics
+from tidegate.local_stack.judge.watermark import Reader, reading_orders, replay
 
 TOPICS = Topics("orders")
 ITEMS = "orders.items"
@@ -26,7 +27,10 @@ def heartbeat(slot, offset, revision, *, vector=(), tokens=(), includes=-1, **mo
         "vector": [
             dict(zip(("topic", "topic_partition", "offset"), v, strict=True)) for v in vector
         ],
-        "tokens": [{"watermark_us": at_us} for at_us in tokens],
+        "tokens": [
+            {"token": f"t{number}", "number": number, "watermark_us": at_us}
+            for number, at_us in enumerate(tokens)
+        ],
         "chunk": 0,
         "chunks": 1,
         **more,
@@ -34,10 +38,20 @@ def heartbeat(slot, offset, revision, *, vector=(), tokens=(), includes=-1, **mo
     return ProgressEntry(slot, offset, 0, "SLOT_PROGRESS", "e", body)
 
 
-def changes(slot, offset, revision, *, vector=(), slowest=None, **more):
-    entry = heartbeat(slot, offset, revision, vector=vector, **more)
-    body = {**entry.body, "slowest": None if slowest is None else {"watermark_us": slowest}}
-    return ProgressEntry(slot, offset, 0, "SLOT_CHANGES", "e", body)
+def changes(offset, revision, *, vector=(), slowest=2_000, token="t0", **more):
+    """The only token moves on, unless `more` says otherwise."""
+    said = {
+        "added": [], "moved": [{"number": 0, "watermark_us": slowest}], "removed": [], "open": 1,
+        "slowest": {"token": token, "watermark_us": slowest}, **more,
+    }  # fmt: skip
+    entry = heartbeat(0, offset, revision, vector=vector, **said)
+    return replace(entry, kind="SLOT_CHANGES")
+
+
+def minute(offset, revision, *, vector=(), at_us=1_000, open_tokens=1):
+    said = {"slowest": {"token": "t0", "watermark_us": at_us}, "open": open_tokens, "minute": 0}
+    entry = heartbeat(0, offset, revision, vector=vector, **said)
+    return replace(entry, kind="SLOT_WATERMARK")
 
 
 def started(offset=0, slots=1, epoch="e"):
@@ -50,8 +64,8 @@ def announced(slot, offset, child, parent, start_us):
 
 
 def change(offset, commit_us, number=0):
-    key = commit_us.to_bytes(8, "big") + b"tx\0" + bytes(20)
-    return DataEntry(ITEMS, number, offset, 0, ITEMS, b"k", key, b"U", b"", {}, None)
+    place = Place(commit_us, "tx", (0, 0), 0)
+    return DataEntry(ITEMS, number, offset, 0, ITEMS, b"k", place, b"U", b"", {}, None)
 
 
 def read_all(*entries):
@@ -131,7 +145,7 @@ def test_a_snapshot_counts_when_its_vector_is_reached():
 
 def test_changes_continue_the_vector_of_the_snapshot_before_them():
     first = heartbeat(0, 1, 1, vector=[(ITEMS, 0, 4)], tokens=[1_000])
-    reader = read_all(started(), first, changes(0, 2, 2, vector=[(ITEMS, 1, 0)], slowest=2_000))
+    reader = read_all(started(), first, changes(2, 2, vector=[(ITEMS, 1, 0)]))
     reader.reach((ITEMS, 1), 1)
     assert reader.advance() is None
 
@@ -139,10 +153,21 @@ def test_changes_continue_the_vector_of_the_snapshot_before_them():
     assert reader.advance() == 2_000
 
 
-def test_changes_that_continue_nothing_are_passed_over():
+def test_changes_add_move_and_remove_tokens():
+    new = {"token": "new", "number": 1, "watermark_us": 3_000}
     reader = read_all(
-        started(), heartbeat(0, 1, 1, tokens=[1_000]), changes(0, 2, 3, slowest=9_000)
+        started(),
+        heartbeat(0, 1, 1, tokens=[1_000]),
+        changes(2, 2, added=[new], open=2),
+        minute(3, 2, at_us=2_000, open_tokens=2),
+        changes(4, 3, removed=[0], moved=[], slowest=3_000, token="new"),
+        minute(5, 1),
     )
+    assert (reader.watermark_us, reader.broken) == (3_000, [])
+
+
+def test_changes_that_continue_nothing_are_passed_over():
+    reader = read_all(started(), heartbeat(0, 1, 1, tokens=[1_000]), changes(2, 3, slowest=9_000))
 
     assert reader.watermark_us == 1_000
 
@@ -184,6 +209,11 @@ def test_chunks_are_one_snapshot_and_what_is_left_of_a_set_does_not_count():
         heartbeat(0, 2, 2, tokens=[], vector=[(ITEMS, 0, 4)]),
         ProgressEntry(0, 2, 0, "SLOT_PROGRESS", "e", {**heartbeat(3, 2, 2, tokens=[1_001]).body}),
         started(2, epoch="another"),
+        changes(2, 2, removed=[7]),
+        changes(2, 2, open=2),
+        changes(2, 2, slowest=2_000, moved=[]),
+        minute(2, 1, vector=[(ITEMS, 0, 3)]),
+        minute(2, 1, vector=[(ITEMS, 0, 4)], at_us=999),
     ],
     ids=[
         "a revision twice",
@@ -193,6 +223,11 @@ def test_chunks_are_one_snapshot_and_what_is_left_of_a_set_does_not_count():
         "no stream partition",
         "a heartbeat of another slot",
         "two epochs",
+        "changes of a token that is not open",
+        "another number of open tokens",
+        "another slowest token",
+        "the minute's record with another vector",
+        "the minute's record with another slowest token",
     ],
 )
 def test_what_a_reader_has_to_refuse(entry):
@@ -205,7 +240,7 @@ def test_what_a_reader_has_to_refuse(entry):
 
     reader.read(entry)
     reader.advance()
-    assert len(reader.broken) == 1
+    assert reader.broken
 
 
 def logs_of(vector):
