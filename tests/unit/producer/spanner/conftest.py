@@ -5,6 +5,7 @@ import datetime
 import ipaddress
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import grpc
@@ -103,7 +104,6 @@ def row_type(record=RECORD):
 
 
 def value(plain):
-    """A protobuf Value of a plain Python value."""
     if plain is None:
         return Value(null_value=0)
     if isinstance(plain, bool):
@@ -179,7 +179,6 @@ def json_children_row(*children, start="2024-01-02T03:04:05.000000001Z"):
 
 @pytest.fixture
 def wire():
-    """The builders above, by their names."""
     return SimpleNamespace(**globals())
 
 
@@ -269,6 +268,21 @@ def channels(spanner):
     )
     yield opened
     opened.close()
+
+
+@contextmanager
+def channels_to(simulator, **names):
+    """Channels to databases of a simulator, by any key."""
+    opened = {
+        key: SpannerChannels(
+            database=f"projects/test-project/instances/test-instance/databases/{name}",
+            emulator_host=simulator.grpc_address,
+        )
+        for key, name in names.items()
+    }
+    yield opened
+    for one in opened.values():
+        one.close()
 
 
 @pytest.fixture(scope="module")

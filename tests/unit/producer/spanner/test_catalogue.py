@@ -1,8 +1,8 @@
-"""The catalogue, joined from simple answers: streams, tables at a time, and who watches what."""
+"""The catalogue, joined from simple answers: streams, tables, and who watches what."""
 
 import re
-import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -52,8 +52,7 @@ def views():
                               ("", "v", "x", "INT64", "1", "NEVER"),
                               ("sales", "orders", "id", "INT64", "1", "NEVER"),
                               ("other", "orders", "id", "STRING(MAX)", "1", "NEVER"),
-                              ("INFORMATION_SCHEMA", "TABLES", "T", "STRING(MAX)", "1",
-                               "NEVER")]),
+                              ("INFORMATION_SCHEMA", "TABLES", "T", "STRING(MAX)", "1", "NEVER")]),
         "index_columns": (KEYS, [("", "ledger", "x", "2", "DESC", "YES"),
                                  ("", "ledger", "y", "1", "ASC", "NO"),
                                  ("sales", "orders", "id", "1", "ASC", "NO"),
@@ -143,9 +142,6 @@ def test_a_table_is_that_of_now_or_of_the_time_that_is_given(catalogue, spanner,
     order = catalogue.key_order("ledger", read_ns=read_ns)
     assert order == KeyOrder("GOOGLE_STANDARD_SQL", parts)
     assert_read_at(1, "index_columns")
-
-
-def test_the_order_of_other_tables_rows(catalogue):
     assert catalogue.key_order("sales.orders").parts == (KeyPart("id", is_nullable=False),)
     assert catalogue.key_order("orders").parts == ()
 
@@ -170,13 +166,10 @@ def test_columns_that_a_stream_does_not_list_are_not_watched_but_its_key_is(
     assert all(watched(catalogue.table("ledger", stream="All")).values())
 
 
-def test_generated_columns_are_not_watched_unless_they_are_in_the_key(catalogue, views):
+def test_generated_columns_are_not_watched_and_tables_name_what_is_left_out(catalogue, views):
     views["columns"][1].append(("", "ledger", "a", "INT64", "3", "ALWAYS"))
     views["columns"][1][0] = ("", "ledger", "y", "STRING(10)", "2", "ALWAYS")
     assert watched(catalogue.describe("All").tables[0]) == {"x": True, "y": True, "a": False}
-
-
-def test_tables_name_the_options_that_leave_changes_out(catalogue, views):
     options = views["change_stream_options"][1]
     options += [("Some", "exclude_delete", "true"), ("Some", "exclude_insert", "false")]
     assert catalogue.describe("Some").tables[0].excludes == ("exclude_delete",)
@@ -286,9 +279,6 @@ def test_every_table_is_listed_and_which_columns_may_be_null(catalogue, views):
     assert catalogue.nullable_columns() == {("ledger", "y"), ("INFORMATION_SCHEMA.TABLES", "T")}
 
 
-# ---------------------------------------------------------------- who watches what
-
-
 def table(name, *, watched=("a", "b")):
     types = {"a": INT64, "b": ColumnType("ARRAY", INT64), "c": ORDERS_ID.type}
     columns = (
@@ -330,34 +320,16 @@ def test_a_notation_that_is_not_known_is_shown_as_it_is():
     assert [one.type for one in found.fields] == [*notations[:2], "ARRAY<FLOAT32>"]
 
 
-# ---------------------------------------------------------------- tables at a time
-
-
-class TimedCatalogue:
-    def __init__(self):
-        self.asked, self.error = [], None
-
-    def table(self, name, *, stream, read_ns):
-        assert threading.current_thread() is not threading.main_thread()
-        self.asked.append((name, stream, read_ns))
-        if self.error is not None:
-            raise self.error
-        return None if name == "gone" else f"{name} at {read_ns}"
-
-
 def test_each_table_is_asked_for_once_at_a_time(tasks):
-    catalogue = TimedCatalogue()
-    tables = TablesAt(catalogue, stream="all", tasks=tasks)
+    asked = []
 
-    def ask(name, read_ns):
-        return tasks.run(lambda: tables.table(name, read_ns=read_ns))
+    def table(name, **place):
+        asked.append((name, *place.values()))
+        return None if name == "gone" else f"{name} at {place['read_ns']}"
 
+    tables = TablesAt(SimpleNamespace(table=table), stream="all", tasks=tasks)
     for _ in range(2):
-        assert (ask("a", 1), ask("gone", 1)) == ("a at 1", None)
-    assert catalogue.asked == [("a", "all", 1), ("gone", "all", 1)]
-    # After an error it is asked for again.
-    catalogue.error = QueryRefused("no", code="NOT_FOUND", details="")
-    with pytest.raises(QueryRefused):
-        ask("a", 2)
-    catalogue.error = None
-    assert ask("a", 2) == "a at 2"
+        for name, read_ns, found in (("a", 1, "a at 1"), ("gone", 1, None)):
+            assert tasks.run(lambda n=name, t=read_ns: tables.table(n, read_ns=t)) == found
+    assert tasks.run(lambda: tables.table("a", read_ns=2)) == "a at 2"
+    assert asked == [("a", "all", 1), ("gone", "all", 1), ("a", "all", 2)]

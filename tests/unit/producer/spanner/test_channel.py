@@ -131,7 +131,6 @@ def test_only_the_end_of_the_present_session_drops_it(channels):
 
 
 def test_a_unary_call_without_an_answer_in_time_leaves_its_connection(spanner, channels):
-    """Else each retry would go to a connection that a network dropped without a word."""
     channels.session()
     left = channels._unary_channel
     spanner.on_sql = aborts(CODES.ABORTED, "busy")
@@ -176,8 +175,7 @@ def test_the_connection_of_unary_calls_is_kept_alive_and_has_no_other_proxy(
 @pytest.mark.parametrize(
     ("options", "address", "scheme"),
     [
-        ({"emulator_host": NOBODY}, NOBODY, "http"),
-        ({}, "spanner.googleapis.com:443", "https"),
+        ({"emulator_host": NOBODY}, NOBODY, "http"), ({}, "spanner.googleapis.com:443", "https"),
         ({"endpoint": "spanner.us-east4.rep.googleapis.com:443"},
          "spanner.us-east4.rep.googleapis.com:443", "https"),
     ],
@@ -235,6 +233,11 @@ def test_what_calls_are_routed_by_is_encoded():
 
 
 def test_queries_that_start_together_ask_for_one_session(spanner, channels, tasks):
+    answers, spanner.on_session = spanner.on_session, aborts(CODES.PERMISSION_DENIED)
+    with pytest.raises(QueryRefused, match="open a session"):
+        tasks.run(channels.stream_session)
+    spanner.on_session = answers
+
     async def ask():
         return await asyncio.gather(*[channels.stream_session() for _ in range(5)])
 
@@ -242,12 +245,6 @@ def test_queries_that_start_together_ask_for_one_session(spanner, channels, task
     assert set(others) == {first}
     assert channels.session() == first
     assert spanner.sessions == 1
-
-
-def test_a_session_that_is_refused_to_a_query_is_an_error_of_that_query(spanner, channels, tasks):
-    spanner.on_session = aborts(CODES.PERMISSION_DENIED)
-    with pytest.raises(QueryRefused, match="open a session"):
-        tasks.run(channels.stream_session)
 
 
 def test_the_service_is_spoken_to_with_tls_and_the_hosts_credentials(monkeypatch):
@@ -278,8 +275,6 @@ def test_the_service_is_spoken_to_with_tls_and_the_hosts_credentials(monkeypatch
     with pytest.raises(ConfigError, match="GOOGLE_APPLICATION_CREDENTIALS"):
         SpannerChannels(database="d").session(timeout_s=1)
 
-
-# ---------------------------------------------------------------- what a status says
 
 SESSION, DATABASE = "google.spanner.v1.Session", "google.spanner.admin.database.v1.Database"
 
@@ -366,8 +361,6 @@ def test_which_answers_a_fresh_token_may_change():
     assert [is_rejection(one) for one in found] == [True] * 4 + [False] * 2
 
 
-# ---------------------------------------------------------------- connections for queries
-
 FULL = STREAMS_PER_CHANNEL_MAX
 
 
@@ -388,8 +381,6 @@ class Call:
 
 
 class Connection:
-    """Notes its calls and its end."""
-
     streams_max = 1 << 31
     is_usable = True
 
@@ -478,6 +469,9 @@ def test_streams_gather_on_the_fullest_connection_so_that_others_empty(places):
     places.close(*streams[:20])
     places.begin(20)
     assert places.streams == [FULL, 40]
+    places.opened[1].streams_max = 40  # no more than its server takes
+    places.begin(1)
+    assert places.streams == [FULL, 40, 1]
 
 
 def test_an_empty_connection_stays_while_the_others_are_nearly_full(places):
@@ -490,7 +484,8 @@ def test_an_empty_connection_stays_while_the_others_are_nearly_full(places):
     assert places.closed == [False, True]
 
 
-def test_a_stream_leaves_its_connection_once(places):
+def test_a_stream_leaves_its_connection_once_and_closing_ends_every_one(places):
+    places.channels.close()  # before there is one
     first, second = places.begin(2)
     places.close(first)
     first.cancel()
@@ -498,10 +493,6 @@ def test_a_stream_leaves_its_connection_once(places):
     assert places.streams == [1]
     places.close(second)
     assert places.streams == [0]
-
-
-def test_closing_ends_every_connection(places):
-    places.channels.close()  # before there is one
     places.begin(FULL + 1)
     for _ in range(2):
         places.channels.close()
@@ -509,7 +500,6 @@ def test_closing_ends_every_connection(places):
 
 
 def test_the_memory_of_large_messages_is_returned_every_four_mebibytes(tasks, monkeypatch):
-    """Over all streams; small messages are read as fast as before."""
     returned = []
     monkeypatch.setattr(stream_channels, "return_freed_memory", lambda: returned.append(1))
 
@@ -538,13 +528,6 @@ def test_a_connection_that_takes_no_calls_is_left_and_closed_with_its_last_strea
     places.close(streams[1])
     assert places.closed[0]
     assert places.streams == [1]
-
-
-def test_a_connection_takes_no_more_than_its_server_does(places):
-    places.begin(3)
-    places.opened[0].streams_max = 3
-    places.begin(1)
-    assert places.streams == [3, 1]
 
 
 @pytest.mark.parametrize("steps", [0, 1])

@@ -5,11 +5,7 @@ import socket
 
 import grpc
 import pytest
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, DataReceived, StreamEnded
-from h2.exceptions import ProtocolError
 from hpack import Decoder, Encoder
 from hyperframe.frame import (
     AltSvcFrame,
@@ -30,7 +26,6 @@ from tidegate.producer.spanner import byte_progress
 from tidegate.producer.spanner import connection as connections
 from tidegate.producer.spanner.call import AHEAD_BYTES, WAITING, CallError, ReadAhead, framed
 from tidegate.producer.spanner.connection import Connection, NotSentError
-from tidegate.producer.spanner.draining import DrainingConnection
 from tidegate.producer.spanner.endpoint import Endpoint
 
 PATIENCE_S = 30
@@ -243,8 +238,6 @@ def begun_and(*frames):
          [b"whole"], "INTERNAL"),
         (begun_and(data(1, framed(b"whole") + b"\0\0"), None), [b"whole"], "UNAVAILABLE"),
     ],
-    ids=["messages of no bytes", "an interim answer", "headers in pieces", "an error alone",
-         "an end without trailers", "reset", "reset within a message", "loss"],
 )  # fmt: skip
 def test_an_answer_is_its_messages_and_how_it_ended(against, frames_of, messages, status):
     async def script(peer):
@@ -256,24 +249,6 @@ def test_an_answer_is_its_messages_and_how_it_ended(against, frames_of, messages
                 peer.send(frame)
 
     assert against(script, outcome) == (messages, status)
-
-
-@pytest.mark.parametrize(("size", "sent"), [(300_000, None), (20_000_000, None), (99_000, 10_000)])
-def test_a_large_message_is_let_through_once_it_is_asked_for(against, size, sent):
-    async def script(peer):
-        await peer.next(DataFrame)
-        whole = framed(bytes(size))
-        peer.send(peer.begin(), data(1, whole[:AHEAD_BYTES]))
-        assert await peer.widened() == len(whole) - AHEAD_BYTES
-        for at in range(AHEAD_BYTES, sent or len(whole), 16_000):
-            peer.send(data(1, whole[at : at + 16_000]))
-            await peer.writer.drain()
-        if sent:
-            await peer.leave()
-        peer.send(peer.end())
-
-    expected = ([], "UNAVAILABLE") if sent else ([bytes(size)], None)
-    assert against(script, outcome) == expected
 
 
 def test_a_connection_itself_holds_nothing_back(against):
@@ -337,8 +312,6 @@ def test_a_server_that_answers_before_it_has_the_request(against):
 
 
 def test_a_server_that_leaves_finishes_the_calls_it_took(against):
-    """It may announce it first, with the highest number of all."""
-
     async def script(peer):
         for _ in range(2):
             await peer.next(DataFrame)
@@ -580,14 +553,10 @@ def test_a_connection_that_was_silent_when_a_call_was_given_up_gets_no_new_ones(
     "broken",
     [
         [data(1, bytes(AHEAD_BYTES + 1))],
-        [data(77, b"of no call")],
         [HeadersFrame(1, b"\xff\xff\xff\xff\xff\xff", flags=["END_HEADERS"])],
-        [HeadersFrame(1, b""), PingFrame(0, bytes(8))],
         [HeadersFrame(1, bytes(10)), *[ContinuationFrame(1, bytes(10))] * 100],  # without an end
-        [ContinuationFrame(1, b"")],
         [PushPromiseFrame(1, promised_stream_id=2, flags=["END_HEADERS"])],
         [Raw(b"\0\0\1\4\0\0\0\0\0x")],  # SETTINGS of one byte
-        [Raw(b"\0\0\1\7\0\0\0\0\0x")],  # GOAWAY of one byte
         [Raw(b"\1\0\0\0\0\0\0\0\1" + bytes(1 << 16))],  # DATA of 64 KiB
         [Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(5_000_000))],
     ],
@@ -606,17 +575,7 @@ def test_a_server_that_breaks_the_rules_is_left(against, broken):
     assert against(script, use) == ([], "INTERNAL")
 
 
-def test_nobody_listens_and_all_who_wait_hear_it():
-    async def run():
-        client = Connection(Endpoint("127.0.0.1:1", is_secure=False), ReadAhead())
-        found = await asyncio.gather(*[call(client) for _ in range(3)], return_exceptions=True)
-        assert not client.is_usable
-        return {error.code() for error in found}
-
-    assert asyncio.run(run()) == {grpc.StatusCode.UNAVAILABLE}
-
-
-def test_a_server_that_accepts_and_says_nothing_is_given_up(monkeypatch):
+def test_nobody_listens_or_answers_and_all_who_wait_hear_it(monkeypatch):
     monkeypatch.setattr(connections, "_CONNECT_TIMEOUT_S", 0.1)
 
     async def run():
@@ -625,17 +584,17 @@ def test_a_server_that_accepts_and_says_nothing_is_given_up(monkeypatch):
             writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        client = Connection(Endpoint(f"127.0.0.1:{port}", is_secure=False), ReadAhead())
-        with pytest.raises(CallError) as caught:
-            await call(client)
+        for port in (1, server.sockets[0].getsockname()[1]):
+            client = Connection(Endpoint(f"127.0.0.1:{port}", is_secure=False), ReadAhead())
+            found = await asyncio.gather(*[call(client) for _ in range(3)], return_exceptions=True)
+            assert not client.is_usable
+            assert {error.code() for error in found} == {grpc.StatusCode.UNAVAILABLE}
         server.close()
-        return caught.value.code()
 
-    assert asyncio.run(run()) is grpc.StatusCode.UNAVAILABLE
+    asyncio.run(run())
 
 
-def test_a_secret_is_kept_out_of_the_header_table(against):
+def test_a_secret_is_kept_out_of_the_header_table_and_bad_metadata_fails_its_call(against):
     async def script(peer):
         tables = []
         for _ in range(2):
@@ -649,15 +608,6 @@ def test_a_secret_is_kept_out_of_the_header_table(against):
     async def use(client):
         for _ in range(2):
             await client.call("/path", b"", [("authorization", "Bearer secret")])
-
-    against(script, use)
-
-
-def test_metadata_that_http2_refuses_fails_its_call(against):
-    async def script(peer):
-        await peer.next(SettingsFrame)
-
-    async def use(client):
         with pytest.raises(CallError, match="metadata") as caught:
             await client.call("/path", b"", [(":unknown", "x")])
         return caught.value.code()
@@ -665,47 +615,7 @@ def test_metadata_that_http2_refuses_fails_its_call(against):
     assert against(script, use) is grpc.StatusCode.INTERNAL
 
 
-# ---------------------------------------------------------------- a GOAWAY ends no stream
-
-
-REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")]
-
-
-def opened(kind):
-    """A client with one stream, and its server."""
-    client = kind(H2Configuration(client_side=True))
-    server = H2Connection(H2Configuration(client_side=False))
-    client.initiate_connection()
-    server.initiate_connection()
-    client.send_headers(1, REQUEST, end_stream=True)
-    server.receive_data(client.data_to_send())
-    server.send_headers(1, [(":status", "200")])
-    client.receive_data(server.data_to_send())
-    client.data_to_send()
-    return client, server
-
-
-def left(client, server):
-    """What the client takes from a server that leaves, in one piece."""
-    server.send_data(1, b"rest", end_stream=True)
-    ping = PingFrame(0, b"before..").serialize()
-    leaves = GoAwayFrame(0, last_stream_id=1).serialize()
-    return client.receive_data(ping + leaves + server.data_to_send())
-
-
-def test_a_stream_is_finished_and_answers_are_sent_after_a_goaway():
-    client, server = opened(DrainingConnection)
-    kinds = [type(event) for event in left(client, server)]
-    assert kinds[1:] == [ConnectionTerminated, DataReceived, StreamEnded]
-    assert client.data_to_send() == PingFrame(0, b"before..", flags=["ACK"]).serialize()
-    # Without it `h2` refuses what comes after a GOAWAY; when that changes it can be deleted.
-    with pytest.raises(ProtocolError):
-        left(*opened(H2Connection))
-
-
 def test_a_server_that_replaces_old_connections_breaks_no_query():
-    """It sends a GOAWAY, finishes what the connection carries, and new calls go elsewhere."""
-
     async def respond(request, _context):
         if request == b"last":
             yield b"new"

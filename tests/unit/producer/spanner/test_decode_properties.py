@@ -130,26 +130,6 @@ def test_any_rows_are_decoded_alike(wire, data, at):
     assert_equal_both_ways(wire, wire.message(row).SerializeToString())
 
 
-@BOTH_WAYS
-@given(data=st.data())
-def test_any_damage_of_the_bytes_is_decoded_or_refused_alike(wire, data):
-    whole = wire.message(*rows(wire)[:4]).SerializeToString()
-    message = bytearray(whole)
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(message)))
-        match data.draw(st.sampled_from(["flip", "cut", "end", "insert"])):
-            case "flip" if at < len(message):
-                message[at] ^= 1 << data.draw(st.integers(0, 7))
-            case "cut":
-                del message[at : at + data.draw(st.integers(1, 9))]
-            case "end":
-                del message[at:]
-            case _:
-                message[at:at] = data.draw(st.binary(max_size=6))
-    after = wire.message(wire.data_row()).SerializeToString()
-    assert_equal_both_ways(wire, bytes(message), after)
-
-
 def test_every_truncation_and_every_flipped_bit_is_refused_or_read_alike(wire):
     whole = wire.message(wire.data_row(), wire.data_row()).SerializeToString()
     for size in range(len(whole)):

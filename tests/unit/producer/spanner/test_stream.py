@@ -50,7 +50,6 @@ def stream(channels):
 
 @pytest.fixture
 def read(tasks, stream):
-    """Read a query to its end."""
     return lambda **changes: list(decoded(stream.query(**{**ARGUMENTS, **changes}), tasks))
 
 
@@ -305,7 +304,7 @@ def test_a_query_that_is_stopped_while_its_token_is_asked_for_ends(stream, spann
         tasks.run(read)
 
 
-def test_an_unknown_token_is_distinguished_from_an_unknown_stream(refused):
+def test_refusals_of_tokens_starts_and_streams_are_distinguished(refused):
     for details in (
         "Specified partition_token is invalid. Received partition_token: zzz.",
         "It does not belong to the Change Stream associated with the TVF.",
@@ -313,9 +312,6 @@ def test_an_unknown_token_is_distinguished_from_an_unknown_stream(refused):
     ):
         refused("INVALID_ARGUMENT", details, kind=TokenRefused)
     refused("INVALID_ARGUMENT", "Table-valued function not found: READ_Everything [at 1:26]")
-
-
-def test_a_precondition_on_the_age_of_the_start_is_an_expired_position(refused):
     text = "Read-only transaction timestamp has exceeded the maximum timestamp staleness"
     error = refused("FAILED_PRECONDITION", text, kind=PositionExpired)
     assert error.fields["lost_from"] == "2024-01-02T03:04:05.000000001Z"
@@ -332,6 +328,13 @@ def test_other_ranges_are_settings(refused):
 
 
 def test_a_lost_session_is_created_again(spanner, read, refused):
+    answers = spanner.on_session
+    spanner.on_session = lambda _request, context: context.abort(
+        grpc.StatusCode.NOT_FOUND, "Database not found: d"
+    )
+    with pytest.raises(QueryRefused, match="Database not found"):
+        read()
+    spanner.on_session = answers
     texts = ["Session not found: s1", "Session was concurrently deleted", "gone: a resource"]
     info = Any()
     info.Pack(ResourceInfo(resource_type="type.googleapis.com/google.spanner.v1.Session"))
@@ -361,14 +364,6 @@ def test_a_rejection_after_accepted_calls_passes_for_some_minutes(
     assert renewed == [*range(0, 300, 30), 300]
 
 
-def test_a_session_that_is_refused_raises_an_error(spanner, read):
-    spanner.on_session = lambda _request, context: context.abort(
-        grpc.StatusCode.NOT_FOUND, "Database not found: d"
-    )
-    with pytest.raises(QueryRefused, match="Database not found"):
-        read()
-
-
 def test_an_unreadable_message_is_a_schema_error(spanner, wire, read):
     for message in (wire.message("text", metadata=wire.row_type()),
                     wire.message([], metadata=wire.row_type(), chunked=True)):  # fmt: skip
@@ -379,21 +374,7 @@ def test_an_unreadable_message_is_a_schema_error(spanner, wire, read):
         SpannerResponse(b"\xff\xff", ResponseDecoder(ColumnTypesCache())).decode()
 
 
-def test_a_response_is_weighed_as_it_came_and_decoded_later(stream, spanner, wire, tasks, beat):
-    begun = wire.message([], chunked=True)
-    spanner.on_stream = lambda *_: iter([beat, begun])
-    responses = received(stream.query(**ARGUMENTS), tasks)
-    first = next(responses)
-    assert first.size_bytes == beat.ByteSize()
-    assert first.decode() == (BEAT, 0)
-    second = next(responses)
-    records, kept = second.decode()
-    assert records == []
-    assert 0 < kept <= second.size_bytes
-
-
 def test_what_a_message_takes_counts_the_copies_of_what_it_completes(stream, spanner, wire, tasks):
-    """A value that came in parts is copied as a whole when its last part is decoded."""
     begun = wire.message([], metadata=wire.row_type(), chunked=True)
     rest = wire.message(wire.heartbeat_row())
     spanner.on_stream = lambda *_: iter([begun, rest])
@@ -401,7 +382,9 @@ def test_what_a_message_takes_counts_the_copies_of_what_it_completes(stream, spa
     async def run():
         query, found = stream.query(**ARGUMENTS), []
         while (size := await query.next_size()) is not None:
-            found.append((size, (await query.receive()).decode()[1]))
+            response = await query.receive()
+            assert response.size_bytes in {begun.ByteSize(), rest.ByteSize()}
+            found.append((size, response.decode()[1]))
         return found
 
     (first, kept), (second, left) = tasks.run(run)
@@ -456,6 +439,10 @@ def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, tas
         except QueryInterrupted as error:
             outcome.append(error.code)
 
+    query = stream.query(**ARGUMENTS)  # that is cancelled before it began never begins
+    query.cancel()
+    assert list(decoded(query, tasks)) == []
+    assert not any(hasattr(request, "sql") for request in spanner.requests)
     spanner.on_stream = answer
     query = stream.query(**ARGUMENTS)
     thread = threading.Thread(target=read_on)
@@ -468,15 +455,7 @@ def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, tas
     assert ended.wait(30)
 
 
-def test_a_query_cancelled_before_it_began_never_begins(stream, spanner, tasks):
-    query = stream.query(**ARGUMENTS)
-    query.cancel()
-    assert list(decoded(query, tasks)) == []
-    assert not any(hasattr(request, "sql") for request in spanner.requests)
-
-
 def places(channels):
-    """The streams on each connection."""
     return [place.streams for place in channels._streams._places]
 
 
@@ -495,23 +474,3 @@ def test_places_on_a_channel_are_given_back_however_a_query_ends(
         query.cancel()
     tasks.run(lambda: asyncio.sleep(0))
     assert places(channels) == [0]
-
-
-def test_many_queries_run_on_several_connections(stream, spanner, channels, tasks, beat):
-    release = threading.Event()
-
-    def answer(*_):
-        yield beat
-        release.wait(60)
-
-    spanner.on_stream = answer
-    queries = [decoded(stream.query(**ARGUMENTS), tasks) for _ in range(120)]
-    try:
-        for query in queries:
-            assert next(query) == BEAT
-        assert places(channels) == [90, 30]
-    finally:
-        release.set()
-    for query in queries:
-        assert list(query) == []
-    assert places(channels) == [0]  # one stays for the next query

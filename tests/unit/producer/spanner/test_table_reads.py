@@ -23,7 +23,6 @@ from tidegate.producer.description import GOOGLE_SQL, POSTGRESQL
 from tidegate.producer.errors import ConditionRefused, QueryInterrupted, QueryRefused
 from tidegate.producer.records import Mod
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
-from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart, chunk_query, unordered_key
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.table_reads import SpannerChunkReads, SpannerTableReads
@@ -37,13 +36,9 @@ T_NS = 1_704_164_645_000_001_000
 NUMBER, TEXT, FLOAT = map(ColumnType, ("INT64", "STRING", "FLOAT64"))
 TABLE = TableSchema(
     "Sales.Items",
-    (
-        Column("Note", TEXT, 3),
-        Column("Id", TEXT, 2, key_position=2),
-        Column("Shop", TEXT, 1, key_position=1),
-        Column("Left", TEXT, 4, is_watched=False),
-    ),
-)
+    (Column("Note", TEXT, 3), Column("Id", TEXT, 2, key_position=2),
+     Column("Shop", TEXT, 1, key_position=1), Column("Left", TEXT, 4, is_watched=False)),
+)  # fmt: skip
 KEY = ("s", None)
 
 
@@ -145,20 +140,27 @@ def test_rows_that_spanner_keeps_no_more_are_named_with_what_to_do(reads, tasks)
         list(decoded(reads.rows(), tasks))
 
 
+def test_a_catalogue_that_spanner_keeps_no_more_is_named_and_asked_again(reads, tasks):
+    details = "Read timestamp is past the version GC bound: version_retention_period"
+    reads.error = QueryRefused("refused", code="FAILED_PRECONDITION", details=details)
+    with pytest.raises(QueryRefused, match="version_retention_period") as caught:
+        tasks.run(reads.rows().next_size)
+    assert "tidegate-producer reset" in caught.value.hint
+    # After an error it is asked for again.
+    reads.error = None
+    reads.answer("note", "1", "s")
+    asked = len(reads.asked)
+    for _ in range(2):
+        list(decoded(reads.rows(), tasks))
+    assert len(reads.asked) == asked + 1
+
+
 def test_a_table_that_is_gone_is_named(reads, tasks):
     query = reads.tables.keys("Gone", KeyRanges(), read_ns=T_NS)
     with pytest.raises(SchemaError, match=r"does not exist any more.*Gone"):
         tasks.run(query.next_size)
     reads.table_then = None
     assert reads.chunk() is None  # a chunk of such a table is not read
-
-
-def test_a_catalogue_that_spanner_keeps_no_more_is_named_with_what_to_do(reads, tasks):
-    details = "Read timestamp is past the version GC bound: version_retention_period"
-    reads.error = QueryRefused("refused", code="FAILED_PRECONDITION", details=details)
-    with pytest.raises(QueryRefused, match="version_retention_period") as caught:
-        tasks.run(reads.rows().next_size)
-    assert "tidegate-producer reset" in caught.value.hint
 
 
 def test_a_query_that_is_cancelled_before_its_table_is_known_reads_nothing(reads, spanner, tasks):
@@ -188,9 +190,6 @@ def test_a_chunk_is_so_many_rows_behind_a_key(reads, after, start):
     assert last == ("t", "2")
 
 
-# ---------------------------------------------------------------- a condition
-
-
 def key_order(request, _context):
     """The answer of the catalogue: `Shop` descends and may be NULL."""
     result = ResultSet.pb()()
@@ -216,7 +215,6 @@ BEHIND = (
 
 @pytest.fixture
 def conditional(reads):
-    """A chunk with a condition."""
     reads.spanner.on_sql = key_order
     return lambda after=None: reads.chunk(after, where="Note > 'a'")
 
@@ -243,9 +241,11 @@ def test_a_chunk_with_a_condition_is_a_query_at_its_time(reads, conditional, aft
 
 
 @pytest.mark.parametrize(
-    ("code", "details", "kind"),
+    "case",
     [
         ("OUT_OF_RANGE", "division by zero: 1 / 0", ConditionRefused),
+        # Words of a row are not taken for a time that is too old.
+        ("OUT_OF_RANGE", "Bad int64 value: garbage", ConditionRefused),
         ("INVALID_ARGUMENT", "Unrecognized name: staleness", ConditionRefused),
         ("OUT_OF_RANGE", "the read timestamp is too old", QueryRefused),
         ("FAILED_PRECONDITION", "exceeded the maximum staleness", QueryRefused),
@@ -253,8 +253,11 @@ def test_a_chunk_with_a_condition_is_a_query_at_its_time(reads, conditional, aft
         ("UNAVAILABLE", "gone", QueryInterrupted),
     ],
 )
-def test_what_the_condition_is_to_blame_for(reads, conditional, code, details, kind):
+def test_what_the_condition_is_to_blame_for(reads, conditional, monkeypatch, case):
     """All else may be over at another time."""
+    code, details, kind = case
+    if "garbage" in details:
+        monkeypatch.setattr("time.time_ns", lambda: T_NS + 60_000_000_000)
     reads.abort(code, details)
     with pytest.raises(kind) as caught:
         list(received(conditional(), reads.tasks))
@@ -262,21 +265,11 @@ def test_what_the_condition_is_to_blame_for(reads, conditional, code, details, k
     assert caught.value.fields["details"] == details
 
 
-def test_words_of_a_row_are_not_taken_for_a_time_that_is_too_old(reads, conditional, monkeypatch):
-    """Such a chunk would be read at another time, and fail there, for good."""
-    monkeypatch.setattr("time.time_ns", lambda: T_NS + 60_000_000_000)
-    reads.abort("OUT_OF_RANGE", "Bad int64 value: garbage")
-    with pytest.raises(ConditionRefused):
-        list(received(conditional(), reads.tasks))
-
-
 def test_a_table_that_came_back_with_a_key_of_floats_takes_no_condition(reads, conditional):
     reads.table_then = TableSchema(TABLE.name, (Column("W", FLOAT, 1, key_position=1),))
     with pytest.raises(ConditionRefused, match="key column W has the type FLOAT64"):
         conditional()
 
-
-# ---------------------------------------------------------------- the query of a chunk
 
 ITEMS = TableSchema(
     "Sales.Items", (Column("Id", NUMBER, 2, 2), Column("Shop", TEXT, 1, 1), Column("Note", TEXT, 3))
@@ -297,34 +290,6 @@ def test_the_first_chunk_has_the_condition_alone_in_a_line_that_a_comment_may_en
     )
     assert found.parameters == {}
     assert query(GOOGLE_SQL).sql.endswith(" WHERE (Id > 5\n) LIMIT 7")  # a table without a key
-
-
-GOOGLE_BEHIND = (
-    "(`Shop` >= @after1 AND ((`Shop` > @after1) OR "
-    "(`Shop` = @after1 AND (`Id` < @after2 OR `Id` IS NULL))))"
-)
-
-
-@pytest.mark.parametrize(
-    ("dialect", "parts", "after", "behind", "names"),
-    [
-        (GOOGLE_SQL, (SHOP, ID), ("s", "7"),
-         GOOGLE_BEHIND, ["after1", "after2"]),
-        (POSTGRESQL, (SHOP, ID), ("s", "7"),
-         '("Shop" >= $1 AND (("Shop" > $1) OR ("Shop" = $1 AND "Id" < $2)))', ["p1", "p2"]),
-        # NULL is not a parameter, and is where the dialect sorts it.
-        (GOOGLE_SQL, (KeyPart("Id"), SHOP), (None, "s"),
-         "((`Id` IS NOT NULL) OR (`Id` IS NULL AND `Shop` > @after1))", ["after1"]),
-        (POSTGRESQL, (KeyPart("Id"), SHOP), (None, "s"),
-         '("Id" IS NULL AND (("Id" IS NULL AND "Shop" > $1)))', ["p1"]),
-        (GOOGLE_SQL, (ID,), (None,), "(FALSE)", []),  # after a last NULL there is nothing
-    ],
-)  # fmt: skip
-def test_a_later_chunk_is_behind_a_key(dialect, parts, after, behind, names):
-    found = query(dialect, *parts, after=after)
-    assert f" WHERE {behind} AND (Id > 5\n) " in found.sql
-    bound = [("STRING" if one == "s" else "INT64", one) for one in after if one is not None]
-    assert found.parameters == dict(zip(names, bound, strict=True))
 
 
 def test_keys_whose_values_do_not_compare_as_they_are_sorted_are_named():
@@ -384,16 +349,8 @@ def databases():
         with instance.database("pg").batch() as batch:
             batch.insert("T", ("id", "a", "b"), [(n, *row) for n, row in enumerate(rows)])
             batch.insert("Kinds", list("bydtsu"), kind_rows(6))
-        opened = {
-            dialect: SpannerChannels(
-                database=f"projects/test-project/instances/test-instance/databases/{name}",
-                emulator_host=simulator.grpc_address,
-            )
-            for dialect, name in ((GOOGLE_SQL, "gs"), (POSTGRESQL, "pg"))
-        }
-        yield opened
-        for one in opened.values():
-            one.close()
+        with conftest.channels_to(simulator, **{GOOGLE_SQL: "gs", POSTGRESQL: "pg"}) as opened:
+            yield opened
 
 
 def rows_of(channels, found):
@@ -454,8 +411,6 @@ def test_a_chunk_is_behind_a_key_of_any_type_that_is_taken(databases, dialect):
         parts = (KeyPart("id", is_nullable=False),)
         assert catalogue.key_order("T") == KeyOrder(POSTGRESQL, parts)
 
-
-# ---------------------------------------------------------------- rows to records
 
 COLUMNS = [
     Column("Note", TEXT, 2), Column("Id", NUMBER, 1, key_position=1),
@@ -520,12 +475,10 @@ def test_rows_are_records_of_twenty(cuts):
     ]
     assert [record.record_sequence for record in found] == ["00000000", "00000001", "00000002"]
     first = found[0]
-    assert (first.table_name, first.commit_timestamp_ns, first.mod_type) == (
-        "Items", T_NS, "INSERT",
-    )  # fmt: skip
-    assert first.server_transaction_id == "spanner-backfill-3"
-    assert first.transaction_tag == "spanner-backfill"
-    assert first.number_of_records_in_transaction == 3
+    assert (
+        first.table_name, first.commit_timestamp_ns, first.mod_type, first.server_transaction_id,
+        first.transaction_tag, first.number_of_records_in_transaction,
+    ) == ("Items", T_NS, "INSERT", "spanner-backfill-3", "spanner-backfill", 3)  # fmt: skip
     assert [one.is_primary_key for one in first.columns] == [False, True, False]
     assert [r.is_last_record_in_transaction_in_partition for r in found] == [False, False, True]
 
@@ -542,27 +495,21 @@ def test_keys_are_counted_however_they_come(cuts, rows, rows_min):
     assert len(ranges.bounds) == -(-rows // rows_min)
 
 
-def test_what_waits_for_the_rest_of_a_record_counts():
-    decoder = rows_decoder()
-    assert decoder.decode(in_one(*["x" * 100, "1", []] * 2, "y" * 100)) == []
-    assert decoder.unfinished_bytes > 300
-
-
-@pytest.mark.parametrize("rows", [ROWS - 1, ROWS + 1])
-def test_another_number_of_rows_than_planned_is_refused(rows):
-    cells = [cell for number in range(rows) for cell in row(number)]
-    with pytest.raises(SchemaError, match=f"another number of rows.*Items.*expected={ROWS}"):
-        decoded_by(rows_decoder(), messages(cells, []))
-
-
-def test_an_end_within_a_row_is_refused():
+def test_another_number_of_rows_than_planned_or_an_end_within_one_is_refused():
+    for rows in (ROWS - 1, ROWS + 1):
+        cells = [cell for number in range(rows) for cell in row(number)]
+        with pytest.raises(SchemaError, match=f"another number of rows.*Items.*expected={ROWS}"):
+            decoded_by(rows_decoder(), messages(cells, []))
     for decoder in (rows_decoder(), KeysDecoder(KeyRanges(), width=3), chunk_decoder(10)):
         decoder.decode(in_one(*row(0)[:2]))
         with pytest.raises(SchemaError):
             decoder.end()
 
 
-def test_values_are_those_of_a_change():
+def test_values_are_those_of_a_change_and_what_waits_for_the_rest_counts():
+    decoder = rows_decoder()
+    assert decoder.decode(in_one(*["x" * 100, "1", []] * 2, "y" * 100)) == []
+    assert decoder.unfinished_bytes > 300
     columns = [Column("K", NUMBER, 1, key_position=1), Column("V", ColumnType("X"), 2)]
     for content in (True, 1.5, "NaN", None, [1.0, None], []):
         one = ReadPartition("t", 0, 1, 1, None, None)

@@ -7,9 +7,11 @@ import grpc
 import pytest
 
 from spanner_simulator import Simulator, SimulatorConfig
+from tests.unit.producer.spanner.conftest import channels_to
 from tidegate.producer.description import GOOGLE_SQL, POSTGRESQL, StreamDescription
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused
-from tidegate.producer.spanner.channel import SpannerChannels, rpc_error
+from tidegate.producer.spanner.call import CallError
+from tidegate.producer.spanner.channel import rpc_error
 from tidegate.producer.spanner.condition_check import (
     WHERE_MAX,
     changing_word,
@@ -97,7 +99,6 @@ def test_a_start_in_the_past_is_asked_for_and_one_in_the_next_minute_is_not(vali
 
 @pytest.mark.rule("spanner-start-in-retention")
 def test_a_start_that_the_stream_does_not_hold_is_a_fault_of_the_settings(validate):
-    """Without an option for retention only Spanner knows what is held, and when it was created."""
     expired = PositionExpired(
         "m", hint="accept-gap", code="OUT_OF_RANGE", details="too far", lost_until="2025-01-01T00Z"
     )
@@ -109,13 +110,6 @@ def test_a_start_that_the_stream_does_not_hold_is_a_fault_of_the_settings(valida
         validate(Source(), start_ns=2 * 10**13)
 
 
-class Failed(grpc.RpcError):
-    """A call that ended with a status."""
-
-    def __init__(self, code, details="why"):
-        self.code, self.details = (lambda: code), (lambda: details)
-
-
 RETRIED = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL", "RESOURCE_EXHAUSTED",
            "CANCELLED", "UNKNOWN"}  # fmt: skip
 
@@ -123,7 +117,7 @@ RETRIED = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL", "RESOURCE_
 @pytest.mark.parametrize("place", ["catalogue", "query"])
 def test_only_what_may_pass_is_left_to_a_supervisor(place, validate):
     for status in [code for code in grpc.StatusCode if code.value[0]]:
-        error = rpc_error(Failed(status), what="query Spanner")
+        error = rpc_error(CallError(status, "why"), what="query Spanner")
         expected = UnreachableError if status.name in RETRIED else ConfigError
         with pytest.raises(expected, match=rf"{status.name}.*why") as caught:
             validate(Source(**{place: error}))
@@ -133,15 +127,12 @@ def test_only_what_may_pass_is_left_to_a_supervisor(place, validate):
     with pytest.raises(UnreachableError, match="does not answer"):
         validate(Source(**{place: QueryInterrupted("m", code="UNAVAILABLE")}))
     # A session that is gone may be opened again.
-    lost = Failed(grpc.StatusCode.NOT_FOUND, "Session not found: projects/p/sessions/s")
+    lost = CallError(grpc.StatusCode.NOT_FOUND, "Session not found: projects/p/sessions/s")
     with pytest.raises(UnreachableError, match="Session not found"):
         validate(Source(**{place: rpc_error(lost, what="query Spanner")}))
     error = QueryRefused("could not", hint="Grant it", code="PERMISSION_DENIED", details="EXECUTE")
     with pytest.raises(ConfigError, match=r"EXECUTE.*Grant it"):
         validate(Source(**{place: error}))
-
-
-# ---------------------------------------------------------------- conditions
 
 
 DDL = [
@@ -157,20 +148,11 @@ PG_DDL = [
 
 @pytest.fixture(scope="module")
 def databases():
-    """Channels to a database of each dialect."""
     with Simulator(SimulatorConfig()) as simulator:
         simulator.create_database("gs", ddl=DDL)
         simulator.create_database("pg", ddl=PG_DDL, dialect="POSTGRESQL")
-        opened = {
-            name: SpannerChannels(
-                database=f"projects/test-project/instances/test-instance/databases/{name}",
-                emulator_host=simulator.grpc_address,
-            )
-            for name in ("gs", "pg")
-        }
-        yield opened
-        for one in opened.values():
-            one.close()
+        with channels_to(simulator, gs="gs", pg="pg") as opened:
+            yield opened
 
 
 def check(databases, where, *, table="Users", database="gs"):
@@ -180,7 +162,6 @@ def check(databases, where, *, table="Users", database="gs"):
 @pytest.mark.parametrize(
     ("database", "where"),
     [
-        ("gs", "Id > 5 AND Note LIKE 'a%'"),
         ("gs", "Id > 5 -- large"),
         ("gs", "Users.Id IN (SELECT Id FROM Users WHERE Shop = 1)"),
         ("gs", "Note = 'CURRENT_DATE'"),
@@ -197,10 +178,8 @@ def test_a_condition_is_what_could_follow_where(databases, database, where):
     [
         ("gs", "Nothing > 5", "Unrecognized name: Nothing"),
         ("gs", "Note", "WHERE clause should return type BOOL"),
-        ("gs", "Id >", "Syntax error"),
         ("gs", "Id > 5 /*", "Syntax error"),
         ("gs", "Id > 5) OR (TRUE", "Syntax error"),
-        ("gs", "Id > 5 ORDER BY Id", "Syntax error"),
         ("gs", "Id > 5 LIMIT 3 --", "Syntax error"),
         ("gs", "Id > @after1", "has the parameter after1"),
         ("gs", "Id > RAND() * 9", "value of RAND changes"),
@@ -267,8 +246,6 @@ def test_a_spanner_that_does_not_answer_is_unreachable(channels, spanner):
 def test_a_name_whose_value_changes_is_found_outside_of_quotes(dialect, where, word):
     assert changing_word(where, dialect=dialect) == word
 
-
-# ---------------------------------------------------------------- what a worker loads
 
 WORKER = """
 import sys
