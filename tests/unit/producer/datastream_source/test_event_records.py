@@ -77,7 +77,6 @@ def records_of(data, name="o/a.avro"):
 
 
 def one_of(columns, payload, **metadata):
-    """Return the record of a MySQL event with these columns."""
     event = history("mysql", random.Random(1), 1)[0]
     event["payload"] = payload
     event["source_metadata"].update(metadata)
@@ -146,21 +145,12 @@ def test_a_record_has_every_column_of_the_row(source, seed):
                 assert named == set(row) if write is avro_bytes else set(row) - named <= nulls
 
 
-def test_tables_have_the_names_of_the_source():
-    names = {
-        source: records_of(avro_bytes(source, history(source, random.Random(1), 1)))[0].table_name
-        for source in SOURCES
-    }
-    assert names == {
-        "mysql": "shop.orders",
-        "oracle": "SHOP.ORDERS",
-        "postgresql": "public.orders",
-        "sqlserver": "dbo.orders",
-        "salesforce": "Order",
-    }
-
-
-def test_names_that_no_topic_has_get_a_hash():
+def test_tables_have_the_names_of_the_source_with_a_hash_where_no_topic_has_them():
+    names = [
+        records_of(avro_bytes(source, history(source, random.Random(1), 1)))[0].table_name
+        for source in ("mysql", "oracle", "postgresql", "sqlserver", "salesforce")
+    ]
+    assert names == ["shop.orders", "SHOP.ORDERS", "public.orders", "dbo.orders", "Order"]
     events = history("mysql", random.Random(1), 2)
     events[0]["source_metadata"]["database"] = "ea-main"
     events[1]["source_metadata"]["database"] = "ea_main"
@@ -187,12 +177,9 @@ def test_a_row_without_a_key_is_an_event_of_its_own_deletions_too():
 @pytest.mark.parametrize(
     ("kind", "value", "code", "carried"),
     [
-        ("int", 7, "INT64", 7),
-        ("long", -(1 << 63), "INT64", -(1 << 63)),
-        ("boolean", True, "BOOL", True),
-        ("double", 0.5, "FLOAT64", 0.5),
-        ("float", 0.5, "FLOAT32", 0.5),
-        ("string", "é", "STRING", "é"),
+        ("int", 7, "INT64", 7), ("long", -(1 << 63), "INT64", -(1 << 63)),
+        ("boolean", True, "BOOL", True), ("double", 0.5, "FLOAT64", 0.5),
+        ("float", 0.5, "FLOAT32", 0.5), ("string", "é", "STRING", "é"),
         ("bytes", b"\x00\xff", "BYTES", b"\x00\xff"),
         ({"type": "long", "logicalType": "timestamp-micros"}, -1, "TIMESTAMP", -1),
         ({"type": "long", "logicalType": "timestamp-millis"}, 1_500, "TIMESTAMP", 1_500_000),
@@ -201,16 +188,12 @@ def test_a_row_without_a_key_is_an_event_of_its_own_deletions_too():
         ({"type": "string", "logicalType": "json"}, '{"a": 1}', "JSON", '{"a": 1}'),
         ({"type": "string", "logicalType": "number"}, "1.50", "NUMERIC", "1.50"),
         ({"type": "array", "items": "long"}, [1, 2], "JSON", "[1,2]"),
-        (
-            {"type": "record", "name": "varchar", "fields": [
-                {"name": "value", "type": "string"}, {"name": "length", "type": "int"}]},
-            {"value": "x", "length": 1}, "STRING", "x",
-        ),
-        (
-            {"type": "record", "name": "interval", "fields": [
-                {"name": "months", "type": "int"}, {"name": "b", "type": "bytes"}]},
-            {"months": 3, "b": b"\0"}, "JSON", '{"months":3,"b":"AA=="}',
-        ),
+        ({"type": "record", "name": "varchar", "fields": [
+             {"name": "value", "type": "string"}, {"name": "length", "type": "int"}]},
+         {"value": "x", "length": 1}, "STRING", "x"),
+        ({"type": "record", "name": "interval", "fields": [
+             {"name": "months", "type": "int"}, {"name": "b", "type": "bytes"}]},
+         {"months": 3, "b": b"\0"}, "JSON", '{"months":3,"b":"AA=="}'),
     ],
 )  # fmt: skip
 def test_types_and_values(kind, value, code, carried):
@@ -292,7 +275,14 @@ def of_spanner(change_type, capture):
     )  # fmt: skip
 
 
-def test_an_event_of_spanner_is_a_row_in_spanners_order():
+@pytest.mark.rule("datastream-tidegate-whole-rows")
+@pytest.mark.parametrize("capture", ["OLD_AND_NEW_VALUES", "NEW_VALUES"])
+def test_an_update_of_spanner_without_the_whole_row_is_refused(capture):
+    with pytest.raises(IncompleteRow, match=rf"record=4.*{capture}.*Use a change stream with"):
+        of_spanner("UPDATE", capture)
+    assert of_spanner("INSERT", capture).mod_type == "INSERT"
+    assert of_spanner("DELETE", capture).mod_type == "DELETE"
+    # One with the whole row is a row in Spanner's order.
     record = of_spanner("UPDATE", "NEW_ROW")
     (mod,) = record.mods
     assert (record.table_name, record.mod_type, mod.keys) == ("Orders", "INSERT", {"id": "1"})
@@ -301,19 +291,9 @@ def test_an_event_of_spanner_is_a_row_in_spanners_order():
     assert mod.new_values["_datastream_order"] == f"01{order}-{FILE}-00000004"
 
 
-@pytest.mark.rule("datastream-tidegate-whole-rows")
-@pytest.mark.parametrize("capture", ["OLD_AND_NEW_VALUES", "NEW_VALUES"])
-def test_an_update_of_spanner_without_the_whole_row_is_refused(capture):
-    with pytest.raises(IncompleteRow, match=rf"record=4.*{capture}.*Use a change stream with"):
-        of_spanner("UPDATE", capture)
-    assert of_spanner("INSERT", capture).mod_type == "INSERT"
-    assert of_spanner("DELETE", capture).mod_type == "DELETE"
-
-
 @pytest.mark.parametrize("capture", ["NEW_ROW", "NEW_ROW_AND_OLD_VALUES"])
 @pytest.mark.parametrize("parks", [True, False])
 def test_a_change_stream_that_captures_the_whole_row_is_read_on(capture, parks):
-    """The stream is altered; a later change of the row, or a backfill, makes it right."""
     at_minute = history("postgresql", random.Random(1), 1)[0]["source_timestamp"] // 60_000
     one = ObjectModel(now_us=(at_minute + 60) * 60_000_000, parks=parks)
     events = [
@@ -412,7 +392,6 @@ def test_a_few_characters_of_json_do_not_become_many(value):
 
 
 def refusals(data):
-    """Yield the error of each event, or None."""
     file, made = EventFile("a.jsonl", BytesIO(data)), EventRecords()
     try:
         for event in file:
@@ -441,16 +420,12 @@ NESTED = {
 @pytest.mark.parametrize(
     ("name", "kind", "value", "text"),
     [
-        (
-            "until", {"type": "long", "logicalType": "timestamp-micros"},
-            9_223_372_036_825_200_000, "until",
-        ),
+        ("until", {"type": "long", "logicalType": "timestamp-micros"},
+         9_223_372_036_825_200_000, "until"),
         ("_datastream_order", "string", "x", "_datastream_order"),
         ("price", decimal(10, 2), b"\x7f" * 200_000, "a decimal has 200000 bytes"),
-        (
-            "a", NESTED, reduce(lambda value, _: {"in": value}, range(150), None),
-            "nested deeper than 128",
-        ),
+        ("a", NESTED, reduce(lambda value, _: {"in": value}, range(150), None),
+         "nested deeper than 128"),
     ],
     ids=["no timestamp", "an added name", "a long decimal", "a deep document"],
 )  # fmt: skip
@@ -472,34 +447,20 @@ def test_rows_that_cannot_be_published_are_refused():
         of_json({"id": None, "note": "a"})
 
 
-# ---------------------------------------------------------------- what is set aside
-
 FOUND = found_file("o/2024/02/29/23/59/a.avro", within="o", modified_us=0)
-
-
-def test_a_copy_is_counted_as_left_out():
-    record = copied_event(FOUND, 5, earliest_us=70, turn=2)
-    found = set_aside(record, file=FOUND.name, number=5, token="t")
-    assert (found.commit_timestamp_us, found.server_transaction_id) == (70, FOUND.name)
-    assert found.record_sequence == "5/2"
-    assert (found.filtered, found.messages, found.parked) == (1, (), ())
 
 
 def test_a_refused_event_is_a_dead_letter_with_file_record_and_error():
     error = InvalidEvent.at(Position(FOUND.path, 5), "the value is wrong")
     record = refused_event(error, FOUND, 5, earliest_us=70, turn=2)
-    (letter,) = set_aside(record, file=FOUND.name, number=5, token="t").parked
+    found = set_aside(record, file=FOUND.name, number=5, token="t")
+    (letter,) = found.parked
     assert (letter.form, letter.reason, letter.token) == (FORM_EVENT, "InvalidEvent", "t")
     content = json.loads(letter.content)
     assert (content["file"], content["record"]) == (FOUND.path, 5)
     assert "the value is wrong" in content["error"]
     assert letter.error == content["error"]
-
-
-def test_it_parks_no_key():
-    error = InvalidEvent.at(Position(FOUND.path, 5), "the value is wrong")
-    record = refused_event(error, FOUND, 5, earliest_us=70, turn=2)
-    found = set_aside(record, file=FOUND.name, number=5, token="t")
+    # It parks no key.
     diverted, parked = ParkedKeys().divert(found, token="t")
     assert diverted == found
     assert (parked.keys, parked.changes) == (frozenset(), 1)
@@ -525,8 +486,6 @@ def test_a_long_error_and_a_long_path_are_cut():
     assert len(letter.error) == 1_000
 
 
-# ---------------------------------------------------------------- what is translated
-
 MESSAGE = ChangeMessage("t", b"k", b"v", b"o", b"I", b"origin")
 RECORD = DataChangeRecord(
     9_000, place_of(7, 2), f"01ff-{FILE}-00000005", True, "shop.orders", (),
@@ -535,8 +494,6 @@ RECORD = DataChangeRecord(
 
 
 class Inner:
-    """Returns a message, None, or raises."""
-
     def __init__(self, outcome=None, *, now=True):
         self.outcome = outcome
         self.now = now

@@ -1,6 +1,5 @@
 """What the reading of an object keeps: files, turns, times, copies, the source, its tokens."""
 
-import dataclasses
 import itertools
 import random
 import struct
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.datastream_files import backfill, history
-from tidegate.producer.datastream.errors import FileNamesCollide, MisplacedFile, MixedSources
+from tidegate.producer.datastream.errors import MixedSources
 from tidegate.producer.datastream.event import parse_event
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source import file_ledger
@@ -43,11 +42,9 @@ FIRST = 1_000
 LIMITS = SourceLimits(open_minutes=10, lateness_us=2 * US_PER_MINUTE, late_hours=1)
 
 
-def file(minute, number=0, *, after_minutes=0):
+def file(minute, number=0):
     name = f"{minute << 36 | number:016x}"
-    return FoundFile(
-        f"{minute}/{number}", minute, name, (minute + 1 + after_minutes) * US_PER_MINUTE
-    )
+    return FoundFile(f"{minute}/{number}", minute, name, (minute + 1) * US_PER_MINUTE)
 
 
 def ledger(resumption=None):
@@ -57,38 +54,6 @@ def ledger(resumption=None):
 def read(one, found, records=1):
     one.add_record(found, records)
     one.complete(found, records=1)
-
-
-def test_files_are_read_by_minute_and_those_of_the_position_first():
-    known = file(FIRST + 5)
-    one = ledger({known.name: "3/1"})
-    one.add([file(FIRST + 2), file(FIRST + 1, 2), file(FIRST + 1, 1), known])
-    assert one.next_file() == known
-    assert one.is_unseen(known)
-    assert one.published(known) == 3
-    one.seen(known)
-    order = []
-    while (found := one.next_file()) is not None:
-        order.append((found.minute, found.path))
-        one.complete(found, records=1)
-    assert order == sorted(order)
-
-
-def test_files_of_the_position_are_read_in_the_order_of_their_turns():
-    early, late = file(FIRST), file(FIRST + 5)
-    one = ledger({late.name: "3/1", early.name: "1/2"})
-    one.add([early, late])
-    assert one.next_file() == late
-    assert one.add_record(file(FIRST + 6), 1) == 3
-
-
-def test_a_file_has_a_turn_for_each_part_that_others_were_read_before():
-    one, grows, other = ledger({file(FIRST).name: "3/1"}), file(FIRST), file(FIRST + 1)
-    assert [one.add_record(grows, record) for record in (4, 5)] == [1, 1]
-    assert one.add_record(other, 1) == 2
-    assert [one.add_record(grows, record) for record in (6, 7)] == [3, 3]
-    assert one.refuse_from(grows, 8) == 3
-    assert one.refuse_from(other, 2) == 4
 
 
 def test_parts_of_files_are_read_again_in_the_order_of_their_turns():
@@ -103,6 +68,7 @@ def test_parts_of_files_are_read_again_in_the_order_of_their_turns():
     assert (one.published(grows), one.published(other)) == (6, 12)
     assert one.through(grows) is None
     assert one.add_record(grows, 7) == 6  # the refusal had the last turn
+    assert one.refuse_from(grows, 8) == 6
     assert one.add_record(other, 13) == 7
 
 
@@ -124,19 +90,6 @@ def test_an_event_is_taken_once():
     read(one, found, records=3)
     one.close((FIRST + 12) * US_PER_MINUTE)
     assert one.meet(found, 1)
-
-
-def test_a_minute_is_closed_after_its_time_and_a_tolerance_for_clocks():
-    one, found = ledger(), file(FIRST)
-    one.add([found])
-    read(one, found)
-    assert one.close((FIRST + 11) * US_PER_MINUTE) is None
-    closed = one.close((FIRST + 12) * US_PER_MINUTE)
-    assert (closed.first_open_minute, closed.files) == (FIRST + 1, (found.name,))
-    assert one.add([found]) == []
-    assert one.next_file() is None
-    with pytest.raises(FileNamesCollide):
-        one.add([file(FIRST + 20), dataclasses.replace(file(FIRST + 20), path="b")])
 
 
 def test_what_is_not_read_keeps_the_minutes_before_it_open():
@@ -163,40 +116,6 @@ def test_the_watermark_is_behind_the_first_file_that_was_not_read():
     assert one.watermark_us(now_us) == (FIRST + 5) * US_PER_MINUTE
     one.complete(file(FIRST + 7), records=1)
     assert one.watermark_us(now_us) == now_us - LIMITS.lateness_us
-
-
-def test_a_file_of_a_closed_minute_is_read_only_if_it_was_written_late():
-    one = ledger({":closed": str(FIRST + 50)})
-    in_time, late = file(FIRST + 20, 1), file(FIRST + 20, 2, after_minutes=11)
-    assert one.add([in_time, late]) == [late]
-    assert one.next_file() == late
-
-
-def test_a_late_file_stays_in_the_position_as_long_as_late_files_are_looked_for():
-    one, late = ledger({":closed": str(FIRST + 50)}), file(FIRST + 20, after_minutes=11)
-    one.add([late])
-    read(one, late)
-    closed = one.close((FIRST + 70) * US_PER_MINUTE)
-    assert closed.files == ()
-    assert one.add([late]) == []
-    closed = one.close((FIRST + 200) * US_PER_MINUTE)
-    assert closed.files == (late.name,)
-    assert one.add([late]) == []
-
-
-def test_a_refusal_is_kept_beside_the_records_and_leaves_the_position_with_them():
-    cut, empty = file(FIRST + 2), file(FIRST + 3)
-    one = ledger({cut.name: "3/1", f"{cut.name}!": "4/1", f"{empty.name}!": "1/2"})
-    one.add([cut, empty])
-    assert (one.published(cut), one.refused_from(cut)) == (3, 4)
-    assert (one.published(empty), one.refused_from(empty)) == (0, 1)
-    assert one.refuse_from(file(FIRST + 4), 1) == 3
-    for found in (cut, empty):
-        one.complete(found, records=0)
-    closed = one.close((FIRST + 30) * US_PER_MINUTE)
-    gone = {cut.name, f"{cut.name}!", empty.name, f"{empty.name}!"}
-    assert gone <= set(closed.files)
-    assert one.refused_from(cut) == 0
 
 
 def test_a_file_that_is_gone_leaves_the_position_with_its_minute():
@@ -251,9 +170,6 @@ def test_the_work_for_each_file_does_not_grow_with_the_backlog():
     assert lines_of_a_backlog(800) < 5 * lines_of_a_backlog(200)
 
 
-# ---------------------------------------------------------------- parts that were published
-
-
 def read_again(parts):
     found = []
     while (name := parts.first()) is not None:
@@ -280,8 +196,6 @@ def test_what_no_listing_shows_is_not_read():
     parts.drop("a")
 
 
-# ---------------------------------------------------------------- names of files, and tokens
-
 PATH = "2024/02/29/23/59/a.avro"
 MINUTE = 28_487_519
 
@@ -290,26 +204,15 @@ def test_the_folder_is_the_minute():
     assert minute_of(PATH) == minute_of(f"x/{PATH}") == MINUTE
     for path in ("a.avro", "2024/02/30/00/00/a", "2024/02/29/24/00/a", "1969/12/31/23/59/a"):
         assert minute_of(path) is None
-
-
-def test_names_sort_as_minutes_and_do_not_depend_on_where_the_files_are():
+    # Names sort as minutes and do not depend on where the files are.
     one = found_file(f"bucket/o/{PATH}", within="bucket/o", modified_us=5)
     moved = found_file(f"/tmp/copy/o/{PATH}", within="/tmp/copy/o", modified_us=9)
     later = found_file("o/2024/03/01/00/00/a.avro", within="o", modified_us=0)
     assert one.name == moved.name < later.name
     assert minute_of_name(one.name) == one.minute == MINUTE
     assert one.end_us == (MINUTE + 1) * 60_000_000
-    names = {
-        found_file(f"o/2024/02/29/23/59/{n}.avro", within="o", modified_us=0).name
-        for n in range(1_000)
-    }
-    assert len(names) == 1_000
-
-
-def test_a_file_without_a_minute_is_refused():
-    with pytest.raises(MisplacedFile, match="yyyy/mm/dd/hh/mm") as raised:
-        found_file("o/a.avro", within="o", modified_us=0)
-    assert raised.value.fields["file"] == "o/a.avro"
+    found = (found_file(f"o/2024/02/29/23/59/{n}", within="o", modified_us=0) for n in range(1_000))
+    assert len({one.name for one in found}) == 1_000
 
 
 def test_a_token_says_what_it_reads_and_from_which_minute_on():
@@ -321,9 +224,6 @@ def test_a_token_says_what_it_reads_and_from_which_minute_on():
         assert objects_minute(token) is None
     assert object_of(objects_token(7)) is None
     assert objects_minute(object_token(7, "a")) is None
-
-
-# ---------------------------------------------------------------- release times
 
 
 def key_of(number):
@@ -375,7 +275,7 @@ def test_above_the_limit_those_that_are_not_late_are_in_order_and_the_others_nam
     assert named > 100
 
 
-def test_what_is_above_the_forgotten_ones_is_never_late_and_what_was_among_them_is():
+def test_what_is_closed_is_forgotten_and_only_what_was_among_it_is_late():
     times = EventTimes(kept_max=4)
     more = {"earliest_us": 100, "latest_us": 9_999}
     for n, own_us in ((10, 1_000), (20, 1_010), (30, 1_020), (40, 1_030), (50, 1_040)):
@@ -385,9 +285,6 @@ def test_what_is_above_the_forgotten_ones_is_never_late_and_what_was_among_them_
     assert times.time_of(key_of(15), 500, **more) == (100, True)
     more["earliest_us"] = 1_021
     assert times.time_of(key_of(15), 1_022, **more) == (1_022, False)  # the forgotten are closed
-
-
-def test_what_is_closed_is_forgotten():
     times = EventTimes()
     for number in range(100):
         times.time_of(key_of(number), number, earliest_us=0, latest_us=999)
@@ -415,9 +312,6 @@ def test_an_event_has_its_own_time_if_the_order_permits_it(arrivals, earliest_us
     assert found == [one if isinstance(one, tuple) else (one, False) for one in expected]
 
 
-# ---------------------------------------------------------------- copies, counts and sources
-
-
 @pytest.mark.rule("datastream-copies-left-out")
 def test_the_first_of_a_uuid_is_new_in_whatever_file():
     seen = SeenUuids(10)
@@ -429,16 +323,6 @@ def test_the_first_of_a_uuid_is_new_in_whatever_file():
     assert seen.add("c", "u1")
     assert not seen.add("c", "u2")
     assert seen.forgotten == 0
-
-
-def test_beyond_the_limit_the_oldest_files_are_forgotten():
-    seen = SeenUuids(3)
-    for number in range(3):
-        seen.add("1", f"u{number}")
-    seen.add("2", "u3")
-    assert seen.forgotten == 3
-    assert not seen.add("2", "u3")
-    assert seen.add("3", "u0")
 
 
 def test_progress_is_that_of_the_queries_that_run():
@@ -466,18 +350,13 @@ def change(source, log_file=None):
     return parse_event(event, AT)
 
 
-def row(source):
-    return parse_event(backfill(source, random.Random(1), 1)[0], AT)
-
-
 def test_the_first_event_says_the_kind_and_the_first_change_the_log():
+    row = parse_event(backfill("mysql", random.Random(1), 1)[0], AT)
     source = ObjectSource("")
-    assert source.stored == ""
-    assert (source.require(row("mysql")), source.stored) == (True, "mysql/")
-    assert not source.require(row("mysql"))
+    assert (source.require(row), source.stored) == (True, "mysql/")
+    assert not source.require(row)
     assert (source.require(change("mysql", "a/b.000001")), source.stored) == (True, "mysql/a/b")
     assert not source.require(change("mysql", "a/b.000002"))
-    assert not source.require(row("mysql"))
     for other in (change("mysql", "c.000003"), change("oracle")):
         with pytest.raises(MixedSources):
             source.require(other)
@@ -512,7 +391,6 @@ def ranked(servers, server, number, place=4):
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 99), st.integers(0, 9)), unique=True))
 def test_transactions_sort_by_server_and_then_by_number(places):
-    """A, then B, then A again from its hundredth on, then C."""
     servers = ServerOrder.of([A, B, f"{A.upper()}:100", C])
     names, offsets = (A, B, A, C), (0, 0, 100, 0)
     found = sorted(
@@ -534,17 +412,8 @@ def test_the_first_servers_keys_and_its_log_are_those_without_a_list():
     assert servers.log_of(None, f"{C}:7") == f"gtid {C}"
 
 
-def test_a_server_counts_from_its_entrys_transaction_on():
-    servers = ServerOrder.of([B, f"{A}:100"])
-    assert servers.log_of(None, f"{A}:99") == f"gtid {A}"  # another one, which is refused
-    assert servers.log_of(None, f"{A}:100") == f"gtid {B}"
-    assert ranked(servers, A, 99) == key(99)
-    assert ranked(servers, A, 100) > ranked(servers, B, 10**18 - 1)
-
-
-@pytest.mark.parametrize("count", [2, 16])
-def test_so_many_servers_have_an_order(count):
-    names = [f"{number:08x}-71ca-11e1-9e33-c80aa9429562" for number in range(count)]
+def test_sixteen_servers_have_an_order():
+    names = [f"{number:08x}-71ca-11e1-9e33-c80aa9429562" for number in range(16)]
     servers = ServerOrder.of(names)
     found = [ranked(servers, name, number) for name in names for number in (0, 10**18 - 1)]
     assert all(one < other for one, other in itertools.pairwise(found))

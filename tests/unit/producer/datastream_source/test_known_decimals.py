@@ -12,6 +12,7 @@ import fastavro
 import pytest
 
 from tests.datastream_files import history, json_bytes, schema_of
+from tests.unit.producer.translation.translation_building import Topics, read_framed
 from tidegate.producer.datastream.event_file import EventFile
 from tidegate.producer.datastream_source.description import FilesCatalogue
 from tidegate.producer.datastream_source.event_records import EventRecords, place_of
@@ -38,18 +39,11 @@ NARROW, WIDE = decimal(10, 2), decimal(65, 30)
 
 
 class Registry(InMemorySchemaRegistry):
-    """Counts how often it is asked."""
-
     asked = 0
 
     def versions(self, subject):
         self.asked += 1
         return super().versions(subject)
-
-
-class Topics:
-    def ensure(self, topic, *, key_schema_id):
-        """It exists."""
 
 
 class Worker:
@@ -73,9 +67,7 @@ class Worker:
             found = self.translator.translate(record, token="t")
         if not found.messages:
             return found.parked
-        schema_id, body = unframe(found.messages[0].value)
-        schema = fastavro.parse_schema(dict(self.registry.schema(schema_id)))
-        row = fastavro.schemaless_reader(io.BytesIO(bytes(body)), schema, None)["new_values"]
+        row = read_framed(found.messages[0].value, self.registry.schema)["new_values"]
         return {name: one for name, one in row.items() if not name.startswith("_datastream")}
 
 
@@ -133,25 +125,13 @@ def test_an_integer_that_got_wider_and_text_that_became_a_decimal(restarts):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_decimal_that_got_wider_and_back_keeps_its_first_type(restarts):
-    some = [
-        record(NARROW, unscaled(150)),
-        record(WIDE, unscaled(25 * 10**28)),
-        record(NARROW, unscaled(350)),
-    ]
-    found = notes(some, restarts=restarts)
-    assert found == ["1.500000000", "0.250000000", "3.500000000"]
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-def test_a_decimal_that_got_narrower_and_back_stays_text(restarts):
-    some = [
-        record(WIDE, unscaled(10**30 // 4)),
-        record(NARROW, unscaled(350)),
-        record(WIDE, unscaled(1)),
-    ]
-    found = notes(some, restarts=restarts)
-    assert found == [f"0.25{'0' * 28}", "3.50", f"0.{'0' * 29}1"]
+def test_a_decimal_that_got_wider_and_back_keeps_its_first_type_and_stays_text(restarts):
+    kinds = ((NARROW, 150), (WIDE, 25 * 10**28), (NARROW, 350))
+    some = [record(kind, unscaled(number)) for kind, number in kinds]
+    assert notes(some, restarts=restarts) == ["1.500000000", "0.250000000", "3.500000000"]
+    kinds = ((WIDE, 10**30 // 4), (NARROW, 350), (WIDE, 1))
+    some = [record(kind, unscaled(number)) for kind, number in kinds]
+    assert notes(some, restarts=restarts) == [f"0.25{'0' * 28}", "3.50", f"0.{'0' * 29}1"]
 
 
 def test_a_wide_decimal_that_its_columns_first_type_does_not_have_is_refused():
@@ -217,7 +197,6 @@ def test_a_key_whose_type_changed_is_refused():
 
 
 def test_the_columns_of_metadata_are_added_to_the_topics_of_earlier_versions():
-    """They are nullable: an earlier schema is followed by one that reads its values too."""
     registry = Registry()
     new = record("string", "a")
     earlier = [column for column in new.columns if column.name not in _LATER]
@@ -240,8 +219,6 @@ def test_the_columns_of_metadata_are_added_to_the_topics_of_earlier_versions():
 
 _LATER = ("_datastream_schema_key", "_datastream_tx_id")
 
-# ---------------------------------------------------------------- nulls of JSON
-
 
 def json_record(payload, *, deleted=False):
     (event,) = history("mysql", random.Random(1), 1)
@@ -258,9 +235,7 @@ def published(worker, one):
     found = worker.translator.translate_now(one, token="t")
     if found is None:
         found = worker.translator.translate(one, token="t")
-    schema_id, body = unframe(found.messages[0].value)
-    schema = fastavro.parse_schema(dict(worker.registry.schema(schema_id)))
-    value = fastavro.schemaless_reader(io.BytesIO(bytes(body)), schema, None)
+    value = read_framed(found.messages[0].value, worker.registry.schema)
     names = value["new_columns"] or value["old_columns"]
     return value, {name for name in names if not name.startswith("_")}
 

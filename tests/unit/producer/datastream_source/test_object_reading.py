@@ -59,10 +59,14 @@ def names(some):
 
 
 def begin(one):
-    """Read until something is pending, and commit it."""
     while not one.partition.pending:
         one.step()
     one.commit()
+
+
+def later(one, minutes):
+    one.clock.now_us += minutes * US_PER_MINUTE
+    one.run()
 
 
 def of_another_log(some):
@@ -79,7 +83,6 @@ def test_worlds(source, seed):
 
 
 def test_a_death_in_the_middle_of_a_file_goes_on_behind_its_last_record():
-    """A copy of what was published before is one, in whichever file it comes."""
     one, some = model(), events(500)
     put(one, 1, some)
     put(one, 2, some[:1], minute=FIRST + 1)
@@ -118,13 +121,11 @@ def test_a_closed_minutes_files_leave_the_position_and_are_not_read_again():
     put(one, 2, some[3:], minute=FIRST + 1)
     one.run()
     assert len(one.committed.boundary) == 2 + len({CLOSED, SOURCE})
-    one.clock.now_us += 60 * US_PER_MINUTE
-    one.run()
+    later(one, 60)
     closed = str(FIRST + 5 + 60 - 11)
     assert dict(one.committed.boundary) == {CLOSED: closed, SOURCE: "mysql/mysql-bin"}
     one.die()
-    one.clock.now_us += 60 * US_PER_MINUTE
-    one.run()
+    later(one, 60)
     assert len(one.uuids()) == 6
 
 
@@ -132,20 +133,16 @@ def test_a_closed_minutes_files_leave_the_position_and_are_not_read_again():
 def test_a_late_file_is_published_once_and_counted():
     one, some = model(), events(6)
     put(one, 1, some[:3])
-    one.clock.now_us += 60 * US_PER_MINUTE
-    one.run()
+    later(one, 60)
     late = put(one, 2, some[3:], after_us=50 * US_PER_MINUTE)
-    one.clock.now_us += 15 * US_PER_MINUTE
-    one.run()
+    later(one, 15)
     assert one.query._reading.counts["late_files"] == 1
     assert len(one.uuids()) == 6
     for _ in range(3):
         one.die()
-        one.clock.now_us += 15 * US_PER_MINUTE
-        one.run()
+        later(one, 15)
     assert len(one.uuids()) == 6
-    one.clock.now_us += 48 * 60 * US_PER_MINUTE
-    one.run()
+    later(one, 48 * 60)
     assert one.files.opened.count(late) >= 1
     assert dict(one.committed.boundary).keys() == {CLOSED, SOURCE}
 
@@ -156,8 +153,7 @@ def test_a_late_file_without_an_event_is_late_once():
     one.run()
     path = put(one, 2, [], after_us=30 * US_PER_MINUTE)
     for _ in range(5):
-        one.clock.now_us += 15 * US_PER_MINUTE
-        one.run()
+        later(one, 15)
     assert one.query._reading.counts["late_files"] == 1
     assert one.files.opened.count(path) == 1
 
@@ -177,10 +173,8 @@ def test_a_file_that_was_read_in_time_and_written_late_is_not_taken_for_a_late_o
     # The worker was behind: the minute was open for it for longer.
     one, some = model(), events(4)
     put(one, 1, some, after_us=30 * US_PER_MINUTE)
-    one.clock.now_us += 30 * US_PER_MINUTE
-    one.run()
-    one.clock.now_us += 90 * US_PER_MINUTE
-    one.run()
+    later(one, 30)
+    later(one, 90)
     one.die()
     one.run()
     assert len(one.uuids()) == 4
@@ -196,12 +190,10 @@ def test_files_before_the_start_are_not_read():
 
 def test_a_late_event_gets_the_earliest_time_that_is_open():
     one, some = model(limits=SourceLimits(lateness_us=60_000_000)), events(4)
-    one.clock.now_us += 120 * US_PER_MINUTE
-    one.run()
+    later(one, 120)
     watermark_us = one.committed.watermark_us
     put(one, 1, some, minute=FIRST + 124)
-    one.clock.now_us += US_PER_MINUTE
-    one.run()
+    later(one, 1)
     times = [message.value.commit_timestamp_ns // 1_000 for message, _ in one.published]
     assert times == [watermark_us + 1] * 4
     assert one.query._reading.counts["late_events"] == 4
@@ -235,31 +227,13 @@ def test_an_event_from_the_future_is_released_with_its_file():
     assert message.value.commit_timestamp_ns // 1_000 == (FIRST + 1) * US_PER_MINUTE
 
 
-def test_a_file_that_is_being_written_is_read_on_once_it_is_whole():
-    one, some = model(), events(40)
-    data = avro_bytes("mysql", some, per_block=600)
-    one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
-    put(one, 1, some, data=data[: len(data) // 2])
-    one.run()
-    published = len(one.uuids())
-    assert 0 < published < 40
-    put(one, 1, some, data=data)
-    one.clock.now_us += 20_000_000
-    one.run()
-    assert one.uuids() == names(some)
-    assert one.dead_letters == []
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_worlds_in_which_files_are_there_in_part_or_written_twice(seed):
-    world = run_world(seed, growing=True)
+@pytest.mark.parametrize(
+    ("seed", "source"),
+    [*((n, {}) for n in range(12)), *((n, {"source": "mysql"}) for n in (1, 2, 134, 208))],
+)
+def test_worlds_in_which_files_are_there_in_part_or_written_twice(seed, source):
+    world = run_world(seed, growing=True, **source)
     assert (judge(world), world.model.dead_letters) == ([], [])
-
-
-@pytest.mark.parametrize("seed", [1, 2, 134, 208])
-def test_release_times_grow_with_the_order_though_files_are_read_in_parts(seed):
-    world = run_world(seed, source="mysql", growing=True)
-    assert judge(world) == []
 
 
 def timed(number, *, at_ms, place):
@@ -302,21 +276,6 @@ def test_a_file_that_was_read_in_parts_is_read_again_in_parts(dies):
     ]  # fmt: skip
 
 
-def test_a_file_that_has_grown_since_it_was_read_is_read_on():
-    # As one that is written line by line: between two lines it looks like a whole one.
-    one, some = model(), events(9)
-    one.clock.now_us = (FIRST + 1) * US_PER_MINUTE
-    for count in (3, 6, 9):
-        put(one, 1, some, data=json_bytes(some[:count]), after_us=count)
-        one.run()
-        assert one.uuids() == names(some[:count])
-        one.clock.now_us += 20_000_000
-    assert one.query._reading.counts["files"] == 3
-    one.die()
-    one.run()
-    assert len(one.uuids()) == 9
-
-
 def test_a_file_that_is_written_again_with_the_same_events_is_published_once():
     # Such as an object whose class of storage changes: late, while its minute is open still.
     one, some = model(), events(6)
@@ -327,8 +286,7 @@ def test_a_file_that_is_written_again_with_the_same_events_is_published_once():
     put(one, 1, some, after_us=10 * US_PER_MINUTE + 20_000_000)
     one.run()
     for _ in range(3):
-        one.clock.now_us += 15 * US_PER_MINUTE
-        one.run()
+        later(one, 15)
         one.die()
     one.run()
     assert one.uuids() == names(some)
@@ -345,8 +303,7 @@ def test_an_empty_file_waits_for_what_is_written_into_it_and_goes_aside():
     one.clock.now_us += 20_000_000
     one.run()
     assert one.uuids() == names(some)
-    one.clock.now_us += 60 * US_PER_MINUTE
-    one.run()
+    later(one, 60)
     (letter,) = one.dead_letters
     assert (letter.reason, stays in letter.content.decode()) == (FileCutShort.__name__, True)
 
@@ -384,8 +341,7 @@ def test_a_file_that_stays_cut_short_goes_aside_with_its_place_and_the_rest_flow
     data = avro_bytes("mysql", some[:39], per_block=600)
     path = put(one, 1, some, data=data[: len(data) // 2])
     put(one, 2, some[39:], minute=FIRST + 1)
-    one.clock.now_us += 60 * US_PER_MINUTE
-    one.run()
+    later(one, 60)
     (letter,) = one.dead_letters
     assert letter.reason == FileCutShort.__name__
     assert path in letter.content.decode()
@@ -418,8 +374,7 @@ def test_a_file_that_was_refused_and_is_copied_again_is_read_whole(kept, dies):
     one.run()
     assert one.uuids() == names(some)
     assert len(one.dead_letters) == 1
-    one.clock.now_us += 48 * 60 * US_PER_MINUTE
-    one.run()
+    later(one, 48 * 60)
     assert not [name for name, _ in one.committed.boundary if not name.startswith(":")]
 
 
@@ -514,15 +469,13 @@ def test_which_source_an_object_is_of_outlives_its_files():
         one = model()
         put(one, 1, events(3))
         one.run()
-        one.clock.now_us += 120 * US_PER_MINUTE
-        one.run()
+        later(one, 120)
         assert set(dict(one.committed.boundary)) == {CLOSED, SOURCE}
         one.die()
         one.run()
         source = "oracle" if "rs_id" in other[0]["source_metadata"] else "mysql"
         put(one, 2, other, source=source, minute=FIRST + 124)
-        one.clock.now_us += US_PER_MINUTE
-        one.run()
+        later(one, 1)
         assert len(one.uuids()) == 3
         assert [letter.reason for letter in one.dead_letters] == [MixedSources.__name__] * 3
 
@@ -537,8 +490,7 @@ def test_a_position_without_a_source_learns_it_from_its_files():
     one.run()
     assert dict(one.committed.boundary)[SOURCE] == "mysql/mysql-bin"
     put(one, 2, events(3, "oracle"), source="oracle", minute=FIRST + 1)
-    one.clock.now_us += US_PER_MINUTE
-    one.run()
+    later(one, 1)
     assert len(one.uuids()) == 3
 
 
@@ -547,8 +499,7 @@ def test_a_file_of_another_writer():
     put(one, 1, [], data=b"Obj\x01" + b"nothing of Avro")
     put(one, 2, [], data=b'{"a": 1}\n', minute=FIRST + 1)
     put(one, 3, events(2), minute=FIRST + 2)
-    one.clock.now_us += 60 * US_PER_MINUTE
-    one.run()
+    later(one, 60)
     assert len(one.uuids()) == 2
     assert len(one.dead_letters) == 2
     assert WrongSchema.__name__ in {letter.reason for letter in one.dead_letters}
@@ -621,7 +572,6 @@ def test_transactions_of_another_server_cannot_be_compared_and_are_refused_by_na
 
 @pytest.mark.rule("datastream-gtid-order")
 def test_servers_of_mysql_that_follow_one_another_have_one_order():
-    """A failover and the way back, in files that come in another order."""
     some = events(12)
     with_gtids(some[:4])
     with_gtids(some[4:8], server=SERVERS[1])
