@@ -367,6 +367,20 @@ def behind(progress, *seconds):
     return [second for second in seconds if progress.is_behind(second)]
 
 
+def test_a_call_is_behind_others_for_a_time():
+    progress = ByteProgress()
+    assert behind(progress, 60) == []
+    progress.wait(0.0, in_message=False)
+    assert behind(progress, 0, 1, 2, 60, 120, 121, 3_600) == [2, 60, 120]
+    progress.add(16_384)
+    assert behind(progress, 60) == []
+    progress.wait(100.0, in_message=True)
+    assert behind(progress, 101, 102, 220, 221) == [102, 220]
+    progress.end_message()
+    progress.wait(300.0, in_message=False)
+    assert behind(progress, 301, 302) == [302]
+
+
 def test_single_bytes_do_not_let_a_call_be_behind_others_for_good():
     progress, found = ByteProgress(), []
     for second in range(0, 1_000, 3):

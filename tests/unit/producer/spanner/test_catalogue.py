@@ -8,9 +8,7 @@ import grpc
 import pytest
 from google.cloud.spanner_v1.types import ResultSet
 
-from tidegate.producer.description import GOOGLE_SQL, StreamDescription
 from tidegate.producer.errors import QueryRefused
-from tidegate.producer.source_objects import SourceField
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
 from tidegate.producer.spanner.source_tables import source_tables
@@ -266,48 +264,6 @@ def test_a_postgresql_stream_for_some_tables_and_columns(catalogue):
     assert watched(orders) == {"Id": True, "A": False, "B": True, "G": False}
     assert ledger.excludes == ("exclude_delete",)
     assert ledger.columns == LEDGER.columns
-
-
-def test_every_table_is_listed_and_which_columns_may_be_null(catalogue, views):
-    names, rows = views["columns"]
-    nullable = [row[2] in {"y", "T"} for row in rows]
-    views["columns"] = (
-        (*names, "is_nullable"),
-        [(*row, "YES" if one else "NO") for row, one in zip(rows, nullable, strict=True)],
-    )
-    assert catalogue.every_table() == (LEDGER, NAMED)
-    assert catalogue.nullable_columns() == {("ledger", "y"), ("INFORMATION_SCHEMA.TABLES", "T")}
-
-
-def table(name, *, watched=("a", "b")):
-    types = {"a": INT64, "b": ColumnType("ARRAY", INT64), "c": ORDERS_ID.type}
-    columns = (
-        Column(column, kind, n, 1 if n == 1 else None, is_watched=column in watched)
-        for n, (column, kind) in enumerate(types.items(), 1)
-    )
-    return TableSchema(name, tuple(columns))
-
-
-def stream(name, *tables):
-    return StreamDescription(
-        name=name, dialect=GOOGLE_SQL, exists=True, others=(), watches_all=False, options={},
-        tables=tables,
-    )  # fmt: skip
-
-
-def test_each_column_names_the_streams_that_capture_it():
-    found = source_tables(
-        [table("u"), table("t")],
-        {("t", "b"), ("u", "c")},
-        [stream("S", table("t")), stream("R", table("t", watched=("a",)))],
-    )
-    assert [(one.name, one.watched_by) for one in found] == [("t", ("S", "R")), ("u", ())]
-    assert found[0].fields == (
-        SourceField("a", "INT64", nullable=False, key_position=1, watched_by=("S", "R")),
-        SourceField("b", "ARRAY<INT64>", nullable=True, watched_by=("S",)),
-        SourceField("c", "PG_NUMERIC", nullable=False),
-    )
-    assert [one.nullable for one in found[1].fields] == [False, False, True]
 
 
 def test_a_notation_that_is_not_known_is_shown_as_it_is():

@@ -405,20 +405,6 @@ def test_limits_that_could_not_be_read_are_read_with_the_next_change():
     assert limits.refreshed == 2
 
 
-def test_threads_that_meet_changes_that_are_too_large_read_the_limits_once():
-    limits, lock = Limits(500), Overtaken()
-    translate = limited(limits, 1_000, lock=lock)
-
-    def refused():
-        with pytest.raises(MessageTooLarge):
-            translate()
-
-    lock.meanwhile = refused
-    refused()
-    assert lock.meanwhile is None
-    assert limits.refreshed == 1
-
-
 def test_of_very_many_answers_the_newest_are_kept(monkeypatch):
     monkeypatch.setattr(fresh_answers, "_ANSWERS_MAX", 2)
     clock = Clock()
