@@ -141,7 +141,7 @@ def test_a_type_that_the_contract_lacks_is_refused():
             field_writer(ColumnType(code))
 
 
-def test_timestamps_as_text_keep_every_digit_and_what_is_none_is_refused():
+def test_timestamps_as_text_keep_every_digit_and_other_texts_are_refused():
     convert_text = converter(TIMESTAMP, TimestampForm.STRING)
     array = converter(ColumnType("ARRAY", TIMESTAMP), TimestampForm.STRING)
     for given_text, carried in (
