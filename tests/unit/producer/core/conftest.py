@@ -18,12 +18,7 @@ from tidegate.producer.memory.group import Group, MemberMetadata
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
 from tidegate.producer.memory.publisher import MemoryPublisher
-from tidegate.producer.messages import (
-    FORM_RECORD,
-    ChangeMessage,
-    ParkedChange,
-    PublishableRecord,
-)
+from tidegate.producer.messages import FORM_RECORD, ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import ChildPartition, DataTopic, SlotChanges, SlotProgress

@@ -7,14 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.producer.core.conftest import START_US, Bench, Log
 from tidegate.producer.core import effects as do
-from tidegate.producer.core import events as on
 from tidegate.producer.core.budget_line import BudgetLine, Request
 from tidegate.producer.core.lifecycle import PartitionChange, PartitionState
-from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import Decision, QueryScheduler, SchedulerLimits
-from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.waiting_report import WaitingReport
 from tidegate.schemas.errors import InvariantViolation
 
@@ -176,8 +172,7 @@ class TestDrift:
         assert apart.obey(later_us=1) == [resumed("b"), *started("b")]
 
     @pytest.mark.parametrize(
-        "state",
-        [PartitionState.STOPPED, PartitionState.FINISHED, PartitionState.CREATED, None],
+        "state", [PartitionState.STOPPED, PartitionState.FINISHED, PartitionState.CREATED, None]
     )
     def test_what_this_worker_cannot_move_holds_nobody_up(self, apart, state):
         if state is None:
@@ -223,48 +218,6 @@ class TestInvariants:
         fleet.scheduler._turns.set("b", 0)
         with pytest.raises(InvariantViolation, match="more queries than may run"):
             fleet.scheduler.check_invariants(fleet.known)
-
-
-def worker(**limits):
-    scheduler = SchedulerLimits(turn_us=TURN_US, **limits)
-    bench = Bench(Log(), limits=WorkerLimits(queries=QueryLimits(scheduler=scheduler)))
-    bench.open_stream("a", "b")
-    return bench
-
-
-class TestQueued:
-    @pytest.fixture
-    def crowded(self):
-        """Return a worker that may run one query and has two stream partitions to read."""
-        bench = worker(open_max=1)
-        bench.later()
-        return bench
-
-    def test_it_gets_its_turn_where_it_was_and_holds_the_watermark(self, crowded):
-        assert do.ReportWaiting(1, 0, 1) in crowded.effects
-        (first,) = crowded.queries
-        (second,) = {"a", "b"} - {first}
-        stopped = crowded.queries[first]
-        crowded.returns(first, crowded.heartbeat(START_US + 2_000_000))
-        crowded.later()
-        assert crowded.worker.states[PartitionState.QUEUED] == 1
-        assert crowded.worker.watermark_us == START_US - 1
-        held = {t.token: t.watermark_us for t in crowded.last_snapshot(second).tokens}
-        assert held[second] == START_US - 1
-
-        crowded.later(TURN_US)
-        assert list(crowded.queries) == [second]
-        assert do.StopQuery(first, stopped.query_id) in crowded.effects
-        assert crowded.queries[second].start_ns == START_US * 1000
-        assert crowded.worker.counters.counts["turn_ended"] == 1
-        late = crowded.change(START_US + 2_500_000)
-        effects = crowded.give(on.RecordsRead(first, stopped.query_id, [late], 77))
-        assert do.ReleaseBudget(((first, 77),)) in effects, "what it still delivers is dropped"
-
-        crowded.returns(second, crowded.heartbeat(START_US + 9_000_000))
-        crowded.later(TURN_US)
-        assert crowded.queries[first].start_ns == (START_US + 2_000_000 - 1) * 1000
-        assert crowded.worker.watermark_us == START_US + 2_000_000 - 1
 
 
 MINUTE_US = 60_000_000

@@ -18,11 +18,7 @@ from tidegate.producer.core import events as on
 from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
 from tidegate.producer.core.redrive import RedrivingWorker
 from tidegate.producer.errors import GapNotAccepted, PositionExpired, RedriveFailed
-from tidegate.producer.messages import (
-    FORM_MESSAGE,
-    FORM_REDRIVEN,
-    PublishableRecord,
-)
+from tidegate.producer.messages import FORM_MESSAGE, FORM_REDRIVEN, PublishableRecord
 from tidegate.schemas.checksums import parked_key
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.schemas.order_key import OrderKey, sequence_pair

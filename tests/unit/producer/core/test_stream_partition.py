@@ -20,10 +20,7 @@ from tidegate.producer.core.item_times import lies_past, waits_for_move_ins
 from tidegate.producer.core.key_moves import SourceWaits
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.position import Position
-from tidegate.producer.core.stream_partition import (
-    RETRY_DELAY_MAX_US,
-    StreamPartition,
-)
+from tidegate.producer.core.stream_partition import RETRY_DELAY_MAX_US, StreamPartition
 from tidegate.producer.errors import TooManyParkedKeys
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import (

@@ -425,10 +425,7 @@ def test_totals_are_those_of_each_message_added_to_the_ones_before():
     records = [PublishableRecord(at, "t", "0", batch) for at, batch in enumerate(batches)]
     parked = PublishableRecord(9, "t", "0", (), (parked_change(b"o", topic="a"),))
     before = {topic: TopicTotals(topic, 5, 7, 9, 2**64 - 1) for topic in "ad"}
-    sums = {
-        "a": sum(map(xxhash_64, (b"1", b"3", b"4"))),
-        "b": xxhash_64(b"2"),
-    }
+    sums = {"a": sum(map(xxhash_64, (b"1", b"3", b"4"))), "b": xxhash_64(b"2")}
     assert counted([*records, parked], before, ChecksumKind.XXHASH_64) == {
         "a": TopicTotals("a", 7, 10, 14, (2**64 - 1 + sums["a"]) % 2**64),
         "b": TopicTotals("b", 1, 1, 1, sums["b"]),

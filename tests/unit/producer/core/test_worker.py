@@ -12,11 +12,7 @@ from tidegate.producer.errors import (
     StreamChangedError,
 )
 from tidegate.producer.memory.log import Log
-from tidegate.schemas.progress import (
-    PartitionAnnounced,
-    PartitionFinished,
-    SlotProgress,
-)
+from tidegate.schemas.progress import PartitionAnnounced, PartitionFinished, SlotProgress
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 A = slot_of("a", SLOTS)

@@ -19,11 +19,7 @@ from tidegate.producer.datastream import file_store
 from tidegate.producer.datastream.errors import MixedSources
 from tidegate.producer.datastream.event import parse_event
 from tidegate.producer.datastream.file_store import Entry, FsspecStore, LocalStore, open_location
-from tidegate.producer.datastream.file_tree import (
-    all_files,
-    newest_files,
-    object_folders,
-)
+from tidegate.producer.datastream.file_tree import all_files, newest_files, object_folders
 from tidegate.producer.datastream.inventory import Inventory
 from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream.store_errors import LocationGone, PathMissing, refuse

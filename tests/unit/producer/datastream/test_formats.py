@@ -27,12 +27,7 @@ from tidegate.producer.datastream.errors import (
     WrongSchema,
 )
 from tidegate.producer.datastream.event_file import EventFile
-from tidegate.producer.datastream.file_limits import (
-    EMPTY_MAX,
-    ITEMS_MAX,
-    LARGE_BYTES,
-    LargeRead,
-)
+from tidegate.producer.datastream.file_limits import EMPTY_MAX, ITEMS_MAX, LARGE_BYTES, LargeRead
 from tidegate.producer.datastream.json_lines import json_lines
 
 EVENTS = history("postgresql", random.Random(3), 12)

@@ -15,11 +15,7 @@ from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.memory.change_stream import MemoryResponse
 from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
-from tidegate.producer.records import (
-    ChildPartitionsRecord,
-    DataChangeRecord,
-    HeartbeatRecord,
-)
+from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
 from tidegate.schemas.errors import (
     InvariantViolation,
     SchemaError,

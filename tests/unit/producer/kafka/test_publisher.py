@@ -14,12 +14,7 @@ from tidegate.producer.kafka import publisher as kafka_publisher
 from tidegate.producer.kafka.delivery_reports import DeliveryReports
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.refusals import Refusals, RefusedMessage, fault_of
-from tidegate.producer.messages import (
-    FORM_REDRIVEN,
-    ChangeMessage,
-    ParkedChange,
-    PublishableRecord,
-)
+from tidegate.producer.messages import FORM_REDRIVEN, ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.partitioner import topic_partition_of
 from tidegate.schemas.progress import (
