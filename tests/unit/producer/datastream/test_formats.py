@@ -248,6 +248,23 @@ def test_a_type_that_contains_itself_is_known(kind, expected):
     assert not any(contains_itself(fastavro.parse_schema(schema_of(one))) for one in SOURCES)
 
 
+@pytest.mark.rule("datastream-hostile-files")
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ({"type": "array", "items": "null"}, "without bytes"),
+        ({"type": "array", "items": record_of("int", "null")}, "without bytes"),
+        ({"type": "array", "items": ["int", record_of("null")]}, "without bytes"),
+        ({"type": "map", "values": {"type": "fixed", "name": "f", "size": 0}}, "without bytes"),
+        (record_of(*["null"] * 1_001), "more than 1000 fields"),
+        (record_of(*[record_of(*["null"] * 40, name="n"), *["n"] * 30]), "more than 1000 fields"),
+    ],
+)
+def test_few_bytes_cannot_become_many_values(kind, text):
+    with pytest.raises(ValueError, match=text):
+        contains_itself(column(kind))
+
+
 def test_a_chain_of_names_is_as_deep_as_types_within_types():
     fields = [record_of("int", name="r0")] + [
         record_of(f"r{n - 1}", name=f"r{n}") for n in range(1, 400)

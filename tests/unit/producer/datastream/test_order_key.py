@@ -391,6 +391,16 @@ def test_a_row_read_after_a_rollback_may_have_the_placeholders_of_a_backfill(key
         check("oracle", keys, fields)
 
 
+def test_a_row_read_after_a_rollback_has_the_parts_and_the_time_of_a_change():
+    for keys, fields, text in (
+        ([AT_MS, 0, ""], {}, "parts"),
+        ([AT_MS + 1, 0, "", 0], {}, "do not begin with source_timestamp"),
+        ([AT_MS, 1, "", 0], {"scn": 2}, "different values of scn"),
+    ):
+        with pytest.raises(SortKeyMismatch, match=text):
+            check("oracle", keys, fields, method=SUPPLEMENTATION)
+
+
 def test_one_place_may_be_written_in_two_ways():
     check("postgresql", [AT_MS, "16/cb002db0"], {"lsn": "16/CB002DB0"})
     place, fields = KEYS["spanner"]
