@@ -73,33 +73,23 @@ class TestAlignment:
         assert others.read({}) == 30
 
 
-class TestWorker:
-    @pytest.fixture
-    def limited(self, make_bench):
-        def make(drift_us_max):
-            scheduler = SchedulerLimits(drift_us_max=drift_us_max)
-            made = make_bench(limits=WorkerLimits(queries=QueryLimits(scheduler=scheduler)))
-            made.open_stream("a")
-            return made
-
-        return make
-
-    def test_what_is_ahead_of_other_workers_is_paused_until_they_follow(self, limited):
-        bench = limited(1_000)
-        other = next(slot for slot in range(1, SLOTS) if slot != slot_of("a", SLOTS))
-        bench.give(on.SlotsLost((other,)))
-        bench.give(on.FleetRead({other: START_US}, is_current=True))
-        bench.returns("a", bench.heartbeat(START_US + 2_000))
-        bench.later(200_000)
-        assert "a" not in bench.queries
-        bench.give(on.FleetRead({other: START_US + 2_000}, is_current=True))
-        bench.later(2_000_000)
-        assert "a" in bench.queries
+def test_what_is_ahead_of_other_workers_is_paused_until_they_follow(make_bench):
+    scheduler = SchedulerLimits(drift_us_max=1_000)
+    bench = make_bench(limits=WorkerLimits(queries=QueryLimits(scheduler=scheduler)))
+    bench.open_stream("a")
+    other = next(slot for slot in range(1, SLOTS) if slot != slot_of("a", SLOTS))
+    bench.give(on.SlotsLost((other,)))
+    bench.give(on.FleetRead({other: START_US}, is_current=True))
+    bench.returns("a", bench.heartbeat(START_US + 2_000))
+    bench.later(200_000)
+    assert "a" not in bench.queries
+    bench.give(on.FleetRead({other: START_US + 2_000}, is_current=True))
+    bench.later(2_000_000)
+    assert "a" in bench.queries
 
 
 NOW_US = 10**12
-LATER_US = NOW_US + 1_000_000
-"""When the ends are asked for again."""
+LATER_US = NOW_US + 1_000_000  # when the ends are asked for again
 
 
 def beat(slot, revision, watermark_us):

@@ -25,8 +25,7 @@ from tidegate.schemas.progress_codec import encode_record
 from tidegate.schemas.topics import slot_of
 
 BEGIN_US = 1_000_000
-TOKEN_BYTES = 200
-"""About what Spanner's tokens have."""
+TOKEN_BYTES = 200  # about what Spanner's tokens have
 
 
 class Bench:
@@ -98,21 +97,14 @@ class Bench:
         self.writer.check_invariants(self.tokens)
 
 
-def with_tokens(count, limits=None):
-    """Return a bench whose tokens are as long as Spanner's, and the tokens."""
-    bench = Bench(limits)
-    tokens = [str(number).zfill(TOKEN_BYTES) for number in range(count)]
-    for token in tokens:
-        bench.announce(token)
-    bench.commit()
-    return bench, tokens
-
-
 @pytest.mark.parametrize(("count", "moving"), [(10, 3), (1_000, 10), (3_000, 100)])
 def test_a_heartbeat_costs_in_proportion_to_what_moved(count, moving):
     """The formula of `docs/reference/topics.md`: k of n tokens take at most 200 k + 4,096 bytes."""
     limits = HeartbeatLimits(chain_length_max=10_000, chain_entries_min=100_000)
-    bench, tokens = with_tokens(count, limits)
+    bench, tokens = Bench(limits), [str(at).zfill(TOKEN_BYTES) for at in range(count)]
+    for token in tokens:
+        bench.announce(token)
+    bench.commit()
     for token in tokens[:moving]:
         bench.change(token)
     body = bench.commit({("t", 0): 1}).body

@@ -53,11 +53,6 @@ def partition():
     return StreamPartition(ChildPartition("token", (), START_US * 1000))
 
 
-def read(queries, partition, *items, size=10, end_ns=None):
-    event = on.RecordsRead("token", partition.query_id, list(items), size)
-    return queries.add_records(partition, event, end_ns=end_ns, now_us=0)
-
-
 def test_each_query_has_a_number_of_its_own(queries, partition):
     assert queries.stop(partition) == [], "there is none"
     first = queries.start(partition)
@@ -86,7 +81,8 @@ def test_a_query_that_may_work_later_is_repeated_and_counted(queries, partition,
 @pytest.mark.rule("spanner-record-order")
 def test_a_record_behind_what_was_read_stops_the_query(queries, partition):
     query_id = queries.start(partition).query_id
-    stop, report = read(queries, partition, record(START_US + 20), record(START_US + 10))
+    event = on.RecordsRead("token", query_id, [record(START_US + at) for at in (20, 10)], 10)
+    stop, report = queries.add_records(partition, event, end_ns=None, now_us=0)
     assert stop == do.StopQuery("token", query_id)
     assert report.watermark_us == START_US + 19
 

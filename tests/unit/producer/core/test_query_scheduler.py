@@ -308,15 +308,9 @@ TOKENS = ("a", "b", "c", "d")
 SIZES = st.integers(1, 60) | st.integers(90, 300)
 
 
-@st.composite
-def steps(draw):
-    """Return what happens to a line: (token, size) asks, (token, None) commits."""
-    what = st.tuples(st.sampled_from(TOKENS), st.none() | SIZES)
-    return draw(st.lists(what, max_size=60))
-
-
-@given(steps())
+@given(st.lists(st.tuples(st.sampled_from(TOKENS), st.none() | SIZES), max_size=60))
 def test_whatever_happens_the_bytes_add_up_and_shares_are_kept(events):
+    """(token, size) asks, (token, None) commits."""
     line, held, waits = BudgetLine(100), Counter(), []
     for token, size in events:
         if size is None:

@@ -350,17 +350,15 @@ class TestPublishing:
             running.add_items([record(START_US + 9)], 1)
 
 
-def places(draw_max=4):
-    """Histories: ascending (commit time, transaction, sequence), several at one instant."""
-    return st.lists(
-        st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, 3)),
-        unique=True,
-        max_size=12,
-    ).map(sorted)
+# Ascending (commit time, transaction, sequence), several at one instant.
+PLACES = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, 3)),
+    unique=True, max_size=12,
+).map(sorted)  # fmt: skip
 
 
 @pytest.mark.rule("spanner-once-per-query", "spanner-start-inclusive")
-@given(history=places(), data=st.data())
+@given(history=PLACES, data=st.data())
 def test_any_break_and_inclusive_repetition_gives_each_record_once(history, data):
     """Read in pieces, lose what is unpublished at each break, repeat the boundary: each once."""
     records = [record(START_US + t, tx, f"{seq:08d}") for t, tx, seq in history]
