@@ -116,8 +116,6 @@ def place_after(record):
     return place_of(child.token)
 
 
-# ---------------------------------------------------------------- the beginning
-
 START = PartitionStartRecord(T_NS + 5_000, "00000007", (BEGIN,))
 
 
@@ -170,9 +168,6 @@ def test_however_often_it_is_read_a_run_begins_at_one_place(tasks, times, cuts, 
         place = later.index(START)
         assert all(one.timestamp_ns <= START.start_ns for one in later[:place])
         assert all(one.timestamp_ns > START.start_ns for one in later[place + 1 :])
-
-
-# ---------------------------------------------------------------- waiting
 
 
 def test_a_chunk_is_read_at_the_present_time_once_it_is_due(world):
@@ -264,9 +259,6 @@ def test_a_run_that_is_cancelled_in_a_pause_ends_there(world):
     assert world.read(wait_token(MEASURING)) == [PartitionEndRecord(world.now_ns, "0")]
 
 
-# ---------------------------------------------------------------- reading
-
-
 def test_the_rows_of_a_chunk_then_a_wait_behind_its_last_key(world):
     rows = Rows(Answer(change(T_NS)), rest=[change(T_NS + 1)])
     *rows, last = world.read_chunk(rows, place=WITH)
@@ -318,9 +310,6 @@ def test_a_condition_that_cannot_be_evaluated_ends_its_run_with_the_cause(world,
     assert first == change(T_NS)
     assert place_of(child.token) == RunPlace(7, "t", 3, ("k",), where="a > 7", failure=cause)
     assert world.read(child.token) == [PartitionEndRecord(world.now_ns, "0")]
-
-
-# ---------------------------------------------------------------- silence
 
 
 @pytest.mark.parametrize("where", ["", "a > 7"])

@@ -34,9 +34,6 @@ KEYS = st.none() | st.lists(VALUES, min_size=1, max_size=4).map(tuple)
 SIZES = {"ranges_max": st.integers(1, 9), "rows_min": st.integers(1, 9)}
 
 
-# ---------------------------------------------------------------- ranges and tokens
-
-
 @given(rows=st.integers(0, 500), **SIZES)
 def test_each_row_is_in_one_range(rows, ranges_max, rows_min):
     ranges = key_ranges(rows, ranges_max=ranges_max, rows_min=rows_min)
@@ -83,8 +80,6 @@ def test_a_damaged_token_is_refused_by_name(text):
     with pytest.raises(SchemaError, match="the token of a read partition cannot be read"):
         reading_of(f"tidegate-backfill/read/0/1/{text}")
 
-
-# ---------------------------------------------------------------- the lineage
 
 NEXT_NS = 1_700_000_000_000_002_000
 INITIAL = ChildPartitionsRecord(

@@ -65,9 +65,6 @@ def test_the_newest_run_of_a_table_holds():
     assert requests.all == [stopped, other]
 
 
-# ---------------------------------------------------------------- tokens
-
-
 @given(PLACES, st.integers(1, 1 << 62), st.integers(1, 20_000))
 def test_a_token_says_where_its_run_is(place, read_ns, rows):
     wait, chunk = wait_token(place), chunk_token(place.chunk(read_ns, rows=rows))

@@ -188,8 +188,6 @@ def test_a_field_that_every_event_has_is_needed():
             parse_event(given, HERE)
 
 
-# ---------------------------------------------------------------- errors and positions
-
 KINDS = [
     kind
     for kind in vars(errors).values()
@@ -224,8 +222,6 @@ def test_a_path_of_any_bytes_can_be_printed_and_encoded():
     assert printable("a b/naïve-日本") == "a b/naïve-日本"
     assert printable("caf\udce9.avro").encode() == rb"caf\udce9.avro"
 
-
-# ---------------------------------------------------------------- read methods
 
 KNOWN = {
     ("oracle", "cdc"): ["oracle-cdc-logminer"],
@@ -273,9 +269,6 @@ def test_a_method_that_names_no_source_is_mysqls_by_its_metadata(metadata, is_my
         assert (found and (found.source, found.kind)) == (
             (SourceKind.MYSQL, kind) if is_mysql else None
         )
-
-
-# ---------------------------------------------------------------- fields
 
 
 def of(**values):
@@ -330,8 +323,6 @@ def test_what_is_needed_and_missing_or_not_a_time_is_named():
         of(x="noon").instant_us("x")
     assert of(a=1, b=2).rest(frozenset("a")) == {"b": 2}
 
-
-# ---------------------------------------------------------------- metadata
 
 DOCUMENTED = {
     SourceKind.MYSQL: (
@@ -458,8 +449,6 @@ def test_mysql_with_global_identifiers_has_other_names_for_its_place():
     place = (found.gtid, found.log_file, found.log_position)
     assert (place, found.further) == (("a:23", "bin.000014", 0), {})
 
-
-# ---------------------------------------------------------------- types
 
 ARRAY = {
     "type": "record",

@@ -231,9 +231,6 @@ def test_types_and_names_of_real_files(real):
         assert real[file][1][0].metadata.path == path
 
 
-# ---------------------------------------------------------------- what a stream delivers
-
-
 def read_all(location):
     store = LocalStore()
     for folder in object_folders(store, str(location)):

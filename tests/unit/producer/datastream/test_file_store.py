@@ -289,8 +289,6 @@ def test_little_of_an_open_file_is_held(place):
         assert stream.read() == data[10:]
 
 
-# ---------------------------------------------------------------- errors
-
 NoCredentialsError = type("NoCredentialsError", (Exception,), {})
 RefreshError = type("RefreshError", (Exception,), {})
 HttpError = type("HttpError", (Exception,), {"code": 401})
@@ -322,8 +320,6 @@ def test_it_says_what_and_what_to_do(error, scheme, kind, text):
     assert raised.value.__cause__ is error
     assert raised.value.retriable is (kind is UnreachableError)
 
-
-# ---------------------------------------------------------------- the tree of files
 
 NAMES = (
     "shop_orders/2023/12/31/23/59/a.avro",
@@ -384,8 +380,6 @@ def test_the_newest_files_come_first_and_older_folders_are_not_listed(tree):
     assert store.listed == 6  # the object, and one folder for each part of the time
     assert below(tree, newest_files(store, str(tree / "shop_orders"), 9)) == list(NAMES[3::-1])
 
-
-# ---------------------------------------------------------------- objects of a stream
 
 FIELDS = [PayloadField("id", "LONG", nullable=True), PayloadField("note", "STRING", nullable=True)]
 

@@ -138,9 +138,6 @@ def test_a_damaged_file_of_avro_is_refused(data, kind, message):
         read_avro(data)
 
 
-# ---------------------------------------------------------------- JSON lines
-
-
 def read_lines(data):
     return list(json_lines(BytesIO(data), "a.jsonl"))
 
@@ -206,9 +203,6 @@ def test_a_line_without_end_is_read_no_further_than_its_limit(monkeypatch):
     with pytest.raises(FileDamaged, match="more than 100 bytes"):
         next(lines)
     assert stream.tell() == 101
-
-
-# ---------------------------------------------------------------- limits
 
 
 def column(kind):

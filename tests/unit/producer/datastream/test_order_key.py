@@ -236,9 +236,6 @@ def test_a_change_without_its_place_is_refused(source, fields, kind, text):
         key(source, **fields)
 
 
-# ---------------------------------------------------------------- notations
-
-
 @pytest.mark.rule("datastream-positions")
 @pytest.mark.parametrize(
     ("parse", "earlier", "later"),
@@ -283,8 +280,6 @@ def test_as_text_they_would_sort_wrongly(parse, earlier, later):
 def test_notations(parse, text, expected):
     assert parse(text) == expected
 
-
-# ---------------------------------------------------------------- sort keys
 
 AT_MS = 1_714_996_408_000
 KEYS = {
