@@ -82,9 +82,7 @@ def test_a_token_says_where_its_run_is(place, read_ns, rows):
     [(0, 80, 80, 30), (95, 80, 95, 30), (0, 40, 40, 0)],
     ids=["a chunk", "a refused chunk", "a clock that is behind"],
 )
-def test_a_wait_that_has_measured_says_for_how_long_the_watermark_was_held(
-    due_ns, now_ns, pause_from_ns, held_ns
-):
+def test_a_wait_measures_how_long_the_watermark_was_held(due_ns, now_ns, pause_from_ns, held_ns):
     place = RunPlace(3, "t", 8, ("a",), due_ns=due_ns, since_ns=50)
     measured = RunPlace(3, "t", 8, ("a",), due_ns=pause_from_ns, held_ns=held_ns)
     assert place.measured(now_ns) == measured

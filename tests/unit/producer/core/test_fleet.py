@@ -64,9 +64,7 @@ class TestAlignment:
         assert others.read({}) == 35
 
     @pytest.mark.parametrize("with_moves", [False, True])
-    def test_others_count_for_nothing_while_one_may_wait_for_what_is_stopped(
-        self, others, with_moves
-    ):
+    def test_others_do_not_count_while_one_may_wait_for_what_is_stopped(self, others, with_moves):
         others.alignment = FleetAlignment(others.slots, others.index, with_moves=with_moves)
         assert others.read({1: 30}) == 30
         assert others.read({}, has_stopped=True) == (None if with_moves else 30)

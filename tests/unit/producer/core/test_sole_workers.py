@@ -177,9 +177,7 @@ class TestDone:
         assert len(ends) > 1
         assert ends == {slot: SlotPaused(slot, 1) for slot in ends}
 
-    def test_a_later_table_that_no_worker_could_find_is_recorded_with_its_first_change(
-        self, parked
-    ):
+    def test_a_later_table_that_no_worker_found_is_recorded_with_its_first_change(self, parked):
         """Every change of it was parked, since the registry refused its schema."""
         parked.broker.create_topic(self.LATER.topic, 1)
         redrive = Redrive(parked)

@@ -199,9 +199,7 @@ class TestWorker:
         assert f"topic {TOPIC} had 1 topic partitions, it has 2" in str(opened.error)
 
     @pytest.mark.parametrize("token", ["a", "b"])
-    def test_a_slot_that_has_not_written_goes_by_what_others_of_the_worker_have(
-        self, bench, log, token
-    ):
+    def test_a_slot_that_has_not_written_goes_by_the_others_of_its_worker(self, bench, log, token):
         """A topic that was re-created takes no commit."""
         assert slot_of("a", SLOTS) != slot_of("b", SLOTS)
         bench.open_stream("a", "b")

@@ -169,7 +169,7 @@ class TestLostSlots:
 
 
 class TestOutcomes:
-    def test_an_abort_keeps_the_records_pauses_and_ends_the_publishing_of_revoked_slots(
+    def test_an_abort_keeps_the_records_and_pauses_and_releases_revoked_slots(
         self, cycle, slots, index
     ):
         read(slots[2], 2_000_000)
@@ -300,7 +300,7 @@ class TestUndeliverable:
         ],
         ids=["large", "denied", "clock", "compression", "invalid", "a progress record"],
     )  # fmt: skip
-    def test_a_lasting_fault_stops_after_three_attempts(
+    def test_a_lasting_fault_stops_at_the_third_attempt(
         self, records, failure, kind, exit_code, hint
     ):
         assert ATTEMPTS_MAX == 3
@@ -359,9 +359,7 @@ class TestUndeliverable:
             records.refused(replace(FAILURE, slot=at, commit_timestamp_us=at))
         assert len(records._too_large) == 1_000
 
-    def test_the_slot_of_a_change_that_is_too_large_is_read_again_once_before_the_stop(
-        self, records
-    ):
+    def test_the_slot_of_a_change_that_is_too_large_is_read_again_once(self, records):
         """What is committed in between shows nothing about it; another change has its own."""
         verdicts = [records.refused(FAILURE) for _ in range(2)]
         records.delivered({3: ACCOUNTS})

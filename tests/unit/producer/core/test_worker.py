@@ -197,9 +197,7 @@ class TestClocks:
 
 class TestOwnership:
     @pytest.mark.parametrize("outcome", [None, on.TransactionAborted("illegal generation")])
-    def test_a_revoked_slot_is_committed_before_it_goes_or_goes_all_the_same(
-        self, opened, log, outcome
-    ):
+    def test_a_revoked_slot_is_committed_or_goes_all_the_same(self, opened, log, outcome):
         opened.outcome = outcome
         opened.returns("a", opened.change(START_US + 10))
         effects = opened.give(on.SlotsRevoked((A,)))

@@ -436,9 +436,7 @@ def test_a_table_of_spanner_may_have_no_schema_and_its_time_is_a_number_or_text(
      ("UPDATE", "NEW_ROW_AND_OLD_VALUES", True), ("UPDATE", "OLD_AND_NEW_VALUES", False),
      ("UPDATE", None, False)],
 )  # fmt: skip
-def test_an_update_of_spanner_is_a_whole_row_where_the_stream_captures_it(
-    change_type, capture, is_whole
-):
+def test_an_update_of_spanner_is_a_whole_row_if_it_is_captured(change_type, capture, is_whole):
     values = {"table": "t", "change_type": change_type, "value_capture_type": capture}
     assert metadata_of(SourceKind.SPANNER, values, HERE).is_whole_row is is_whole
 

@@ -245,9 +245,7 @@ def read_all(location):
 @pytest.mark.parametrize("form", ["avro", "jsonl", "jsonl.gz"])
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=8, deadline=None)
-def test_sorted_by_key_and_without_copies_it_is_the_sources_history(
-    tmp_path_factory, source, form, seed
-):
+def test_sorted_and_without_copies_it_is_the_sources_history(tmp_path_factory, source, form, seed):
     rng = random.Random(seed)
     table = drawn_table(source, rng, changes=40, rows=6)
     folder = tmp_path_factory.mktemp("stream")

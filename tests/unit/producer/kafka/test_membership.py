@@ -219,7 +219,7 @@ class TestJoining:
     @pytest.mark.parametrize(
         ("session_ms", "heartbeat_ms"), [(6_000, 1_200), (10_000, 2_000), (1_800_000, 2_000)]
     )
-    def test_a_long_session_does_not_delay_a_rebalance(
+    def test_a_long_session_delays_no_rebalance(
         self, new_member, monkeypatch, session_ms, heartbeat_ms
     ):
         """A member hears that others came or left in the answer to a heartbeat.
@@ -232,9 +232,7 @@ class TestJoining:
 
 
 class TestRecovery:
-    def test_a_slot_that_is_being_assigned_is_read_from_its_fence_at_once(
-        self, member, listener, cluster
-    ):
+    def test_a_slot_being_assigned_is_read_from_its_fence_at_once(self, member, listener, cluster):
         """A slot that is assigned twice within the callback is a rebalance that never ends."""
         cluster.answers += ["", 7, 42, NO_OFFSET, 42]
         listener.recover = lambda slot: member.recover(slot, 1)
@@ -423,7 +421,7 @@ class TestClosing:
         assert owner._consumer.calls == ["subscribe", "unsubscribe", ("unassign", [3])]
         assert listener.seen == [("assigned", (3,)), ("revoked", (3,))]
 
-    def test_clients_that_still_leave_give_up_their_slots_without_the_listener(
+    def test_clients_that_still_leave_give_up_slots_without_listener(
         self, owner, listener, cluster
     ):
         """A replaced client leaves on a thread of its own, and a dropped one may be polled."""
@@ -505,9 +503,7 @@ def recovery(admin, open_committed):
 
 class TestOffsets:
     @pytest.mark.parametrize(("committed", "expected"), [(7, 7), (0, 0), (-1001, None)])
-    def test_the_fence_offset_is_what_the_group_committed(
-        self, cluster, recovery, committed, expected
-    ):
+    def test_the_fence_offset_is_the_committed_one(self, cluster, recovery, committed, expected):
         cluster.answers.append(committed)
         assert recovery.fence_offset(3) == expected
         ((group, place, config),) = cluster.requests
@@ -651,9 +647,7 @@ class TestLeaving:
         ("limit", "seconds", "is_closed"),
         [("_UNASSIGN_S", -1.0, False), ("_LEAVE_S", 0.05, True), ("_CLOSE_S", 0.05, True)],
     )
-    def test_a_client_that_does_not_end_is_left_behind(
-        self, monkeypatch, limit, seconds, is_closed
-    ):
+    def test_a_client_that_never_ends_is_left_behind(self, monkeypatch, limit, seconds, is_closed):
         client = Client(polls=2 if limit == "_UNASSIGN_S" else 0)
         monkeypatch.setattr(leaving, limit, seconds)
         if limit == "_LEAVE_S":

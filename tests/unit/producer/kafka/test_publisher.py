@@ -226,9 +226,7 @@ class TestRefused:
         ],
         ids=["report", "client", "may pass", "a later produce"],
     )
-    def test_a_refused_message_ends_the_wait_and_is_classified(
-        self, publisher_on, script, reports, fault
-    ):
+    def test_a_refused_message_is_classified_at_once(self, publisher_on, script, reports, fault):
         client = ScriptedClient(**script)
         client.report_errors = list(reports)
         publisher = publisher_on(client)
@@ -258,9 +256,7 @@ class TestRefused:
         )  # fmt: skip
         assert asked == ["topic"]
 
-    def test_a_produce_that_is_quicker_than_the_reports_says_why_the_transaction_failed(
-        self, publisher_on
-    ):
+    def test_a_produce_before_the_reports_says_why_the_transaction_failed(self, publisher_on):
         """The client takes no message before its reports have come: purging makes them come."""
 
         class PurgesLate(ScriptedClient):
@@ -338,9 +334,7 @@ class TestOutcomes:
         ],
     )
     @pytest.mark.parametrize("call", ["produce", "send_offsets", "commit"])
-    def test_an_error_ends_the_transaction_as_its_kind_says(
-        self, publisher_on, call, error, abort, expected
-    ):
+    def test_an_error_ends_the_transaction(self, publisher_on, call, error, abort, expected):
         publisher = publisher_on(ScriptedClient(**{call: [error], "abort": [abort]}))
         assert isinstance(finish(publisher), expected)
 
@@ -405,9 +399,7 @@ class TestStart:
             (KafkaError.INVALID_TRANSACTION_TIMEOUT, r"transaction_timeout_ms: .*transaction\.max"),
         ],
     )
-    def test_what_a_service_does_not_allow_is_a_fault_of_the_settings(
-        self, publisher_on, code, text
-    ):
+    def test_what_a_service_does_not_allow_is_an_error_of_settings(self, publisher_on, code, text):
         is_retriable = text is self.UNSUPPORTED
         client = ScriptedClient(init=[KafkaError(code, "no", retriable=is_retriable)])
         with pytest.raises(ConfigError, match=text):
@@ -433,9 +425,7 @@ MARKER = PARKED._replace(form=FORM_REDRIVEN, content=b"")
 
 class TestParkedAndTombstones:
     @pytest.mark.parametrize("redrives", [False, True])
-    def test_parked_changes_follow_their_records_messages_and_put_back_ones_say_so(
-        self, publisher_on, redrives
-    ):
+    def test_parked_changes_follow_their_records_messages(self, publisher_on, redrives):
         client = ScriptedClient()
         publisher = publisher_on(client, redrives=redrives, tombstones=True)
         gone = PARKED._replace(mod=b"D", content=b"gone")
@@ -482,9 +472,7 @@ class TestParkedAndTombstones:
         ],
         ids=["a parked change", "a tombstone"],
     )  # fmt: skip
-    def test_one_that_is_refused_aborts_the_transaction(
-        self, publisher_on, record, error, topic, fault
-    ):
+    def test_one_that_is_refused_aborts_them_all(self, publisher_on, record, error, topic, fault):
         client = ScriptedClient(produce=[None, KafkaError(error)])
         publisher = publisher_on(client, tombstones=True)
         outcome = publisher.publish_records(do.PublishRecords(1, "k", (record, RECORD)))

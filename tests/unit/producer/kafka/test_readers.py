@@ -428,9 +428,7 @@ class TestTopicMonitor:
         assert monitor.poll(2 * INTERVAL + 1) is not None
         assert (admins.made, len(admins.asked)) == (2, 2)
 
-    def test_an_error_about_one_topic_leaves_out_that_one_and_makes_a_new_client(
-        self, monitor, admins
-    ):
+    def test_an_error_about_one_topic_leaves_it_out_and_makes_a_new_client(self, monitor, admins):
         """The others are compared all the same."""
         with capture_logs() as lines:
             for times in (1, 2):

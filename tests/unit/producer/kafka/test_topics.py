@@ -157,9 +157,7 @@ class TestCreation:
                 call()
         assert broker.created == []
 
-    def test_the_progress_topic_is_compacted_late_and_the_dead_letter_topic_keeps_everything(
-        self, broker, topics
-    ):
+    def test_the_progress_topic_is_compacted_late_and_dead_letters_are_kept(self, broker, topics):
         assert topics.ensure_progress("p", slots=16, replication=1) == described("p", 16)
         assert topics.ensure_dead_letter("d", replication=3) == described("d", 1)
         progress, dead_letter = broker.created
@@ -175,7 +173,7 @@ class TestCreation:
 
     @pytest.mark.parametrize("code", [KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION])
     @pytest.mark.parametrize("bytes_max", [str(20 << 20), str(8 << 20), None])
-    def test_a_dead_letter_topic_is_as_large_as_the_broker_allows(
+    def test_a_dead_letter_topic_takes_what_the_broker_allows(
         self, broker, topics, code, bytes_max
     ):
         broker.allowed_bytes = bytes_max
@@ -205,7 +203,7 @@ class TestCreation:
             ({"silence": NO_ACL}, "cannot describe topic a: Kafka denies access to"),
         ],
     )
-    def test_what_cannot_be_created_or_described_is_named(
+    def test_what_cannot_be_created_or_seen_is_named(
         self, broker, topics, monkeypatch, state, text
     ):
         vars(broker).update(state)
@@ -215,9 +213,7 @@ class TestCreation:
             ensure(topics, "a")
 
     @pytest.mark.parametrize("is_later", [False, True])
-    def test_a_replication_factor_beyond_the_brokers_is_an_error_of_the_settings(
-        self, broker, topics, monkeypatch, is_later
-    ):
+    def test_a_replication_factor_beyond_the_brokers(self, broker, topics, monkeypatch, is_later):
         """All topics are refused; the topic of a later table waits for brokers."""
         broker.starts_in = 10**9
         monkeypatch.setattr(kafka_topics.time, "monotonic", itertools.count().__next__)
@@ -233,9 +229,7 @@ class TestCreation:
 
 class TestPolicy:
     @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-    def test_a_progress_topic_whose_records_expire_is_refused_with_the_command(
-        self, broker, topics, policy
-    ):
+    def test_a_progress_topic_whose_records_expire_is_refused(self, broker, topics, policy):
         broker.policies["p"] = "compact"
         topics.require_compacted("p")
         broker.policies["p"] = policy
@@ -316,9 +310,7 @@ class TestLater:
             (KafkaError.UNKNOWN, "?", "Create it by hand"),
         ],
     )
-    def test_a_topic_that_is_refused_for_good_concerns_what_it_is_for(
-        self, broker, topics, code, text, hint
-    ):
+    def test_a_topic_that_is_refused_concerns_its_changes(self, broker, topics, code, text, hint):
         broker.refusals["p.new"] = KafkaError(code, text)
         found = []
         with pytest.raises(TopicRefused, match=r"cannot create topic p\.new") as caught:
@@ -345,9 +337,7 @@ class TestLater:
             ],
         ],
     )  # fmt: skip
-    def test_another_error_concerns_the_worker_or_is_repeated(
-        self, broker, topics, state, consequence
-    ):
+    def test_another_error_ends_it_or_is_repeated(self, broker, topics, state, consequence):
         vars(broker).update(state)
         with pytest.raises((ConfigError, TopicRefused, UnreachableError)) as caught:
             later(topics).ensure("p.new", key_schema_id=7)
@@ -429,9 +419,7 @@ class TestLimits:
             ("2", {"socket.request.max.bytes": 500_000}, 500_000 - 16 * 1_024),
         ],
     )
-    def test_the_smallest_of_several_limits_counts(
-        self, configs, limits, resource, config, expected
-    ):
+    def test_the_smallest_of_all_limits_counts(self, configs, limits, resource, config, expected):
         configs.configs[resource].update(config)
         limits.refresh()
         assert limits.bytes_max("p.a") == expected

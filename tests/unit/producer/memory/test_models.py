@@ -383,9 +383,7 @@ class TestPublisher:
         assert (failure.topic, failure.slot, failure.commit_timestamp_us) == (PROGRESS, 2, None)
 
     @pytest.mark.parametrize("first", ["await_delivery", "commit", "abort", "send_offsets"])
-    def test_a_producer_that_was_replaced_is_fenced_whatever_it_asks(
-        self, publisher, broker, first
-    ):
+    def test_a_producer_that_was_replaced_is_fenced_in_any_call(self, publisher, broker, first):
         publisher.publish_records(RECORDS)
         publisher.await_delivery()
         publisher.publish_records(RECORDS)
@@ -393,9 +391,7 @@ class TestPublisher:
         arguments = {"abort": ("because",), "send_offsets": (((0, 1),),)}.get(first, ())
         assert isinstance(getattr(publisher, first)(*arguments), on.ProducerFenced)
 
-    def test_a_tombstone_follows_each_delete_in_the_transaction_and_is_in_the_vector(
-        self, open_publisher, broker
-    ):
+    def test_a_tombstone_follows_each_delete_and_is_in_the_vector(self, open_publisher, broker):
         publisher = open_publisher(tombstones=True)
         gone = CHANGE._replace(mod=b"D")
         record = PublishableRecord(1, "t", "0", (gone, CHANGE))
