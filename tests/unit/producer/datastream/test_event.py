@@ -78,9 +78,8 @@ def test_change_types_and_is_deleted(source, text, is_deletion):
     found = parsed(source, metadata={"change_type": text, "is_deleted": is_deletion})
     assert (found.change_type, found.is_deleted) == (ChangeType(text), is_deletion)
     # It follows from the change type where a file does not say it.
-    assert parsed(source, metadata={"change_type": text, "is_deleted": None}).is_deleted == (
-        is_deletion
-    )
+    found = parsed(source, metadata={"change_type": text, "is_deleted": None})
+    assert found.is_deleted == is_deletion
     with pytest.raises(InvalidEvent, match=r"is_deleted is .* in a change of type"):
         parsed(source, metadata={"change_type": text, "is_deleted": not is_deletion})
 
@@ -266,9 +265,8 @@ def test_known_methods():
 def test_a_method_that_names_no_source_is_mysqls_by_its_metadata(metadata, is_mysql):
     for text, kind in (("cdc", ReadKind.CDC), ("backfill", ReadKind.BACKFILL)):
         found = read_method_of(text, metadata)
-        assert (found and (found.source, found.kind)) == (
-            (SourceKind.MYSQL, kind) if is_mysql else None
-        )
+        expected = (SourceKind.MYSQL, kind) if is_mysql else None
+        assert (found and (found.source, found.kind)) == expected
 
 
 def of(**values):
@@ -494,9 +492,8 @@ def empty_record(name):
 )  # fmt: skip
 def test_types(schema, expected):
     branches = schema if isinstance(schema, list) else [schema]
-    payload = {
-        "fields": [{"name": "a", "type": schema}, {"name": "b", "type": ["null", *branches]}]
-    }
+    fields = [{"name": "a", "type": schema}, {"name": "b", "type": ["null", *branches]}]
+    payload = {"fields": fields}
     assert payload_fields(payload, named_types(payload)) == [
         PayloadField("a", expected, nullable=False),
         PayloadField("b", expected, nullable=True),

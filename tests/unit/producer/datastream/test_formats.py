@@ -205,15 +205,20 @@ def test_a_line_without_end_is_read_no_further_than_its_limit(monkeypatch):
     assert stream.tell() == 101
 
 
+def field(name, kind):
+    return {"name": name, "type": kind}
+
+
+def record(name, *fields):
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
 def column(kind):
-    return fastavro.parse_schema(
-        {"type": "record", "name": "e", "fields": [{"name": "a", "type": kind}]}
-    )
+    return fastavro.parse_schema(record("e", field("a", kind)))
 
 
 def record_of(*kinds, name="r"):
-    fields = [{"name": f"f{n}", "type": kind} for n, kind in enumerate(kinds)]
-    return {"type": "record", "name": name, "fields": fields}
+    return record(name, *(field(f"f{n}", kind) for n, kind in enumerate(kinds)))
 
 
 ARRAY = {
@@ -260,9 +265,8 @@ def test_few_bytes_cannot_become_many_values(kind, text):
 
 
 def test_a_chain_of_names_is_as_deep_as_types_within_types():
-    fields = [record_of("int", name="r0")] + [
-        record_of(f"r{n - 1}", name=f"r{n}") for n in range(1, 400)
-    ]
+    later = [record_of(f"r{n - 1}", name=f"r{n}") for n in range(1, 400)]
+    fields = [record_of("int", name="r0"), *later]
     with pytest.raises(ValueError, match="nested deeper than 128"):
         contains_itself(column(record_of(*fields)))
 
@@ -270,14 +274,6 @@ def test_a_chain_of_names_is_as_deep_as_types_within_types():
 MEMORY_MAX = 100 << 20
 """What any of them may take while it is refused."""
 NOTE = "note"
-
-
-def field(name, kind):
-    return {"name": name, "type": kind}
-
-
-def record(name, *fields):
-    return {"type": "record", "name": name, "fields": list(fields)}
 
 
 def nested(levels):
@@ -356,9 +352,8 @@ def test_a_hostile_file_of_avro_is_refused_by_name(name):
 @pytest.mark.parametrize("codec", BOMBS)
 def test_a_block_that_becomes_far_more_is_refused_before_it_does(codec):
     packed = BOMBS[codec](b"\x00" * (100 << 20))
-    data = container(
-        json.dumps(record("e", field(NOTE, "int"))).encode(), [(1, packed)], codec=codec
-    )
+    schema = json.dumps(record("e", field(NOTE, "int"))).encode()
+    data = container(schema, [(1, packed)], codec=codec)
     error, peak = peak_of(lambda: read_avro(data))
     assert "becomes more than" in str(error)
     assert peak < MEMORY_MAX

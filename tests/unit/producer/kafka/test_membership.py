@@ -41,10 +41,8 @@ from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.wire_format import frame
 
-TOPIC_DENIED, GROUP_DENIED = (
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-)
+TOPIC_DENIED = KafkaError.TOPIC_AUTHORIZATION_FAILED
+GROUP_DENIED = KafkaError.GROUP_AUTHORIZATION_FAILED
 NO_OFFSET = -1001
 PATIENCE_S = 20.0
 FENCED = KafkaError(KafkaError._FATAL, fatal=True)
@@ -251,10 +249,8 @@ class TestRecovery:
         consumer.messages = [end_of(3, 40), message(3, 39)]
         assert owner.poll(0.0) == []
         consumer.messages = [message(3, 41), end_of(3, 42)]
-        assert owner.poll(0.0) == [
-            on.ProgressRead(3, 9, 41, RECORD),
-            on.SlotPositionAdvanced(3, 9, 42),
-        ]
+        read, advanced = on.ProgressRead(3, 9, 41, RECORD), on.SlotPositionAdvanced(3, 9, 42)
+        assert owner.poll(0.0) == [read, advanced]
         assert consumer.places == [(3, committed or 0)]
 
     def test_a_slot_is_read_again_from_a_record_whose_schema_is_not_known_yet(self, owner):
@@ -269,10 +265,8 @@ class TestRecovery:
         later.value = lambda: frame(9, encode_record(RECORD))
         after = [later, message(3, 42), message(4, 7), end_of(3, 43)]
         consumer.messages = [message(3, 40), *after]
-        assert owner.poll(0.0) == [
-            on.ProgressRead(3, -1, 40, RECORD),
-            on.ProgressRead(4, -1, 7, RECORD),
-        ]
+        read = [on.ProgressRead(*place, RECORD) for place in ((3, -1, 40), (4, -1, 7))]
+        assert owner.poll(0.0) == read
         consumer.messages = after[:2]
         assert owner.poll(0.0) == []
         known.add(9)
@@ -508,9 +502,7 @@ class TestOffsets:
         assert recovery.fence_offset(3) == expected
         ((group, place, config),) = cluster.requests
         assert (group, place.topic, place.partition) == ("g", "t", 3)
-        assert config["isolation.level"] == "read_committed", (
-            "an open transaction may move the offset"
-        )
+        assert config["isolation.level"] == "read_committed"  # a transaction may move it
 
     def test_open_transactions_are_waited_for(self, cluster, recovery):
         cluster.answers += [UNSTABLE, UNSTABLE, 9]

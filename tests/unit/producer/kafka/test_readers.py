@@ -157,9 +157,8 @@ class TestRootSlot:
         ]
         assert reader.poll() == (None, False), "its chunks may come in several polls"
         assert reader.poll() == (FOUND, True)
-        assert reader.poll_records() == on.RootSlotRead(
-            (TABLE, TABLE), is_at_end=True, begin=0, end=4
-        )
+        read = on.RootSlotRead((TABLE, TABLE), is_at_end=True, begin=0, end=4)
+        assert reader.poll_records() == read
         assert reader.poll_records() is None
 
     def test_a_missing_right_ends_the_search_and_is_reported_by_a_poll(self, reader, batches):
@@ -238,9 +237,8 @@ class TestRootSlot:
         assert reader.poll() == (None, False)
         known.add(9)
         assert reader.poll() == (FOUND, False)
-        assert reader.poll_records() == on.RootSlotRead(
-            (TABLE, TABLE), is_at_end=False, begin=0, end=3
-        )
+        read = on.RootSlotRead((TABLE, TABLE), is_at_end=False, begin=0, end=3)
+        assert reader.poll_records() == read
         assert reader.poll_records() is None
         known.add(10)
         assert reader.poll_records() == on.RootSlotRead((TABLE,), is_at_end=True, begin=3, end=4)
