@@ -191,8 +191,8 @@ def run(one, seen):
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        ([(0, UNASSIGNED), (PATIENCE, UNASSIGNED)], [PATIENCE]),
-        ([(0, UNASSIGNED), (PATIENCE - 1, UNASSIGNED)], []),
+        ([(5, UNASSIGNED), (PATIENCE + 5, UNASSIGNED)], [PATIENCE + 5]),
+        ([(5, UNASSIGNED), (PATIENCE + 4, UNASSIGNED)], []),
         ([(PATIENCE, UNASSIGNED)], []),
         ([(0, COMPLETE), (PATIENCE, COMPLETE), (2 * PATIENCE, COMPLETE)], []),
         ([(0, UNASSIGNED), (1, COMPLETE), (PATIENCE, UNASSIGNED)], []),
@@ -217,8 +217,8 @@ OUT = described(is_member=False, a={0, 1, 2, 3})
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        ([(0, OUT), (PATIENCE, OUT)], [PATIENCE]),
-        ([(0, OUT), (PATIENCE - 1, OUT)], []),
+        ([(5, OUT), (PATIENCE + 5, OUT)], [PATIENCE + 5]),
+        ([(5, OUT), (PATIENCE + 4, OUT)], []),
         ([(PATIENCE, OUT)], []),
         ([(0, OUT), (1, COMPLETE), (PATIENCE, OUT), (PATIENCE + 1, OUT)], []),
         ([(0, OUT), (PATIENCE, OUT), (PATIENCE + 1, OUT), (2 * PATIENCE + 1, OUT)], [30, 61]),
