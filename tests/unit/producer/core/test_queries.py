@@ -132,8 +132,11 @@ def test_repeats_that_are_read_during_a_transaction_are_released_with_it(opened)
     opened.returns("a", opened.change(START_US + 10))
     opened.later()
     assert opened.worker.transaction is not None
+    former = opened.queries["a"].query_id
     opened.fails("a", QueryInterrupted("gone"))
     opened.later()
+    late = on.RecordsRead("a", former, [opened.change(START_US + 10)], 77)
+    assert opened.give(late) == [do.ReleaseBudget((("a", 77),))], "a former query's go at once"
     opened.returns("a", opened.change(START_US + 10))
     before = opened.released()
     opened.give(on.TransactionCommitted())
