@@ -82,7 +82,7 @@ class BenchPublisher(MemoryPublisher):
 
     def commit(self) -> Any:
         outcome, self.bench.outcome = self.bench.outcome, None
-        if outcome is None or self.bench.commits_in_silence:
+        if outcome is None:
             super().commit()
         else:
             super().abort("the test asks for another outcome")
@@ -146,8 +146,7 @@ class Bench:
         """`has_read_commands`: whether it knows already that no operator has paused the stream."""
         self.log = log
         self.now_us = START_US
-        self.wall_ahead_us = 0
-        """How far the wall clock is ahead of the monotonic one."""
+        self.wall_ahead_us = 0  # how far the wall clock is ahead of the monotonic one
         identity = StreamIdentity(
             "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "g", SLOTS, "pid",
             (DataTopic(TOPIC, "tid", 1, 1),),
@@ -161,7 +160,6 @@ class Bench:
         self.queries: dict[str, do.StartQuery] = {}
         self.effects: list[do.Effect] = []
         self.outcome: on.Event | None = None
-        self.commits_in_silence = False
         self.answers_commits = True
         publisher = BenchPublisher(
             log.broker, transactional_id=name, progress_topic=PROGRESS, dead_letter=DEAD_LETTER
