@@ -17,19 +17,9 @@ from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.simulation.handed import HandedModel
 from tests.simulation.tables import KEY
 from tests.topics import Change, Topic
-from tidegate.lineage.frontier import ProgressRow
-from tidegate.lineage.subscription import Subscription
+from tests.unit.spark_consumer.core.core_building import PROGRESS, SUBSCRIPTION, beat, opening
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.order_key import OrderKey
-from tidegate.schemas.progress import (
-    ChildPartition,
-    PartitionAnnounced,
-    ProgressRecord,
-    SlotProgress,
-    StreamStarted,
-    TokenSnapshot,
-)
-from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch import effect_loop
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
@@ -46,7 +36,7 @@ from tidegate.spark_consumer.sinks.manifest import read_manifest
 
 TABLE = Topic("a", {2: {KEY: "INT64", "a": "INT64"}}, [KEY], key_id=1)
 
-PROGRESS, DATA = "bank-progress", TABLE.topic
+DATA = TABLE.topic
 
 SCHEMAS = SimpleNamespace(schema={**TABLE.schemas, TABLE.key_id: TABLE.key_schema}.__getitem__)
 
@@ -58,15 +48,7 @@ def row(offset, commit_us, records=1):
 
 
 def progress(watermark_us):
-    child = ChildPartition("t", ("",), 0)
-    bodies = (
-        StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), (child,)),
-        PartitionAnnounced(child, ""),
-        SlotProgress(0, 1, 0, 1, (), (TokenSnapshot("t", 0, (), (), watermark_us),)),
-    )
-    return [
-        ProgressRow(0, offset, ProgressRecord("e", "w", body)) for offset, body in enumerate(bodies)
-    ]
+    return [*opening(), beat(2, watermark_us=watermark_us)]
 
 
 class Gate:
@@ -111,7 +93,7 @@ class Gate:
             schemas=SchemaStore(folder, Registry(SCHEMAS, None)),
             sinks=[sink for sink in made if sink.name in sinks],
             output=self.output,
-            subscription=Subscription(TopicNames("bank")),
+            subscription=SUBSCRIPTION,
             query_id="q",
             limits=limits or Limits(),
             code=code,
@@ -208,9 +190,7 @@ def test_a_mirror_that_joins_has_all_that_was_released_before(every_us):
 def test_a_replaced_run_stops_before_its_next_write(step):
     gate = Gate(10, 20, 30)
     names(gate.loop())
-    heartbeat = SlotProgress(0, 2, 0, 1, (), (TokenSnapshot("t", 0, (), (), 30),))
-    more = [ProgressRow(0, 3, ProgressRecord("e", "w", heartbeat))]
-    later = gate.memory([row(4, 5), row(5, 25), row(6, 50)], [more])
+    later = gate.memory([row(4, 5), row(5, 25), row(6, 50)], [[beat(3, watermark_us=30)]])
     loop = gate.loop(batch=1, rows=later, data=7, progress_end=4)
     with pytest.raises(WriterReplaced):
         replaced_at(step, gate, loop)
@@ -417,13 +397,11 @@ def test_kills_between_any_two_effects_change_nothing_that_comes_out(batches):
         beats = []
         for step in steps:
             watermark_us += step
-            tokens = (TokenSnapshot("t", 0, (), (), watermark_us),)
-            body = SlotProgress(0, offset, 0, 1, (), tokens)
-            beats.append(ProgressRow(0, offset, ProgressRecord("e", "w", body)))
+            beats.append(beat(offset, watermark_us=watermark_us))
             offset += 1
         for attempt in [*tries, {**tries[0], "kill_at": None}]:
             # Compaction may leave fewer of the batch's heartbeats, never fewer than the newest.
-            kept = [*(progress(0)[:2] if batch == 0 else ()), *beats[-attempt["keeps"] :]]
+            kept = [*(opening() if batch == 0 else ()), *beats[-attempt["keeps"] :]]
             loop = gate.loop(
                 batch=batch,
                 rows=gate.memory(rows, [kept]),

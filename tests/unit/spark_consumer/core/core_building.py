@@ -49,10 +49,10 @@ def row(offset, body, *, epoch="e"):
     return ProgressRow(0, offset, ProgressRecord(epoch, "w", body))
 
 
-def opening(*topics, filters=()):
-    child = ChildPartition("t", ("",), 0)
+def opening(*topics, filters=(), start_us=0):
+    child = ChildPartition("t", ("",), start_us * 1_000)
     started = StreamStarted(
-        "s", "g", 0, None, "bank-fleet", 1, "id", topics, (child,), filters=filters
+        "s", "g", start_us * 1_000, None, "bank-fleet", 1, "id", topics, (child,), filters=filters
     )
     return (row(0, started), row(1, PartitionAnnounced(child, "")))
 

@@ -14,20 +14,10 @@ import pytest
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.gate_rows import MemoryRows, Registry
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
-from tests.unit.spark_consumer.batch.test_effect_loop import DATA, PROGRESS, SCHEMAS, row
-from tidegate.lineage.frontier import ProgressRow
-from tidegate.lineage.subscription import Subscription
+from tests.unit.spark_consumer.batch.test_effect_loop import DATA, SCHEMAS, row
+from tests.unit.spark_consumer.core.core_building import PROGRESS, SUBSCRIPTION, beat, opening
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.order_key import OrderKey
-from tidegate.schemas.progress import (
-    ChildPartition,
-    PartitionAnnounced,
-    ProgressRecord,
-    SlotProgress,
-    StreamStarted,
-    TokenSnapshot,
-)
-from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
@@ -60,23 +50,11 @@ class Kafka:
 
     def batches(self, cuts):
         rows = [row(n, us) for n, us in enumerate(TIMES_US)]
-        child = ChildPartition("t", ("",), self.start_us * 1_000)
-        opening = (
-            StreamStarted(
-                "s", "g", self.start_us * 1_000, None, "bank-fleet", 1, "id", (), (child,)
-            ),
-            PartitionAnnounced(child, ""),
-        )
-        begin, offset = 0, 0
-        for number, (end, watermark_us) in enumerate(cuts):
-            tokens = (TokenSnapshot("t", 0, (), (), watermark_us),)
-            bodies = (*(opening if number == 0 else ()), SlotProgress(0, number, 0, 1, (), tokens))
-            progress = [
-                ProgressRow(0, offset + n, ProgressRecord("e", "w", body))
-                for n, body in enumerate(bodies)
-            ]
-            offset += len(bodies)
-            yield rows[begin:end], progress, {PROGRESS: {0: offset}, DATA: {0: end}}
+        begin = 0
+        for offset, (end, watermark_us) in enumerate(cuts, 2):
+            begun = opening(start_us=self.start_us) if offset == 2 else ()
+            progress = [*begun, beat(offset, watermark_us=watermark_us)]
+            yield rows[begin:end], progress, {PROGRESS: {0: offset + 1}, DATA: {0: end}}
             begin = end
 
 
@@ -96,7 +74,7 @@ def steps(checkpoint, cuts, *, limits, kafka):
         schemas=SchemaStore(folder, Registry(SCHEMAS, None)),
         sinks=sinks,
         output=checkpoint.output(folder),
-        subscription=Subscription(TopicNames("bank")),
+        subscription=SUBSCRIPTION,
         query_id="q",
         limits=limits,
         code="1",
