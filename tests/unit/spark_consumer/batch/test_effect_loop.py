@@ -8,8 +8,6 @@ from itertools import islice
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.gate_rows import DataRow, MemoryRows, Registry
@@ -360,64 +358,3 @@ def test_dead_letters_are_stored_before_what_follows_them_and_counted(is_replace
 
 
 # ---------------------------------------------------------------- any batches, killed anywhere
-
-ATTEMPTS = st.fixed_dictionaries(
-    {
-        "limits": st.builds(
-            Limits, st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(5, 30)
-        ),
-        "code": st.sampled_from(["1", "2"]),
-        "kill_at": st.none() | st.integers(1, 18),
-        "keeps": st.integers(1, 4),
-    }
-)
-BATCHES = st.lists(
-    st.tuples(
-        st.lists(st.integers(0, 9), max_size=4),  # how far the watermark moves, by heartbeat
-        st.lists(st.integers(0, 60), max_size=9),  # changes, by their distance from it
-        st.lists(ATTEMPTS, min_size=1, max_size=4),
-    ),
-    max_size=9,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(batches=BATCHES)
-def test_kills_between_any_two_effects_change_nothing_that_comes_out(batches):
-    """At the next attempt limits and code are others, and progress may be compacted."""
-    gate = Gate()
-    offset, data, watermark_us, committed, late = 2, 0, -1, set(), []
-    for batch, (steps, ahead, tries) in enumerate(batches):
-        times = dict.fromkeys(watermark_us + us - 3 for us in ahead)
-        times = [us for us in times if us not in committed and us >= 0]
-        late += [us for us in times if us <= watermark_us]
-        committed |= {us for us in times if us > watermark_us}
-        rows = [row(data + n, us) for n, us in enumerate(times)]
-        data += len(rows)
-        beats = []
-        for step in steps:
-            watermark_us += step
-            beats.append(beat(offset, watermark_us=watermark_us))
-            offset += 1
-        for attempt in [*tries, {**tries[0], "kill_at": None}]:
-            # Compaction may leave fewer of the batch's heartbeats, never fewer than the newest.
-            kept = [*(opening() if batch == 0 else ()), *beats[-attempt["keeps"] :]]
-            loop = gate.loop(
-                batch=batch,
-                rows=gate.memory(rows, [kept]),
-                limits=attempt["limits"],
-                code=attempt["code"],
-                data=data,
-                progress_end=offset,
-            )
-            killed(loop, attempt["kill_at"])
-        state, checkpoint = loop.state, gate.checkpoint
-        assert state.watermark_us == watermark_us
-        released = [us for times in gate.released() for us in times]
-        assert released == sorted(us for us in committed if us <= watermark_us)
-        aside = [one.commit_timestamp_us for rows in checkpoint.late.values() for one in rows]
-        assert sorted(aside) == sorted(late)
-        assert state.late_rows == len(late)
-        assert len(gate.released()) == state.next_release
-        assert state.waiting_rows == sum(us > watermark_us for us in committed)
-        assert {one.name for one in state.segments} <= set(checkpoint.segments)
