@@ -175,7 +175,9 @@ def test_a_float_is_read_again_as_itself(number):
         assert as_float32(json.loads(float_text(narrow))) == narrow
 
 
-@pytest.mark.parametrize("number", [0.1, 1.5, 3.4e38, 1e-45, 123456.79, -2.0])
+@pytest.mark.parametrize(
+    "number", [0.1, 1.5, 3.4e38, 3.4028235e38, 1e-45, 1.42609065e-27, 123456.79, -2.0]
+)
 def test_a_float_of_32_bits_has_the_digits_that_it_needs(number):
     assert float_text(as_float32(number)) == repr(number)
 

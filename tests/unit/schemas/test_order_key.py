@@ -37,6 +37,12 @@ def test_the_bytes_are_those_of_the_protocol():
     assert key.encode().hex() == expected
 
 
+@pytest.mark.parametrize("data", [b"", b"\0" * 20, b"\0" * 8 + b"\xff\0" + b"\0" * 20, b"\0" * 30])
+def test_other_bytes_are_refused(data):
+    with pytest.raises(SchemaError, match="not an order key"):
+        OrderKey.decode(data)
+
+
 @pytest.mark.rule("spanner-commit-order", "spanner-equal-timestamps")
 @given(KEYS, KEYS)
 def test_keys_sort_as_commit_order(left, right):

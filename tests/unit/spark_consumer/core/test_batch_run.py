@@ -22,7 +22,7 @@ from tests.unit.spark_consumer.core.core_building import (
     restored,
     row,
 )
-from tidegate.lineage.errors import MixedEpochs
+from tidegate.lineage.errors import MixedEpochs, ProtocolError
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import (
     DataTopic,
@@ -256,9 +256,13 @@ def test_a_topic_that_is_behind_is_refused_before_anything_is_decided(end_offset
 
 
 def test_progress_that_contradicts_the_protocol_ends_the_batch():
-    run, _ = later(end_offsets=ends(4, 2))
-    with pytest.raises(MixedEpochs):
-        run.handle(ProgressRead((beat(3, watermark_us=30, epoch="another"),)))
+    for heartbeat, error in (
+        (beat(3, watermark_us=30, epoch="another"), MixedEpochs),
+        (beat(3, watermark_us=19), ProtocolError),  # a falling watermark
+    ):
+        run, _ = later(end_offsets=ends(4, 2))
+        with pytest.raises(error):
+            run.handle(ProgressRead((heartbeat,)))
 
 
 def test_what_was_not_asked_for_is_refused():
