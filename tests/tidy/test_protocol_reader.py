@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -37,8 +37,7 @@ STARTED = StreamStarted("s", "d", 0, 9_000_999, "g", SLOTS, "id", (), ())
 Offsets = dict[str, dict[int, int]]
 
 
-@dataclass
-class SnapshotOfPage:
+class SnapshotOfPage(NamedTuple):
     """What a reader needs of a snapshot."""
 
     revision: int
@@ -57,6 +56,57 @@ class SlotOfPage:
     announcements: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     chunks: list[Any] = field(default_factory=list)
 
+    def put_together(self, chunk: Any) -> None:
+        """Section 5.5."""
+        if chunk.chunk == 0:
+            self.chunks = []
+        first = self.chunks[0] if self.chunks else chunk
+        if (chunk.revision, chunk.chunks, chunk.chunk) != (
+            first.revision, first.chunks, len(self.chunks)
+        ):  # fmt: skip
+            self.chunks = []
+            return
+        self.chunks.append(chunk)
+        if len(self.chunks) == chunk.chunks:
+            self.add(self.chunks)
+            self.chunks = []
+
+    def add(self, chunks: list[Any]) -> None:
+        """Step 5."""
+        first, newest = chunks[0], self.newest
+        entries = [entry for chunk in chunks for entry in chunk.vector]
+        vector = {(entry.topic, entry.topic_partition): entry.offset for entry in entries}
+        if isinstance(first, SlotProgress):
+            marks = [token.watermark_us for chunk in chunks for token in chunk.tokens]
+            watermark_us = min(marks, default=None)
+        else:
+            watermark_us = first.slowest and first.slowest.watermark_us
+        if isinstance(first, SlotChanges):
+            if newest is None or first.revision != newest.revision + 1:
+                return
+            vector = {**newest.vector, **vector}
+        elif isinstance(first, SlotWatermark) and newest and first.revision == newest.revision:
+            return
+        self.newest = SnapshotOfPage(first.revision, first.includes, vector, watermark_us)
+        self.waiting.append(self.newest)
+
+    def settle(self, next_offsets: Offsets) -> None:
+        reached = [
+            snapshot
+            for snapshot in self.waiting
+            if all(
+                topic == FOREIGN or next_offsets.get(topic, {}).get(number, 0) > offset
+                for (topic, number), offset in snapshot.vector.items()
+            )
+        ]
+        if reached:
+            self.in_effect = max(reached, key=lambda snapshot: snapshot.revision)
+            revision, includes, *_ = self.in_effect
+            self.waiting = [one for one in self.waiting if one.revision > revision]
+            self.announcements = {
+                key: found for key, found in self.announcements.items() if found[0] > includes
+            }
+
 
 class ReaderOfPage:
     """Section 6.2, step by step."""
@@ -66,88 +116,25 @@ class ReaderOfPage:
         self.slots = {slot: SlotOfPage() for slot in range(SLOTS)}
 
     def read(self, slot: int, offset: int, body: Any) -> None:
-        kept = self.slots[slot]
         match body:
             case StreamStarted():
                 self.started = body
             case PartitionAnnounced():
-                watermark_us = body.child.start_ns // 1000 - 1
-                kept.announcements[body.child.token, body.parent] = (offset, watermark_us)
+                place = body.child.token, body.parent
+                self.slots[slot].announcements[place] = offset, body.child.start_ns // 1000 - 1
             case SlotProgress() | SlotChanges() | SlotWatermark():
-                self.put_together(kept, body)
-            case PartitionFinished():
-                pass
-
-    def put_together(self, kept: SlotOfPage, chunk: Any) -> None:
-        """Section 5.5."""
-        if chunk.chunk == 0:
-            kept.chunks = []
-        elif not kept.chunks or (chunk.revision, chunk.chunks, chunk.chunk) != (
-            kept.chunks[0].revision,
-            kept.chunks[0].chunks,
-            len(kept.chunks),
-        ):
-            kept.chunks = []
-            return
-        kept.chunks.append(chunk)
-        if len(kept.chunks) == chunk.chunks:
-            self.add(kept, kept.chunks)
-            kept.chunks = []
-
-    def add(self, kept: SlotOfPage, chunks: list[Any]) -> None:
-        """Step 5."""
-        first, newest = chunks[0], kept.newest
-        vector = {
-            (entry.topic, entry.topic_partition): entry.offset
-            for chunk in chunks
-            for entry in chunk.vector
-        }
-        match first:
-            case SlotProgress():
-                marks = [token.watermark_us for chunk in chunks for token in chunk.tokens]
-                watermark_us = min(marks, default=None)
-            case SlotChanges():
-                if newest is None or first.revision != newest.revision + 1:
-                    return
-                vector = {**newest.vector, **vector}
-                watermark_us = first.slowest and first.slowest.watermark_us
-            case _:
-                if newest is not None and first.revision == newest.revision:
-                    return
-                watermark_us = first.slowest and first.slowest.watermark_us
-        kept.newest = SnapshotOfPage(first.revision, first.includes, vector, watermark_us)
-        kept.waiting.append(kept.newest)
+                self.slots[slot].put_together(body)
 
     def settle(self, next_offsets: Offsets) -> None:
-        for kept in self.slots.values():
-            reached = [
-                snapshot
-                for snapshot in kept.waiting
-                if all(
-                    topic == FOREIGN or next_offsets.get(topic, {}).get(number, 0) > offset
-                    for (topic, number), offset in snapshot.vector.items()
-                )
-            ]
-            if reached:
-                newest = max(reached, key=lambda snapshot: snapshot.revision)
-                kept.in_effect = newest
-                kept.waiting = [s for s in kept.waiting if s.revision > newest.revision]
-                kept.announcements = {
-                    key: (offset, watermark_us)
-                    for key, (offset, watermark_us) in kept.announcements.items()
-                    if offset > newest.includes
-                }
+        for slot in self.slots.values():
+            slot.settle(next_offsets)
 
     def watermark_us(self) -> int | None:
-        snapshots = [kept.in_effect for kept in self.slots.values()]
+        snapshots = [slot.in_effect for slot in self.slots.values()]
         if self.started is None or self.started.end_ns is None or None in snapshots:
             return None
         marks = [one.watermark_us for one in snapshots if one and one.watermark_us is not None]
-        marks += [
-            watermark_us
-            for kept in self.slots.values()
-            for _, watermark_us in kept.announcements.values()
-        ]
+        marks += [us for slot in self.slots.values() for _, us in slot.announcements.values()]
         return min(marks, default=self.started.end_ns // 1000)
 
 
