@@ -319,10 +319,8 @@ def test_a_program_starts_from_its_whole_archive(archives: ClassArchives):
     # Java does not ignore one that was cut short: it dies of SIGBUS.
     (archives.folder / "spark.jsa").write_bytes(b"clas")
     assert archives.options("spark") == ()
-
-
-def test_that_none_could_be_made_is_known(tmp_path: Path):
-    archives = ClassArchives(tmp_path)
+    # That none could be made is known.
+    (archives.folder / "spark.jsa").unlink()
     archives.seal("17 /jars")
     assert archives.are_of("17 /jars")
     assert archives.options("spark") == ()
@@ -416,40 +414,34 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-def test_each_program_is_recorded_once(machine: Machine):
-    assert not machine.is_made
-    assert machine.make() == []
-    assert machine.is_made
-    assert machine.names == [BROKER, FORMATTER, REGISTRY, "spark"]
-    assert all(machine.archives.options(name) for name in machine.names)
-    assert all(part.is_stopped for part in machine.made)
-    assert machine.make() == []
-    assert len(machine.made) == 2
+def test_each_program_is_recorded_once_and_again_for_another_java(machine: Machine):
+    for version, made in ((b"17.0.1", 2), (b"17.0.16", 4)):
+        machine.modules.write_bytes(version)
+        assert not machine.is_made
+        assert machine.make() == []
+        assert machine.is_made
+        assert machine.names == [BROKER, FORMATTER, REGISTRY, "spark"]
+        assert all(machine.archives.options(name) for name in machine.names)
+        assert all(part.is_stopped for part in machine.made)
+        assert machine.make() == []
+        assert len(machine.made) == made
 
 
-def test_another_java_is_recorded_again(machine: Machine):
-    machine.make()
-    machine.modules.write_bytes(b"17.0.16")
-    assert not machine.is_made
-    machine.make()
-    assert machine.is_made
-    assert len(machine.made) == 4
-
-
-def test_what_a_killed_program_leaves_is_not_used(machine: Machine):
-    machine.kafka = 137
-    (fault,) = machine.make()
-    assert fault == "Kafka: a part ended with 137"
-    assert machine.names == [REGISTRY, "spark"]
+@pytest.mark.parametrize(
+    ("program", "exit_code", "fault", "left"),
+    [
+        ("kafka", 137, "Kafka: a part ended with 137", [REGISTRY, "spark"]),
+        ("spark", 1, "Spark: Spark ended with 1: no space left", [BROKER, FORMATTER, REGISTRY]),
+    ],
+)
+def test_what_a_failed_program_leaves_is_not_used(
+    machine: Machine, program: str, exit_code: int, fault: str, left: list[str]
+):
+    setattr(machine, program, exit_code)
+    assert machine.make() == [fault]
+    assert machine.names == left
     # It is not tried again at each start.
     assert machine.is_made
-
-
-def test_a_session_that_fails_leaves_no_archive(machine: Machine):
-    machine.spark = 1
-    (fault,) = machine.make()
-    assert fault == "Spark: Spark ended with 1: no space left"
-    assert machine.names == [BROKER, FORMATTER, REGISTRY]
 
 
 def test_what_stands_is_replaced_when_all_is_recorded(

@@ -34,6 +34,8 @@ print("child", child.pid, flush=True)
 time.sleep(600)
 """
 
+SLEEPS = "import time; time.sleep(600)"
+
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -87,14 +89,6 @@ def test_output_goes_to_the_log_and_the_exit_code_comes_back(tmp_path):
     assert "err" == child.log_tail()
 
 
-def test_stop_ends_the_whole_group(tmp_path):
-    with ChildProcess(spec(tmp_path, PARENT_OF_ONE)) as child:
-        grandchild = started(child)
-        assert is_alive(grandchild)
-    assert not child.is_running
-    wait_until(lambda: not is_alive(child.pid) and not is_alive(grandchild))
-
-
 ENDS_ITSELF = (
     "import signal, sys, time\n"
     "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
@@ -130,33 +124,29 @@ def test_kill_is_a_crash_of_a_paused_group_too(tmp_path, is_paused):
     wait_until(lambda: not is_alive(grandchild))
 
 
-def test_a_paused_group_stands_still_and_goes_on(tmp_path):
+def test_a_paused_group_stands_still_goes_on_and_is_stopped_as_a_whole(tmp_path):
     with ChildProcess(spec(tmp_path, PARENT_OF_ONE)) as child:
-        started(child)
-        group = [psutil.Process(pid) for pid in (child.pid, int(child.log_tail().split()[-1]))]
+        pids = (child.pid, started(child))
+        group = [psutil.Process(pid) for pid in pids]
         child.pause()
         wait_until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in group))
         child.resume()
         wait_until(lambda: all(one.status() != psutil.STATUS_STOPPED for one in group))
         assert child.is_running
+        assert all(map(is_alive, pids))
+    assert not child.is_running
+    wait_until(lambda: not any(map(is_alive, pids)))
 
 
-def test_killing_the_program_itself_is_seen(tmp_path):
-    with ChildProcess(spec(tmp_path, "import time; time.sleep(600)")) as child:
+def test_a_killed_and_a_missing_program_are_seen(tmp_path):
+    with ChildProcess(spec(tmp_path, SLEEPS)) as child:
         os.kill(child.pid, signal.SIGKILL)
         assert 128 + signal.SIGKILL == child.wait(deadline_s=PATIENCE_S)
-
-
-def test_no_such_program(tmp_path):
-    child = ChildProcess(
-        ProcessSpec(name="the sample", command=["/no/such/program"], log=tmp_path / "log")
-    )
+    missing = replace(spec(tmp_path, SLEEPS), command=["/no/such/program"])
+    child = ChildProcess(missing)
     with pytest.raises(PartFailedError, match=r"cannot be started: .*No such file"):
         child.start()
     assert not child.is_running
-
-
-SLEEPS = "import time; time.sleep(600)"
 
 
 def test_waiting_ends_with_the_program_a_deadline_or_a_cancellation(tmp_path):
@@ -320,17 +310,6 @@ def test_a_worker_gets_its_settings_and_none_of_ours(
     assert "tidegate_consumer_until" not in environ
 
 
-def test_workers_may_read_another_source(tmp_path: Path):
-    made = replace(make(tmp_path), source='{"kind": "datastream", "location": "/files"}')
-    environ = made.worker("w1", start="now").spec.environ or {}
-    ours = {name for name in environ if name.startswith("TIDEGATE_PRODUCER_")}
-    assert environ["TIDEGATE_PRODUCER_SOURCE"] == made.source
-    # Names of Spanner are an error beside it.
-    assert not ours & {
-        f"TIDEGATE_PRODUCER_{name}" for name in ("PROJECT", "INSTANCE", "DATABASE", "CHANGE_STREAM")
-    }
-
-
 def test_the_consumer_gets_java_and_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     class Java:
         home = Path("/java")
@@ -352,14 +331,19 @@ def test_the_consumer_gets_java_and_jars(tmp_path: Path, monkeypatch: pytest.Mon
     assert more["TIDEGATE_CONSUMER_JARS"] == "/a.jar,/b.jar,/c.jar"
 
 
-def test_programs_log_in_while_others_look_on_without(tmp_path: Path):
+def test_workers_log_in_and_may_read_another_source(tmp_path: Path):
     secure = SecureListener(9093, tmp_path / "secure")
     plain = make(tmp_path)
-    made = replace(plain, secure=secure)
+    source = '{"kind": "datastream", "location": "/files"}'
+    made = replace(plain, secure=secure, source=source)
     environ = made.worker("w1", start="now").spec.environ or {}
     assert made.bootstrap_servers == plain.bootstrap_servers
     assert environ["TIDEGATE_PRODUCER_BOOTSTRAP_SERVERS"] == "127.0.0.1:9093"
     assert json.loads(environ["TIDEGATE_PRODUCER_KAFKA_OPTIONS"]) == secure.client_options()
+    assert environ["TIDEGATE_PRODUCER_SOURCE"] == source
+    # Names of Spanner are an error beside it.
+    names = ("PROJECT", "INSTANCE", "DATABASE", "CHANGE_STREAM")
+    assert [one for one in names if f"TIDEGATE_PRODUCER_{one}" in environ] == []
 
 
 def line(step: str) -> str:
