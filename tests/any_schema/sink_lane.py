@@ -207,7 +207,6 @@ _KINDS = {
     "mirror": ("mirror", "incomplete"),
     "history": ("history", "history_incomplete"),
 }
-_ASIDE = ("incomplete", "history_incomplete")
 _FORMS = {
     "changelog": _logged,
     "mirror": _row,

@@ -63,7 +63,7 @@ def loaded(name: str) -> ModuleType:
 def tracked_texts() -> dict[str, str]:
     """Return the texts of the repository that name pages, by path; without the simulator's."""
     listed = subprocess.run(
-        ["git", "ls-files", "*.md", "*.py", "*.toml", "*.yaml", "*.yml", "*.json", "dev"],
+        ["git", "ls-files", "*.md", "*.py", "*.toml", "*.yml", "deploy", "dev"],
         cwd=REPOSITORY, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     return {
