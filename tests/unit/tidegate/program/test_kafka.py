@@ -87,11 +87,14 @@ def test_a_decisive_error_names_cause_and_fix(code, text, error_text, fix):
     assert error_text in str(kafka_failure(TIMED_OUT, reported=reported))
 
 
-def test_without_a_cause_no_broker_answers():
+def test_without_a_cause_no_broker_answers_and_only_a_missing_acl_ends_a_program():
     failure = kafka_failure(TIMED_OUT, reported=[KafkaError(KafkaError._ALL_BROKERS_DOWN)])
     assert isinstance(failure, UnreachableError)
     assert "no Kafka broker answers (cause='_TIMED_OUT')" in str(failure)
     assert not is_decisive(TIMED_OUT)
+    codes = ("GROUP_AUTHORIZATION_FAILED", "_RESOLVE", "_SSL", "_TRANSPORT")
+    denied = [is_denied(KafkaError(getattr(KafkaError, code))) for code in codes]
+    assert denied == [True, False, False, False]
 
 
 UNSUPPORTED = "cannot do it: the Kafka service does not support this request: why"
@@ -115,12 +118,6 @@ def test_what_a_service_answers_is_not_called_no_answer(code, kind, text):
     assert isinstance(failure, kind)
     assert text in str(failure)
     assert is_unsupported(KafkaError(code)) == (kind is ConfigError)
-
-
-def test_only_a_missing_acl_ends_a_program_that_runs():
-    codes = ("GROUP_AUTHORIZATION_FAILED", "_RESOLVE", "_SSL", "_TRANSPORT")
-    denied = [is_denied(KafkaError(getattr(KafkaError, code))) for code in codes]
-    assert denied == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -178,15 +175,18 @@ def test_an_admin_client_is_quiet_and_without_a_logger():
     assert admin_config("b:1", options) == wanted
 
 
-def test_a_broker_that_does_not_answer_is_named(capfd):
-    with pytest.raises(UnreachableError, match=r"no Kafka broker answers.*127\.0\.0\.1:1"):
-        list_topics("127.0.0.1:1", timeout_s=0.2)
+@pytest.mark.parametrize(
+    ("address", "timeout_s", "text"),
+    [
+        ("127.0.0.1:1", 0.2, r"no Kafka broker answers.*127\.0\.0\.1:1"),
+        # A name that is unknown is not waited for.
+        ("no-such-host.invalid:9092", 60, "cannot be resolved"),
+    ],
+)
+def test_a_broker_that_does_not_answer_is_named(capfd, address, timeout_s, text):
+    with pytest.raises(UnreachableError, match=text):
+        list_topics(address, timeout_s=timeout_s)
     assert capfd.readouterr().err == ""
-
-
-def test_a_broker_whose_name_is_unknown_is_not_waited_for():
-    with pytest.raises(UnreachableError, match="cannot be resolved"):
-        list_topics("no-such-host.invalid:9092", timeout_s=60)
 
 
 @pytest.fixture(params=[b"HTTP/1.0 400 no\r\n\r\n", b""], ids=["answers", "hangs up"])
@@ -417,12 +417,15 @@ def broker(monkeypatch):
     del broker.client
 
 
-def test_a_topic_without_a_stream_has_no_filters(broker):
+def test_a_topic_without_a_stream_has_no_filters_and_other_records_are_an_error(broker):
     assert broker.recorded(recorded_filters) is broker.recorded(recorded_start) is None
     broker.put(None)  # removes an earlier record, for compaction
     broker.write(PartitionAnnounced(ChildPartition("t", ("",), 0), ""))
     assert broker.recorded(recorded_filters) is None
     broker.require_names()
+    broker.put(b"of another program")
+    with pytest.raises(SchemaError):
+        broker.recorded(recorded_filters)
 
 
 def test_the_filters_are_those_of_the_first_chunk_and_fix_the_names(broker):
@@ -435,12 +438,6 @@ def test_the_filters_are_those_of_the_first_chunk_and_fix_the_names(broker):
     with pytest.raises(ConfigError, match="topic_template: the stream was begun with") as caught:
         broker.require_names()
     assert caught.value.exit_code == 2
-
-
-def test_a_record_that_is_not_one_of_a_stream_is_an_error(broker):
-    broker.put(b"of another program")
-    with pytest.raises(SchemaError):
-        broker.recorded(recorded_filters)
 
 
 class Client:
