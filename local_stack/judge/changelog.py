@@ -174,11 +174,7 @@ def _difference(
             len({each.place.record_sequence for each in transaction.changes}),
             row.records_in_transaction,
         ),
-        (
-            "origin",
-            True,
-            row.origin in map(origin_number, transaction.stream_partition_tokens),
-        ),
+        ("origin", True, row.origin in map(origin_number, transaction.stream_partition_tokens)),
     )
     return value_difference(row, change, types) or _first_difference(checks)
 

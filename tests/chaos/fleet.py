@@ -34,11 +34,7 @@ _REPLACED = (
 _BEFORE_SIGNALS = '"event": "accelerator"'
 """The line of a worker that begins to connect; after that it handles signals."""
 
-_NO_BROKER = (
-    "no Kafka broker answers",
-    "Kafka answered with an error",
-    "init_transactions failed",
-)
+_NO_BROKER = ("no Kafka broker answers", "Kafka answered with an error", "init_transactions failed")
 """What a program may say that was started while there was no broker."""
 
 _NO_SOURCE = ("Spanner does not answer", "could not read a stream partition", "could not query")

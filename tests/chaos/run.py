@@ -27,10 +27,7 @@ from tests.chaos.opening import run_on_a_stack
 from tests.chaos.report import Report
 from tests.chaos.stage import Stage
 from tidegate.local_stack.demo.bank import STREAM, Bank
-from tidegate.local_stack.demo.bank_database import (
-    create_bank_database,
-    open_accounts,
-)
+from tidegate.local_stack.demo.bank_database import create_bank_database, open_accounts
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.demo.customers import Customers
 from tidegate.local_stack.demo.pipeline import Pipeline
@@ -190,10 +187,7 @@ class _Run:
             say=self._view.event,
         )
         self._breaker = Breaker(
-            self._fleet,
-            self._stack.kafka,
-            seconds=lambda: self._view.seconds,
-            say=self._view.event,
+            self._fleet, self._stack.kafka, seconds=lambda: self._view.seconds, say=self._view.event
         )
         self._stage = Stage(
             self._fleet, self._breaker, self._view, look=self._look, figures=self._figures

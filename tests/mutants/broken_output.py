@@ -13,10 +13,7 @@ from tidegate.spark_consumer.batch import inner_cuts
 from tidegate.spark_consumer.core import hand_over as hand_over_module
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.sinks.datastream.begun_releases import BegunReleases
-from tidegate.spark_consumer.sinks.delta import (
-    direct_files,
-    key_merge,
-)
+from tidegate.spark_consumer.sinks.delta import direct_files, key_merge
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.iceberg.java_table import JavaTable

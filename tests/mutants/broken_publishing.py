@@ -12,11 +12,7 @@ from tidegate.producer.core.position import Position
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.messages import PublishableRecord
-from tidegate.producer.records import (
-    ChildPartitionsRecord,
-    HeartbeatRecord,
-    PartitionStartRecord,
-)
+from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord, PartitionStartRecord
 from tidegate.schemas.instants import NS_PER_US
 
 _OPENING = "tests/unit/producer/core/test_stream_opening.py"

@@ -62,7 +62,6 @@ class ChunkedSpanner(SimSpanner):
 
     @property
     def living(self) -> int:
-        """How many stream partitions have not ended, the run's among them."""
         return super().living + (self._last is not None)
 
     def begin(self, now_us: int, random: Random) -> int:
@@ -143,7 +142,6 @@ class ChunkedSpanner(SimSpanner):
         return mod, changed
 
     def _row_at(self, key: int, at_us: int) -> dict[str, Any] | None:
-        """Return a row as it was at a time, with the columns that there are now."""
         rows = [row for since_us, row in self._versions.get(key, ()) if since_us <= at_us]
         if not rows or rows[-1] is None:
             return None
@@ -154,7 +152,6 @@ class FilledSpanner(SimSpanner):
     """A Spanner database with one change stream, and a backfill of all tables before it."""
 
     def begin(self, now_us: int, random: Random) -> int:
-        """Let the stream begin with the rows of that time, in some read partitions."""
         start_us = self.promise(now_us)
         next_us = self.last_us = start_us + 1
         for table in self._tables.changing:
@@ -193,7 +190,6 @@ class FilledSpanner(SimSpanner):
         return start_us
 
     def roots(self, start_us: int) -> list[ChildPartition]:
-        """Return the read partitions; the rest of the stream if there is none."""
         return [ChildPartition(part.token, (), part.start_us * 1000) for part in self._roots]
 
     def _fill(

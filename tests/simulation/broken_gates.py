@@ -22,13 +22,7 @@ from tidegate.spark_consumer.batch import effect_loop
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.writers import Writers
-from tidegate.spark_consumer.core import (
-    batch_run,
-    conservation,
-    gate,
-    origin_ledger,
-    release,
-)
+from tidegate.spark_consumer.core import batch_run, conservation, gate, origin_ledger, release
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.conservation import Balance
@@ -54,28 +48,25 @@ _NO_SELF_CHECK: Patches = (
     (Balance, "close", _silent),
 )
 
-# ---------------------------------------------------------------- what the gate believes
 
 _fold_snapshot, _items_since = SlotView._fold_snapshot, SlotView.items_since
 
 
-@BROKEN.add("a snapshot in effect before its vector", "watermark", (WaitingSnapshot, "is_reached"))
-def _(self, has_reached):
-    return True
-
-
-@BROKEN.add(
+BROKEN.add("a snapshot in effect before its vector", "watermark", (WaitingSnapshot, "is_reached"))(
+    lambda self, has_reached: True
+)
+BROKEN.add(
     "a child forgotten when slots are read in another order",
     "soundness",
     (WaitingSnapshot, "is_reached"),
     first_seed=801,  # none of the 800 before shows it
-)
-def _(self, has_reached):
-    return all(
+)(
+    lambda self, has_reached: all(
         has_reached(topic, number, offset)
         for (topic, number), offset in self.changes.items()
         if not topic.endswith("-progress")
     )
+)
 
 
 @BROKEN.add("W taken before all slots were read", "watermark", (Frontier, "watermark"))
@@ -108,12 +99,10 @@ def _(self):
     self._announced = dict([last])
 
 
-@BROKEN.add("gaps that the stored frontier forgets", "soundness", (SlotView, "items_since"))
-def _(self, mark):
-    return (item for item in _items_since(self, mark) if item[0] != "gap")
+BROKEN.add("gaps that the stored frontier forgets", "soundness", (SlotView, "items_since"))(
+    lambda self, mark: (item for item in _items_since(self, mark) if item[0] != "gap")
+)
 
-
-# ---------------------------------------------------------------- what it plans and releases
 
 _cut, _decide, _find_plan = release.cut, Gate.decide, BatchRun._find_plan
 _slices = ReleaseBounds.slices.fget
@@ -126,13 +115,11 @@ def _(*args, through_us, **kwargs):
     return (*bounds, last - 1)
 
 
-@BROKEN.add(
+BROKEN.add(
     "ordinals that begin behind a gap after each slice",
     "commit_order",
     (gate_rows, "first_ordinals"),
-)
-def _(changes):
-    return tuple(first + n for n, first in enumerate(release.first_ordinals(changes)))
+)(lambda changes: tuple(first + n for n, first in enumerate(release.first_ordinals(changes))))
 
 
 @BROKEN.add(
@@ -178,9 +165,9 @@ def _(self, plan):
     return len(self._late[plan.batch])
 
 
-@BROKEN.add("segments named without their writer", "soundness", (batch_run, "segment_name"))
-def _(planned, *, writer):
-    return f"{planned}/0"
+BROKEN.add("segments named without their writer", "soundness", (batch_run, "segment_name"))(
+    lambda planned, *, writer: f"{planned}/0"
+)
 
 
 def _write_over(self, name, text):
@@ -188,55 +175,40 @@ def _write_over(self, name, text):
     return True
 
 
-@BROKEN.add(
+BROKEN.add(
     "a replay that decides again",
     "one_plan",
     (BatchRun, "_find_plan"),
     beside=((ObjectStore, "put_if_absent", _write_over),),
+)(lambda self, plan: _find_plan(self, None))
+BROKEN.add("a plan without gaps", "accepted_gaps", (Gate, "decide"))(
+    lambda self, *args, **options: replace(_decide(self, *args, **options), gaps=())
 )
-def _(self, plan):
-    return _find_plan(self, None)
-
-
-@BROKEN.add("a plan without gaps", "accepted_gaps", (Gate, "decide"))
-def _(self, *args, **options):
-    return replace(_decide(self, *args, **options), gaps=())
-
-
-@BROKEN.add("data topics compared in the first batch only", "ground", (BatchRun, "_describe"))
-def _(self):
-    return [] if self._batch else _describe(self)
-
-
+BROKEN.add("data topics compared in the first batch only", "ground", (BatchRun, "_describe"))(
+    lambda self: [] if self._batch else _describe(self)
+)
 BROKEN.add("expired data passed over in silence", "nothing_lost", (Ground, "require_kept"))(_silent)
 
-# ---------------------------------------------------------------- transactions and markers
 
 _take, _settle = TransactionJudge.take, TransactionJudge.settle
 _settled = OriginLedger.settled
 
 
-@BROKEN.add(
+BROKEN.add(
     "whatever a transaction lacks taken for parked", "nothing_lost", (TransactionJudge, "settle")
+)(
+    lambda self, *, release, may_be_parked=True, dead_letters=0: _settle(
+        self, release=release, may_be_parked=True, dead_letters=dead_letters
+    )
 )
-def _(self, *, release, may_be_parked=True, dead_letters=0):
-    return _settle(self, release=release, may_be_parked=True, dead_letters=dead_letters)
-
-
-@BROKEN.add(
+BROKEN.add(
     "a record that no transaction states released with it",
     "nothing_twice",
     (TransactionJudge, "take"),
-)
-def _(self, faults, *, leaves_out):
-    return _take(self, replace(faults, others=0), leaves_out=leaves_out)
-
-
-@BROKEN.add(
+)(lambda self, faults, *, leaves_out: _take(self, replace(faults, others=0), leaves_out=leaves_out))
+BROKEN.add(
     "a transaction counted that had expired in part", "soundness", (gate_rows, "count_transactions")
-)
-def _(changes, *, after_us=-1, gaps=()):
-    return count_transactions(changes, gaps=gaps)
+)(lambda changes, *, after_us=-1, gaps=(): count_transactions(changes, gaps=gaps))
 
 
 @BROKEN.add(
@@ -249,33 +221,33 @@ def _(self, through_us, **settings):
     return ledger, ()
 
 
-@BROKEN.add(
+BROKEN.add(
     "a stream partition judged that had expired in part", "soundness", (OriginLedger, "settled")
+)(
+    lambda self, through_us, *, complete_from_us, keeps_faulty=False: _settled(
+        self, through_us, complete_from_us=-1, keeps_faulty=keeps_faulty
+    )
 )
-def _(self, through_us, *, complete_from_us, keeps_faulty=False):
-    return _settled(self, through_us, complete_from_us=-1, keeps_faulty=keeps_faulty)
-
-
-@BROKEN.add("another hash's checksum compared", "soundness", (origin_ledger, "fault_of"))
-def _(expected, found, *, parked, has_checksum):
-    return fault_of(expected, found, parked=parked, has_checksum=True)
-
-
-@BROKEN.add(
+BROKEN.add("another hash's checksum compared", "soundness", (origin_ledger, "fault_of"))(
+    lambda expected, found, *, parked, has_checksum: fault_of(
+        expected, found, parked=parked, has_checksum=True
+    )
+)
+BROKEN.add(
     "what was put back taken for too many changes", "soundness", (origin_ledger, "fault_of")
+)(
+    lambda expected, found, *, parked, has_checksum: fault_of(
+        expected, found, parked=0, has_checksum=has_checksum
+    )
 )
-def _(expected, found, *, parked, has_checksum):
-    return fault_of(expected, found, parked=0, has_checksum=has_checksum)
 
-
-# ---------------------------------------------------------------- checkpoints
 
 _store_state, _topics = GateFiles.store_state, SchemaStore.topics
 
 
-@BROKEN.add("state loaded as “latest”", "soundness", (GateFiles, "state"))
-def _(self, batch):
-    return newest_state(self._storage)
+BROKEN.add("state loaded as “latest”", "soundness", (GateFiles, "state"))(
+    lambda self, batch: newest_state(self._storage)
+)
 
 
 def _create_if_not_listed(self, name, content):
@@ -338,17 +310,13 @@ def _(self, known, subscription):
     return _topics(self, newest, subscription)
 
 
-# ---------------------------------------------------------------- tables
-
 _SINKS = {sink: sink._apply for sink in (ChangelogModel, MirrorModel)}
 _BOTH = tuple((sink, "_apply") for sink in _SINKS)
 
 
-@BROKEN.add(
+BROKEN.add(
     "a release's version taken from the head of the table", "manifests", (CommitLog, "version_at")
-)
-def _(self, release):
-    return self._head
+)(lambda self, release: self._head)
 
 
 @BROKEN.add(
@@ -386,21 +354,15 @@ def _apply_until_it_commits(self, *args):
             _apply_until_it_commits(self, *args)
 
 
-# ---------------------------------------------------------------- mirrors
-
 _merge_mirrors = effect_loop.merge_mirrors
 _release_steps = Plan._release_steps
 
 
-@BROKEN.add(
+BROKEN.add(
     "a mirror that joins and takes what others lack alone",
     "mirrored_rows",
     (effect_loop, "merge_mirrors"),
-)
-def _(step, **more):
-    return _merge_mirrors(replace(step, joining=()), **more)
-
-
+)(lambda step, **more: _merge_mirrors(replace(step, joining=()), **more))
 BROKEN.add(
     "a state that forgets what the mirror lacks", "mirrored_rows", (gate, "_mirror_release")
 )(_silent)

@@ -45,7 +45,6 @@ from tidegate.schemas.topics import ROOT_TOKEN
 
 BROKEN = Mutants()
 
-# ---------------------------------------------------------------- what is parked
 
 _divert, _announce = ParkedKeys.divert, StreamPartition.announce
 _restore = StreamPartition.restore.__func__
@@ -59,27 +58,21 @@ def _(self, record, *, token):
     return diverted, ParkedKeys(self.keys, self.changes + len(diverted.parked))
 
 
-@BROKEN.add(
+BROKEN.add(
     "a merged child with the parked keys of one parent", "key_order", (StreamPartition, "announce")
+)(
+    lambda self, parent, parked_keys=(): _announce(
+        self, parent, parked_keys if not self.heard else ()
+    )
 )
-def _(self, parent, parked_keys=()):
-    return _announce(self, parent, parked_keys if not self.heard else ())
-
-
-@BROKEN.add(
+BROKEN.add(
     "the good changes of a record dropped with the one that is poison",
     "nothing_lost",
     (ParkingTranslator, "_by_change"),
-)
-def _(self, record, token):
-    return _by_change(self, record, token)._replace(messages=())
-
-
-@BROKEN.add(
+)(lambda self, record, token: _by_change(self, record, token)._replace(messages=()))
+BROKEN.add(
     "a change parked under the place of its record's first", "parking", (ParkingTranslator, "_park")
-)
-def _(self, record, error, token):
-    return _park(self, record._replace(first_mod_number=0), error, token)
+)(lambda self, record, error, token: _park(self, record._replace(first_mod_number=0), error, token))
 
 
 @BROKEN.add("keys parked beyond the limit", "parked_limit", (ParkedKeys, "divert"))
@@ -125,8 +118,6 @@ def _(self, record, *, token):
     return self._translator.translate(record._replace(columns=kept, mods=mods), token=token)
 
 
-# ---------------------------------------------------------------- what is put back
-
 _publish_records = MemoryPublisher.publish_records
 
 
@@ -147,9 +138,9 @@ def _(self, effect):
     return _publish_records(self, replace(effect, records=kept))
 
 
-@BROKEN.add("a key that was put back not released", "parking", (Slot, "put_back"))
-def _(self, keys):
-    return False
+BROKEN.add("a key that was put back not released", "parking", (Slot, "put_back"))(
+    lambda self, keys: False
+)
 
 
 @BROKEN.add("a redrive beside workers that have slots", "parking", (RedrivingWorker, "is_ready"))
@@ -158,21 +149,15 @@ def _(self):
     return self.stream is not None and bool(self.slots)
 
 
-# ---------------------------------------------------------------- values and schemas
-
 _parse_ns, _name_list = values.parse_rfc3339_ns, change_writer._name_list
 _origin = translator.Translator._origin
 
 
-@BROKEN.add(
+BROKEN.add(
     "nanoseconds of a timestamp cut off where it has microseconds",
     "values",
     (values, "parse_rfc3339_ns"),
-)
-def _(text):
-    return _parse_ns(text) // 1_000 * 1_000
-
-
+)(lambda text: _parse_ns(text) // 1_000 * 1_000)
 BROKEN.add(
     "timestamps as text with the digits that they came with",
     "values",
@@ -201,14 +186,10 @@ def _(known, current, shown, **options):
     return evolve(None, current, () if current else shown, **options)
 
 
-@BROKEN.add(
+BROKEN.add(
     "schemas grown from the memory of one process", "schema_growth", (table_registrar, "grown")
-)
-def _(own, versions, *, table):
-    return own
+)(lambda own, versions, *, table: own)
 
-
-# ---------------------------------------------------------------- sizes
 
 _limited, _stop_after = LimitedTranslator.translate, UndeliverableRecords.refused
 _joined, _join = slot_view._joined, progress_chunks._join
@@ -248,12 +229,10 @@ def _(self, failure):
     return _stop_after(self, nameless)
 
 
-@BROKEN.add("a vector of which the gate reads the first chunk", "watermark", (slot_view, "_joined"))
-def _(before, body):
-    return replace(_joined(before, body), vector=before.vector)
+BROKEN.add("a vector of which the gate reads the first chunk", "watermark", (slot_view, "_joined"))(
+    lambda before, body: replace(_joined(before, body), vector=before.vector)
+)
 
-
-# ---------------------------------------------------------------- filters, tombstones, chunks
 
 _find_value = TableRegistrar._find_value
 _begin, _enqueue = MemoryPublisher.begin, MemoryPublisher._enqueue
@@ -296,23 +275,16 @@ def _(self, queued):
         _enqueue(self, queued)
 
 
-@BROKEN.add(
+BROKEN.add(
     "a chunk that states a later time than it was read at",
     "chunk_rows",
     (ChunkedSpanner, "_row_at"),
-)
-def _(self, key, at_us):
-    return _row_at(self, key, at_us - 1_000_000)
+)(lambda self, key, at_us: _row_at(self, key, at_us - 1_000_000))
 
 
-# ---------------------------------------------------------------- keys and names of any schema
-
-
-@BROKEN.add(
+BROKEN.add(
     "zeros in a key with their signs", "key_order", (keys, "_number"), first_seed=ANY_SCHEMA
-)
-def _(number):
-    return number
+)(lambda number: number)
 
 
 @BROKEN.add(
@@ -323,28 +295,20 @@ def _(topic, key):
     return parked_key(topic, key.decode("ascii", "replace").encode())
 
 
-@BROKEN.add(
+BROKEN.add(
     "the key of a dropped table in the order of its ordinals",
     "soundness",
     (TableRegistrar, "key_names"),
     first_seed=ANY_SCHEMA,
+)(lambda self, table: ())
+BROKEN.add("a NUMERIC through a double", "values", (values, "_decimal"), first_seed=ANY_SCHEMA)(
+    lambda kind, value: Decimal(float(value))
 )
-def _(self, table):
-    return ()
-
-
-@BROKEN.add("a NUMERIC through a double", "values", (values, "_decimal"), first_seed=ANY_SCHEMA)
-def _(kind, value):
-    return Decimal(float(value))
-
-
-@BROKEN.add(
+BROKEN.add(
     "names of columns compared with case",
     "soundness",
     (table_evolution, "folded"),
     (table_registrar, "folded"),
     (translator, "folded"),
     first_seed=ANY_SCHEMA,
-)
-def _(name):
-    return name
+)(lambda name: name)

@@ -44,18 +44,12 @@ from tidegate.producer.memory import publisher
 from tidegate.producer.memory.log import Log, Outcome
 from tidegate.producer.memory.progress_follower import MemoryProgressFollower
 from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
-from tidegate.schemas.progress import (
-    ChecksumKind,
-    PartitionAnnounced,
-    SlotChanges,
-    WorkerDrain,
-)
+from tidegate.schemas.progress import ChecksumKind, PartitionAnnounced, SlotChanges, WorkerDrain
 from tidegate.schemas.progress_codec import encode_key
 from tidegate.schemas.topics import slot_of
 
 BROKEN = Mutants()
 
-# ---------------------------------------------------------------- what they believe
 
 _abort, _announce, _begin = TransactionCycle.abort, Slot._announce, TransactionCycle.begin
 _deliver, _drop_slot = TransactionCycle.deliver, Worker._drop_slot
@@ -92,9 +86,9 @@ def _(self, due, writer):
     return effects
 
 
-@BROKEN.add("a heartbeat taken at T", "watermark", (Position, "with_heartbeat"))
-def _(self, timestamp_us):
-    return Position(timestamp_us) if timestamp_us > self.watermark_us else self
+BROKEN.add("a heartbeat taken at T", "watermark", (Position, "with_heartbeat"))(
+    lambda self, timestamp_us: Position(timestamp_us) if timestamp_us > self.watermark_us else self
+)
 
 
 _start_query = StreamPartition.start_query
@@ -145,14 +139,14 @@ def _(self):
     return [do.RestartProducer()]
 
 
-@BROKEN.add("reads of a former incarnation believed", "soundness", (Worker, "_current"))
-def _(self, number, incarnation):
-    return self.slots.get(number)
-
-
-@BROKEN.add("bytes of a lost slot not given back", "bounded_memory", (Worker, "_drop_slot"))
-def _(self, number):
-    return [e for e in _drop_slot(self, number) if not isinstance(e, do.ReleaseBudget)]
+BROKEN.add("reads of a former incarnation believed", "soundness", (Worker, "_current"))(
+    lambda self, number, incarnation: self.slots.get(number)
+)
+BROKEN.add("bytes of a lost slot not given back", "bounded_memory", (Worker, "_drop_slot"))(
+    lambda self, number: [
+        e for e in _drop_slot(self, number) if not isinstance(e, do.ReleaseBudget)
+    ]
+)
 
 
 @BROKEN.add(
@@ -163,9 +157,9 @@ def _(self, now_us):
     self._not_before_us = 0
 
 
-@BROKEN.add("a worker that stays out of its group", "liveness", (GroupWatch, "_is_absent_too_long"))
-def _(self, group, now_us):
-    return False
+BROKEN.add("a worker that stays out of its group", "liveness", (GroupWatch, "_is_absent_too_long"))(
+    lambda self, group, now_us: False
+)
 
 
 @BROKEN.add("an announcement that is read again believed", "nothing_twice", (Slot, "advance_to"))
@@ -173,8 +167,6 @@ def _(self, position):
     if self.phase is not SlotPhase.ASSIGNED:
         self.position = max(self.position, position)
 
-
-# ---------------------------------------------------------------- heartbeats
 
 _draft, _own = HeartbeatWriter.draft, Slot.own
 _restore = StreamPartition.restore.__func__
@@ -210,11 +202,9 @@ def _(self, tokens, publications, before, after):
     return _draft(self, tokens, publications, before, after)
 
 
-@BROKEN.add(
+BROKEN.add(
     "a fence's offset at changes whose chain began before it", "soundness", (Slot, "fence_offset")
-)
-def _(self, heartbeat, first_offset):
-    return min(first_offset, heartbeat.after.includes + 1)
+)(lambda self, heartbeat, first_offset: min(first_offset, heartbeat.after.includes + 1))
 
 
 @BROKEN.add("a chain that is taken to hold what was aborted", "chains", (HeartbeatWriter, "draft"))
@@ -250,15 +240,13 @@ def _(self, whole, body):
         self._snapshots.add_changes(whole.snapshot, whole.vector)
 
 
-# ---------------------------------------------------------------- queries
-
 _news, _report_change = PartitionIndex.news, StreamPartition._report_change
 _add_items = StreamPartition.add_items
 
 
-@BROKEN.add("a silent query waited for without end", "liveness", (StallWatch, "stalled"))
-def _(self):
-    return []
+BROKEN.add("a silent query waited for without end", "liveness", (StallWatch, "stalled"))(
+    lambda self: []
+)
 
 
 @BROKEN.add("a back-off that ends with any item", "query_pace", (StreamPartition, "add_items"))
@@ -274,8 +262,6 @@ def _(self, slot):
     stopped = {slot_of(token, self._slots) for token in self.stopped}
     return {} if slot in stopped else _news(self, slot)
 
-
-# ---------------------------------------------------------------- who has a query, who waits
 
 _read_slot = MemoryProgressFollower._read
 
@@ -296,20 +282,14 @@ def _(self, tokens, publications):
     return found
 
 
-@BROKEN.add("a query that keeps its place for good", "query_turns", (QueryScheduler, "_look"))
-def _(self, now_us):
-    pass
-
-
-@BROKEN.add(
+BROKEN.add("a query that keeps its place for good", "query_turns", (QueryScheduler, "_look"))(
+    lambda self, now_us: None
+)
+BROKEN.add(
     "a drift that is compared with the own slowest only",
     "fleet_drift",
     (FleetAlignment, "_elsewhere_us"),
-)
-def _(self, current_at_us, now_us):
-    return None
-
-
+)(lambda self, current_at_us, now_us: None)
 BROKEN.add(
     "a stopped stream partition that pauses those of other workers",
     "others_advance",
@@ -336,14 +316,12 @@ def _(self, slot):
         _read_slot(self, slot)
 
 
-# ---------------------------------------------------------------- the process around the core
-
 _take = PartitionReader._take
 
 
-@BROKEN.add("a byte budget without shares", "bounded_memory", (BudgetLine, "_next"))
-def _(self):
-    return self._line[0] if self._line else None
+BROKEN.add("a byte budget without shares", "bounded_memory", (BudgetLine, "_next"))(
+    lambda self: self._line[0] if self._line else None
+)
 
 
 @BROKEN.add(
@@ -361,18 +339,14 @@ async def _(self, size):
     return True
 
 
-@BROKEN.add(
+BROKEN.add(
     "effects of a failed transaction carried out",
     "nothing_twice",
     (EffectRunner, "_drop_transaction"),
+)(lambda self: None)
+BROKEN.add("intervals on the wall clock", "liveness", (effect_runner, "now_on"))(
+    lambda clock: Now(clock.wall_us(), clock.wall_us())
 )
-def _(self):
-    pass
-
-
-@BROKEN.add("intervals on the wall clock", "liveness", (effect_runner, "now_on"))
-def _(clock):
-    return Now(clock.wall_us(), clock.wall_us())
 
 
 @BROKEN.add("joined records in another order", "nothing_lost", (inbox, "_one"))
@@ -388,14 +362,12 @@ def _(self, outcome):
     return on.ProducerFenced(has_successor=True) if is_fenced else outcome
 
 
-# ---------------------------------------------------------------- topics, rights, retention
-
 _fail, _handle_event, _open_table = Queries.fail, Worker._handle, AddedTables.open
 
 
-@BROKEN.add("a topic that changed not noticed", "ground", (TopicWatch, "handle"))
-def _(self, event, *, now_us):
-    return None
+BROKEN.add("a topic that changed not noticed", "ground", (TopicWatch, "handle"))(
+    lambda self, event, *, now_us: None
+)
 
 
 @BROKEN.add("an expired interval of the change stream skipped", "ground", (Queries, "fail"))
@@ -409,14 +381,14 @@ def _(self, partition, error, now_us):
     return []
 
 
-@BROKEN.add("a right that is lost while a worker runs not noticed", "ground", (Worker, "_handle"))
-def _(self, event, now):
-    return [] if isinstance(event, on.AccessDenied) else _handle_event(self, event, now)
-
-
-@BROKEN.add("a later table published before it is recorded", "tables", (AddedTables, "waited_for"))
-def _(self, records):
-    return set()
+BROKEN.add("a right that is lost while a worker runs not noticed", "ground", (Worker, "_handle"))(
+    lambda self, event, now: (
+        [] if isinstance(event, on.AccessDenied) else _handle_event(self, event, now)
+    )
+)
+BROKEN.add("a later table published before it is recorded", "tables", (AddedTables, "waited_for"))(
+    lambda self, records: set()
+)
 
 
 @BROKEN.add(
@@ -427,15 +399,13 @@ def _(self, record):
     return [effect for effect in effects if not isinstance(effect, do.WatchTopic)]
 
 
-# ---------------------------------------------------------------- operators
-
 _accept = GapAcceptingWorker._accept
 _obey, _next_transaction = OperatorCommands.handle, Worker._next_transaction
 
 
-@BROKEN.add("a gap passed and not recorded", "nothing_lost", (ProgressWriter, "gap"))
-def _(self, gap, *, slot):
-    return []
+BROKEN.add("a gap passed and not recorded", "nothing_lost", (ProgressWriter, "gap"))(
+    lambda self, gap, *, slot: []
+)
 
 
 @BROKEN.add(
@@ -488,39 +458,25 @@ def _(self, now):
     return self._release(leaving) if leaving and self._draining else _next_transaction(self, now)
 
 
-# ---------------------------------------------------------------- keys that move
-
 _add, _publication = MoveIns.add, StreamPartition.publication
 
 
-@BROKEN.add("only one of several sources is waited for", "key_order", (MoveIns, "add"))
-def _(self, at_us, sources):
-    return _add(self, at_us, list(sources)[:1])
-
-
-@BROKEN.add(
+BROKEN.add("only one of several sources is waited for", "key_order", (MoveIns, "add"))(
+    lambda self, at_us, sources: _add(self, at_us, list(sources)[:1])
+)
+BROKEN.add(
     "a source that is not announced yet is taken for finished",
     "key_order",
     (PublishedView, "has_finished"),
+)(lambda self, _token, _at_us: self._watermark_us is not None)
+BROKEN.add("a move-out that its position does not hold", "liveness", (Position, "with_move"))(
+    lambda self, event: self.through(event.commit_timestamp_ns // 1000 - 1)
 )
-def _(self, _token, _at_us):
-    return self._watermark_us is not None
-
-
-@BROKEN.add("a move-out that its position does not hold", "liveness", (Position, "with_move"))
-def _(self, event):
-    return self.through(event.commit_timestamp_ns // 1000 - 1)
-
-
-@BROKEN.add(
+BROKEN.add(
     "what has the time of a move-in does not wait for it",
     "key_order",
     (stream_partition, "waits_for_move_ins"),
+)(lambda item, at_us: lies_past(item, at_us * 1000))
+BROKEN.add("a start that is not announced", "gaps", (StreamPartition, "publication"))(
+    lambda self: replace(_publication(self), started=())
 )
-def _(item, at_us):
-    return lies_past(item, at_us * 1000)
-
-
-@BROKEN.add("a start that is not announced", "gaps", (StreamPartition, "publication"))
-def _(self):
-    return replace(_publication(self), started=())

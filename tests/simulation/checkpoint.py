@@ -35,8 +35,6 @@ Ends = dict[str, dict[int, int]]
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A checkpoint and an output in one bucket."""
-
     disturbance: Disturbance | None = None
     damage: Damage | None = None
     losses: Losses | None = None
@@ -61,7 +59,6 @@ class Checkpoint:
     """Manifests that the output has no longer: the checkers look at those as well."""
 
     def gate(self, on_create: Callable[[str, Any], None]) -> StoreClient:
-        """Return a run's access to the gate's folder; it is not its writer yet."""
         return _GateFolder(self, on_create)
 
     def output(self, gate: StoreClient) -> StoreClient:
@@ -72,7 +69,6 @@ class Checkpoint:
         return None if text is None else json.loads(text)
 
     def files_kept(self) -> Iterator[tuple[str, int, int]]:
-        """Yield what, how many files of it there are, and how many are allowed."""
         states = self._files("gate/states/", "gate/plans/")
         yield "files of the gate", states, 2 * STATES_KEPT + 2
         yield "files of the frontier", self._files("gate/frontiers/"), _FRONTIER_FILES_MAX
@@ -89,7 +85,6 @@ class Checkpoint:
         )
 
     def manifests(self) -> list[Manifest]:
-        """Return the published releases, by number, also those whose manifest was dropped."""
         found = {**self.dropped, **self.kept_manifests()}
         return [Manifest.of(json.loads(found[name])) for name in sorted(found)]
 
@@ -113,7 +108,6 @@ class Checkpoint:
         ]  # fmt: skip
 
     def released(self) -> list[Released]:
-        """Return each published release with its changes, in the order in which they stand."""
         return [
             Released(
                 one.release, one.batch, one.after_us, one.through_us,
@@ -154,7 +148,6 @@ class Checkpoint:
         ]
 
     def mirror_release(self, release: int) -> int | None:
-        """Return the release of the mirrors that a release's manifest names."""
         text = self.store.get(f"output/{MANIFEST_FOLDER}/{release:012d}.json")
         return None if text is None else Manifest.of(json.loads(text)).mirror_release
 

@@ -44,16 +44,12 @@ OnCommit = Callable[[Transaction, "Carried"], None]
 
 @dataclass(frozen=True, slots=True)
 class PublisherFaults:
-    """Chances of one call to fail."""
-
     refused: float = 0.0  # a request is answered with an error that aborts the transaction
     reply_lost: float = 0.0  # a commit's answer does not come, whether it took place or not
 
 
 @dataclass(slots=True)
 class Carried:
-    """What a transaction is about."""
-
     covers: set[int] = field(default_factory=set)
     finished: list[str] = field(default_factory=list)  # tokens
     topics: set[str] = field(default_factory=set)  # data topics with a record in it
@@ -63,22 +59,10 @@ class Carried:
 
 
 class NotedPublisher(MemoryPublisher):
-    """`on_commit` gets each commit that took place, and what it carries."""
-
     def __init__(
-        self,
-        broker: MemoryBroker,
-        *,
-        name: str,
-        progress_topic: str,
-        on_commit: OnCommit,
-        dead_letter: str = "",
-        tombstones: bool = False,
+        self, broker: MemoryBroker, *, name: str, on_commit: OnCommit, **options: Any
     ) -> None:
-        super().__init__(
-            broker, transactional_id=name, progress_topic=progress_topic, dead_letter=dead_letter,
-            tombstones=tombstones,
-        )  # fmt: skip
+        super().__init__(broker, transactional_id=name, **options)
         self.on_commit = on_commit
         self._carried = Carried()
         self._is_noted = False
@@ -116,8 +100,6 @@ class NotedPublisher(MemoryPublisher):
 
 
 class WorkerPublisher(NotedPublisher):
-    """The same with pauses, and with the seed's faults."""
-
     def __init__(
         self,
         broker: MemoryBroker,
@@ -211,8 +193,6 @@ class WorkerPublisher(NotedPublisher):
 
 
 class KnownLimits(MemoryMessageLimits):
-    """What one process knows of its topics' limits, and has ever known."""
-
     def __init__(self, broker: MemoryBroker, topics: list[str], *, process: Process) -> None:
         self._process = process
         self.most: dict[str, int] = dict.fromkeys(topics, 0)
@@ -288,8 +268,6 @@ class WorkerMembership(MemoryMembership):
 
 
 class ProcessLock:
-    """A lock of one process; who waits for it pauses."""
-
     def __init__(self, process: Process) -> None:
         self._process = process
         self._is_held = False
@@ -356,8 +334,6 @@ class WorkerStream:
 
 
 class _RunningQuery:
-    """Breaks after a number of calls; -1 for never."""
-
     def __init__(self, world, process: Process, token: str, query: StreamQuery, calls: int) -> None:
         self._world, self._process, self._token = world, process, token
         self._query, self._calls = query, calls
@@ -404,9 +380,6 @@ class _RunningQuery:
 
 
 def _response(records: list[Any]) -> MemoryResponse:
-    """Return records as a response that may weigh less than what becomes of them.
-
-    A parked change is its record as JSON, and the text of an error.
-    """
+    """Return records as a response that may weigh less than what becomes of them."""
     changes = sum(len(record.mods) for record in records if isinstance(record, DataChangeRecord))
     return MemoryResponse(records, size_bytes=200 * len(records) + 400 * changes)

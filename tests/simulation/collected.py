@@ -82,10 +82,7 @@ def collect(world) -> None:
 
 
 def _without_tombstones(world, topic: str) -> tuple[list[tuple[int, int, Entry]], set[Entry]]:
-    """Return a data topic's changes with their places, and those that a tombstone follows.
-
-    Of the same transaction: another worker may write in between.
-    """
+    """Return a data topic's changes with their places, and those that a tombstone follows."""
     changes: list[tuple[int, int, Entry]] = []
     followed: set[Entry] = set()
     newest: dict[tuple[Transaction | None, int], Entry] = {}

@@ -117,8 +117,6 @@ class Consumer:
                 self._ended = error
         return self._ended is None
 
-    # ------------------------------------------------------------ Spark
-
     def _run(self) -> Iterator[None]:
         """Start the query, and start it again where a replaced run has written late."""
         while True:
@@ -136,10 +134,7 @@ class Consumer:
             self._gate = self._checkpoint.gate(self._note_plan)
 
     def _query(self, parts: Parts) -> Iterator[None]:
-        """Do what Spark does: it reads its logs when a query starts, and then only adds to them.
-
-        It does not know of runs and their numbers, so one that was replaced adds to them as well.
-        """
+        """Do what Spark does: it reads its logs when a query starts, and then only adds to them."""
         checkpoint = self._checkpoint
         batch = checkpoint.committed + 1
         before = checkpoint.offsets.get(batch - 1, {})
@@ -163,7 +158,6 @@ class Consumer:
             yield
 
     def _lets_a_mirror_join(self) -> bool:
-        """Whether an operator stops the query, to start it again with a mirror."""
         world, checkpoint = self._world, self._checkpoint
         if checkpoint.has_mirror:
             return False
@@ -204,7 +198,6 @@ class Consumer:
         )
 
     def _require_only_writer(self, writer: int) -> None:
-        """Raise InvariantViolation if a former run could still write."""
         runs = self._checkpoint.runs
         for number in runs:
             former = Writers(StoreClient(self._checkpoint.store, "gate", None))
@@ -216,7 +209,6 @@ class Consumer:
         runs.append(writer)
 
     def _now_us(self) -> int:
-        """Return the time at which a batch begins, which is when it is decided."""
         self._begun_us = self._world.now_us
         return self._begun_us
 
@@ -271,8 +263,6 @@ class Consumer:
         world.ground.require_kept(topic, number, known)
         return known
 
-    # ------------------------------------------------------------ one batch
-
     def _batch(self, batch: int, begins: Ends, ends: Ends, parts: Parts) -> Iterator[None]:
         checkpoint = self._checkpoint
         read = self._rows(begins, ends)
@@ -304,7 +294,6 @@ class Consumer:
         self._world.measure_files()
 
     def _complete_from_us(self) -> int | None:
-        """Return the time up to which changes had expired when the query began."""
         skipped = self._world.history.skipped
         times_us = (OrderKey.decode(key).commit_timestamp_us for key in skipped)
         return max(times_us, default=None)
@@ -330,7 +319,6 @@ class Consumer:
         )
 
     def _require_manifests(self, state: State) -> None:
-        """Raise InvariantViolation unless releases that are kept are found by their times."""
         if self.is_superseded:
             return
         output = StoreClient(self._checkpoint.store, "output", None)
@@ -373,8 +361,6 @@ class Consumer:
             self._checkpoint.decided[plan.batch] = (self._begun_us, every_us)
             attempt = self._gate.writers.number or 0
             self._world.claimed(Claim(plan.batch, attempt, plan.through_us, plan.end_offsets))
-
-    # ------------------------------------------------------------ reading
 
     def _rows(self, begins: Ends, ends: Ends) -> Iterator[DataRow]:
         for topic in self._world.data_topics:
@@ -444,7 +430,6 @@ REFUSALS = (
 
 
 def is_explained(world, error: ConsumerError) -> bool:
-    """Whether damage that the run has done to the gate's rows explains an error."""
     damage, losses = world.checkpoint.damage, world.checkpoint.losses
     match error:
         case ConflictingCopies():

@@ -33,14 +33,12 @@ class Answer(Enum):
 
 
 def _alone(stage, name):
-    """Return a member that has all slots."""
     member = stage.member(name)
     stage.until(lambda: len(member.slots) == SLOTS, member)
     return member
 
 
 def _fence(producer, offsets, metadata, expected=Answer.OK):
-    """Fence a transaction, and commit it if that is allowed."""
     producer.begin()
     assert producer.send_offsets(offsets, metadata) is expected
     end = producer.commit if expected is Answer.OK else producer.abort
@@ -48,7 +46,6 @@ def _fence(producer, offsets, metadata, expected=Answer.OK):
 
 
 def _tries(member):
-    """Return all that a producer can do with its transaction."""
     return {
         "produce": lambda one: one.produce(("data", 0), b"k", b"more"),
         "send": lambda one: one.send_offsets({0: 1}, member.metadata()),
@@ -71,9 +68,6 @@ def _committed(producer, *records):
 def _until_read(stage, place, expected):
     stage.until(lambda: stage.stable_end(place) >= expected[1])
     assert stage.read(place) == expected
-
-
-# ---------------------------------------------------------------- reading
 
 
 @CASES.append
@@ -117,9 +111,6 @@ def next_transaction_waits_for_the_markers_of_the_last(stage):
         _publish(producer, (first, b"k", b"2"))
         assert stage.stable_end(second) == 2 * (number + 1)
         assert producer.commit() is Answer.OK
-
-
-# ---------------------------------------------------------------- one name, two producers
 
 
 @CASES.append
@@ -189,9 +180,6 @@ def idle_producer_is_not_timed_out(stage):
     stage.time_out("busy")
     assert idle.produce(place, b"k", b"1") is Answer.OK
     assert idle.commit() is Answer.OK
-
-
-# ---------------------------------------------------------------- the fence
 
 
 @CASES.append
@@ -295,9 +283,6 @@ def fence_holds_while_a_round_is_prepared(stage):
     assert stage.assigned() is None
 
 
-# ---------------------------------------------------------------- the group's offsets
-
-
 @CASES.append
 def offsets_count_from_the_commit(stage):
     """A slot's new owner waits for its predecessor's open transaction, and only in that slot."""
@@ -315,9 +300,6 @@ def offsets_count_from_the_commit(stage):
     assert producer.abort() is Answer.OK
     stage.until(lambda: stage.committed(0) != UNSTABLE, member)
     assert stage.committed(0) == 5
-
-
-# ---------------------------------------------------------------- the group
 
 
 @CASES.append
@@ -344,10 +326,7 @@ def slot_is_released_before_it_is_reassigned(stage):
 
 @CASES.append
 def slots_taken_from_the_dead_are_orphans(stage):
-    """A round takes slots from a static member that dies before it releases them and comes back.
-
-    Its return begins no round, so the slots are nobody's until something else does.
-    """
+    """A round takes slots from a static member that dies before it releases them and comes back."""
     heir, other = _with_orphans(stage)
     other.begin_round()
     _until_shared(stage, heir, other)
@@ -380,8 +359,6 @@ def _with_orphans(stage):
 
 
 def _until_shared(stage, one, other):
-    """Wait until two members have half of the slots each, in one generation, and know it."""
-
     def is_shared() -> bool:
         return (
             stage.assigned() is not None
@@ -392,8 +369,6 @@ def _until_shared(stage, one, other):
 
     stage.until(is_shared, one, other)
 
-
-# ---------------------------------------------------------------- sizes
 
 _KEY = b"key"
 _OF_2000_BYTES = b"v" * 1_927
@@ -439,9 +414,6 @@ def topics_own_limit_holds_and_not_the_brokers(stage):
     producer.begin()
     assert producer.produce(("data", 0), _KEY, b"v" * 8_000) is Answer.OK
     assert producer.produce(("slots", 0), _KEY, b"v" * 8_000) is Answer.REFUSED
-
-
-# ---------------------------------------------------------------- compaction
 
 
 @CASES.append

@@ -60,8 +60,6 @@ def _answer_of(error: KafkaException) -> Answer:
 
 
 class BrokerProducer:
-    """confluent-kafka's producer; each record is waited for."""
-
     def __init__(self, stage: BrokerStage, name: str, *, timeout_ms: int) -> None:
         self._stage = stage
         self.first_offsets: dict[Place, int] = {}
@@ -240,7 +238,6 @@ class BrokerStage:
             self.until(lambda place=place, offset=offset: self.stable_end(place) > offset)
 
     def limit(self, size_bytes: int, kind: str = "") -> None:
-        """Set a limit, and return when the broker that answers has it too."""
         name = "max.message.bytes" if kind else "message.max.bytes"
         self._has_limited_brokers |= not kind
         place = (ResourceType.TOPIC, self.topics[kind]) if kind else self._broker()

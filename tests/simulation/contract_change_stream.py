@@ -163,7 +163,6 @@ def _flat(query: Iterator[list[StreamRecord]]) -> Iterator[StreamRecord]:
 
 
 def _whole(stage, token: str, start_ns: int, end_ns: int | None = None) -> list[StreamRecord]:
-    """Return all that a query returns until the service ends it."""
     query = stage.query(token, start_ns, end_ns)
     items = list(_flat(query))
     assert next(query, None) is None, "the query does not end"
@@ -171,7 +170,6 @@ def _whole(stage, token: str, start_ns: int, end_ns: int | None = None) -> list[
 
 
 def _some(stage, token: str, start_ns: int, *, records: int) -> list[StreamRecord]:
-    """Return what a query returns up to so many data change records."""
     items: list[StreamRecord] = []
     query = _flat(stage.query(token, start_ns))
     while sum(isinstance(item, DataChangeRecord) for item in items) < records:
@@ -184,7 +182,6 @@ def _times(items: Sequence[StreamRecord]) -> list[int]:
 
 
 def _children(items: Sequence[StreamRecord]) -> set[ChildPartition]:
-    """Return the children that records name together."""
     records = [item for item in items if isinstance(item, ChildPartitionsRecord)]
     assert records, "no child partitions record"
     return {child for record in records for child in record.children}

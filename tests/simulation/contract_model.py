@@ -16,8 +16,6 @@ _TURNS_LINGERED = 100
 
 
 class ModelProducer:
-    """A client without a queue: every record goes out at once."""
-
     def __init__(self, broker: MemoryBroker, name: str) -> None:
         self._broker = broker
         self._handle = broker.init_producer(name)
@@ -80,7 +78,6 @@ class ModelMember:
         return self.client.metadata()
 
     def begin_round(self) -> None:
-        """Release the slots, leave the group and join it again."""
         self.client.rejoin()
 
     def serve(self) -> None:
@@ -91,8 +88,6 @@ class ModelMember:
 
 
 class ModelStage:
-    """A stage on the broker in memory."""
-
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
         self._group = Group(SLOTS, random=self._random)
@@ -107,11 +102,9 @@ class ModelStage:
     impatient_producer = producer
 
     def time_out(self, name: str) -> None:
-        """Return when the broker has given up on the open transaction of an impatient producer."""
         assert self._broker.time_out(name)
 
     def limit(self, size_bytes: int, kind: str = "") -> None:
-        """Set the largest message of a kind of topic or, without one, of the brokers."""
         if kind:
             self._broker.topic_bytes_max[kind] = size_bytes
         else:
@@ -142,12 +135,10 @@ class ModelStage:
         return self._members[-1]
 
     def expire(self, name: str) -> None:
-        """Let a member fall silent, and return when its session has ended."""
         self._members = [member for member in self._members if member.client.name != name]
         assert self._group.expire(name)
 
     def strange_metadata(self, name: str = "") -> MemberMetadata:
-        """Return the metadata of a client that has not joined, with a fixed name or without."""
         return MemberMetadata(name, "", -1)
 
     def committed(self, slot: int) -> int | str | None:
@@ -155,11 +146,9 @@ class ModelStage:
         return broker.offsets.get(slot) if broker.offsets_are_stable(slot) else UNSTABLE
 
     def assigned(self) -> dict[str, frozenset[int]] | None:
-        """Return what the last round gave to whom, or None while another is being prepared."""
         return None if self._group.is_preparing else self._group.assignment()
 
     def until(self, condition: Callable[[], bool], *members: ModelMember) -> None:
-        """Let time pass, and the applications of these members run; fails at the time-out."""
         for _ in range(_TURNS_MAX):
             if condition():
                 return

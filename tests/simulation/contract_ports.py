@@ -71,7 +71,6 @@ class TestWorker:
         self.events += self.membership.poll(0.01)
 
     def read(self, slot: int) -> list[tuple[int, ProgressRecord]]:
-        """Return (offset, record) of what the newest incarnation has read of a slot."""
         newest = max(self.recoveries(slot), key=lambda event: event.incarnation).incarnation
         return [
             (event.offset, event.record)
@@ -81,7 +80,6 @@ class TestWorker:
         ]
 
     def position(self, slot: int) -> int:
-        """Return the newest position of a slot that was reported by itself; -1 without one."""
         positions = [
             event.position
             for event in self.events
@@ -102,7 +100,6 @@ def _announced(token: str) -> ProgressRecord:
 
 
 def _snapshot(slot: int, *, revision: int = 1, watermark_us: int | None = None) -> ProgressRecord:
-    """Return a heartbeat without tokens or, with a watermark, with one that can move."""
     token = TokenSnapshot("t", 0, (), ("",), watermark_us or 0, number=0)
     tokens = () if watermark_us is None else (token,)
     return ProgressRecord("e", "w", SlotProgress(slot, revision, 0, 10_000, (), tokens))
@@ -117,7 +114,6 @@ def _owner(stage, name: str = "first") -> TestWorker:
 def _commit(
     worker: TestWorker, slot: int, token: str, snapshot: ProgressRecord | None = None
 ) -> int:
-    """Commit an announcement and a snapshot behind it; return the snapshot's offset."""
     snapshot = snapshot or _snapshot(slot)
     publisher = worker.publisher
     assert publisher.begin(worker.membership.metadata()) is None
@@ -464,7 +460,6 @@ def _two_owners(stage) -> tuple[TestWorker, TestWorker]:
 
 
 def _reads(worker: TestWorker) -> tuple[list[ProgressRecord], bool]:
-    """Return what was read of the root's slot for all workers, and whether to its end."""
     events = [event for event in worker.events if isinstance(event, on.RootSlotRead)]
     records = [record for event in events for record in event.records]
     return records, any(event.is_at_end for event in events)
@@ -476,7 +471,6 @@ def _published(worker: TestWorker) -> list[tuple[str, int]]:
 
 
 def _fleet(worker: TestWorker) -> tuple[dict[int, int | None], bool]:
-    """Return each slot's lowest watermark, and whether the last report was current."""
     lowest_us: dict[int, int | None] = {}
     is_current = False
     for event in worker.events:

@@ -74,7 +74,6 @@ class DeltaTable:
                 if name.endswith(f"/{sink}")}  # fmt: skip
 
     def added_up_to(self, version: int) -> list[Any]:
-        """Return the rows of a table that is appended to, in the order of its commits."""
         return [row for commit in self.commits[: version + 1] for row in commit.added]
 
     def rows_at(self, version: int) -> Mapping[Any, Any]:
@@ -100,72 +99,48 @@ class DeltaTable:
         wider = (*known, *(column for column in columns if column not in known))
         self.commits.append(DeltaCommit("WRITE", metadata, wider, (), self.commits[-1].rows))
 
-    def append(
-        self,
-        rows: Sequence[Any],
-        used: Sequence[str],
-        transaction: TransactionId,
-        metadata: str,
-        disturbance: Disturbance | None,
+    def append(self, rows: Sequence[Any], used: Sequence[str], *more: Any) -> None:
+        self._once(self.append_at, rows, used, *more)
+
+    def append_at(self, rows: Sequence[Any], used: Sequence[str], *more: Any, read: int) -> None:
+        self._write("WRITE", lambda: (tuple(rows), {}), used, *more, read=read)
+
+    def merge(self, change: Callable[[Any], Any], used: Sequence[str], *more: Any) -> None:
+        self._once(self.merge_at, change, used, *more)
+
+    def _once(
+        self, write: Any, what: Any, used: Sequence[str], transaction: TransactionId, *more: Any
     ) -> None:
         read = self.head
         if not self._has(transaction, read):
-            self.append_at(rows, used, transaction, metadata, disturbance, read=read)
-
-    def append_at(
-        self,
-        rows: Sequence[Any],
-        used: Sequence[str],
-        transaction: TransactionId,
-        metadata: str,
-        disturbance: Disturbance | None,
-        *,
-        read: int,
-    ) -> None:
-        """Append on top of a version, whatever transactions it has."""
-        self._require_columns(used)
-        at_point(disturbance, self)
-        self._require_no_conflict(read, transaction, is_append=True)
-        self.commits.append(
-            DeltaCommit("WRITE", metadata, self.columns, tuple(rows), {}, transaction)
-        )
-        at_point(disturbance, self)
-
-    def merge(
-        self,
-        change: Callable[[Mapping[Any, Any]], Mapping[Any, Any]],
-        used: Sequence[str],
-        transaction: TransactionId,
-        metadata: str,
-        disturbance: Disturbance | None,
-    ) -> None:
-        read = self.head
-        if not self._has(transaction, read):
-            self.merge_at(change, used, transaction, metadata, disturbance, read=read)
+            write(what, used, transaction, *more, read=read)
 
     def merge_at(
+        self, change: Callable[[Any], Any], used: Sequence[str], *more: Any, read: int
+    ) -> None:
+        self._write("MERGE", lambda: ((), change(self.rows_at(read))), used, *more, read=read)
+
+    def _write(
         self,
-        change: Callable[[Mapping[Any, Any]], Mapping[Any, Any]],
+        operation: str,
+        content: Callable[[], tuple[tuple[Any, ...], Mapping[Any, Any]]],
         used: Sequence[str],
         transaction: TransactionId,
-        metadata: str,
-        disturbance: Disturbance | None,
-        *,
+        *more: Any,
         read: int,
     ) -> None:
-        """Merge on top of a version, whatever transactions it has."""
-        self._require_columns(used)
-        after = change(self.rows_at(read))
+        metadata, disturbance = more
+        if not set(used) <= set(self.columns):
+            raise SchemaMismatch
+        added, rows = content()
         at_point(disturbance, self)
-        self._require_no_conflict(read, transaction, is_append=False)
-        self.commits.append(DeltaCommit("MERGE", metadata, self.columns, (), after, transaction))
+        self._require_no_conflict(read, transaction, is_append=operation == "WRITE")
+        commit = DeltaCommit(operation, metadata, self.columns, added, rows, transaction)
+        self.commits.append(commit)
         at_point(disturbance, self)
 
     def open(self) -> DirectHandle:
         return DirectHandle(self, self.head)
-
-    def has(self, transaction: TransactionId, version: int) -> bool:
-        return self._has(transaction, version)
 
     def maintain(self) -> None:
         """Rewrite the files or comment on a column, as anybody may; no row changes.
@@ -188,10 +163,6 @@ class DeltaTable:
             for commit in self.commits[: version + 1]
         )
 
-    def _require_columns(self, used: Sequence[str]) -> None:
-        if not set(used) <= set(self.columns):
-            raise SchemaMismatch
-
     def _require_no_conflict(
         self, read: int, transaction: TransactionId, *, is_append: bool
     ) -> None:
@@ -210,13 +181,11 @@ class DeltaTable:
 
 @dataclass(frozen=True, slots=True)
 class DirectHandle:
-    """One version of a table, to commit on top of."""
-
     table: DeltaTable
     version: int
 
     def has(self, transaction: TransactionId) -> bool:
-        return self.table.has(transaction, self.version)
+        return self.table._has(transaction, self.version)
 
     def append(self, *args: Any) -> None:
         self.table.append_at(*args, read=self.version)

@@ -24,14 +24,11 @@ from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, full_name, 
 
 
 def signed(origin: bytes) -> int | None:
-    """Return a header's content as Spark's rows hold it."""
     return int.from_bytes(origin, "big", signed=True) if len(origin) == 8 else None
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedRow:
-    """A change as sinks receive it."""
-
     release: int
     ordinal: int
     order_key: bytes
@@ -44,8 +41,6 @@ class DecodedRow:
 
 
 class ChangeReader:
-    """Reads one topic's changes under the schemas that a plan names."""
-
     def __init__(self, schemas: TopicSchemas) -> None:
         """Raises SchemaError for a writer's column that the reader schema lacks."""
         self.columns = row_columns(schemas.reader_schema)
@@ -75,11 +70,7 @@ class ChangeReader:
         order_key: bytes,
         origin: int | None,
     ) -> DecodedRow:
-        """Decode a framed change.
-
-        Raises SchemaError for an id that the plan does not name, and for a change that names no
-        stream partition.
-        """
+        """Decode a framed change."""
         key_id, key_body = unframe(key)
         value_id, body = unframe(value)
         if not {key_id, value_id} <= self._schemas.writer_schemas.keys():

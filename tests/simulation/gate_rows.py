@@ -80,8 +80,6 @@ class Registry:
 
 
 class MemoryRows:
-    """A batch's rows; segments and late rows outlive it."""
-
     def __init__(
         self,
         rows: Sequence[DataRow],
@@ -226,7 +224,6 @@ class MemoryRows:
         return tuple(sum_of(rows_within(ordered, low, high)) for low, high in pairwise(edges))
 
     def _read(self, reads: Sequence[SegmentRead]) -> tuple[list[DataRow], RowSum]:
-        """Return the rows of all reads, and the sum of those of counted segments."""
         if any(read.name not in self._segments for read in reads):
             require_whole(reads, self.inspect_segments(reads))
         rows: list[DataRow] = []
@@ -253,7 +250,6 @@ def _table(changes: Changes, schemas: TopicSchemas) -> DecodedTable:
 
 
 def conflict_in(rows: Iterable[DataRow]) -> Conflict | None:
-    """Return the first order key whose rows are not the same change."""
     by_key: dict[bytes, list[DataRow]] = {}
     for row in rows:
         by_key.setdefault(row.order_key, []).append(row)
@@ -275,7 +271,6 @@ def rows_within(rows: Sequence[DataRow], after_us: int, through_us: int) -> Iter
 
 
 def sum_of(rows: Iterable[DataRow]) -> RowSum:
-    """Return how many rows there are, and the sum of the hashes of what they hold."""
     hashes = [xxhash_64(b"".join((row.order_key, row.key, row.value))) for row in rows]
     return RowSum(len(hashes), sum(hashes) % CHECKSUM_MODULUS)
 
@@ -307,10 +302,7 @@ def count_rows(rows: Sequence[DataRow], after_us: int, through_us: int) -> Batch
 
 
 def _distribution(times_us: list[int]) -> Distribution:
-    """Four quantiles, so that a cut lies elsewhere than exact counting would put it.
-
-    A change has one byte.
-    """
+    """Four quantiles, so that a cut lies elsewhere than exact counting would put it."""
     if not times_us:
         return Distribution(0, (), 0)
     last = len(times_us) - 1

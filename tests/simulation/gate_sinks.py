@@ -30,8 +30,6 @@ class Changes:
 
 
 class _TableSink:
-    """What both sinks do with their tables."""
-
     name = ""
 
     def __init__(self, tables: dict[str, DeltaTable], disturbance: Disturbance | None) -> None:
@@ -85,8 +83,6 @@ class _TableSink:
 
 
 class ChangelogModel(_TableSink):
-    """Appends every change."""
-
     name = "changelog"
 
     def _apply(
@@ -101,8 +97,6 @@ class ChangelogModel(_TableSink):
 
 
 class MirrorModel(_TableSink):
-    """Merges the changes into the source's rows."""
-
     name = "mirror"
 
     def __init__(
@@ -131,7 +125,6 @@ class MirrorModel(_TableSink):
         }
 
     def _changes(self, schemas: TopicSchemas, merge: Merge) -> DecodedTable:
-        """Return what the changelog's newest version holds of the merge's releases."""
         kept = self._changelog.get(schemas.table, DeltaTable())
         rows = [
             row for row in kept.added_up_to(kept.head) if merge.after < row.release <= merge.through

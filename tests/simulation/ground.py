@@ -46,8 +46,6 @@ class DataLostError(Exception):
 
 
 class Ground:
-    """The faults of one seed, and what followed from them."""
-
     def __init__(self, world, seed: int) -> None:
         self._world = world
         self._random = random = Random(f"ground {seed}")
@@ -77,8 +75,6 @@ class Ground:
     def _parts(self) -> list[float]:
         often = {"data expires": 8, "a part of a slot is read again": 4}.get(self._kind, 1)
         return sorted(self._random.uniform(0.2, 0.95) for _ in range(often))
-
-    # ------------------------------------------------------------ what happens
 
     def step(self) -> None:
         """Do what is due; one that needs an open stream, or a table of its own, waits for it."""
@@ -117,7 +113,6 @@ class Ground:
 
     @property
     def keeps_data(self) -> bool:
-        """Whether no record of a data topic expires in this run."""
         return self._kind != "data expires"
 
     def heal(self) -> None:
@@ -157,10 +152,7 @@ class Ground:
                 self._pass_retention()
 
     def _read_again(self) -> None:
-        """Let a client begin again at an earlier offset, as `auto.offset.reset` would.
-
-        One that reads an own slot or, every other time, one that reads slots of the whole fleet.
-        """
+        """Let a client begin again at an earlier offset, as `auto.offset.reset` would."""
         awake = [node for node in self._world.nodes if node.is_alive]
         if awake and self._rewinds.random() < 0.5:
             node = self._rewinds.choice(awake)
@@ -184,7 +176,6 @@ class Ground:
         self._due.append(self._steps + self._random.randint(1, 300))
 
     def _expire(self, topic: str) -> None:
-        """Delete the beginning of a topic partition, as retention does; perhaps unread."""
         world = self._world
         number = self._random.randrange(world.weather.topic_partitions)
         log = world.broker.logs[topic, number]
@@ -206,10 +197,7 @@ class Ground:
             self.consumer_has_ended = True  # its sources' offsets belong to the former topic
 
     def _pass_retention(self, *, all_of_it: bool = True) -> None:
-        """Let the whole fleet be away for longer than the change stream keeps records.
-
-        Or for so long that only what was far behind has expired.
-        """
+        """Let the whole fleet be away for longer than the change stream keeps records."""
         world = self._world
         self._kill_all()
         world.broker.time_out_all_but(())
@@ -239,10 +227,7 @@ class Ground:
     def _tell(self, subject: str) -> None:
         self._world.tell(subject, "fault", self._kind)
 
-    # ------------------------------------------------------------ what follows from it
-
     def ensure_topics(self) -> None:
-        """Create the topics that are missing, as a worker does when it starts."""
         world = self._world
         counts = dict.fromkeys(world.data_topics, world.weather.topic_partitions)
         for topic, count in {**counts, world.names.progress: world.slots}.items():
@@ -262,7 +247,6 @@ class Ground:
         self._world.history.stops.append(stop)
 
     def note_held(self, worker: str, effect: ReportStopped) -> None:
-        """Note the error that holds one stream partition of a worker."""
         text = f"{effect.token}: {effect.error}"
         stop = Stop(self._world.at, worker, type(effect.error).__name__, None, text)
         self._world.history.stops.append(stop)
@@ -273,7 +257,6 @@ class Ground:
         return self.final is not None and "PositionExpired" not in self.final.errors
 
     def is_reported(self) -> bool:
-        """Whether an error has named the final fault since it happened."""
         fault = self.final
         return fault is not None and any(
             stop.at >= fault.at and stop.error in fault.errors for stop in self._world.history.stops
@@ -294,7 +277,6 @@ class Ground:
         return log.begin
 
     def require_kept(self, topic: str, number: int, begin: int) -> None:
-        """Raise DataLostError if the next offset that a query reads has expired."""
         kept = self._world.broker.logs[topic, number].begin
         if begin < kept:
             raise DataLostError(f"{topic} {number}: {begin} to {kept - 1} are gone")
@@ -311,7 +293,6 @@ class Ground:
         return topic in self._recreated
 
     def note_batch(self, batch: int, recorded: Mapping[str, str]) -> None:
-        """Note a batch that was planned with a topic that is another one by now."""
         for topic in self._recreated & recorded.keys():
             self._world.history.planned_over_change.setdefault(topic, set()).add(batch)
 
@@ -321,7 +302,6 @@ class Ground:
         self._world.history.reported_losses.append(str(error))
 
     def entries(self, topic: str) -> Iterator[tuple[int, int, Entry]]:
-        """Yield (topic partition, offset, record) of all that was ever committed to a topic."""
         for (name, number, offset), entry in self.expired.items():
             if name == topic:
                 yield number, offset, entry
@@ -332,8 +312,6 @@ class Ground:
         for (name, number), log in self._world.broker.logs.items():
             if name == topic:
                 yield from ((number, entry.offset + shift, entry) for entry in log.read())
-
-    # ------------------------------------------------------------ what the progress topic says
 
     def _recorded_topics(self) -> tuple[list[str], list[str]]:
         """Return the data topics of the stream's first tables, and those of later ones."""
@@ -354,11 +332,9 @@ class Ground:
                 yield entry.value
 
     def started(self) -> ProgressRecord | None:
-        """Return the record that opened the epoch; None before that."""
         return next((r for r in self._root_records() if isinstance(r.body, StreamStarted)), None)
 
     def _positions(self) -> Iterator[tuple[str, int]]:
-        """Yield each stream partition that is being read, and where its next query begins."""
         started = self.started()
         for number in range(self._world.slots if started is not None else 0):
             log = self._world.broker.logs[self._world.names.progress, number]

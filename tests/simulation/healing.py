@@ -34,8 +34,6 @@ _COMMITS_AFTER_REDRIVE = 6
 
 
 class Healing:
-    """The end of a run, without faults."""
-
     def __init__(self, world) -> None:
         self._world = world
         self._leaves_stopped = False
@@ -197,7 +195,6 @@ class Healing:
     def _accept(
         self, gaps: tuple[PartitionGap, ...]
     ) -> tuple[tuple[PartitionGap, ...], TidegateError | None]:
-        """Stop the fleet and accept gaps, by default those that are found; return them."""
         world = self._world
         for node in (*world.nodes, *world.zombies):
             node.kill()
@@ -245,7 +242,6 @@ class Healing:
         reads: bool = True,
         rounds: int = _ROUNDS_MAX,
     ) -> bool:
-        """Do rounds; return whether it came about, or why does not matter any more."""
         world = self._world
         for _ in range(rounds):
             world.at += 1
@@ -300,7 +296,6 @@ class Healing:
             world.step_consumer()
 
     def _held_up(self, horizon_us: int) -> list[str]:
-        """Return the tokens that are behind the horizon although nothing refuses them."""
         world = self._world
         start_us, end_us = world.history.start_us, world.history.end_us
         finished = {finish.token for finish in world.history.finishes}
@@ -319,11 +314,7 @@ class Healing:
         ]
 
     def _restart_what_stopped(self) -> None:
-        """Drain the workers with stopped stream partitions, as an operator would.
-
-        While Spanner refuses tokens, that concerns those that stopped for a record, which can be
-        published by now.
-        """
+        """Drain the workers with stopped stream partitions, as an operator would."""
         world = self._world
         for node in world.nodes:
             is_due = node.is_alive and node.worker.stopped and not world.refused

@@ -1,8 +1,6 @@
-"""What happened in a run, as the checkers read it: facts only, from any collector.
+"""What happened in a run, as the checkers read it: facts only.
 
-A simulated run fills it while it goes; a run on real parts fills it afterwards, from the commit log
-of Spanner's stand-in, from Kafka and from Delta.  What a collector cannot know stays empty, and the
-checkers then say nothing about it.
+What a collector does not look at stays empty, and the checkers then say nothing about it.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import DataTopic, PartitionGap, ProgressBody, ProgressRecord
 from tidegate.schemas.progress_chunks import ProgressAssembler
 
@@ -27,47 +26,32 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A change that Spanner committed and the stream watches: the ground truth."""
-
     order_key: bytes
     commit_timestamp_us: int
     transaction: str
     topic: str
     key: bytes
-    token: str | None = None
-    """The stream partition that returns it; None where the collector cannot know."""
+    token: str | None = None  # the stream partition that returns it
     mod: str = "U"
-    columns: Row | None = None
-    """What was captured of the row; None where the mirror is not checked from here."""
+    columns: Row | None = None  # what was captured of the row
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A record that a `read_committed` reader of a data topic gets."""
-
     topic: str
     topic_partition: int
     offset: int
     order_key: bytes
     key: bytes
     mod: str = ""
-    columns: Row | None = None
-    """What it says was captured of the row; None where the collector has not read it."""
-    origin: bytes | None = None
-    """What names its stream partition: the header, or the hash of an older value's token.
-
-    Empty if nothing does; None where the collector has not read it.
-    """
-    has_tombstone: bool | None = None
-    """Whether a record with its key and no value is the next of its Kafka transaction there."""
-    is_copy: bool = False
-    """Put there by the run itself, as a tool that copies topics would; not the fleet's."""
+    columns: Row | None = None  # what it says was captured of the row
+    origin: bytes | None = None  # the header, or the hash of an older value's token; empty: none
+    has_tombstone: bool | None = None  # whether its tombstone is the next of its transaction there
+    is_copy: bool = False  # put there by the run itself, as a tool that copies topics would
 
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A record that a `read_committed` reader of the dead-letter topic gets."""
-
     topic: str  # the data topic that the change belongs to
     offset: int
     order_key: bytes
@@ -99,8 +83,6 @@ class PutBack:
 
 @dataclass(frozen=True, slots=True)
 class SlotEntry:
-    """A record that a `read_committed` reader of the progress topic gets."""
-
     slot: int
     offset: int
     record: ProgressRecord
@@ -108,8 +90,6 @@ class SlotEntry:
 
 @dataclass(frozen=True, slots=True)
 class LineageFact:
-    """A stream partition as Spanner made it."""
-
     token: str
     parents: tuple[str, ...]
     start_us: int
@@ -119,15 +99,12 @@ class LineageFact:
 
 @dataclass(frozen=True, slots=True)
 class QueryStart:
-    """A worker began to read a stream partition."""
-
     at: int  # place in the run's order of events
     worker: str
     token: str
     start_us: int
     at_us: int | None = None  # when, on a clock of the run that does not jump back
-    holding: str = ""
-    """The process and its holding of the slot: another one knows nothing of earlier queries."""
+    holding: str = ""  # the process and its holding of the slot: others know no earlier queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +128,8 @@ class Fenced:
     offset_slots: frozenset[int]
     after_fence: int = 0  # records that came after the fence had been passed
     topics: frozenset[str] = frozenset()  # data topics that it has records for
-    fixed: tuple[DataTopic, ...] = ()
-    """Data topics that it records, in `StreamStarted` or `TableAdded`."""
-    paused: tuple[tuple[int, int], ...] = ()
-    """(slot, number of the pause): that nothing of the slot is read any more."""
+    fixed: tuple[DataTopic, ...] = ()  # data topics that it records
+    paused: tuple[tuple[int, int], ...] = ()  # (slot, number of the pause) that it obeys
     with_data: frozenset[int] = frozenset()  # slots whose stream partitions' changes it publishes
 
 
@@ -179,8 +154,6 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A snapshot that a reader has put into effect."""
-
     slot: int
     revision: int
     vector: Mapping[tuple[str, int], int]  # (topic, topic partition) -> last offset
@@ -188,8 +161,6 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """A release as the sink holds it."""
-
     number: int
     batch: int
     after_us: int
@@ -215,8 +186,7 @@ class MirrorSight:
     every_us: int  # the least time between two merges, by the settings of the run that decided
     newest: int
     mirror: int | None
-    has_ended: bool = False
-    """Whether the stream has ended: no later batch may bring the mirrors up to date."""
+    has_ended: bool = False  # the stream: no later batch may bring the mirrors up to date
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +214,8 @@ class FleetRead:
     """What a worker has read of the fleet's slots."""
 
     worker: str
-    lowest_us: Mapping[int, int | None]
-    """Slot -> the lowest watermark of what can move in it, where that has changed."""
-    ends: Mapping[int, int]
-    """Slot -> where readers of what is committed reached its end at that moment."""
+    lowest_us: Mapping[int, int | None]  # slot -> lowest watermark that can move, if changed
+    ends: Mapping[int, int]  # slot -> its end for readers of what is committed at that moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +224,7 @@ class FleetSight:
 
     worker: str
     lowest_us: Mapping[int, int]  # of slots in which something can move
-    ends_before: Mapping[int, int]
-    """As in `FleetRead`, when it knew less than it has to know by now."""
+    ends_before: Mapping[int, int]  # when it knew less than it has to know by now
     ends: Mapping[int, int]
 
 
@@ -267,8 +234,7 @@ class GroundFault:
 
     at: int
     kind: str
-    subjects: frozenset[str]
-    """The topic, or the stream partitions that cannot be read on; a worker has to name one."""
+    subjects: frozenset[str]  # topic or stream partitions, of which a worker has to name one
     errors: frozenset[str]  # the classes of error that a worker may stop with because of it
 
 
@@ -285,8 +251,6 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Kafka denied a process access."""
-
     at: int
     worker: str
     process: str
@@ -294,8 +258,6 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large something was allowed to be, and the largest that it was."""
-
     what: str
     largest: int
     bound: int
@@ -303,8 +265,6 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How large a message a topic takes, from a moment on."""
-
     at_us: int
     topic: str
     bytes_max: int
@@ -321,8 +281,7 @@ class Refusal:
     topic: str
     size_bytes: int
     known_bytes_max: int  # the largest limit of the topic that the process has ever known
-    record: tuple[str, int | None]
-    """Key and commit time of the change; a progress record has no commit time."""
+    record: tuple[str, int | None]  # key and commit time; a progress record has no commit time
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,44 +304,31 @@ class History:
     slots: int
     end_us: int | None = None  # bounded stream: changes after it are not the stream's
     progress_topic: str = ""
-    are_tables_recorded: bool = False
-    """Whether no worker of the run writes version 1 of the progress records."""
+    are_tables_recorded: bool = False  # whether no worker writes version 1 of progress records
     has_key_moves: bool = False  # whether keys move between stream partitions that go on
     committed: list[Committed] = field(default_factory=list)  # what is to be published
-    filtered: list[Committed] = field(default_factory=list)
-    """What the filter of the workers leaves out."""
-    read_beside: Mapping[str, str] = field(default_factory=dict)
-    """Topic of rows that were read in chunks -> the data topic of their table."""
+    filtered: list[Committed] = field(default_factory=list)  # what the workers' filter leaves out
+    read_beside: Mapping[str, str] = field(default_factory=dict)  # topic of chunks -> data topic
     lineage: dict[str, LineageFact] = field(default_factory=dict)
     published: list[Published] = field(default_factory=list)
     tombstones: bool = False  # whether a tombstone has to follow each DELETE
-    lone_tombstones: list[tuple[str, int, int]] = field(default_factory=list)
-    """(data topic, topic partition, offset) of those that follow no change of their key."""
-    parked: list[Parked] = field(default_factory=list)
-    """In the order in which they stand, those that were put back included."""
+    lone_tombstones: list[tuple[str, int, int]] = field(default_factory=list)  # after no change
+    parked: list[Parked] = field(default_factory=list)  # by offset, put back or not
     put_back: list[PutBack] = field(default_factory=list)  # in the order in which they stand
-    poison: set[bytes] = field(default_factory=set)
-    """Order keys of changes whose values could not be read, or not be written as Avro."""
+    poison: set[bytes] = field(default_factory=set)  # order keys of changes that no Avro can hold
     refused_columns: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Data topic -> columns for which the registry may have refused a version, for a time."""
-    refused_tables: Collection[str] = ()
-    """Data topics for which the registry may have refused every version that a worker asked for."""
-    parked_keys_max: int | None = None
-    """So many keys a stream partition may park; None where the collector does not say."""
+    refused_tables: Collection[str] = ()  # topics of which the registry may have refused all
+    parked_keys_max: int | None = None  # of one stream partition
     full: list[Full] = field(default_factory=list)
     value_schemas: dict[str, dict[int, Row]] = field(default_factory=dict)
-    """Topic -> schema id -> the row's fields and their types; those that values are written with.
-
-    Ascending by id.
-    """
-    progress: list[SlotEntry] = field(default_factory=list)
-    """Ascending by slot and offset; what compaction removed is in it all the same, if known."""
+    """Topic -> schema id, ascending -> fields and types of the schemas that values have."""
+    progress: list[SlotEntry] = field(default_factory=list)  # ascending, compacted ones included
     queries: list[QueryStart] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
     fenced: list[Fenced] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
-    disobeyed: list[str] = field(default_factory=list)
-    """What workers did against what operators had said, as each of them had read it."""
+    disobeyed: list[str] = field(default_factory=list)  # deeds against what a worker had read
     claims: list[Claim] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
     released: list[Released] = field(default_factory=list)
@@ -390,45 +336,34 @@ class History:
     mirrors: list[Mirror] = field(default_factory=list)
     manifests: list[Manifested] = field(default_factory=list)  # by number
     mirror_sights: list[MirrorSight] = field(default_factory=list)
-    captured: dict[bytes, Row] = field(default_factory=dict)
-    """Order key -> the columns of the released change, as the changelog holds them."""
+    captured: dict[bytes, Row] = field(default_factory=dict)  # order key -> changelog's columns
     ground: list[GroundFault] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     denials: list[Denial] = field(default_factory=list)
     planned_over_change: dict[str, set[int]] = field(default_factory=dict)
     """Topic that was deleted or re-created -> batches that ended later although it was known."""
     accepted: list[AcceptedGap] = field(default_factory=list)
-    survivors: list[str] = field(default_factory=list)
-    """Workers that still ran a minute after a fault that concerns all of them."""
-    skipped: set[bytes] = field(default_factory=set)
-    """Order keys of what had expired when the reader began: its output begins after them."""
-    reported_losses: list[str] = field(default_factory=list)
-    """What the reader refused to go on after, since it had expired before it was read."""
+    survivors: list[str] = field(default_factory=list)  # ran a minute after a fault of all workers
+    skipped: set[bytes] = field(default_factory=set)  # order keys: expired when the reader began
+    reported_losses: list[str] = field(default_factory=list)  # of what had expired unread
     sizes: list[Size] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)  # in the order of time
     refusals: list[Refusal] = field(default_factory=list)
     too_large: list[TooLargeStop] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    """Errors that nothing in the run explains: a core's invariant, a refused record."""
-    held_up: list[str] = field(default_factory=list)
-    """Tokens that did not get on while Spanner refused others, without any other fault."""
+    broken: list[str] = field(default_factory=list)  # errors that nothing in the run explains
+    held_up: list[str] = field(default_factory=list)  # tokens, while Spanner refused only others
+    # Token -> the longest time, in microseconds after the faults, that it waited for a query, was
+    # paused although close to the slowest, and was read too far ahead of the fleet's.
     queued: dict[str, int] = field(default_factory=dict)
-    """Token -> the longest time that it waited for a query after the faults; microseconds."""
     paused: dict[str, int] = field(default_factory=dict)
-    """Token -> the longest time that it was paused and close to the slowest, as `queued`."""
+    ahead: dict[str, int] = field(default_factory=dict)
     fleet_reads: list[FleetRead] = field(default_factory=list)
     fleet_sights: list[FleetSight] = field(default_factory=list)
-    ahead: dict[str, int] = field(default_factory=dict)
-    """Token -> the longest time that it was read too far ahead of the fleet's, as `queued`."""
-    unhealed: list[str] = field(default_factory=list)
-    """What had not come about when the budget after healing was used up."""
+    unhealed: list[str] = field(default_factory=list)  # had not come about at the end
 
     @property
     def watched(self) -> list[Committed]:
-        """The changes of the stream that were never parked: they come in their place.
-
-        Without those that were given up.
-        """
+        """The changes of the stream that were never parked: they come in their place."""
         parked = {change.order_key for change in self.parked} | self.given_up
         return [change for change in self.within if change.order_key not in parked]
 
@@ -490,8 +425,16 @@ class History:
         return [change for change in self.committed if self.covers(change.commit_timestamp_us)]
 
     def covers(self, at_us: int) -> bool:
-        """Whether a commit time lies between the stream's start and its end."""
         return at_us >= self.start_us and (self.end_us is None or at_us <= self.end_us)
+
+
+def is_behind(now: OrderKey, before: OrderKey) -> bool:
+    """Whether one change comes before another of its key; those of one instant need not."""
+    if now.commit_timestamp_us != before.commit_timestamp_us:
+        return now.commit_timestamp_us < before.commit_timestamp_us
+    if now.server_transaction_id != before.server_transaction_id:
+        return False
+    return (now.record_sequence, now.mod_number) < (before.record_sequence, before.mod_number)
 
 
 def whole_bodies(history: History) -> Iterator[tuple[SlotEntry, ProgressBody]]:

@@ -21,8 +21,6 @@ from tidegate.producer.records import (
 
 
 class MovingSpanner(SimSpanner):
-    """A Spanner database with one change stream with mutable key ranges."""
-
     def __init__(self, *args: Any, **options: Any) -> None:
         self._homes: dict[int, _Part] = {}
         self._orders = 0
@@ -75,7 +73,6 @@ class MovingSpanner(SimSpanner):
         return sorted(self._random.sample(keys, self._random.randint(0, len(keys))))
 
     def _move(self, one: _Part, other: _Part, at_us: int) -> None:
-        """Give keys of one to the other, and sometimes others back at the same instant."""
         given, taken = self._some_keys(one), []
         if self._random.random() < 0.2:
             taken = self._some_keys(other)
@@ -84,7 +81,6 @@ class MovingSpanner(SimSpanner):
         self._homes |= dict.fromkeys(given, other) | dict.fromkeys(taken, one)
 
     def _succeed(self, parents: list[_Part], count: int, at_us: int) -> None:
-        """End stream partitions, and give their keys to new ones."""
         children = self._start(parents[0], count, at_us)
         keys = [key for key in range(KEYS) if self._homes[key] in parents]
         self._hand_over(parents, children, keys, at_us)

@@ -55,7 +55,6 @@ class Losses:
         self._names_all = True
 
     def read(self, rows: Iterable[DataRow]) -> Iterator[DataRow]:
-        """Yield what the gate gets of the rows that Kafka has."""
         if not self._kind:
             yield from rows
             return
@@ -147,7 +146,6 @@ class Losses:
         return bool(self._world.history.skipped) or is_late
 
     def _another(self, row: DataRow) -> DataRow:
-        """Return a change that no transaction has made, under an offset of its own."""
         key = OrderKey.decode(row.order_key)
         high, low = key.record_sequence
         number, schema, change = self._decoded(row)
@@ -222,8 +220,6 @@ _RECENT = 5
 
 
 class Copies:
-    """Adds copies of recent records; in some seeds they are not what they copy."""
-
     def __init__(self, world, seed: int) -> None:
         self._world = world
         self._added: list[Entry] = []
@@ -233,7 +229,6 @@ class Copies:
         return any(entry is copy for copy in self._added)
 
     def add(self) -> None:
-        """Append one of the youngest records of a topic partition a second time."""
         world = self._world
         topic = world.random.choice(world.data_topics)
         log = world.broker.logs.get((topic, world.random.randrange(world.weather.topic_partitions)))

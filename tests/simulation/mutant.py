@@ -21,8 +21,6 @@ def patched(patches: Patches) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One way to be wrong."""
-
     name: str
     checker: str
     patches: Patches
@@ -33,8 +31,6 @@ class Mutant:
 
 
 class Mutants(list[Mutant]):
-    """The mutants of a module, in its order."""
-
     def add(
         self,
         name: str,

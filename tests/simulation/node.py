@@ -112,7 +112,6 @@ class WatchedCore(Worker):
         }
 
     def _note_disobedience(self, effects: list[do.Effect], unread: dict[str, int]) -> None:
-        """Tell the world what is against what operators want, as this worker has read it."""
         world, orders = self._world, self._orders
         found = world.history.disobeyed
         if not orders.may_read(self.epoch):
@@ -139,7 +138,6 @@ class WatchedCore(Worker):
         return super()._release(slots)
 
     def _note_waits(self) -> None:
-        """Tell the world how long stream partitions have waited since the faults ended."""
         world, weather = self._world, self._world.weather
         running = self.states.get(PartitionState.RUNNING, 0)
         world.measure("queries of one worker", running, weather.open_queries)
@@ -207,8 +205,6 @@ class WatchedBudget(ByteBudget):
 
 
 class _WatchedLine(BudgetLine):
-    """The production line; notes what is admitted."""
-
     def __init__(self, budget: WatchedBudget, bytes_max: int) -> None:
         super().__init__(bytes_max)
         self._budget = budget
@@ -304,8 +300,6 @@ class Node:
         self._translator = FilteringTranslator(translator, world.weather.record_filter)
         self._main = self.process.start(self._run, name="loop")
 
-    # ------------------------------------------------------------ what it is
-
     @property
     def worker(self) -> Worker:
         return self.loop._runner.worker
@@ -320,7 +314,6 @@ class Node:
 
     @property
     def knows_fleet(self) -> bool:
-        """Whether it goes by what it has read of the whole fleet."""
         known_at_us = self.worker._fleet._current_at_us
         if not self.is_alive or known_at_us is None:
             return False
@@ -349,10 +342,7 @@ class Node:
             - self.bytes_in_transit
         )
 
-    # ------------------------------------------------------------ what happens to it
-
     def step(self) -> None:
-        """Let one of its threads go on to its next pause."""
         threads = self.process.threads
         thread = self._main
         if len(threads) > 1 and self.world.chance(0.5):

@@ -43,7 +43,6 @@ class ObjectStore:
         return True
 
     def list(self, folder: str, *, hides: Callable[[], bool]) -> list[str]:
-        """Return the names below a folder; `hides` decides for each young one."""
         head = f"{folder}/"
         return sorted(
             name.removeprefix(head)
@@ -52,7 +51,6 @@ class ObjectStore:
         )
 
     def delete(self, name: str) -> None:
-        """Delete an object, and all below it, as Hadoop deletes a folder."""
         for one in [one for one in self.objects if f"{one}/".startswith(f"{name}/")]:
             del self.objects[one]
 

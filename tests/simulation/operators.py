@@ -61,7 +61,6 @@ class Operators:
         self.control(ControlState.RUNNING if self.is_to_pause else ControlState.PAUSED)
 
     def drain_one(self) -> None:
-        """Take a worker away; somebody may start it again, at any time."""
         names = [node.name for node in self._world.nodes]
         self.drain(self._random.choice(names))
 
@@ -70,7 +69,6 @@ class Operators:
         return [(self.pause_or_resume, weather.controls), (self.drain_one, weather.drains)]
 
     def control(self, state: ControlState) -> bool:
-        """Pause or resume; return whether it was said."""
         world, number = self._world, self._number + 1
         if not self._say(StreamControl(number, state, "operator", world.now_us)):
             return False
@@ -81,14 +79,12 @@ class Operators:
         return True
 
     def drain(self, name: str) -> bool:
-        """Take a worker away; return whether it was said."""
         is_said = self._say(WorkerDrain(name, "operator", self._world.now_us))
         if is_said:
             self._world.tell("operator", "fault", "a worker is drained")
         return is_said
 
     def status(self) -> FleetStatus | None:
-        """Return what `status` would say, None before the stream is open."""
         world = self._world
         started = world.ground.started()
         if started is None or not isinstance(started.body, StreamStarted):

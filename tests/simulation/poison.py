@@ -36,8 +36,6 @@ _NANOSECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z")
 
 
 class Poison:
-    """The poison changes of one run; `chance` is that of a change to be one."""
-
     def __init__(self, random: Random, *, chance: float) -> None:
         self._random, self._chance = random, chance
         self._possible = ["damaged", _OTHER_TYPE]
@@ -49,7 +47,6 @@ class Poison:
         self._possible.append(kind)
 
     def mark(self, committed: Iterable[Committed]) -> None:
-        """Draw which of the changes that were just committed are poison."""
         for change in committed:
             if self._chance and self._random.random() < self._chance:
                 kind = self._random.choice(self._possible)
@@ -63,12 +60,10 @@ class Poison:
                 del self._kinds[order_key]
 
     def end(self) -> None:
-        """Let every change be read, and none be poison from now on."""
         self.lift()
         self._chance = 0.0
 
     def spoiled(self, items: list[Any]) -> list[Any]:
-        """Return what a query returns, with the poison changes as they cannot be published."""
         if not self._kinds:
             return items
         return [self._spoiled(one) if isinstance(one, DataChangeRecord) else one for one in items]
@@ -166,8 +161,6 @@ def _undone(value: Any) -> Any:
 
 
 class RefusedSchemas:
-    """The refusals of one run; `chance` is that of a new version to be refused."""
-
     def __init__(
         self,
         random: Random,
@@ -226,5 +219,4 @@ class RefusedSchemas:
 
 
 def _names(columns: Iterable[str]) -> set[str]:
-    """Return names without case, as Spanner compares them."""
     return {name.lower() for name in columns}

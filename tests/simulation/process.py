@@ -46,14 +46,11 @@ class ProcessClock:
 
 
 class ProcessThread:
-    """A thread or a task, from its start to its end."""
-
     def __init__(self, process: Process, run: Callable[[], Any], name: str) -> None:
         self.name = name
         self._greenlet = greenlet(lambda: _to_the_end(run), parent=process.hub)
 
     def go_on(self) -> None:
-        """Run to the next pause, or to the end."""
         self._greenlet.switch()
 
     def kill(self) -> None:
@@ -152,7 +149,6 @@ class Process:
                     thread.go_on()
 
     def kill(self) -> None:
-        """End every thread where it stands; called by the world."""
         self.is_alive = False
         for thread in self.threads:
             if thread.is_alive():

@@ -25,8 +25,6 @@ _ADDRESS = re.compile(r" object at 0x[0-9a-f]+")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checkers found in one seed's run."""
-
     seed: int
     found: dict[str, list[Violation]]
     changes: int
@@ -44,10 +42,7 @@ def run_seed(seed: int, *, weather: Weather | None = None) -> Verdict:
 
 
 def story(seed: int, *, about: bytes | str | None = None) -> Iterator[str]:
-    """Run a seed again and yield a line per event; with `about` only those that name it.
-
-    A run is its seed, so that the second run repeats the first one.
-    """
+    """Run a seed again and yield a line per event; with `about` only those that name it."""
     world = World(seed, is_traced=True)
     world.run()
     for at, us, who, kind, what in world.trace or ():
@@ -56,7 +51,6 @@ def story(seed: int, *, about: bytes | str | None = None) -> Iterator[str]:
 
 
 def failure_report(verdict: Verdict) -> Iterator[str]:
-    """Yield what a failing seed prints: the violations, and the story of the first subject."""
     yield f"seed {verdict.seed} failed"
     for name, found in verdict.found.items():
         yield f"  {name}: {len(found)}"
@@ -96,8 +90,6 @@ _APART = 1_000_000  # keeps the numbers of these worlds apart from those that un
 
 @dataclass(frozen=True, slots=True)
 class FileVerdict:
-    """What the judge found in one world."""
-
     seed: int
     source: str
     is_growing: bool
@@ -115,10 +107,7 @@ def has_file_worlds(seed: int) -> bool:
 
 
 def run_file_worlds(seed: int) -> list[FileVerdict]:
-    """Run a seed's worlds, one of each source: of a seed that has none, nothing.
-
-    Of every second such seed, files are there in part first, or are written a second time.
-    """
+    """Run a seed's worlds, one of each source: of a seed that has none, nothing."""
     if not has_file_worlds(seed):
         return []
     return [_run(seed, source, is_growing=seed // EVERY % 2 == 0) for source in SOURCES]
@@ -136,7 +125,6 @@ def _run(seed: int, source: str, *, is_growing: bool) -> FileVerdict:
 
 
 def file_report(verdict: FileVerdict) -> Iterator[str]:
-    """Yield what a failing world prints, and how to run it again."""
     yield f"seed {verdict.seed} failed: files of {verdict.source}"
     yield from (f"  {line}" for line in verdict.found)
     yield (

@@ -75,8 +75,6 @@ class _Part:
 
 
 class SimSpanner:
-    """A Spanner database with one change stream."""
-
     def __init__(
         self,
         random: Random,
@@ -114,8 +112,6 @@ class SimSpanner:
     def begin(self, now_us: int, random: Random) -> int:
         return self.promise(now_us)
 
-    # ------------------------------------------------------------ what happens in it
-
     def commit(self, now_us: int) -> None:
         chance = self._random
         keys = chance.sample(range(KEYS), chance.choice((1, 1, 2, 3, 5)))
@@ -147,7 +143,6 @@ class SimSpanner:
             records[place] = found._replace(number_of_records_in_transaction=len(written))
 
     def churn(self, now_us: int) -> None:
-        """Split, merge or move stream partitions at a time after all that was promised."""
         chance = self._random
         at_us = max(now_us, self.last_us + 1)
         index = chance.randrange(len(self.active))
@@ -177,10 +172,7 @@ class SimSpanner:
         self.last_us = at_us
 
     def alter(self, now_us: int, change: Callable[[], str] | None = None) -> str:
-        """Change the schema after all that was promised; return what was done.
-
-        Without a `change`, a column or a table is added or dropped.
-        """
+        """Change the schema after all that was promised; return what was done."""
         self.last_us = max(now_us, self.last_us + 1)
         return (change or self._tables.alter)()
 
@@ -189,10 +181,7 @@ class SimSpanner:
         self.last_us = max(self.last_us, now_us)
         return self.last_us
 
-    # ------------------------------------------------------------ what it is asked
-
     def roots(self, start_us: int) -> list[ChildPartition]:
-        """Return the stream partitions that are active at a time, as the initial query does."""
         return [
             ChildPartition(part.token, (), start_us * 1000)
             for part in self.parts.values()
@@ -226,7 +215,6 @@ class SimSpanner:
             parent.end_us, parent.children = at_us, named
 
     def _changes(self, table: str, keys: list[int], at_us: int) -> Iterator[_Changes]:
-        """Change rows; yield the changes of one kind and one set of columns together."""
         grouped: dict[tuple[str, tuple[str, ...]], _Changes] = {}
         for key in keys:
             mod, columns = self._change((table, key), at_us)
@@ -272,7 +260,6 @@ class SimSpanner:
         (self.filtered if is_left_out else self.committed).extend(committed)
 
     def _cells_taken(self, place: tuple[str, int], at_us: int) -> frozenset[str]:
-        """Return the columns of a row that a transaction of this instant has touched."""
         touched_us, columns = self._touched.get(place, (-1, frozenset()))
         return columns if touched_us == at_us else frozenset()
 
@@ -368,7 +355,6 @@ class StreamQuery:
         return list(near)
 
     def _waiting(self, part: _Part) -> list[_Kept]:
-        """Return what was not served, in commit order, ties in an order of their own."""
         first = bisect_left(part.records, self._through_us, key=_commit_us)
         fresh = [r for r in part.records[first:] if _identity(r) not in self._served]
         if not fresh:

@@ -66,11 +66,9 @@ class SimTables:
 
     @property
     def changing(self) -> list[str]:
-        """The tables that there are now and whose rows change."""
         return [name for name in self.names if name not in self._unchanging]
 
     def schema(self, name: str) -> TableSchema:
-        """Return a table that there is now, or was."""
         return TableSchema(name, tuple(self._tables[name]))
 
     def table(self, name: str, *, stream: str, read_ns: int | None = None) -> TableSchema | None:
@@ -83,7 +81,6 @@ class SimTables:
         return [one.name for one in self._tables[name] if one.key_position is None]
 
     def alter(self) -> str:
-        """Add a column or a table, or drop one; return what was done."""
         chance = self._random
         names = self.changing
         if chance.random() < _OF_TABLES:
@@ -120,10 +117,7 @@ class SimTables:
         return name
 
     def add_beside(self, name: str) -> str:
-        """Add a table that has the columns of another one, at any time; return its name.
-
-        No row of it changes by itself.
-        """
+        """Add a table that has the columns of another one, at any time; return its name."""
         beside = f"t{len(self._tables)}"
         self._tables[beside] = self._tables[name]
         self._unchanging.add(beside)
@@ -157,7 +151,6 @@ class SimTables:
         return b"%d" % number
 
     def plain(self, table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was captured of a row as `Decoded` has it."""
         return plain_columns(columns, columns)
 
     def as_json(self, table: str, column: str, value: Any) -> Any:
@@ -174,7 +167,6 @@ class SimTables:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     def shown(self, table: str, columns: tuple[str, ...]) -> tuple[RecordColumn, ...]:
-        """Return the columns of a record that touched these."""
         return tuple(
             RecordColumn(one.name, one.type, one.key_position is not None, one.ordinal)
             for one in self._tables[table]
@@ -199,7 +191,6 @@ class SimTables:
 
 
 def key_text(key: Mapping[str, Any]) -> bytes:
-    """Return a decoded key as the run's history has it."""
     return plain_key_text({name: plain(value) for name, value in key.items()})
 
 
@@ -220,8 +211,6 @@ def plain_columns(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a data record says."""
-
     key: bytes
     mod: str
     columns: dict[str, Any]  # plain, without those of the key

@@ -8,37 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation import history as past
 from tests.simulation.checking import CHECKERS
-from tests.simulation.history import (
-    AcceptedGap,
-    Claim,
-    Committed,
-    Control,
-    Denial,
-    Fenced,
-    Finish,
-    FleetRead,
-    FleetSight,
-    Full,
-    GroundFault,
-    History,
-    Limit,
-    LineageFact,
-    Manifested,
-    Mirror,
-    MirrorSight,
-    Parked,
-    Published,
-    PutBack,
-    QueryStart,
-    Refusal,
-    Released,
-    Size,
-    SlotEntry,
-    Stop,
-    TooLargeStop,
-    View,
-)
 from tidegate.schemas.checksums import blake2b_64, origin_of
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import (
@@ -75,39 +46,37 @@ FIXED = DataTopic(TOPIC, "id", 1, 7)
 
 
 def entry(offset, body):
-    return SlotEntry(0, offset, ProgressRecord("e", "w", body))
+    return past.SlotEntry(0, offset, ProgressRecord("e", "w", body))
 
 
 def fenced(at, **fields):
-    """A transaction over a slot."""
-    return Fenced(at, "w", frozenset({0}), frozenset({0}), True, frozenset({0}), **fields)
+    return past.Fenced(at, "w", frozenset({0}), frozenset({0}), True, frozenset({0}), **fields)
 
 
 def history():
-    """Return a small run without a violation: a parent, its child, three changes."""
     child = ChildPartition("child", ("parent",), 15_000)
     totals = (TopicTotals(TOPIC, 1, 1, 1, blake2b_64(ONE)),)
     changes = [
-        Committed(ONE, 10, "a", TOPIC, b"k", token="parent", mod="I", columns={"v": 1}),
-        Committed(TWO, 20, "x", TOPIC, b"k", token="child", mod="U", columns={"v": 2}),
-        Committed(THREE, 20, "x", TOPIC, b"l", token="child", mod="I", columns={"v": 3}),
-        Committed(PARKED, 12, "x", TOPIC, b"p", token="parent", mod="I", columns={"v": 4}),
-        Committed(FOLLOWER, 13, "x", TOPIC, b"p", token="parent", mod="U", columns={"v": 5}),
-        Committed(REDRIVEN, 14, "x", TOPIC, b"q", token="parent", mod="I", columns={"v": 6}),
+        past.Committed(ONE, 10, "a", TOPIC, b"k", token="parent", mod="I", columns={"v": 1}),
+        past.Committed(TWO, 20, "x", TOPIC, b"k", token="child", mod="U", columns={"v": 2}),
+        past.Committed(THREE, 20, "x", TOPIC, b"l", token="child", mod="I", columns={"v": 3}),
+        past.Committed(PARKED, 12, "x", TOPIC, b"p", token="parent", mod="I", columns={"v": 4}),
+        past.Committed(FOLLOWER, 13, "x", TOPIC, b"p", token="parent", mod="U", columns={"v": 5}),
+        past.Committed(REDRIVEN, 14, "x", TOPIC, b"q", token="parent", mod="I", columns={"v": 6}),
     ]
-    return History(
+    return past.History(
         start_us=5,
         slots=1,
         committed=changes,
         lineage={
-            "parent": LineageFact("parent", (), 5, 15, ("child",)),
-            "child": LineageFact("child", ("parent",), 15, None),
+            "parent": past.LineageFact("parent", (), 5, 15, ("child",)),
+            "child": past.LineageFact("child", ("parent",), 15, None),
         },
         published=[
-            Published(TOPIC, 0, 0, ONE, b"k", mod="I", columns={"v": 1}, origin=PARENT),
-            Published(TOPIC, 0, 1, TWO, b"k", mod="U", columns={"v": 2}, origin=CHILD),
-            Published(TOPIC, 0, 2, THREE, b"l", mod="I", columns={"v": 3}, origin=CHILD),
-            Published(TOPIC, 0, 3, REDRIVEN, b"q", mod="I", columns={"v": 6}, origin=PARENT),
+            past.Published(TOPIC, 0, 0, ONE, b"k", mod="I", columns={"v": 1}, origin=PARENT),
+            past.Published(TOPIC, 0, 1, TWO, b"k", mod="U", columns={"v": 2}, origin=CHILD),
+            past.Published(TOPIC, 0, 2, THREE, b"l", mod="I", columns={"v": 3}, origin=CHILD),
+            past.Published(TOPIC, 0, 3, REDRIVEN, b"q", mod="I", columns={"v": 6}, origin=PARENT),
         ],
         progress=[
             entry(0, SlotProgress(0, 1, 0, -1, (), ())),
@@ -116,41 +85,44 @@ def history():
             entry(3, SlotProgress(0, 2, 0, -1, (), ())),
         ],
         parked=[
-            Parked(TOPIC, 0, PARKED, b"p", "SchemaError", "parent", name=2),
-            Parked(TOPIC, 1, FOLLOWER, b"p", "KeyParked", "parent", name=2),
-            Parked(TOPIC, 2, REDRIVEN, b"q", "SchemaError", "parent", name=3),
+            past.Parked(TOPIC, 0, PARKED, b"p", "SchemaError", "parent", name=2),
+            past.Parked(TOPIC, 1, FOLLOWER, b"p", "KeyParked", "parent", name=2),
+            past.Parked(TOPIC, 2, REDRIVEN, b"q", "SchemaError", "parent", name=3),
         ],
-        put_back=[PutBack(TOPIC, 3, REDRIVEN, b"q")],
+        put_back=[past.PutBack(TOPIC, 3, REDRIVEN, b"q")],
         tombstones=True,
         parked_keys_max=2,
-        full=[Full("parent", 12, frozenset({1, 3}))],
+        full=[past.Full("parent", 12, frozenset({1, 3}))],
         poison={PARKED, REDRIVEN},
-        queries=[QueryStart(1, "w", "parent", 5), QueryStart(3, "w", "child", 15)],
-        finishes=[Finish(2, "w", "parent")],
+        queries=[past.QueryStart(1, "w", "parent", 5), past.QueryStart(3, "w", "child", 15)],
+        finishes=[past.Finish(2, "w", "parent")],
         are_tables_recorded=True,
         fenced=[
             fenced(2, topics=frozenset(topics), fixed=fixed)
             for topics, fixed in (((), (FIXED,)), ((TOPIC,), ()), ((TOPIC,), (FIXED,)))
         ],
-        claims=[Claim(0, 1, 15, {TOPIC: {0: 1}}), Claim(1, 1, 20, {TOPIC: {0: 3}})],
-        views=[View(0, 2, {})],
-        released=[Released(0, 0, -1, 15, (ONE,)), Released(1, 1, 15, 20, (TWO, THREE))],
+        claims=[past.Claim(0, 1, 15, {TOPIC: {0: 1}}), past.Claim(1, 1, 20, {TOPIC: {0: 3}})],
+        views=[past.View(0, 2, {})],
+        released=[past.Released(0, 0, -1, 15, (ONE,)), past.Released(1, 1, 15, 20, (TWO, THREE))],
         mirrors=[
-            Mirror(15, {(TOPIC, b"k"): {"v": 1}}),
-            Mirror(20, {(TOPIC, b"k"): {"v": 2}, (TOPIC, b"l"): {"v": 3}}),
+            past.Mirror(15, {(TOPIC, b"k"): {"v": 1}}),
+            past.Mirror(20, {(TOPIC, b"k"): {"v": 2}, (TOPIC, b"l"): {"v": 3}}),
         ],
-        manifests=[Manifested(0, -1, 15, 1, {"m/t": 1}), Manifested(1, 15, 20, 2, {"m/t": 2})],
+        manifests=[
+            past.Manifested(0, -1, 15, 1, {"m/t": 1}),
+            past.Manifested(1, 15, 20, 2, {"m/t": 2}),
+        ],
         mirror_sights=[
-            MirrorSight(0, 100, 50, 0, 0),
-            MirrorSight(1, 149, 50, 1, 0),
-            MirrorSight(2, 150, 50, 1, 1, has_ended=True),
+            past.MirrorSight(0, 100, 50, 0, 0),
+            past.MirrorSight(1, 149, 50, 1, 0),
+            past.MirrorSight(2, 150, 50, 1, 1, has_ended=True),
         ],
         value_schemas={TOPIC: {2: {"v": "long"}, 5: {"v": "long", "w": "string"}}},
         captured={ONE: {"v": 1}, TWO: {"v": 2}, THREE: {"v": 3}},
-        sizes=[Size("things", 3, 3)],
-        limits=[Limit(0, TOPIC, 500), Limit(30, TOPIC, 900)],
-        refusals=[Refusal(at, "w", "w-1", 0, TOPIC, 700, 900, ("k", 20)) for at in (1, 3)],
-        too_large=[TooLargeStop(25, "w", TOPIC, 700, 500, 20)],
+        sizes=[past.Size("things", 3, 3)],
+        limits=[past.Limit(0, TOPIC, 500), past.Limit(30, TOPIC, 900)],
+        refusals=[past.Refusal(at, "w", "w-1", 0, TOPIC, 700, 900, ("k", 20)) for at in (1, 3)],
+        too_large=[past.TooLargeStop(25, "w", TOPIC, 700, 500, 20)],
     )
 
 
@@ -163,9 +135,8 @@ def changed(list_, index, **fields):
 
 
 def read_in_a_chunk(history, columns, *, at_us):
-    """Publish a row of the key `k` beside its data topic."""
     history.read_beside = {"beside": TOPIC}
-    row = Published("beside", 0, 0, key(at_us), b"k", mod="I", columns=columns)
+    row = past.Published("beside", 0, 0, key(at_us), b"k", mod="I", columns=columns)
     history.published.append(row)
 
 
@@ -178,19 +149,20 @@ def resaid(history, index, body):
 
 
 def parent_ends(history, *end):
-    history.lineage["parent"] = LineageFact("parent", (), 5, *end)
+    history.lineage["parent"] = past.LineageFact("parent", (), 5, *end)
 
 
 def grown(history, *stops):
-    """Let a topic grow, and workers stop."""
     history.ground.append(GROWN)
     history.stops += stops
 
 
 VECTOR = (TopicOffset(TOPIC, 0, 2),)
 GAP = PartitionGap("child", 16, 20, "ops", 1)
-GROWN = GroundFault(9, "a topic grows", frozenset({TOPIC}), frozenset({"TopicsChangedError"}))
-STOPPED = Stop(9, "w", "TopicsChangedError", 2, f"topic {TOPIC} had 1 topic partitions, it has 2")
+GROWN = past.GroundFault(9, "a topic grows", frozenset({TOPIC}), frozenset({"TopicsChangedError"}))
+STOPPED = past.Stop(
+    9, "w", "TopicsChangedError", 2, f"topic {TOPIC} had 1 topic partitions, it has 2"
+)
 
 
 WRONGS = [
@@ -201,20 +173,20 @@ WRONGS = [
     ("ground", "another exit code", lambda h: h.stops.append(replace(STOPPED, exit_code=1))),
     ("ground", "a worker lives on", lambda h: (grown(h, STOPPED), h.survivors.append("w2"))),
     ("ground", "no interval", lambda h: h.stops.append(
-        Stop(9, "w", "PositionExpired", 1, "outside retention (lost_from=5)"))),
+        past.Stop(9, "w", "PositionExpired", 1, "outside retention (lost_from=5)"))),
     ("nothing_lost", "not in Kafka", lambda h: without(h.published, 1)),
     ("nothing_lost", "not in the output", lambda h: changed(h.released, 1, order_keys=(TWO,))),
     ("nothing_lost", "put back, read, and not in the output", lambda h: changed(
         h.claims, 0, read={TOPIC: {0: 4}})),
     ("nothing_twice", "put back twice", lambda h: h.published.append(
-        Published(TOPIC, 0, 4, REDRIVEN, b"q"))),
+        past.Published(TOPIC, 0, 4, REDRIVEN, b"q"))),
     ("nothing_twice", "put back, and late twice", lambda h: h.late.extend((REDRIVEN, REDRIVEN))),
     ("nothing_twice", "in Kafka twice", lambda h: h.published.append(
-        Published(TOPIC, 0, 9, TWO, b"k"))),
+        past.Published(TOPIC, 0, 9, TWO, b"k"))),
     ("nothing_twice", "in the output twice", lambda h: changed(
         h.released, 1, order_keys=(TWO, TWO, THREE))),
     ("nothing_twice", "made up", lambda h: h.published.append(
-        Published(TOPIC, 0, 9, key(30), b"k"))),
+        past.Published(TOPIC, 0, 9, key(30), b"k"))),
     ("chunk_rows", "the row of another time", lambda h: read_in_a_chunk(h, {"v": 2}, at_us=19)),
     ("chunk_rows", "a row that there is not yet", lambda h: read_in_a_chunk(h, {"v": 1}, at_us=9)),
     ("key_order", "behind a later one", lambda h: changed(h.published, 0, offset=5)),
@@ -227,9 +199,9 @@ WRONGS = [
     ("commit_order", "a release is missing", lambda h: changed(h.released, 1, number=2)),
     ("commit_order", "releases overlap", lambda h: changed(h.released, 1, after_us=12)),
     ("whole_transactions", "cut in two", lambda h: (changed(h.released, 1, order_keys=(TWO,)),
-        h.released.append(Released(2, 2, 20, 30, (THREE,))))),
+        h.released.append(past.Released(2, 2, 20, 30, (THREE,))))),
     ("watermark", "early", lambda h: changed(h.claims, 0, watermark_us=20)),
-    ("watermark", "back", lambda h: h.claims.append(Claim(2, 1, 19, {TOPIC: {0: 3}}))),
+    ("watermark", "back", lambda h: h.claims.append(past.Claim(2, 1, 19, {TOPIC: {0: 3}}))),
     ("watermark", "past the end", lambda h: setattr(h, "end_us", 19)),
     ("watermark", "past what is not there", lambda h: without(h.published, 2)),
     ("lineage", "before the parent's marker", lambda h: changed(h.queries, 1, at=2)),
@@ -249,19 +221,19 @@ WRONGS = [
     ("gaps", "finished twice", lambda h: h.progress.append(h.progress[2])),
     ("pauses", "disobeyed", lambda h: h.disobeyed.append("w reads in a pause")),
     ("pauses", "published after it was said that nothing is", lambda h: (
-        h.controls.append(Control(90, 1, is_pause=True)),
+        h.controls.append(past.Control(90, 1, is_pause=True)),
         h.fenced.append(fenced(91, paused=((0, 1),))),
         h.fenced.append(fenced(92, with_data=frozenset({0}))))),
     ("accepted_gaps", "not accepted", lambda h: said(h, GAP)),
-    ("accepted_gaps", "recorded twice", lambda h: (h.accepted.append(AcceptedGap(GAP, 20)),
+    ("accepted_gaps", "recorded twice", lambda h: (h.accepted.append(past.AcceptedGap(GAP, 20)),
         h.progress.extend((entry(4, GAP), entry(5, GAP))))),
     ("accepted_gaps", "longer than it has to be", lambda h: (
-        h.accepted.append(AcceptedGap(GAP, 19)), said(h, GAP))),
+        h.accepted.append(past.AcceptedGap(GAP, 19)), said(h, GAP))),
     ("accepted_gaps", "no manifest names it", lambda h: (
-        h.accepted.append(AcceptedGap(GAP, 20)), said(h, GAP))),
+        h.accepted.append(past.AcceptedGap(GAP, 20)), said(h, GAP))),
     ("accepted_gaps", "named by a manifest alone", lambda h: changed(h.manifests, 1, gaps=(GAP,))),
     ("accepted_gaps", "published although it was given up", lambda h: (
-        h.accepted.append(AcceptedGap(GAP, 20)), said(h, GAP),
+        h.accepted.append(past.AcceptedGap(GAP, 20)), said(h, GAP),
         changed(h.committed, 0, token="child", commit_timestamp_us=18))),
     ("completeness", "the totals are others", lambda h: changed(h.committed, 1, token="parent")),
     ("origins", "another stream partition", lambda h: changed(h.published, 1, origin=PARENT)),
@@ -269,7 +241,7 @@ WRONGS = [
     ("origins", "a change that its marker counts is not in Kafka", lambda h: without(
         h.published, 0)),
     ("origins", "a change in Kafka that no marker counts", lambda h: h.published.append(
-        Published(TOPIC, 0, 9, key(11), b"k", origin=PARENT))),
+        past.Published(TOPIC, 0, 9, key(11), b"k", origin=PARENT))),
     ("mirrored_rows", "another value", lambda h: changed(
         h.mirrors, 0, rows={(TOPIC, b"k"): {"v": 7}})),
     ("mirrored_rows", "a row is missing", lambda h: changed(h.mirrors, 0, rows={})),
@@ -280,13 +252,13 @@ WRONGS = [
     ("mirror_cadence", "no cut", lambda h: changed(h.mirror_sights, 0, mirror=None)),
     ("mirror_cadence", "ahead of the releases", lambda h: changed(h.mirror_sights, 1, mirror=2)),
     ("mirror_cadence", "goes back", lambda h: h.mirror_sights.append(
-        MirrorSight(3, 160, 50, 1, 0))),
+        past.MirrorSight(3, 160, 50, 1, 0))),
     ("captured_values", "another value", lambda h: h.captured.update({TWO: {"v": 1}})),
     ("captured_values", "a column is missing", lambda h: h.captured.update({TWO: {}})),
     ("manifests", "a table goes back", lambda h: changed(h.manifests, 1, versions={"m/t": 0})),
     ("manifests", "a table is missing", lambda h: changed(h.manifests, 1, versions={})),
     ("manifests", "another size", lambda h: changed(h.manifests, 1, rows=3)),
-    ("one_plan", "planned twice", lambda h: h.claims.append(Claim(1, 2, 20, {TOPIC: {0: 3}}))),
+    ("one_plan", "planned twice", lambda h: h.claims.append(past.Claim(1, 2, 20, {TOPIC: {0: 3}}))),
     ("values", "another value", lambda h: changed(h.published, 1, columns={"v": 7})),
     ("values", "an absent column written as NULL", lambda h: changed(
         h.published, 1, columns={"v": 2, "w": None})),
@@ -297,13 +269,13 @@ WRONGS = [
     ("schema_growth", "another type", lambda h: h.value_schemas[TOPIC].update(
         {7: {"v": "string", "w": "string"}})),
     ("query_pace", "again and again", lambda h: h.queries.extend(
-        QueryStart(9, "w", "child", 15, at_us=second * 4_000_000, holding="w 1")
+        past.QueryStart(9, "w", "child", 15, at_us=second * 4_000_000, holding="w 1")
         for second in range(13))),
     ("query_turns", "queued for too long", lambda h: h.queued.update(child=30_000_001)),
     ("query_turns", "paused for too long", lambda h: h.paused.update(child=3_000_001)),
     ("fleet_drift", "read on far ahead", lambda h: h.ahead.update(child=1_000_001)),
     ("fleet_views", "what a slot has not said", lambda h: h.fleet_sights.append(
-        FleetSight("w", {0: 15}, {0: 4}, {0: 4}))),
+        past.FleetSight("w", {0: 15}, {0: 4}, {0: 4}))),
     ("others_advance", "one is held up", lambda h: h.held_up.append("child")),
     ("vectors", "an entry is gone", lambda h: resaid(h, 0, SlotProgress(0, 1, 0, -1, VECTOR, ()))),
     ("views", "an entry too few", lambda h: resaid(h, 3, SlotProgress(0, 2, 0, -1, VECTOR, ()))),
@@ -333,9 +305,9 @@ WRONGS = [
         h.limits, 1, at_us=19)),
     ("parking", "parked twice", lambda h: h.parked.append(h.parked[1])),
     ("parking", "parked and published", lambda h: h.published.append(
-        Published(TOPIC, 0, 3, PARKED, b"p"))),
+        past.Published(TOPIC, 0, 3, PARKED, b"p"))),
     ("parking", "parked, and never committed", lambda h: h.parked.append(
-        Parked(TOPIC, 4, key(15), b"p", "KeyParked", "parent"))),
+        past.Parked(TOPIC, 4, key(15), b"p", "KeyParked", "parent"))),
     ("parking", "no poison", lambda h: h.poison.clear()),
     ("parking", "a good change parked alone", lambda h: without(h.parked, 0)),
     ("parking", "a good change of before parked", lambda h: changed(
@@ -344,11 +316,11 @@ WRONGS = [
         changed(h.parked, 0, offset=1), changed(h.parked, 1, offset=0))),
     ("parking", "put back, and not published", lambda h: without(h.published, 3)),
     ("parking", "put back, and never parked", lambda h: h.put_back.append(
-        PutBack(TOPIC, 4, REDRIVEN, b"q"))),
+        past.PutBack(TOPIC, 4, REDRIVEN, b"q"))),
     ("parking", "a key that was put back not released", lambda h: changed(
         h.parked, 1, topic=TOPIC, key=b"q", offset=4, order_key=key(15))),
     ("parking", "a later change published", lambda h: h.published.append(
-        Published(TOPIC, 0, 4, key(15), b"p"))),
+        past.Published(TOPIC, 0, 4, key(15), b"p"))),
     ("parking", "another count in the marker", lambda h: changed(h.progress, 2, record=replace(
         h.progress[2].record, body=replace(h.progress[2].record.body, parked=1)))),
     ("parking", "another count in the slot", lambda h: said(h, SlotProgress(0, 3, 0, -1, (), (
@@ -365,7 +337,7 @@ WRONGS = [
     ("parked_limit", "stopped by a key that it holds", lambda h: changed(
         h.full, 0, keys=frozenset({2, 3}))),
     ("ground", "a worker that goes on without a right", lambda h: h.denials.extend(
-        Denial(at, "w", "w-1") for at in (1, 2))),
+        past.Denial(at, "w", "w-1") for at in (1, 2))),
     ("tables", "not recorded", lambda h: without(h.fenced, 0)),
     ("tables", "recorded in the same transaction", lambda h: (
         without(h.fenced, 0), changed(h.fenced, 0, fixed=(FIXED,)))),
@@ -463,16 +435,16 @@ def fleet():
         snapshot(4, -1, replace(one, stopped="why")),
         snapshot(5, 2, replace(one, stopped="why")),
     ]
-    return History(
+    return past.History(
         start_us=1,
         slots=1,
         progress=[entry(offset, body) for offset, body in enumerate(bodies)],
-        fleet_reads=[FleetRead("w", {0: 15}, {0: 2}), FleetRead("w", {0: None}, {0: 6})],
+        fleet_reads=[past.FleetRead("w", {0: 15}, {0: 2}), past.FleetRead("w", {0: None}, {0: 6})],
         fleet_sights=[
-            FleetSight("w", {0: 9}, {0: 1}, {0: 2}),
-            FleetSight("w", {0: 15}, {0: 1}, {0: 2}),
-            FleetSight("w", {0: 11}, {0: 4}, {0: 5}),
-            FleetSight("w", {}, {0: 6}, {0: 6}),
+            past.FleetSight("w", {0: 9}, {0: 1}, {0: 2}),
+            past.FleetSight("w", {0: 15}, {0: 1}, {0: 2}),
+            past.FleetSight("w", {0: 11}, {0: 4}, {0: 5}),
+            past.FleetSight("w", {}, {0: 6}, {0: 6}),
         ],
     )
 
@@ -505,8 +477,8 @@ def test_other_views_are_found(wrong):
 
 
 def test_what_is_published_before_a_slot_is_paused_or_after_the_pause_is_right():
-    history = History(start_us=0, slots=2)
-    history.controls += [Control(1, 1, is_pause=True), Control(5, 2, is_pause=False)]
+    history = past.History(start_us=0, slots=2)
+    history.controls += [past.Control(1, 1, is_pause=True), past.Control(5, 2, is_pause=False)]
     data = frozenset({0})
     history.fenced += [
         fenced(2, with_data=data, paused=((0, 1),)),
@@ -520,7 +492,7 @@ def test_what_is_published_before_a_slot_is_paused_or_after_the_pause_is_right()
 def test_what_lies_in_an_accepted_gap_is_not_missed():
     run = history()
     gap = replace(GAP, from_us=20, until_us=21)
-    run.accepted.append(AcceptedGap(gap, 21))
+    run.accepted.append(past.AcceptedGap(gap, 21))
     run.progress.append(entry(4, gap))
     changed(run.manifests, 1, gaps=(gap,))
     without(run.published, 1)

@@ -16,8 +16,6 @@ ID = ("query/sink", 3)
 
 
 class Meanwhile:
-    """Does one thing at the first point of an operation, as another process would."""
-
     profile = GateProfile()
 
     def __init__(self, action):

@@ -66,7 +66,6 @@ def test_a_broken_part_takes_what_the_whole_one_takes(mutant):
 
 
 def _accepted(function):
-    """Return the names of keyword-only parameters, and a number for each of the others."""
     parameters = inspect.signature(function).parameters.values()
     kinds = {parameter.kind for parameter in parameters}
     if inspect.Parameter.VAR_KEYWORD in kinds or inspect.Parameter.VAR_POSITIONAL in kinds:
@@ -76,8 +75,6 @@ def _accepted(function):
 
 
 class _Everything:
-    """Stands for any set of parameters."""
-
     def __ge__(self, other):
         return True
 

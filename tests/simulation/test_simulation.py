@@ -99,7 +99,6 @@ _SEEDS_MAX = 400
 
 
 def has_both_forms(world):
-    """Whether workers of both programs have published changes of one stream partition."""
     forms = defaultdict(set)
     for topic in world.data_topics:
         for _, _, entry in world.ground.entries(topic):
@@ -121,7 +120,6 @@ def is_given_up_in_part(history):
 
 
 def met_in(world):
-    """Return what a traced run has met, of `WANTED` and more."""
     history = world.history
     met = {f"{kind} {what}" for _, _, _, kind, what in world.trace if kind in ("fault", "exit")}
     met |= {type(what).__name__ for _, _, _, kind, what in world.trace}
@@ -176,7 +174,6 @@ def met_in(world):
 
 
 def later_changes(history):
-    """Return what says of a published record that it is of a chunk, and its key changes later."""
     newest = {}
     for one in history.committed:
         newest[one.topic, one.key] = one.order_key

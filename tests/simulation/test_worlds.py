@@ -124,7 +124,6 @@ def test_such_worlds_run_beside_a_part_of_the_seeds():
 
 
 def test_runs_are_read_to_their_ends_beside_changes():
-    """Chunks are published, and stream partitions split meanwhile; rows meet their condition."""
     met = {
         "chunks": 0,
         "runs ended": 0,
@@ -158,7 +157,6 @@ def test_runs_are_read_to_their_ends_beside_changes():
 
 
 def test_a_part_of_all_seeds_reads_chunks():
-    """So that any number of seeds runs them."""
     drawn = [Weather.drawn(Random(seed), seed) for seed in range(1, 201)]
 
     assert 10 <= sum(one.chunks for one in drawn) <= 50
@@ -166,7 +164,6 @@ def test_a_part_of_all_seeds_reads_chunks():
 
 
 def _has_condition(token: str) -> bool:
-    """Whether a stream partition is of a run that began with a condition."""
     place = place_of(token)
     return place is not None and place.is_chunk and place.run % 2 == 1
 
@@ -197,8 +194,6 @@ def test_what_the_judge_finds_and_a_world_that_cannot_go_on_say_how_to_repeat_th
 
 
 class _Pool:
-    """Stands for the processes: runs in this one."""
-
     def __init__(self, *_, **__):
         pass
 

@@ -182,7 +182,6 @@ class Weather(SimpleNamespace):
 
 
 def _filter(random: Random) -> RecordFilter:
-    """Draw a filter; in most seeds nothing is left out."""
     if random.random() >= 0.2:
         return RecordFilter()
     left_out = random.choice(MOD_TYPES)

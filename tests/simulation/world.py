@@ -97,8 +97,6 @@ _Trace = list[tuple[int, int, str, str, Any]]
 
 
 class World:
-    """One seed's run of the whole system."""
-
     def __init__(
         self, seed: int, *, weather: Weather | None = None, is_traced: bool = False
     ) -> None:
@@ -187,8 +185,6 @@ class World:
         for number in range(weather.nodes):
             self._start_node(f"w{number}")
 
-    # ------------------------------------------------------------ the run
-
     def run(self) -> History:
         weather = self.weather
         with (
@@ -223,10 +219,10 @@ class World:
         deeds = [
             (self.commit, weather.commits),
             (self._churn, weather.churn),
-            (self._alter, weather.ddl),
+            (self.alter, weather.ddl),
             (self._write_marker, weather.markers),
             (self._work_in_background, weather.background),
-            (self._complete_round, weather.background / 2),
+            (self.broker.group.complete, weather.background / 2),
             (self.step_consumer, weather.consumer),
             (self._crash, weather.crash),
             (self._pause, weather.pause),
@@ -236,7 +232,7 @@ class World:
             (self._drain, weather.drain),
             (self._time_out, weather.time_out),
             (self._jump_time, weather.time_jump),
-            (self._compact_a_slot, weather.compaction),
+            (lambda: self._compact(self.random.randrange(self.slots)), weather.compaction),
             (self._crash_consumer, weather.consumer_crash),
             (self._make_consumer_zombie, weather.consumer_zombie),
             (self.copies.add, weather.copies),
@@ -251,8 +247,6 @@ class World:
         rest = max(0.2, 1 - sum(weight for _, weight in deeds))
         return [(self._step_node, rest), *((doer, chance) for doer, chance in deeds if chance)]
 
-    # ------------------------------------------------------------ what goes on by itself
-
     def let_time_pass(self) -> None:
         self.now_us += self.random.randint(1_000, 50_000)
 
@@ -264,9 +258,6 @@ class World:
 
     def _churn(self) -> None:
         self.spanner.churn(self.now_us)
-
-    def _alter(self) -> None:
-        self.alter()
 
     def alter(self, change: Callable[[], str] | None = None) -> None:
         """Change the schema: as it comes, or one table of it."""
@@ -283,9 +274,6 @@ class World:
         node = self._some_node()
         if node is not None:
             node.client.work()
-
-    def _complete_round(self) -> None:
-        self.broker.group.complete()
 
     def _step_node(self) -> None:
         node = self._some_node()
@@ -352,7 +340,6 @@ class World:
         return self._consumer
 
     def _new_limits(self) -> Limits:
-        """Draw the consumer's settings: another start may have others."""
         weather, factor = self.weather, self.random.choice((1, 1, 2))
         return Limits(
             release_rows_max=weather.release_rows * factor,
@@ -370,8 +357,6 @@ class World:
     def _some_node(self) -> Node | None:
         awake = [node for node in self.processes if node.is_alive and not node.is_paused]
         return self.random.choice(awake) if awake else None
-
-    # ------------------------------------------------------------ faults
 
     def _crash(self) -> None:
         node = self.random.choice(self.nodes)
@@ -408,7 +393,6 @@ class World:
             node.is_paused = False
 
     def _replace(self) -> None:
-        """Start a second process under a paused one's name; the paused one may wake up later."""
         paused = [node for node in self.nodes if node.is_paused and node.is_alive]
         if paused:
             node = self.random.choice(paused)
@@ -441,9 +425,6 @@ class World:
     def _jump_time(self) -> None:
         self.now_us += self.random.choice((5_000_000, 61_000_000))
 
-    def _compact_a_slot(self) -> None:
-        self._compact(self.random.randrange(self.slots))
-
     def _compact(self, slot: int) -> None:
         log = self.broker.logs[self.names.progress, slot]
         if self.ground.final is not None:
@@ -460,7 +441,6 @@ class World:
         self._zombie_consumer, self._consumer = self._consumer, None
 
     def _move(self) -> None:
-        """Let a worker's core go on from its snapshot, in another object."""
         node = self._some_node()
         if node is not None:
             self.tell(node.name, "fault", "moved")
@@ -519,7 +499,6 @@ class World:
         self.redrives.append(self.last_redrive)
 
     def start_accept_gap(self, *, gaps: tuple[PartitionGap, ...] = ()) -> AcceptGap:
-        """Start a process that gives up what has expired, or once more what was given up."""
         self.tell(ACCEPT_GAP, "fault", "accept-gap started")
         self._started += 1
         name, margin_us = f"{ACCEPT_GAP}-{self._started}", self.ground.gap_margin_us or 0
@@ -559,19 +538,14 @@ class World:
 
     @property
     def is_limited(self) -> bool:
-        """Whether a stream partition stops before it has parked all of its keys."""
         return self.weather.parked_keys_max < PARKED_KEYS_MAX
 
     def lift_limits(self) -> None:
-        """Let every message in, as an operator does who has read the errors."""
         for topic in self.data_topics:
             self._set_limit(topic, MESSAGE_BYTES_MAX)
 
-    # ------------------------------------------------------------ for the actors
-
     @property
     def processes(self) -> list[Node]:
-        """All processes with a membership: workers, those they replaced, redrives."""
         return [*self.nodes, *self.zombies, *self.redrives]
 
     def chance(self, probability: float) -> bool:
@@ -588,8 +562,6 @@ class World:
             self.trace.append((self.at, self.now_us - _BEGIN_US, who, kind, what))
 
     def commit_note(self, name: str) -> OnCommit:
-        """Return what a worker's publisher calls after each commit that took place."""
-
         def note(transaction: Transaction, carried: Carried) -> None:
             self.at += 1
             self.history.fenced.append(
@@ -610,7 +582,6 @@ class World:
         return PublisherFaults(self.weather.refused, self.weather.reply_lost)
 
     def open_query(self, token: str, start_ns: int, end_ns: int | None) -> tuple[StreamQuery, int]:
-        """Return a query and after how many calls it breaks; -1 for never."""
         breaks = not self.is_healing and self.chance(self.weather.query_breaks)
         if token and not self.is_healing and self.chance(self.weather.token_refused):
             self.tell("spanner", "fault", "token refused")
@@ -640,7 +611,6 @@ class World:
         return self.poison.spoiled(items)
 
     def exited(self, node: Node, reason: str) -> None:
-        """Note an exit that the run explains; its supervisor starts it again, sooner or later."""
         self.tell(node.name, "exit", reason)
         if node in self.zombies:
             self.zombies.remove(node)
@@ -733,7 +703,6 @@ class World:
         )
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str | None]:
-        """Return the ids that topics have now, as a consumer asks for them."""
         ids = {topic: self.broker.describe_topic(topic).topic_id for topic in topics}
         if not any(True for _ in self.ground.entries(self.names.dead_letter)):
             ids[self.names.dead_letter] = None  # created with the first change that is parked
@@ -766,8 +735,6 @@ class World:
         known = self.sizes.get(what)
         if known is None or size > known.largest:
             self.sizes[what] = Size(what, size, bound)
-
-    # ------------------------------------------------------------ processes
 
     def _start_node(self, name: str) -> None:
         self._started += 1
@@ -805,7 +772,6 @@ class World:
         return TableRegistrar(self.names, registry, timestamps, record_filter=chosen)
 
     def _is_older(self, name: str) -> bool:
-        """Whether a worker runs a program that names no stream partition in headers."""
         if not self.weather.progress_versions_meet:
             return False
         return Random(f"program {name} {self._started} {self.weather.steps}").random() < 0.5

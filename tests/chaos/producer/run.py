@@ -24,13 +24,7 @@ from tests.chaos.opening import run_on_a_stack
 from tests.chaos.producer.plan import SIZES, broker_faults_of, worker_stages_of
 from tests.chaos.producer.source_faults import SourceFaults
 from tests.chaos.producer.statements import Statements
-from tests.chaos.producer.workload import (
-    STREAM,
-    Workload,
-    initial_ddl,
-    initial_layout,
-    is_poison,
-)
+from tests.chaos.producer.workload import STREAM, Workload, initial_ddl, initial_layout, is_poison
 from tests.chaos.report import Report
 from tests.chaos.stage import Stage
 from tidegate.local_stack.demo.bank import Dialect
@@ -149,9 +143,7 @@ class _Run:
         statements = Statements(options.dialect)
         self._workload = Workload(
             create_database(
-                name,
-                initial_ddl(statements, has_moves=options.has_moves),
-                dialect=options.dialect,
+                name, initial_ddl(statements, has_moves=options.has_moves), dialect=options.dialect
             ),
             options.seed,
             _RATE,

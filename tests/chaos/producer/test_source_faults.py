@@ -10,12 +10,7 @@ from itertools import islice
 import pytest
 
 from tests.chaos.producer import source_faults
-from tests.chaos.producer.source_faults import (
-    KINDS,
-    READ_FAULTS,
-    SourceFaults,
-    source_faults_of,
-)
+from tests.chaos.producer.source_faults import KINDS, READ_FAULTS, SourceFaults, source_faults_of
 from tidegate.local_stack.demo.churn import SimulatorControl
 
 

@@ -10,10 +10,7 @@ from tidegate.schemas.progress import SlotChanges, SlotProgress
 
 
 def nothing_lost(history: History) -> Iterator[Violation]:
-    """Every committed change that the stream watches is in Kafka, and in the output (P5).
-
-    Look at what lies at or below the last watermark; liveness sees to the rest.
-    """
+    """Every committed change that the stream watches is in Kafka, and in the output (P5)."""
     watermark_us = max((claim.watermark_us for claim in history.claims), default=-1)
     published = {record.order_key for record in history.published}
     released = {key for release in history.released for key in release.order_keys}

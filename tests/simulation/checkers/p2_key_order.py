@@ -6,16 +6,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from tests.simulation.history import Committed, History, Published, Violation
+from tests.simulation.history import Committed, History, Published, Violation, is_behind
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.topics import ROOT_TOKEN
 
 
 def key_order(history: History) -> Iterator[Violation]:
-    """Neighbours of a key are in order; transactions of one instant have no order between them.
-
-    They touch different cells, so that no reader can tell.
-    """
+    """Neighbours of a key are in order; transactions of one instant have no order between them."""
     places: dict[tuple[str, bytes], int] = {}
     newest: dict[tuple[str, bytes], OrderKey] = {}
     for record in sorted(history.published, key=lambda r: (r.topic, r.topic_partition, r.offset)):
@@ -26,16 +23,8 @@ def key_order(history: History) -> Iterator[Violation]:
             yield Violation("a key is in two topic partitions", record.order_key)
         now, before = OrderKey.decode(record.order_key), newest.get(key)
         newest[key] = now
-        if before is not None and _is_behind(now, before):
+        if before is not None and (now == before or is_behind(now, before)):
             yield Violation("behind a later change of its key", record.order_key)
-
-
-def _is_behind(now: OrderKey, before: OrderKey) -> bool:
-    if now.commit_timestamp_us != before.commit_timestamp_us:
-        return now.commit_timestamp_us < before.commit_timestamp_us
-    if now.server_transaction_id != before.server_transaction_id:
-        return False
-    return (now.record_sequence, now.mod_number) <= (before.record_sequence, before.mod_number)
 
 
 _FIRST_OF_RUN = re.compile(r"tidegate-backfill/table/[0-9]+/0/wait/")
@@ -110,7 +99,6 @@ def _compared(
 
 
 def _folded(changes: Iterable[_Change]) -> dict[str, object] | None:
-    """Return what changes, put in order by their order keys, leave of a row."""
     row: dict[str, object] | None = None
     for change in sorted(changes, key=lambda one: one.order_key):
         columns = dict(change.columns or {})

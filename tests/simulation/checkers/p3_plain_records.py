@@ -25,11 +25,7 @@ def values(history: History) -> Iterator[Violation]:
 
 
 def schema_growth(history: History) -> Iterator[Violation]:
-    """Value schemas only grow: a higher id has every field of a lower one, of the same type.
-
-    The registry of a world gives ids in the order of registration.  So the schema with the most
-    fields is the highest id, and a reader takes it for all values, whichever worker wrote them.
-    """
+    """Value schemas only grow: a higher id has every field of a lower one, of the same type."""
     for topic, schemas in history.value_schemas.items():
         for (lower, earlier), (higher, later) in pairwise(sorted(schemas.items())):
             lacking = sorted(name for name in earlier if later.get(name) != earlier[name])

@@ -103,7 +103,6 @@ def vectors(history: History) -> Iterator[Violation]:
 
 
 def _said(history: History, kinds: UnionType) -> dict[tuple[int, int], _Vector]:
-    """Return the vector entries that bodies of some kinds hold, by slot and revision."""
     said: dict[tuple[int, int], _Vector] = {}
     for body in history.bodies:
         if isinstance(body, kinds):
@@ -154,28 +153,21 @@ def _compare(chain: SlotChain, body: SlotChanges | SlotWatermark, slot: int) -> 
 
 
 def _fallen(before: dict[str, int], now: SlotChain, slot: int) -> Iterator[Violation]:
-    """Find tokens that are put back; those that are missing have finished."""
     fallen = [token for token, us in now.watermarks().items() if us < before.get(token, us)]
     if fallen:
         yield Violation(f"slot {slot}: watermarks of {fallen} fall")
 
 
 def completeness(history: History) -> Iterator[Violation]:
-    """A completion marker's totals and checksum are those of the changes that were committed.
-
-    It counts, too, what was left out of them.
-    """
+    """A completion marker's totals and checksum are those of the changes that were committed."""
     order_keys: dict[tuple[str, str], list[bytes]] = defaultdict(list)
     for change in history.watched:
         if change.token is not None:
             order_keys[change.token, change.topic].append(change.order_key)
     gaps = history.gaps
-    known = {change.token for change in history.committed}
     for body in history.bodies:
         if not isinstance(body, PartitionFinished) or body.chunk:
             continue
-        if body.token not in known and None in known:
-            continue  # the collector cannot tell which change came from where
         found = {total.topic: (total.mods, total.checksum) for total in body.totals}
         checksum_of = CHECKSUMS[body.checksums]
         wanted = {
@@ -220,7 +212,6 @@ def origins(history: History) -> Iterator[Violation]:
 
 
 def _incomplete(history: History) -> Iterator[Violation]:
-    """Prove each name as a reader of the topics does."""
     finished = _finished(history)
     open_names = {origin_of(token) for token in _announced(history) - finished.keys()}
     names: dict[bytes, list[PartitionFinished]] = defaultdict(list)

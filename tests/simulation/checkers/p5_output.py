@@ -33,7 +33,6 @@ def commit_order(history: History) -> Iterator[Violation]:
 
 
 def whole_transactions(history: History) -> Iterator[Violation]:
-    """All changes of a transaction are in one release."""
     release_of = {key: release.number for release in history.released for key in release.order_keys}
     seen: dict[tuple[int, str], set[int]] = defaultdict(set)
     of_last: dict[tuple[int, str], bytes] = {}
@@ -49,17 +48,13 @@ def whole_transactions(history: History) -> Iterator[Violation]:
 
 
 def one_plan(history: History) -> Iterator[Violation]:
-    """A batch is planned once, whatever the number of runs that try it."""
     for batch, plans in Counter(claim.batch for claim in history.claims).items():
         if plans > 1:
             yield Violation(f"batch {batch} was planned {plans} times")
 
 
 def manifests(history: History) -> Iterator[Violation]:
-    """A manifest counts its release, and no table is behind what an earlier manifest names.
-
-    Look at the versions and sizes; `commit_order` compares numbers and bounds.
-    """
+    """A manifest counts its release, and no table is behind what an earlier manifest names."""
     for before, one in pairwise(history.manifests):
         for table, version in before.versions.items():
             if one.versions.get(table, -1) < version:
@@ -71,7 +66,6 @@ def manifests(history: History) -> Iterator[Violation]:
 
 
 def captured_values(history: History) -> Iterator[Violation]:
-    """The changelog has, for each change, the columns that Spanner captured, with their values."""
     for change in history.within:
         found = history.captured.get(change.order_key)
         if found is None or change.columns is None:
@@ -82,10 +76,7 @@ def captured_values(history: History) -> Iterator[Violation]:
 
 
 def mirrored_rows(history: History) -> Iterator[Violation]:
-    """At each release the mirror is the source table as it was at that time.
-
-    Apply the source's changes in commit order beside the mirror, release by release.
-    """
+    """At each release the mirror is the source table as it was at that time."""
     released = {key for release in history.released for key in release.order_keys}
     in_time = [one for key, one in history.redriven.items() if key in released]
     changes = sorted([*history.watched, *in_time], key=lambda change: change.order_key)
@@ -123,10 +114,7 @@ def _apply(
 
 
 def mirror_cadence(history: History) -> Iterator[Violation]:
-    """Mirrors stand at an older release no longer than the settings say, and never go back.
-
-    A batch that was decided later than that after the last merge has to merge.
-    """
+    """Mirrors stand at an older release no longer than the settings say, and never go back."""
     merged_us: dict[int, int] = {}
     highest = -1
     for sight in sorted(history.mirror_sights, key=lambda one: one.batch):

@@ -13,6 +13,7 @@ from tests.simulation.history import (
     Refusal,
     TooLargeStop,
     Violation,
+    is_behind,
     whole_bodies,
 )
 from tidegate.schemas.errors import SchemaError
@@ -211,7 +212,6 @@ def _check_stop(history: History, stop: TooLargeStop) -> Iterator[Violation]:
 
 
 def _smallest_since(history: History, stop: TooLargeStop, since_us: int) -> int:
-    """Return the smallest limit that the topic had between a moment and the stop."""
     of_topic = [limit for limit in history.limits if limit.topic == stop.topic]
     before = [limit for limit in of_topic if limit.at_us <= since_us][-1:] or of_topic[:1]
     after = [limit for limit in of_topic if since_us < limit.at_us <= stop.at_us]
@@ -254,12 +254,11 @@ def _check_times(history: History, redriven: set[bytes]) -> Iterator[Violation]:
 
 
 def _check_key(poison: set[bytes], story: _Story) -> Iterator[Violation]:
-    """Check the parked changes of one key, in the order in which they stand."""
     first: OrderKey | None = None
     before: OrderKey | None = None
     for change in story:
         now = OrderKey.decode(change.order_key)
-        if before is not None and _is_behind(now, before):
+        if before is not None and is_behind(now, before):
             yield Violation("parked behind a later change of its key", change.order_key)
         before = now
         if isinstance(change, PutBack):
@@ -268,7 +267,7 @@ def _check_key(poison: set[bytes], story: _Story) -> Iterator[Violation]:
             first = None
             continue
         if change.reason == _FOLLOWER:
-            if first is None or _is_behind(now, first):
+            if first is None or is_behind(now, first):
                 yield Violation("parked without a poison change before it", change.order_key)
             continue
         first = first or now
@@ -277,7 +276,6 @@ def _check_key(poison: set[bytes], story: _Story) -> Iterator[Violation]:
 
 
 def _check_what_passed(history: History, redriven: set[bytes]) -> Iterator[Violation]:
-    """Look for changes after one of their key that is parked still."""
     firsts: dict[tuple[str, bytes], OrderKey] = {}
     for change in history.parked:
         if change.order_key not in redriven:
@@ -286,17 +284,8 @@ def _check_what_passed(history: History, redriven: set[bytes]) -> Iterator[Viola
         first = firsts.get((record.topic, record.key))
         if first is None or record.is_copy:
             continue
-        if _is_behind(first, OrderKey.decode(record.order_key)):
+        if is_behind(first, OrderKey.decode(record.order_key)):
             yield Violation("has passed a parked change of its key", record.order_key)
-
-
-def _is_behind(now: OrderKey, before: OrderKey) -> bool:
-    """Whether one change comes before another of its key; those of one instant need not."""
-    if now.commit_timestamp_us != before.commit_timestamp_us:
-        return now.commit_timestamp_us < before.commit_timestamp_us
-    if now.server_transaction_id != before.server_transaction_id:
-        return False
-    return (now.record_sequence, now.mod_number) < (before.record_sequence, before.mod_number)
 
 
 def _check_counts(history: History) -> Iterator[Violation]:
@@ -312,7 +301,6 @@ def _check_counts(history: History) -> Iterator[Violation]:
 
 
 def _open_tokens(history: History) -> Iterator[TokenSnapshot]:
-    """Yield the tokens as the newest chain of each slot has them."""
     chains: dict[int, SlotChain] = {}
     for entry, body in whole_bodies(history):
         if isinstance(body, SlotProgress):
@@ -327,10 +315,7 @@ def _open_tokens(history: History) -> Iterator[TokenSnapshot]:
 
 
 def parked_limit(history: History) -> Iterator[Violation]:
-    """A stream partition parks keys up to the limit, and stops where it would need one key more.
-
-    Keys of its parents count, but they never stop it by themselves.
-    """
+    """A stream partition parks keys up to the limit, and stops where it would need one key more."""
     limit = history.parked_keys_max
     if limit is None:
         return
@@ -356,7 +341,6 @@ def parked_limit(history: History) -> Iterator[Violation]:
 def _check_full(
     history: History, full: Full, poison: set[bytes], limit: int
 ) -> Iterator[Violation]:
-    """Look for enough poison at its commit time, of keys that it does not hold."""
     names = {one.name: (one.topic, one.key) for one in history.parked}
     held = {names[name] for name in full.keys if name in names}
     found = {

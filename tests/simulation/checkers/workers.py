@@ -94,10 +94,7 @@ _PAUSE_MAX_US = 3_000_000  # a pause may last a second longer than its reason
 
 
 def query_turns(history: History) -> Iterator[Violation]:
-    """A stream partition that waits for a query gets one, and one that is paused goes on.
-
-    Counted is the time after the faults, in which each worker goes on all the time.
-    """
+    """A stream partition that waits for a query gets one, and one that is paused goes on."""
     for token, waited_us in history.queued.items():
         if waited_us > _WAIT_MAX_US:
             yield Violation(f"waited for a query for {waited_us} µs", token)
@@ -156,8 +153,6 @@ def _check_sight(slots: dict[int, _Slot], sight: FleetSight) -> Iterator[Violati
 
 
 class _Slot:
-    """What one slot says, at each offset."""
-
     def __init__(self) -> None:
         self._assembler = ProgressAssembler()
         self._chain: SlotChain | None = None
@@ -169,12 +164,10 @@ class _Slot:
         self._most_us: list[int] = []
 
     def most_us(self, end: int) -> int:
-        """Return the highest value of all records before an offset."""
         index = bisect_right(self._offsets, end - 1)
         return self._most_us[index - 1] if index else -1
 
     def said(self, begin: int, end: int) -> set[int]:
-        """Return the value at one offset and all values up to another."""
         first, last = (bisect_right(self._offsets, offset - 1) for offset in (begin, end))
         return set(self._values[max(first - 1, 0) : last])
 
@@ -211,7 +204,6 @@ class _Slot:
         self._announced[child.token] = heard, offset, start_us if is_ready else _NOTHING_MOVES
 
     def _lowest(self) -> int:
-        """Return the lowest watermark of what can be read on."""
         if self._chain is None or self._version == 1:
             return _NOTHING_MOVES
         movable = [one.watermark_us for one in self._chain.tokens.values() if _can_move(one)]
