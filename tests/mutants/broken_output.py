@@ -29,11 +29,8 @@ def _retried(*, custom_metadata: Any, max_commit_retries: int) -> CommitProperti
 
 
 _FOLDER = "tests/unit/spark_consumer/sinks/datastream"
-
 _SINK = f"{_FOLDER}/test_sink.py"
-
 _KILLED = f"{_SINK}::test_a_release_that_is_repeated_after_a_kill_at_any_step_writes_the_same_files"
-
 _begin = BegunReleases.begin
 
 
@@ -42,7 +39,6 @@ def _never_begun(self: Any, release: int, **settings: Any) -> Any:
 
 
 _DIRECT = "tests/unit/spark_consumer/sinks/delta/test_direct_history.py"
-
 _ORACLE = f"{_DIRECT}::test_at_any_time_each_key_that_was_alive_has_one_row"
 
 _merge = DirectTable.merge
@@ -84,8 +80,6 @@ def _found_by_filter(
 
 
 _LOOP = "tests/unit/spark_consumer/batch/test_effect_loop.py"
-
-
 _execute, _rows = BatchRun._execute, hand_over_module._rows
 
 

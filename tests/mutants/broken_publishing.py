@@ -16,7 +16,6 @@ from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord, Pa
 from tidegate.schemas.instants import NS_PER_US
 
 _OPENING = "tests/unit/producer/core/test_stream_opening.py"
-
 _WORKER = "tests/unit/producer/core/test_worker.py::TestOwnership"
 
 
@@ -35,8 +34,6 @@ def _names_without_changes(item: Any) -> bool:
 
 
 _TESTS = "tests/unit/producer/core/test_stream_partition.py"
-
-
 _lies_past = stream_partition.lies_past
 
 

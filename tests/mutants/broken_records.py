@@ -22,9 +22,7 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.spark_consumer.core.release_check import ReleaseCheck
 
 _SPANNER = "tests/unit/producer/spanner"
-
 _CHECK = "tests/unit/spark_consumer/core/test_release_check.py"
-
 _settle = ReleaseCheck.settle
 
 
@@ -52,10 +50,7 @@ def _ends_anywhere(container: Any) -> Any:
 
 
 _DECODE = "tests/unit/producer/spanner/test_decode.py"
-
 _KEYS = "tests/unit/producer/translation/test_keys.py"
-
-
 _value_pieces = FlatWriter._value_pieces
 
 
@@ -94,7 +89,6 @@ def _an_id_of_the_commit(stream: str, commit_us: int, transaction: str, _sequenc
 
 
 _FOLDER_FILE_SOURCE = "tests/unit/producer/datastream_source"
-
 _READING = f"{_FOLDER_FILE_SOURCE}/test_object_reading.py"
 
 

@@ -26,7 +26,6 @@ def _give_up(_self: Any, error: Any) -> Any:
 
 
 _ON_DEMAND = "tests/unit/producer/backfill/test_on_demand.py"
-
 _draft = HeartbeatWriter.draft
 
 

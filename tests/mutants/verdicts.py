@@ -10,7 +10,6 @@ from typing import Literal
 from tests.command_server import run_module
 
 Verdict = Literal["passed", "failed", "broke"]
-
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _TIMEOUT_S = 1_800
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ VALUES = {
     "P": "1.5",
     "B": "YWI=",
     "S": "2024-01-01T00:00:00.000001Z",
+    "D": "2024-02-29",
 }
 DECODED = {
     "N": 7,
@@ -44,6 +45,7 @@ DECODED = {
     "P": Decimal("1.5"),
     "B": b"ab",
     "S": datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+    "D": date(2024, 2, 29),
 }
 
 
@@ -119,6 +121,11 @@ def test_another_value_is_found(name, other):
     if isinstance(other, type(DECODED[name])) or other is None:
         entry = arrived(A, 0, decoded={**DECODED, name: other})
         assert wrong(committed(A), [entry]) == {"unlike_source": 1}
+
+
+def test_a_value_of_no_known_kind_is_refused():
+    with pytest.raises(TypeError, match="cannot compare a list"):
+        wrong(committed(A), [arrived(A, 0, decoded={**DECODED, "N": [7]})])
 
 
 def test_not_a_number_and_null_are_values():
