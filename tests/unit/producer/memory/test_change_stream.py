@@ -11,6 +11,7 @@ from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.change_stream import MemoryChangeStream
 from tidegate.producer.memory.clock import ManualClock
@@ -91,6 +92,11 @@ def test_an_ended_stream_partition_names_its_children(stream, ask):
     assert [child.token for child in after.children] == ["b"]
     with pytest.raises(ValueError, match="cannot end"):
         stream.replace("a", children=("c",), at_ns=START_NS + 9)
+
+
+def test_a_cancelled_query_is_interrupted(ask):
+    with pytest.raises(QueryInterrupted):
+        next(iter(ask(is_cancelled=True)))
 
 
 def test_a_worker_over_everything_in_memory():
