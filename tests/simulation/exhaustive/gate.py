@@ -149,6 +149,8 @@ class _Reader:
 
 
 class Gates:
+    """Runs batches, each that differs once."""
+
     def __init__(self, script: Script) -> None:
         self._script = script
         self.batches = 0
@@ -170,7 +172,10 @@ class Gates:
     def search(
         self, pictures: list[Picture], following: list[set[int]], ends: Iterable[int], batches: int
     ) -> Iterator[tuple[int, dict[str, list[Violation]]]]:
-        """Run up to `batches` batches at any pictures on any way, and one at each way's end."""
+        """Run up to `batches` batches at any pictures on any way, and one at each way's end.
+
+        Yields the picture and what was found, where something was.
+        """
         self._pictures = pictures
         is_end = set(ends)
         todo = [(0, 0, 0)]
@@ -206,6 +211,7 @@ class Gates:
         return {"liveness": [Violation(text)]}
 
     def _run(self, picture: int, number: int) -> tuple[int, dict[str, list[Violation]]]:
+        """Run a batch after a gate's state; return the number of the state after it."""
         known = self._after.get((picture, number))
         if known is not None:
             return known, {}

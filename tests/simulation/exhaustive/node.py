@@ -38,6 +38,8 @@ class StageClock:
 
 
 class _Query:
+    """A running query, which is a reader without a thread."""
+
     def __init__(self, node: Node, query_id: int) -> None:
         self._node, self._query_id = node, query_id
 
@@ -88,6 +90,27 @@ class Node:
     def client(self) -> Any:
         return self.membership.client
 
+    @property
+    def held(self) -> set[int]:
+        return self.runner.held
+
+    @property
+    def positions(self) -> dict[int, tuple[int, int]]:
+        return self.membership.positions
+
+    @property
+    def effects(self) -> Any:
+        return self.runner._effects
+
+    @property
+    def outcomes(self) -> Any:
+        """What happened, and the core does not know yet."""
+        return self.runner._events
+
+    @property
+    def seeks_start(self) -> bool:
+        return self.runner.stream_start is not None
+
     def handle(self, event: on.Event) -> None:
         """Pass an event to the core, ahead of outcomes that it does not know yet."""
         self.runner.pass_on(event)
@@ -97,11 +120,11 @@ class Node:
 
     def has_recovered(self) -> bool:
         """Tell the core of a recovery that started, before anything that is read from there."""
-        started = (one for one in self.runner._events if isinstance(one, on.SlotRecoveryStarted))
+        started = (one for one in self.outcomes if isinstance(one, on.SlotRecoveryStarted))
         event = next(started, None)
         if event is None:
             return False
-        self.runner._events.remove(event)
+        self.outcomes.remove(event)
         self.handle(event)
         return True
 
@@ -112,15 +135,15 @@ class Node:
     def serve(self, callback: Callback) -> None:
         """Serve a callback of the group, or finish serving it; does not wait for a release."""
         client, (kind, slots) = self.client, callback
-        held = slots & self.runner.held
+        held = slots & self.held
         if kind == "assigned":
             client.done(callback)
-            self.runner.held.update(slots)
+            self.held.update(slots)
             self.handle(on.SlotsAssigned(tuple(sorted(slots))))
         elif kind == "lost":
             client.done(callback)
             self.releasing = frozenset()
-            self.runner.held.difference_update(slots)
+            self.held.difference_update(slots)
             self._stop_reading(slots)
             if held:
                 self.handle(on.SlotsLost(tuple(sorted(held))))
@@ -147,7 +170,7 @@ class Node:
 
     def _stop_reading(self, slots: frozenset[int]) -> None:
         for slot in slots:
-            self.membership.positions.pop(slot, None)
+            self.positions.pop(slot, None)
 
     def _open_query(self, query: do.StartQuery, _deliver: Any) -> _Query:
         self.queries[query.query_id] = query.token, self.world.open_query(self, query)

@@ -45,6 +45,7 @@ def _is_atom(kind: type) -> bool:
 
 
 def copied(value: Any, memo: dict[int, Any]) -> Any:
+    """Return a copy that shares nothing changeable with the original."""
     kind = type(value)
     try:
         copier = _COPIERS[kind]
@@ -97,6 +98,7 @@ def _copied_log(log: Log, memo: dict[int, Any]) -> Log:
 
 
 def _copier_of(kind: type) -> _Copier:
+    """Return what copies the objects of a class, attribute by attribute."""
     if issubclass(kind, dict):
         return _copied_dict
     slots = _slots(kind)
@@ -185,6 +187,7 @@ class Names:
 
 
 def _plain(record: Any) -> Hashable:
+    """Return an immutable object as something hashable, whatever containers it holds."""
     if is_dataclass(record) and not isinstance(record, type):
         names = record.__dataclass_fields__
         return (type(record).__name__, *(_plain(getattr(record, name)) for name in names))

@@ -30,6 +30,7 @@ Answer = tuple[_Item, ...]  # one response of a query
 
 
 def token_in(name: str, slot: int) -> str:
+    """Return a token that begins with a name and belongs to a slot."""
     return next(
         token
         for token in (name, *(f"{name}{number}" for number in range(64)))
@@ -48,19 +49,28 @@ class Part:
     parents: tuple[str, ...] = ()
     end: int | None = None
     children: tuple[str, ...] = ()
+    apart: bool = False  # a heartbeat is a response of its own, not one with the change before it
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
+    """What is written, and what may happen to whom."""
+
     name: str
     parts: tuple[Part, ...]
     crashes: tuple[str, ...] = ()
     """Workers one of whom dies, once, at any moment: the other gets its slots, or it comes back."""
+    expulsions: tuple[str, ...] = ()
+    """Workers one of whom the group removes, once, at any moment, and who work on unaware."""
     unknown: tuple[str, ...] = ()
     """Workers one of whose commits, once, gets no answer, whether it takes place or not."""
     topic_partitions: int = 2
     apart: bool = False  # each marker of a decided transaction is an action of its own
+    reads_within: bool = False
+    """A worker goes on reading while its transaction is open, not only before the next."""
+    thirds: bool = False  # the fence and the commit are an action of their own, after the snapshots
     opening: bool = False  # begin before the stream is opened, not after
+    returns: bool = False  # one that died and lost its slots comes back as a new member
     consumer_crashes: bool = False
     """The consumer dies once in any batch, between any two of its effects."""
     batches: int = 2  # micro-batches at any moments, before a last one at the end
@@ -112,6 +122,7 @@ class Script:
         return cls(scenario, records, tuple(committed), lineage)
 
     def answers(self, token: str, start_us: int) -> tuple[Answer, ...]:
+        """Return what a query gets, one response after the other."""
         if token == ROOT_TOKEN:
             roots = tuple(
                 ChildPartition(part.token, (), BEGIN_US * 1000)
@@ -124,7 +135,7 @@ class Script:
         items: list[_Item] = [*self.records.get(token, ()), *beats]
         answers: list[Answer] = []
         for item in sorted((one for one in items if _time_of(one) >= start_us), key=_time_of):
-            if answers and isinstance(item, HeartbeatRecord):
+            if answers and isinstance(item, HeartbeatRecord) and not part.apart:
                 answers[-1] = (*answers[-1], item)
             else:
                 answers.append((item,))
@@ -153,23 +164,23 @@ def _time_of(item: _Item) -> int:
     return (item.timestamp_ns if isinstance(item, HeartbeatRecord) else item.start_ns) // 1000
 
 
-def _split(*, slots: tuple[int, int, int] = (0, 1, 0)) -> tuple[Part, ...]:
+def _split(*, slots: tuple[int, int, int] = (0, 1, 0), apart: bool = False) -> tuple[Part, ...]:
     """One change before a split; after it a transaction over both children."""
     p, c, d = (token_in(name, slot) for name, slot in zip("pcd", slots, strict=True))
     return (
         Part(p, 0, ((10, "t1", 0),), end=20, children=(c, d)),
-        Part(c, 20, ((30, "t2", 0),), (40,), parents=(p,)),
-        Part(d, 20, ((30, "t2", 4),), (40,), parents=(p,)),
+        Part(c, 20, ((30, "t2", 0),), (40,), parents=(p,), apart=apart),
+        Part(d, 20, ((30, "t2", 4),), (40,), parents=(p,), apart=apart),
     )
 
 
-def _merge() -> tuple[Part, ...]:
+def _merge(*, slot: int = 0, apart: bool = False) -> tuple[Part, ...]:
     """Two parents with different owners; a transaction over both before the merge."""
-    p, q, c = token_in("p", 0), token_in("q", 1), token_in("c", 0)
+    p, q, c = token_in("p", 0), token_in("q", 1), token_in("c", slot)
     return (
         Part(p, 0, ((10, "t1", 0),), end=20, children=(c,)),
         Part(q, 0, ((10, "t1", 4),), end=20, children=(c,)),
-        Part(c, 20, ((30, "t2", 0),), (40,), parents=(p, q)),
+        Part(c, 20, ((30, "t2", 0),), (40,), parents=(p, q), apart=apart),
     )
 
 
@@ -200,6 +211,10 @@ DEEP = (
     Scenario("split away, markers apart", _split(slots=(0, 1, 1)), apart=True),
     Scenario("merge, crash", _merge(), crashes=("A",)),
     Scenario("opening, crash", _split(), crashes=_ANY, opening=True),
+    Scenario("split, expelled", _split(), expulsions=_ANY),
+    Scenario("split, finer steps, crash", _split(apart=True), crashes=("A",), thirds=True),
+    Scenario("split, reads within, crash", _split(), crashes=("A",), reads_within=True),
+    Scenario("split, crash and return", _split(), crashes=("A",), returns=True),
     Scenario("split, markers apart, crash", _split(), apart=True, crashes=("A",)),
     Scenario("merge, commit unanswered", _merge(), unknown=_ANY),
     Scenario("merge, markers apart", _merge(), apart=True),

@@ -32,13 +32,19 @@ State = tuple[int, ...]  # the number of the ground, and of each worker
 
 @dataclass(frozen=True, slots=True)
 class _Step:
+    """What an action makes of the parts that it touches."""
+
     ground: int
     actors: tuple[tuple[int, int], ...]  # (which, its number after it)
     found: Found
 
 
 class Fleet:
-    """All actions of all states; each is carried out once for the parts that it touches."""
+    """All actions of all states; each is carried out once for the parts that it touches.
+
+    A worker's read changes that worker alone, and most of what it does only itself and the ground,
+    whatever the other worker is at.
+    """
 
     def __init__(self, script: Script, *, remembers: bool = True) -> None:
         self.script, self._remembers = script, remembers
@@ -90,6 +96,7 @@ class Fleet:
         return known
 
     def step(self, state: State, action: Action) -> tuple[State, Found]:
+        """Return the state after an action, and what it did that must not be."""
         kind = action[0]
         if kind in GROUP_ACTIONS:
             touched: tuple[int, ...] = tuple(range(len(WORKERS)))
@@ -139,6 +146,7 @@ class Fleet:
         return _Step(-1 if is_narrow else ground, actors, found), is_narrow
 
     def _stage(self, state: State, touched: tuple[int, ...]) -> Stage:
+        """Set copies of the parts up, ready for an action."""
         ground = copied(self._grounds[state[0]], {})
         actors = {WORKERS[w]: copied(self._actors[state[w + 1]], {}) for w in touched}
         return Stage(self.script, ground, actors)
@@ -171,6 +179,8 @@ _NOBODY = -1
 
 @dataclass(slots=True)
 class Outcome:
+    """What a search has seen."""
+
     name: str
     states: int = 0
     steps: int = 0
@@ -222,6 +232,8 @@ class _Search:
         outcome.executed = self._fleet.executed
         outcome.seconds = time.process_time() - began
         return outcome
+
+    # ------------------------------------------------------------ the fleet
 
     def _walk(self) -> None:
         outcome, fleet = self.outcome, self._fleet
@@ -317,6 +329,8 @@ class _Search:
             ways[number] = (number in self._ends) + sum(ways[o] for o in self._following[number])
         self.outcome.ways = ways[0]
 
+    # ------------------------------------------------------------ the gate
+
     def _read(self) -> None:
         following: list[set[int]] = [set() for _ in self._pictures]
         for number, others in enumerate(self._following):
@@ -334,6 +348,9 @@ class _Search:
 
 
 def explore(scenario: Scenario, *, remembers: bool = True) -> Outcome:
-    """Search a scenario to its end, or to the first violation."""
+    """Search a scenario to its end, or to the first violation.
+
+    With `remembers`, an action is carried out only once for the parts that it touches.
+    """
     with silenced():
         return _Search(scenario, remembers=remembers).run()

@@ -41,10 +41,13 @@ from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 @dataclass(slots=True, eq=False)
 class Ground:
+    """What all have in common."""
+
     broker: MemoryBroker
     has_failed: bool = False  # the one fault has been
 
     def key(self, names: Names) -> tuple[int, ...]:
+        """Return numbers for all that the future depends on: the logs', then the rest's."""
         broker = self.broker
         transactions = [
             (name, one.handle.epoch, one.outcome.name, tuple(sorted(one.offsets.items())))
@@ -59,9 +62,11 @@ class Ground:
         return *(_log_key(log, names) for log in broker.logs.values()), names.of(rest)
 
     def shown(self) -> dict[Place, tuple[Entry, ...]]:
+        """Return what a `read_committed` reader gets now."""
         return {place: tuple(log.read(0)) for place, log in self.broker.logs.items()}
 
     def finished(self) -> Iterator[str]:
+        """Yield the tokens whose completion marker is committed, shown or not."""
         for slot in range(SLOTS):
             for entry in self.broker.logs[NAMES.progress, slot].entries:
                 transaction = entry.transaction
@@ -79,6 +84,7 @@ class Actor:
     is_refused: bool = False  # its group client has to notice first why its transaction was refused
 
     def key(self, names: Names) -> int:
+        """Return a number for all that the future depends on."""
         node = self.node
         if node is None:
             return names.of(self.name)
@@ -91,9 +97,9 @@ class Actor:
                 _epoch(publisher), names.of_object(_in_transaction(publisher)),
                 (client.state.name, client.member_id, client.generation, client.owned),
                 (tuple(client.callbacks), client.must_rejoin, node.releasing),
-                frozenset(node.runner.held), node.runner.stream_start is not None, tuple(queries),
-                tuple(node.membership.positions.items()),
-                names.of_object(node.runner._effects), names.of_object(node.runner._events),
+                frozenset(node.held), node.seeks_start, tuple(queries),
+                tuple(node.positions.items()),
+                names.of_object(node.effects), names.of_object(node.outcomes),
             )
         )  # fmt: skip
 
@@ -125,6 +131,7 @@ def _log_key(log: Log, names: Names) -> int:
 
 
 def _standing(entry: Entry, log: Log) -> str:
+    """Return the state of an entry, as far as readers and writers can tell."""
     transaction = entry.transaction
     if transaction is None:
         return ""
@@ -137,7 +144,7 @@ def _standing(entry: Entry, log: Log) -> str:
 WORKERS = ("A", "B")
 LOCAL_ACTIONS = frozenset({"read", "poll"})
 """Those that nobody but the worker itself can tell from their happening later."""
-GROUP_ACTIONS = frozenset({"serve", "crash", "expire", "restart"})
+GROUP_ACTIONS = frozenset({"serve", "crash", "expel", "expire", "restart"})
 """Those that more than one worker may have a part in."""
 _LOSSES = ("request lost", "reply lost", "request lost, asked again", "reply lost, asked again")
 _INTERVAL_US = 250_000
@@ -167,6 +174,8 @@ class FixedAnswers(Random):
 
 @dataclass(frozen=True, slots=True)
 class _Query:
+    """A running query: the rest of what it will answer."""
+
     answers: tuple[Answer, ...]
 
 
@@ -182,7 +191,10 @@ class Notes:
 
 
 class Stage:
-    """The state of one small world; stands where a node expects its world."""
+    """The state of one small world; stands where a node expects its world.
+
+    Made for one action, with the actors that have a part in it.
+    """
 
     is_healing = False
 
@@ -219,12 +231,17 @@ class Stage:
         return stage
 
     def _open_stream(self) -> None:
-        """Open it in the most ordinary way: each worker owns a slot then, with a snapshot in it."""
+        """Open it in the most ordinary way: each worker owns a slot then, with a snapshot in it.
+
+        No worker has begun to read a stream partition.
+        """
         order = ("serve", "seek", "poll", "read", "close", "mark", "begin")
         while any(n.worker.epoch is None or n.worker.transaction for n in self._living):
             actions = [one for actor in self.actors.values() for one in self.enabled(actor)]
             actions = [one for one in actions if one[0] != "read" or one[2] == ROOT_TOKEN]
             self.do(min(actions + self.enabled_anywhere(), key=lambda one: order.index(one[0])))
+
+    # ------------------------------------------------------------ what a node asks its world
 
     def commit_note(self, name: str) -> OnCommit:
         return _CommitNote(self.notes, name)
@@ -239,8 +256,13 @@ class Stage:
         node.is_alive = False
         self.notes.broken.append(f"{node.name}: {reason}")
 
+    # ------------------------------------------------------------ what may happen
+
     def enabled(self, actor: Actor) -> list[Action]:
-        """Return what an actor may do next; changes nothing."""
+        """Return what an actor may do next; changes nothing.
+
+        It depends on it and the ground alone.
+        """
         name, node, members = actor.name, actor.node, self.broker.group.members
         if node is not None:
             return list(self._enabled_of(actor, node))
@@ -249,6 +271,8 @@ class Stage:
             actions.append(("time out", name))
         if name in members:
             actions += [("expire", name), ("restart", name)]
+        elif self.script.scenario.returns:
+            actions.append(("restart", name))
         return actions
 
     def enabled_anywhere(self) -> list[Action]:
@@ -267,50 +291,57 @@ class Stage:
         if self.ground.has_failed or node is None:
             return []
         actions: list[Action] = [("crash", name)] if name in scenario.crashes else []
+        if name in scenario.expulsions:
+            actions.append(("expel", name))
         if name in scenario.unknown and self._is_at_commit(node):
             actions += [(loss, name) for loss in _LOSSES]
         return actions
 
     def _enabled_of(self, actor: Actor, node: Node) -> Iterator[Action]:
         name, worker = node.name, node.worker
-        if node.runner._effects:
+        if node.effects:
             # It waits for the offset of a slot; the loop does nothing else meanwhile.
-            if self.broker.offsets_are_stable(node.runner._effects[0].slot):
+            if self.broker.offsets_are_stable(node.effects[0].slot):
                 yield "go on", name
             return
         if self._has_news(node):
             yield "serve", name
-        if node.runner.stream_start is not None and self._stream_start_shows():
+        if node.seeks_start and self._stream_start_shows():
             yield "seek", name
-        for slot in sorted(node.membership.positions):
+        for slot in sorted(node.positions):
             if self._has_more(node, slot):
                 yield "poll", name, str(slot)
         transaction = worker.transaction
-        if transaction is None:
-            # Within a transaction a read makes no difference to one after it.
+        is_publishing = transaction is not None and transaction.phase is TransactionPhase.PUBLISHING
+        if transaction is None or (is_publishing and self.script.scenario.reads_within):
+            # Later in a transaction a read makes no difference to one after it.
             for token, query in sorted(node.queries.values(), key=lambda q: q[0]):
                 if query.answers:
                     yield "read", name, token
-        if node.runner._events:
+        if node.outcomes:
             yield "close", name
         elif transaction is None and not actor.is_refused:
             yield "begin", name  # void if nothing is to be said
 
     def _has_more(self, node: Node, slot: int) -> bool:
         """Tell whether a slot shows what its reader does not know from having written it."""
-        _, position = node.membership.positions[slot]
+        _, position = node.positions[slot]
         log, held = self.broker.logs[NAMES.progress, slot], node.worker.slots.get(slot)
         if held is None or held.phase in (SlotPhase.ASSIGNED, SlotPhase.RECOVERING):
             return position < log.stable_end
         return any(isinstance(entry.value.body, PartitionAnnounced) for entry in log.read(position))
 
     def _is_at_commit(self, node: Node) -> bool:
-        return bool(node.runner._events) and _is_publishing(node)
+        transaction = node.worker.transaction
+        wanted = TransactionPhase.PUBLISHING
+        if self.script.scenario.thirds:
+            wanted = TransactionPhase.SNAPSHOTTING
+        return bool(node.outcomes) and transaction is not None and transaction.phase is wanted
 
     def _has_news(self, node: Node) -> bool:
         client, group = node.client, self.broker.group
         if client.callbacks:
-            return not node.releasing & node.runner.held
+            return not node.releasing & node.held
         member = group.members.get(node.name)
         if client.state is ClientState.JOINING:
             return not group.is_preparing
@@ -322,7 +353,10 @@ class Stage:
         log = self.broker.logs[NAMES.progress, slot_of(ROOT_TOKEN, SLOTS)]
         return any(isinstance(entry.value.body, StreamStarted) for entry in log.read(0))
 
+    # ------------------------------------------------------------ doing it
+
     def do(self, action: Action) -> None:
+        """Do an action, and all that follows from it unseen."""
         kind, name = action[0], action[1]
         if kind == "mark":
             self._mark(name, action[2])
@@ -349,6 +383,9 @@ class Stage:
             case "crash":
                 ground.has_failed = True
                 actor.node, actor.is_refused = None, False
+            case "expel":
+                ground.has_failed = True
+                ground.broker.group.expire(name)
             case _ if kind in _LOSSES:
                 ground.has_failed, self._loss = True, kind
                 self._close(actor)
@@ -401,9 +438,12 @@ class Stage:
             node.serve(node.client.callbacks[0])
 
     def _poll(self, actor: Actor, slot: int) -> None:
-        """Read a slot up to where its next announcement but one stands, or to its stable end."""
+        """Read a slot up to where its next announcement but one stands, or to its stable end.
+
+        Other places to stop at make no difference to what the core knows.
+        """
         node = self._node(actor)
-        incarnation, position = node.membership.positions[slot]
+        incarnation, position = node.positions[slot]
         log = self.broker.logs[NAMES.progress, slot]
         stable = log.stable_end
         has_announced = False
@@ -412,14 +452,15 @@ class Stage:
                 if has_announced:
                     return
                 has_announced = True
-            node.membership.positions[slot] = incarnation, entry.offset + 1
+            node.positions[slot] = incarnation, entry.offset + 1
             node.handle(on.ProgressRead(slot, incarnation, entry.offset, entry.value))
             self._carry_out(actor)
-        if node.membership.positions.get(slot, (-1, 0))[0] == incarnation:
-            node.membership.positions[slot] = incarnation, stable
+        if node.positions.get(slot, (-1, 0))[0] == incarnation:
+            node.positions[slot] = incarnation, stable
         node.handle(on.SlotPositionAdvanced(slot, incarnation, stable))
 
     def _read(self, actor: Actor, token: str) -> None:
+        """Take the next answer of a query; the children and the query's end come together."""
         node = self._node(actor)
         query_id, query = next((i, q) for i, (t, q) in node.queries.items() if t == token)
         first, rest = query.answers[0], query.answers[1:]
@@ -433,31 +474,32 @@ class Stage:
     def _close(self, actor: Actor) -> None:
         """Go on with the transaction: to its end, or one step."""
         node = self._node(actor)
-        was_first = _is_publishing(node)
-        node.handle(node.runner._events.popleft())
+        transaction = node.worker.transaction
+        was_first = transaction is not None and transaction.phase is TransactionPhase.PUBLISHING
+        node.handle(node.outcomes.popleft())
         self._carry_out(actor)
-        if node.runner._events and was_first:
-            node.handle(node.runner._events.popleft())
+        if node.outcomes and was_first and not self.script.scenario.thirds:
+            node.handle(node.outcomes.popleft())
             self._carry_out(actor)
 
     def _carry_out(self, actor: Actor) -> None:
         """Carry out what the core asks for, up to the next wait for deliveries."""
         node = actor.node
         while node is not None and node.is_alive:
-            if node.runner._effects:
-                effect = node.runner._effects[0]
+            if node.effects:
+                effect = node.effects[0]
                 is_recovery = isinstance(effect, do.RecoverSlot)
                 if is_recovery and not self.broker.offsets_are_stable(effect.slot):
                     return
                 if self._loss and isinstance(effect, do.CommitTransaction):
-                    node.runner._effects.popleft()
-                    node.runner._events.append(self._lose(node))
+                    node.effects.popleft()
+                    node.outcomes.append(self._lose(node))
                 else:
                     node.go_on()
             elif node.has_recovered():
                 pass
-            elif node.runner._events and not isinstance(node.runner._events[0], on.Delivered):
-                outcome = node.runner._events.popleft()
+            elif node.outcomes and not isinstance(node.outcomes[0], on.Delivered):
+                outcome = node.outcomes.popleft()
                 node.handle(outcome)
                 if isinstance(outcome, on.TransactionAborted):
                     actor.is_refused = self._has_news(node)
@@ -492,6 +534,8 @@ class Stage:
                 client.work()
         group.complete()
 
+    # ------------------------------------------------------------ what it is
+
     def history(self) -> History:
         """Return what happened in one action, and what the logs hold after it."""
         return History(
@@ -517,6 +561,8 @@ class Stage:
 
 @dataclass(slots=True, eq=False)
 class _CommitNote:
+    """Notes the commits of one publisher."""
+
     notes: Notes
     name: str
 
@@ -530,11 +576,6 @@ class _CommitNote:
             )
         )  # fmt: skip
         notes.finishes += [Finish(notes.at, self.name, token) for token in carried.finished]
-
-
-def _is_publishing(node: Node) -> bool:
-    transaction = node.worker.transaction
-    return transaction is not None and transaction.phase is TransactionPhase.PUBLISHING
 
 
 def _unmarked(transaction: Transaction) -> list[Place]:
