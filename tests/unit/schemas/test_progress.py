@@ -358,6 +358,8 @@ def read_key(body, version):
 def test_chunks_are_put_together_again(body, items_max, bytes_max):
     chunks = split(body, items_max=items_max, bytes_max=bytes_max)
     assert assembled(chunks) == [(body, 0)]
+    items = ("children", "tokens")
+    assert all(len(getattr(one, name, ())) <= items_max for one in chunks for name in items)
     if hasattr(body, "chunks"):
         assert [chunk.chunk for chunk in chunks] == list(range(len(chunks)))
         assert {chunk.chunks for chunk in chunks} == {len(chunks)}
