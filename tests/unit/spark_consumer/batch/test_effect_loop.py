@@ -297,6 +297,30 @@ def test_a_sink_that_joins_is_handed_the_batches_that_are_planned_with_it():
     assert gate.handed() == {1: [4]}
 
 
+def test_segments_that_are_joined_are_released_as_they_waited_after_a_kill_at_any_step():
+    limits = Limits(segment_rows_max=1, segments_max=1)
+
+    def begun():
+        gate = Gate()  # the changes at 30 and 40 wait, in a segment each
+        names(gate.loop(limits=limits))
+        return gate
+
+    def joining(gate):
+        rows = gate.memory([row(4, 50)], [[beat(3, watermark_us=21)]])
+        return gate.loop(batch=1, limits=limits, rows=rows, data=5, progress_end=4)
+
+    for kill_at in range(len(names(joining(begun()))) + 1):
+        gate = begun()
+        assert len(gate.checkpoint.segments) == 2
+        killed(joining(gate), kill_at)
+        again = joining(gate)
+        names(again)
+        assert [(one.min_us, one.max_us) for one in again.state.segments] == [(30, 40), (50, 50)]
+        rows = gate.memory((), [[beat(4, watermark_us=60)]])
+        names(gate.loop(batch=2, rows=rows, data=5, progress_end=5))
+        assert gate.released() == [[10, 20], [30, 40, 50]]
+
+
 class LosesRows(MemoryRows):
     """Rows of which a replay has fewer."""
 
