@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import signal
 import sys
@@ -39,14 +40,7 @@ class FirstDatabase:
     async def create(self, host: Host) -> None:
         """Create it, unless an earlier run did."""
         try:
-            await create_database(
-                host,
-                project=self.project,
-                instance=self.instance,
-                database=self.database,
-                statements=self.statements,
-                dialect=self.dialect,
-            )
+            await create_database(host, **dataclasses.asdict(self))
         except SpannerError as error:
             if error.code is not Code.ALREADY_EXISTS:
                 raise

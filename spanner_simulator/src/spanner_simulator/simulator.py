@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from spanner_simulator.control import Verbs, start_control_server
@@ -28,16 +27,10 @@ from spanner_simulator.core.database import DatabaseSettings
 from spanner_simulator.core.timestamps import parse_ns
 from spanner_simulator.errors import SpannerError
 from spanner_simulator.server.host import Host
-from spanner_simulator.server.keeping.data_directory import (
-    DataDirectory,
-    DataDirectoryError,
-)
+from spanner_simulator.server.keeping.data_directory import DataDirectory, DataDirectoryError
 from spanner_simulator.server.official_client import connect
 from spanner_simulator.server.restoration import restore
-from spanner_simulator.server.transport.grpc_server import (
-    PortTakenError,
-    start_grpc_server,
-)
+from spanner_simulator.server.transport.grpc_server import PortTakenError, start_grpc_server
 
 __all__ = ["DataDirectoryError", "PortTakenError", "Simulator", "SimulatorConfig", "serve"]
 
@@ -191,12 +184,7 @@ class Simulator(Verbs):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:

@@ -1,7 +1,7 @@
 """Official clients against the simulator: `python -m conformance [--only go]`.
 
 Builds the program of each client whose toolchain is present, runs it, and prints a table check by
-client.  Exit code: 0 every check passed, 1 not, 2 a toolchain that was required is absent.
+client. Exit code: 0 every check passed, 1 not, 2 a toolchain that was required is absent.
 """
 
 from __future__ import annotations
@@ -12,15 +12,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from conformance.programs import (
-    PROGRAMS,
-    BuildFailedError,
-    FetchFailedError,
-    Program,
-    prepare,
-)
+from conformance.programs import PROGRAMS, BuildFailedError, FetchFailedError, Program, prepare
 from conformance.report import ProgramReport, run_program, show
-from conformance.servers import Server, ServerFailedError, simulator
+from spanner_simulator import Simulator
 
 BUILDS = Path(__file__).resolve().parents[2] / ".conformance"
 NAMES = [program.name for program in PROGRAMS]
@@ -38,37 +32,30 @@ def main(
     """Let official clients of Spanner walk one list of checks against the simulator."""
     console = Console(stderr=True, highlight=False)
     required = [name for name in require.split(",") if name]
-    for name in [*(only or ()), *required]:
-        if name not in NAMES:
-            raise typer.BadParameter(f"the clients are {', '.join(NAMES)}")
+    if any(name not in NAMES for name in [*(only or ()), *required]):
+        raise typer.BadParameter(f"the clients are {', '.join(NAMES)}")
     chosen = [one for one in PROGRAMS if not only or one.name in (*only, *required)]
-    lacking = {one.name: one.missing() for one in chosen}
+    lacking = {one.name: what for one in chosen if (what := one.missing())}
     for name, what in lacking.items():
-        if what:
-            console.print(f"{name} is left out: {what}", markup=False)
-    if any(lacking.get(name) for name in required):
+        console.print(f"{name} is left out: {what}", markup=False)
+    if lacking.keys() & set(required):
         raise typer.Exit(2)
     BUILDS.mkdir(parents=True, exist_ok=True)
-    reports: list[ProgramReport] = []
-    try:
-        with simulator() as server:
-            reports += [_walk(one, server, console) for one in chosen if not lacking[one.name]]
-    except ServerFailedError as failure:
-        console.print(str(failure), markup=False)
-        raise typer.Exit(1) from None
+    with Simulator(seed=5) as simulator:
+        reports = [_walk(one, simulator, console) for one in chosen if one.name not in lacking]
     if reports:
         show(reports, Console())
     raise typer.Exit(1 if any(one.failures for one in reports) else 0)
 
 
-def _walk(program: Program, server: Server, console: Console) -> ProgramReport:
+def _walk(program: Program, simulator: Simulator, console: Console) -> ProgramReport:
     console.print(f"building {program.name}")
     try:
         command = prepare(program, BUILDS)
     except (FetchFailedError, BuildFailedError) as failure:
         return ProgramReport(program, trouble=str(failure))
     console.print(f"running {program.name}")
-    return run_program(program, command, server, BUILDS / f"{program.name}.log")
+    return run_program(program, command, simulator, BUILDS / f"{program.name}.log")
 
 
 if __name__ == "__main__":

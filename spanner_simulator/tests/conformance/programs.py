@@ -50,10 +50,7 @@ class Program:
 
 PROGRAMS = (
     Program(
-        name="python",
-        tools=(),
-        locks=(),
-        command=(sys.executable, "-B", "{folder}/program.py"),
+        name="python", tools=(), locks=(), command=(sys.executable, "-B", "{folder}/program.py")
     ),
     Program(
         name="go",

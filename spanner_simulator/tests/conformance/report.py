@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from conformance.programs import Program
-from conformance.servers import Server
+from spanner_simulator import Simulator
 
 HERE = Path(__file__).resolve().parent
 RUN_TIMEOUT_S = 900
@@ -58,15 +58,16 @@ class ProgramReport:
         return lines + [f"{name} {check}: {detail}" for check, detail in failed]
 
 
-def run_program(program: Program, command: list[str], server: Server, log: Path) -> ProgramReport:
+def run_program(
+    program: Program, command: list[str], simulator: Simulator, log: Path
+) -> ProgramReport:
     """Run one program to its end. Its standard error goes to `log`."""
     environ = {
         **os.environ,
-        "SPANNER_EMULATOR_HOST": server.grpc,
-        "CONFORMANCE_CONTROL": server.control,
+        **simulator.environment(),
+        "CONFORMANCE_CONTROL": simulator.control_address,
         "CONFORMANCE_SCHEMA": str(HERE / "schema"),
-        # Clients would look for Google's metadata server and send it their metrics.
-        "SPANNER_DISABLE_BUILTIN_METRICS": "true",
+        # Clients would look for Google's metadata server.
         "METADATA_SERVER_DETECTION": "none",
         "GRPC_VERBOSITY": "NONE",
     }
@@ -89,13 +90,9 @@ def run_program(program: Program, command: list[str], server: Server, log: Path)
         except subprocess.TimeoutExpired as error:
             output = error.stdout.decode() if isinstance(error.stdout, bytes) else ""
             report.trouble = f"not done within {RUN_TIMEOUT_S} s"
-    for line in output.splitlines():
-        if line.startswith("{"):
-            found = json.loads(line)
-            report.outcomes[found["check"]] = (
-                bool(found["ok"]),
-                " ".join(str(found["detail"]).split())[:DETAIL_LENGTH],
-            )
+    for found in (json.loads(line) for line in output.splitlines() if line.startswith("{")):
+        detail = " ".join(str(found["detail"]).split())[:DETAIL_LENGTH]
+        report.outcomes[found["check"]] = bool(found["ok"]), detail
     return report
 
 

@@ -7,7 +7,6 @@ and for ever, and it hears nothing of messages above 4 MiB where SPANNER_EMULATO
 from __future__ import annotations
 
 import random
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -91,88 +90,6 @@ def test_a_client_that_is_refused_for_long_tries_again_until_it_is_let_in(
         simulator.clear_faults(number=rule)
 
         assert reading.result(PATIENCE_S) == ["ffff"]
-
-
-def test_a_query_that_ends_well_but_early_says_nothing_of_children(
-    bank: Any, simulator: Simulator
-) -> None:
-    committed = write(bank, "ffff")
-    token = owner_of(bank, "ffff", committed)
-    simulator.add_fault(
-        stream="Bank", token=token, kind="clean_end", when="after_rows", after_rows=1
-    )
-    simulator.move("bank", "Bank", token=token)
-    early = list(changes(bank, token, bank.opened_at, None))
-    whole = list(changes(bank, token, bank.opened_at, None))
-
-    assert [row[2] for row in early] == [[]]
-    assert len(whole[-1][2]) == 1
-
-
-def test_a_stalled_query_sends_not_even_heartbeats_until_it_is_released(
-    bank: Any, simulator: Simulator
-) -> None:
-    committed = write(bank, "ffff")
-    token = owner_of(bank, "ffff", committed)
-    rule = simulator.add_fault(
-        stream="Bank", token=token, kind="stall", when="after_rows", after_rows=1
-    )
-    heard = threading.Semaphore(0)
-
-    def read() -> None:
-        for row in changes(bank, token, bank.opened_at, None, heartbeat=100):
-            heard.release()
-            if row[1]:
-                return
-
-    with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(read)
-        assert heard.acquire(timeout=PATIENCE_S)
-        assert not heard.acquire(timeout=1)
-        simulator.clear_faults(number=rule["number"])
-        reading.result(PATIENCE_S)
-
-
-def test_many_waiting_queries_on_one_channel_all_hear_of_a_commit(
-    bank: Any, simulator: Simulator
-) -> None:
-    # A stream partition has 20 readers at most: seven of them, read 18 times each.
-    for key in ("a1", "b1", "c1", "d1", "e1", "f1"):
-        simulator.split("bank", "Bank", table="Ledger", key=[key])
-    opened = write(bank, "0")
-    seven = simulator.stream_partitions("bank", "Bank")[-7:]
-    tokens = [one["token"] for one in seven]
-    rows = [[f"{one['low']['key'][0]} last", 1] for one in seven]
-    seen = threading.Semaphore(0)
-
-    def read(number: int) -> None:
-        for row in changes(bank, tokens[number % 7], opened, None, heartbeat=1000):
-            if "last" in [name[-4:] for name in names_in(row)]:
-                seen.release()
-            if row[2]:
-                return
-
-    def readers() -> list[int]:
-        live = simulator.stream_partitions("bank", "Bank")
-        return [one["readers"] for one in live if one["token"] in tokens]
-
-    with ThreadPoolExecutor(126) as pool:
-        reading = [pool.submit(read, number) for number in range(126)]
-        try:
-            deadline = time.monotonic() + PATIENCE_S
-            while readers() != [18] * 7:
-                assert time.monotonic() < deadline, readers()
-                time.sleep(0.05)
-            with bank.batch() as batch:
-                batch.insert("Ledger", ["Id", "Amount"], rows)
-            for _ in range(126):
-                assert seen.acquire(timeout=PATIENCE_S)
-        finally:
-            # Their children end the queries.
-            for token in tokens:
-                simulator.move("bank", "Bank", token=token)
-        for one in reading:
-            one.result(PATIENCE_S)
 
 
 class TestLargeAnswers:

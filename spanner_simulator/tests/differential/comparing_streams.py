@@ -104,10 +104,7 @@ def _of_stream(
     parted = have_parted(workload, our_run, their_run)
     last = len(our_run.outcomes) - parted
     for step in sorted(one for one in left.keys() | right.keys() if one < last):
-        facts = {
-            "step": workload.steps[step],
-            "commits": (our_run.commits, their_run.commits),
-        }
+        facts = {"step": workload.steps[step], "commits": (our_run.commits, their_run.commits)}
         where = f"stream {name}: {workload.steps[step]}"
         if step not in left or step not in right:
             both = [_told_records(one.get(step)) for one in (left, right)]
@@ -138,8 +135,7 @@ _Found = tuple[Any, str, Any, Any, dict[str, Any]]
 
 
 def _of_transaction(
-    simulator: tuple[list[DataRecord], Run],
-    emulator: tuple[list[DataRecord], Run],
+    simulator: tuple[list[DataRecord], Run], emulator: tuple[list[DataRecord], Run]
 ) -> Iterator[_Found]:
     (ours, our_run), (theirs, their_run) = simulator, emulator
     for about in ("tag", "is_system"):

@@ -157,8 +157,6 @@ _GOOGLE_QUERIES = (
     *(f"SELECT ChangeRecord FROM READ_s({_ALL}) {tail}" for tail in ("AS r", "WHERE TRUE", ";")),
     *(f"SELECT {what} FROM READ_s({_ALL})" for what in ("1", "*", "ChangeRecord AS c", "COUNT(*)")),
     *(f"SELECT ChangeRecord FROM READ_s({_ALL}){tail}" for tail in (", U", " LIMIT 1")),
-    f"SELECT `ChangeRecord` FROM `READ_S` ( {_ALL} ) -- all",
-    f"SELECT changerecord FROM read_s({_ALL})",
     f"SELECT ChangeRecord FROM READ_NOPE({_ALL})",
     *(
         f"SELECT ChangeRecord FROM READ_s({arguments})"

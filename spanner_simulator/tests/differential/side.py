@@ -167,9 +167,7 @@ class Side:
     ) -> Failure | None:
         """UpdateDatabaseDdl, waited for."""
         request = database_admin.UpdateDatabaseDdlRequest.pb()(
-            database=self.database,
-            statements=statements,
-            proto_descriptors=proto_descriptors,
+            database=self.database, statements=statements, proto_descriptors=proto_descriptors
         )
         done = self._call(_DATABASES + "UpdateDatabaseDdl", request, operations_pb2.Operation)
         while not isinstance(done, Failure) and not done.done:

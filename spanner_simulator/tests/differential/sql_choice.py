@@ -166,8 +166,6 @@ class SqlChoice:
         shapes = [self._rows_of, self._rows_of, self._grouped]
         if table.parent is not None:
             shapes += [self._joined, self._joined]
-        if self._schema.read_indexes(table.name):
-            shapes += [self._by_index]
         return self._chance.choice(shapes)(table, text)
 
     def _tail(self, text: _Text, table: Table) -> str:
@@ -200,57 +198,6 @@ class SqlChoice:
 
     def _joined(self, table: Table, text: _Text) -> Query:
         chance = self._chance
-        text = _Text(chance, self._schema)
-        google = text.dialect == GOOGLE
-        parts = []
-        for number, column in enumerate(table.columns):
-            name = column.name
-            match column.kind.code:
-                case "INT64":
-                    some = [
-                        f"COALESCE({name}, 0)",
-                        f"CASE WHEN {name} > 1 THEN 'big' ELSE 'low' END",
-                    ]
-                    some += [f"MOD({name}, 7)", f"{name} IS NULL"]
-                    if google:
-                        some += [f"IF({name} > 3, {name}, NULL)", f"CAST({name} AS STRING)"]
-                    else:
-                        some += [f"{name}::text", f"CAST({name} AS character varying)"]
-                case "STRING":
-                    some = [f"UPPER({name})", f"LENGTH({name})", f"SUBSTR({name}, 1, 2)"]
-                    some += [
-                        f"COALESCE({name}, 'none')",
-                        f"{name} || '-'",
-                        f"{name} LIKE 'a%'",
-                    ]
-                    if google:
-                        some += [f"STARTS_WITH({name}, 'a')", f"TO_BASE64(CAST({name} AS BYTES))"]
-                case "BOOL":
-                    some = [f"NOT {name}", f"COALESCE({name}, FALSE)"]
-                case "FLOAT64":
-                    some = [f"{name} * 2", f"ABS({name})", f"{name} IS NOT NULL"]
-                case "DATE" if google:
-                    some = [f"EXTRACT(YEAR FROM {name})", f"DATE_TRUNC({name}, MONTH)"]
-                case "TIMESTAMP" if google:
-                    some = [
-                        f"EXTRACT(YEAR FROM {name} AT TIME ZONE 'UTC')",
-                        f"UNIX_SECONDS({name})",
-                    ]
-                case "ARRAY" if google:
-                    some = [f"ARRAY_LENGTH({name})", f"ARRAY(SELECT x FROM UNNEST({name}) AS x)"]
-                case "JSON" if google:
-                    some = [f"TO_JSON_STRING({name})", f"JSON_VALUE({name}, '$.z')"]
-                case "NUMERIC":
-                    some = [f"COALESCE({name}, {literal(Kind('NUMERIC'), '2.5', text.dialect)})"]
-                case _:
-                    some = [f"{name} IS NULL"]
-            parts.append(f"{chance.choice(some)} AS e{number}")
-        sql = f"SELECT {', '.join(parts)} FROM {table.name}{self._tail(text, table)}"
-        return Query(sql, text.parameters)
-
-    def _joined(self, table: Table) -> Query:
-        chance = self._chance
-        text = _Text(chance, self._schema)
         parent = self._schema.tables[table.parent or ""]
         on = " AND ".join(f"a.{name} = b.{name}" for name in parent.key_names)
         names = [f"a.{one.name} AS a_{one.name}" for one in parent.columns]
@@ -259,14 +206,3 @@ class SqlChoice:
         how = chance.choice(("JOIN", "LEFT JOIN"))
         sql = f"SELECT {some} FROM {parent.name} AS a {how} {table.name} AS b ON {on}"
         return Query(sql, text.parameters)
-
-    def _by_index(self, table: Table, text: _Text) -> Query:
-        index = self._chance.choice(self._schema.read_indexes(table.name))
-        if index.null_filtered:
-            # The emulator cannot tell whether such an index answers a query.
-            return self._rows_of(table, text)
-        hint = f"@{{FORCE_INDEX={index.name}}}"
-        if text.dialect == POSTGRES:
-            hint = f" /*@ FORCE_INDEX={index.name} */"
-        some = ", ".join(index.readable(table))
-        return Query(f"SELECT {some} FROM {table.name}{hint}", text.parameters)

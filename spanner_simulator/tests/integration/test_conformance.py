@@ -13,20 +13,20 @@ import pytest
 
 from conformance.programs import PROGRAMS, FetchFailedError, prepare
 from conformance.report import run_program
-from conformance.servers import Server, simulator
+from spanner_simulator import Simulator
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with simulator() as running:
+def simulator() -> Iterator[Simulator]:
+    with Simulator(seed=5) as running:
         yield running
 
 
 @pytest.mark.parametrize("name", ["python", "node"])
 def test_a_client_passes_every_check(
-    name: str, server: Server, project: Path, tmp_path: Path
+    name: str, simulator: Simulator, project: Path, tmp_path: Path
 ) -> None:
     program = next(one for one in PROGRAMS if one.name == name)
     if missing := program.missing():
@@ -36,4 +36,4 @@ def test_a_client_passes_every_check(
     except FetchFailedError as failure:
         pytest.skip(str(failure))
 
-    assert run_program(program, command, server, tmp_path / "stderr").failures == []
+    assert run_program(program, command, simulator, tmp_path / "stderr").failures == []

@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from spanner_simulator.errors import (
-    Code,
-    SpannerError,
-)
+from spanner_simulator.errors import Code, SpannerError
 
 
 def test_an_error_survives_pickling_with_its_retry_delay() -> None:

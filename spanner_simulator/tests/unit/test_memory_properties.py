@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import time
-import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,9 +17,8 @@ from google.cloud import spanner
 
 from spanner_simulator import Simulator
 from spanner_simulator.core.database import Database
-from spanner_simulator.core.rows.mutations import Write
 from spanner_simulator.core.rows.table_rules import TableRules
-from spanner_simulator.server.host import Host, HostedDatabase
+from spanner_simulator.server.host import HostedDatabase
 
 TABLE = """CREATE TABLE Users (
     Id INT64,
@@ -93,30 +91,3 @@ def test_nothing_holds_a_dropped_database(tmp_path: Path, is_kept: bool) -> None
             reader.join(DEADLINE_S)
         # The server's coroutines of the calls end after their clients have the answer.
         until(lambda: len(left_of_databases()) == before)
-
-
-def test_databases_one_after_the_other_need_the_memory_of_one() -> None:
-    def fill(host: Host) -> None:
-        database = host.database("shop").database
-        for number in range(2_000):
-            write = Write("insert", "Users", ("Id", "Name"), ([str(number), f"{number}" * 200],))
-            database.commit(database.begin(), [write], now_us=host.now_us())
-
-    sizes = []
-    table = "CREATE TABLE Users (Id INT64, Name STRING(MAX)) PRIMARY KEY (Id)"
-    with Simulator() as simulator:
-        tracemalloc.start()
-        try:
-            for _ in range(3):
-                simulator.create_database("shop", ddl=[table, DDL[2]])
-                simulator._run(fill)
-                full = tracemalloc.get_traced_memory()[0]
-                simulator.drop_database("shop")
-                gc.collect()
-                sizes.append((full, tracemalloc.get_traced_memory()[0]))
-        finally:
-            tracemalloc.stop()
-    (full, empty), *_, (_, last) = sizes
-
-    assert empty < full / 5
-    assert last < empty + full / 50

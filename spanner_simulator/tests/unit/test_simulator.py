@@ -66,17 +66,6 @@ def test_the_official_client_needs_no_environment(monkeypatch: pytest.MonkeyPatc
             assert list(snapshot.read("A", ["K"], keys)) == [[1]]
 
 
-def test_it_may_be_started_and_stopped_by_hand() -> None:
-    simulator = Simulator()
-    simulator.stop()
-    simulator.start()
-    assert simulator.health()["status"] == "ok"
-    simulator.stop()
-    simulator.stop()
-
-    assert not simulator.is_running
-
-
 def test_one_that_runs_is_not_started_again() -> None:
     with Simulator() as simulator:
         address = simulator.grpc_address

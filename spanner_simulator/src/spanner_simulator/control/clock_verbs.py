@@ -47,14 +47,15 @@ class ClockVerbs(OnLoop):
             retention_us = hosted.database.catalogue.stream(stream).retention_us
             # One step further, so that what is happening right now is too old as well.
             _jump(host, retention_us + 1)
-            return {"records": host.expire(hosted).records, **_describe(host)}
+            _, records = host.expire(hosted)
+            return {"records": records, **_describe(host)}
 
         return self._run(act)
 
     @action
     def delete_expired_rows(self, database: str) -> dict[str, Any]:
         """Delete the rows that row deletion policies select now; the service does so at times."""
-        return self._run(lambda host: {"rows": host.expire(host.database(database)).rows})
+        return self._run(lambda host: {"rows": host.expire(host.database(database))[0]})
 
     @action
     def freeze(self) -> dict[str, Any]:
@@ -88,8 +89,4 @@ def _jump(host: Host, by_us: int) -> None:
 
 def _describe(host: Host) -> dict[str, Any]:
     now_us = host.now_us()
-    return {
-        "now": format_us(now_us),
-        "now_timestamp_us": now_us,
-        "is_frozen": host.clock.is_frozen,
-    }
+    return {"now": format_us(now_us), "now_timestamp_us": now_us, "is_frozen": host.clock.is_frozen}

@@ -70,21 +70,9 @@ def _tables(database: Database, one: StreamPartition) -> list[str]:
 
 def describe_fault(rule: FaultRule) -> dict[str, Any]:
     """A fault rule as it was added, with its number and how often it has fired."""
-    fault = rule.fault
-    return {
-        "number": rule.number,
-        "method": rule.method,
-        "database": rule.database,
-        "stream": rule.stream,
-        "token": rule.token,
-        "kind": fault.kind,
-        "when": fault.when,
-        "after_rows": fault.after_rows,
-        "code": fault.code.name,
-        "message": fault.message,
-        "delay_ms": fault.delay_ms,
-        "count": rule.count,
-        "probability": rule.probability,
-        "seed": rule.seed,
-        "fired": rule.fired,
-    }
+    names = ("number", "method", "database", "stream", "token")
+    of_fault = ("kind", "when", "after_rows", "code", "message", "delay_ms")
+    found = {name: getattr(rule, name) for name in names}
+    found |= {name: getattr(rule.fault, name) for name in of_fault}
+    found |= {name: getattr(rule, name) for name in ("count", "probability", "seed", "fired")}
+    return found | {"code": rule.fault.code.name}

@@ -29,10 +29,7 @@ _POLL_S = 0.05
 _BODY_BYTES_MAX = 16 * 1024 * 1024
 _SIZE_DIGITS_MAX = 20
 _VERBS = verbs_of(Verbs)
-_STATUSES = {
-    Code.NOT_FOUND: HTTPStatus.NOT_FOUND,
-    Code.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
-}
+_STATUSES = {Code.NOT_FOUND: HTTPStatus.NOT_FOUND, Code.PERMISSION_DENIED: HTTPStatus.FORBIDDEN}
 
 
 class _ControlServer(ThreadingHTTPServer):

@@ -43,11 +43,7 @@ class StreamVerbs(OnLoop):
 
     @question()
     def stream_partitions(
-        self,
-        database: str,
-        stream: str,
-        *,
-        ended: bool = False,
+        self, database: str, stream: str, *, ended: bool = False
     ) -> list[dict[str, Any]]:
         """The living stream partitions in key order; with `ended` all that ever were, by start."""
 
@@ -95,8 +91,7 @@ class StreamVerbs(OnLoop):
         With mutable key ranges, half of its keys go to the least busy other one instead.
         """
         return self._turn(
-            database,
-            lambda one, now_us: one.streams.move(stream, now_us=now_us, token=token),
+            database, lambda one, now_us: one.streams.move(stream, now_us=now_us, token=token)
         )
 
     @action

@@ -24,7 +24,6 @@ from spanner_simulator.core.journal import (
 )
 from spanner_simulator.core.journaled_rows import journaled_change, replay_change
 from spanner_simulator.core.rng import Rng
-from spanner_simulator.core.rows.expiry import EXPIRY_TAG, due_rows
 from spanner_simulator.core.rows.expressions import Expressions, NoExpressions
 from spanner_simulator.core.rows.incoming_rows import Evaluation, write_plan
 from spanner_simulator.core.rows.known_transactions import KnownTransactions
@@ -50,11 +49,10 @@ _EXPIRED_ROWS_PER_COMMIT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
-    """What a simulator decides for its databases; `strict_emulator` as in `Catalogue`."""
+    """What a simulator decides for its databases."""
 
     stream_partitions: int = 2
     equal_timestamp_probability: float = 0.0
-    strict_emulator: bool = False
 
 
 class Database:
@@ -75,9 +73,7 @@ class Database:
         `analysis` makes what refuses invalid ones; see `Catalogue`.
         """
         self.name = name
-        self.catalogue = Catalogue(
-            dialect, analysis=analysis, strict_emulator=settings.strict_emulator
-        )
+        self.catalogue = Catalogue(dialect, analysis=analysis)
         self.clock = CommitClock()
         self.journal = Journal(chance)
         self.streams = ChangeStreams(
@@ -308,13 +304,13 @@ class Database:
         Each commit is a system transaction. A row whose children hold it stays.
         """
         count = 0
-        for name, keys in list(due_rows(self._store.rules, self._store.tables, now_us=now_us)):
+        for name, keys in list(self._store.due_rows(now_us)):
             for start in range(0, len(keys), _EXPIRED_ROWS_PER_COMMIT):
                 count += self._expire(name, keys[start : start + _EXPIRED_ROWS_PER_COMMIT], now_us)
         return count
 
     def _expire(self, name: str, keys: Sequence[bytes], now_us: int) -> int:
-        transaction = self.begin(tag=EXPIRY_TAG)
+        transaction = self.begin(tag="RowDeletionPolicy")
         transaction.is_system = True
         writes = self._store.new_writes()
         writer = RowWriter(writes, self._evaluation(now_us))

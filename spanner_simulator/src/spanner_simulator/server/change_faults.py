@@ -6,11 +6,27 @@ happens here, once. Where a method returns True, the query ends there and then, 
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from typing import Any
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.faults import Fault
 from spanner_simulator.server.host import Host
+
+
+async def strike(host: Host, fault: Fault, context: Any) -> bool:
+    """Let a fault happen; whether the call is to end now, with OK. A stall goes on one day."""
+    match fault.kind:
+        case "status":
+            raise fault.error
+        case "drop":
+            if context is not None:
+                host.faults.drop(context)
+            raise SpannerError(Code.UNAVAILABLE, "The connection was cut")
+        case "stall":
+            await fault.released.wait()
+            return False
+        case _:
+            return True
 
 
 class CallFault:
@@ -61,17 +77,4 @@ class CallFault:
         if fault is None or fault.kind == "slow":
             return False
         self._fault = None
-        match fault.kind:
-            case "status":
-                raise fault.error
-            case "clean_end":
-                return True
-            case "stall":
-                await fault.released.wait()
-                return False
-            case "drop":
-                if self._context is not None:
-                    self._host.faults.drop(self._context)
-                raise SpannerError(Code.UNAVAILABLE, "The connection was cut")
-            case _:
-                assert_never(fault.kind)
+        return await strike(self._host, fault, self._context)

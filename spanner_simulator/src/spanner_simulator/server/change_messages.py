@@ -16,10 +16,7 @@ from spanner_simulator.core.change_streams.stream_partition import StreamPartiti
 from spanner_simulator.core.change_streams.stream_query import Position
 from spanner_simulator.errors import invalid_argument
 from spanner_simulator.server.chunks import pieces_of
-from spanner_simulator.server.encoding.change_rows import (
-    ChangeRowEncoder,
-    RowForm,
-)
+from spanner_simulator.server.encoding.change_rows import ChangeRowEncoder, RowForm
 from spanner_simulator.server.messages import plain_of
 from spanner_simulator.server.wire_bytes import message_bytes, plain_bytes, row_bytes
 
@@ -58,10 +55,7 @@ class ChangeMessages:
         index = wanted.start
         while index < wanted.stop:
             rows, after = self._encoder.records(
-                self._form,
-                partition,
-                range(index, wanted.stop),
-                size_max=_MESSAGE_BYTES_MAX,
+                self._form, partition, range(index, wanted.stop), size_max=_MESSAGE_BYTES_MAX
             )
             position = self.position.after_data(after - index)
             index = after

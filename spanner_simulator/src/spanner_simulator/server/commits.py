@@ -24,10 +24,7 @@ from spanner_simulator.server.messages import Message, timestamp_message
 from spanner_simulator.server.mutation_messages import mutation
 from spanner_simulator.server.open_transactions import OpenTransaction
 from spanner_simulator.server.statuses import status_message
-from spanner_simulator.server.transaction_selection import (
-    begin_transaction,
-    find_transaction,
-)
+from spanner_simulator.server.transaction_selection import begin_transaction, find_transaction
 
 # The raw class, as to ask for it takes longer than to use it.
 _COMMIT_RESPONSE = spanner.CommitResponse.pb()

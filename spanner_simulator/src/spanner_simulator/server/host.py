@@ -22,9 +22,7 @@ from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_f
 from spanner_simulator.server.churn_timers import ChurnTimers
 from spanner_simulator.server.clock import Clock, wall_clock_us
 from spanner_simulator.server.connections import cut_connections
-from spanner_simulator.server.encoding.change_rows import (
-    ChangeRowEncoder,
-)
+from spanner_simulator.server.encoding.change_rows import ChangeRowEncoder
 from spanner_simulator.server.faults import Faults, Holds
 from spanner_simulator.server.keeping.data_directory import DataDirectory, KeptDatabase
 from spanner_simulator.server.keeping.keeper import Keeper
@@ -72,14 +70,6 @@ class Reader:
 
     news: asyncio.Event = field(default_factory=asyncio.Event)
     fault: SpannerError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """What has gone, because its time was over."""
-
-    rows: int
-    records: int
 
 
 class HostedDatabase:
@@ -210,11 +200,11 @@ class Host:
         for hosted in list(self.databases.values()):
             self.expire(hosted)
 
-    def expire(self, hosted: HostedDatabase) -> Expired:
-        """Delete what row deletion policies and retention periods have expired by now."""
+    def expire(self, hosted: HostedDatabase) -> tuple[int, int]:
+        """Delete what policies and retention periods have expired by now: rows, records."""
         now_us = self.now_us()
         rows = hosted.database.expire_rows(now_us)
-        return Expired(rows, hosted.database.streams.expire(now_us))
+        return rows, hosted.database.streams.expire(now_us)
 
     def close(self) -> None:
         """End all that runs by itself."""

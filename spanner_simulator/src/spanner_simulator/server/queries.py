@@ -17,18 +17,11 @@ from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.change_streams.change_stream_call import is_change_stream_query
 from spanner_simulator.errors import Code, SpannerError, invalid_argument, unsupported
-from spanner_simulator.server.change_stream_query import (
-    serve_change_stream_query,
-)
+from spanner_simulator.server.change_stream_query import serve_change_stream_query
 from spanner_simulator.server.host import Host, Session
 from spanner_simulator.server.messages import Message, plain_of
 from spanner_simulator.server.open_transactions import Answered
-from spanner_simulator.server.read_shares import (
-    Share,
-    answer,
-    answer_partitions,
-    answer_stream,
-)
+from spanner_simulator.server.read_shares import Share, answer, answer_partitions, answer_stream
 from spanner_simulator.server.results import Reply, ResumePoint
 from spanner_simulator.server.statements import SqlRequest, run_dml, run_statement
 from spanner_simulator.server.statuses import status_message

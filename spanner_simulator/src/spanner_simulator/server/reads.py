@@ -14,16 +14,9 @@ from spanner_simulator.errors import invalid_argument, not_found
 from spanner_simulator.server.host import Host, Session
 from spanner_simulator.server.messages import Message
 from spanner_simulator.server.mutation_messages import key_set
-from spanner_simulator.server.read_shares import (
-    Share,
-    answer,
-    answer_partitions,
-    answer_stream,
-)
+from spanner_simulator.server.read_shares import Share, answer, answer_partitions, answer_stream
 from spanner_simulator.server.results import Reply, ResumePoint
-from spanner_simulator.server.transaction_selection import (
-    Selected,
-)
+from spanner_simulator.server.transaction_selection import Selected
 
 
 class ReadMethods:

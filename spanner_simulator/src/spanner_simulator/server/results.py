@@ -127,12 +127,7 @@ def reply_result_set(reply: Reply, *, begun: Message | None, token: Message | No
 
 
 def reply_messages(
-    reply: Reply,
-    *,
-    begun: Message | None,
-    token: Message | None,
-    digest: int,
-    resume: ResumePoint,
+    reply: Reply, *, begun: Message | None, token: Message | None, digest: int, resume: ResumePoint
 ) -> Iterator[bytes]:
     """PartialResultSets after the first `resume.sent`; each has a token that says how many."""
     metadata: bytes | None = reply.metadata(begun)

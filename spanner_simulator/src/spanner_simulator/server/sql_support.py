@@ -7,9 +7,8 @@ expression in DDL is refused with a text that says what to install.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.proto_descriptors import read_descriptors
@@ -45,7 +44,7 @@ def find_sql_support() -> SqlSupport:
     """
     if any(find_spec(name) is None for name in LIBRARIES):
         return SqlSupport(_no_analysis, _NoExpressions(), _no_engine)
-    return SqlSupport(_Analysis, _Expressions(), _engine)
+    return SqlSupport(_analysis, cast("Expressions", _OnFirstUse(_expressions)), _engine)
 
 
 # -- with the extra
@@ -57,39 +56,36 @@ def _engine(database: Database) -> SqlEngine:
     return SqlEngine(database)
 
 
-class _Expressions:
-    """Evaluates expressions, with an engine that is loaded for the first of them."""
+def _expressions() -> Expressions:
+    from spanner_simulator.sql.expressions import DuckExpressions  # noqa: PLC0415  # on first use
 
-    @cached_property
-    def _loaded(self) -> Expressions:
-        from spanner_simulator.sql.expressions import DuckExpressions  # noqa: PLC0415  # on first use
-
-        return DuckExpressions()
-
-    def evaluate(self, expression: str, **row: Any) -> Any:
-        """As `Expressions.evaluate`."""
-        return self._loaded.evaluate(expression, **row)
+    return DuckExpressions()
 
 
-class _Analysis:
-    """Checks expressions, with an engine that is loaded for the first of them."""
+class _OnFirstUse:
+    """A port of the core whose engine is loaded when the first of its methods is called."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load = load
 
-    @cached_property
-    def _loaded(self) -> Analysis:
+    def __getattr__(self, name: str) -> Any:
+        loaded = self._load()
+        self._load = lambda: loaded
+        return getattr(loaded, name)
+
+    @staticmethod
+    def proto_files(descriptors: bytes) -> ProtoFiles:
+        """Types and files of a serialised google.protobuf.FileDescriptorSet, which need no SQL."""
+        return read_descriptors(descriptors)
+
+
+def _analysis(catalogue: Catalogue) -> Any:
+    def load() -> Analysis:
         from spanner_simulator.sql.analysis import SqlAnalysis  # noqa: PLC0415  # on first use
 
-        return SqlAnalysis(self._catalogue)
+        return SqlAnalysis(catalogue)
 
-    def mismatch(self, expression: str, **row: Any) -> Any:
-        """As `Analysis.mismatch`."""
-        return self._loaded.mismatch(expression, **row)
-
-    def proto_files(self, descriptors: bytes) -> ProtoFiles:
-        """Types and files of a serialised google.protobuf.FileDescriptorSet."""
-        return read_descriptors(descriptors)
+    return _OnFirstUse(load)
 
 
 # -- without it

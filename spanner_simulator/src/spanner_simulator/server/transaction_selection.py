@@ -121,8 +121,8 @@ async def select_transaction(
                 )
             _check_exclusion(options)
             read_us = await _read_time_us(host, session, options.read_only, is_single_use=True)
-            is_told = options.read_only.return_read_timestamp
-            return Selected(None, read_us, _read_at(read_us) if is_told else None)
+            has_time = options.read_only.return_read_timestamp
+            return Selected(None, read_us, _read_at(read_us) if has_time else None)
         case _:
             return Selected(None, session.database.database.clock.read_now_us(host.now_us()))
 

@@ -102,13 +102,8 @@ def message_bytes(
     parts.extend(rows)
     if is_chunked:
         parts.append(_CHUNKED)
-    if resume_token is not None:
-        parts.append(sized(_RESUME_TOKEN, resume_token))
-    if stats is not None:
-        parts.append(sized(_STATS, stats))
-    if precommit_token is not None:
-        parts.append(sized(_PRECOMMIT_TOKEN, precommit_token))
-    return b"".join(parts)
+    ends = (_RESUME_TOKEN, resume_token), (_STATS, stats), (_PRECOMMIT_TOKEN, precommit_token)
+    return b"".join((*parts, *[sized(tag, one) for tag, one in ends if one is not None]))
 
 
 def result_set_bytes(
@@ -123,8 +118,5 @@ def result_set_bytes(
     parts.extend(
         sized(_SET_ROWS, b"".join([sized(b"\x0a", value) for value in row])) for row in rows
     )
-    if stats is not None:
-        parts.append(sized(_SET_STATS, stats))
-    if precommit_token is not None:
-        parts.append(sized(_SET_PRECOMMIT_TOKEN, precommit_token))
-    return b"".join(parts)
+    ends = (_SET_STATS, stats), (_SET_PRECOMMIT_TOKEN, precommit_token)
+    return b"".join((*parts, *[sized(tag, one) for tag, one in ends if one is not None]))

@@ -24,46 +24,39 @@ _ARROW: dict[str, pa.DataType] = {
     "FLOAT32": pa.float32(),
     "NUMERIC": pa.decimal128(38, 9),
     "DATE": pa.date32(),
-    "TIMESTAMP": pa.decimal128(38, 0),
     "BYTES": pa.binary(),
     "PROTO": pa.binary(),
 }
 
 
 @lru_cache(maxsize=512)
-def _arrow_type(value_type: ValueType) -> pa.DataType:
+def _form(value_type: ValueType) -> tuple[pa.DataType, Callable[[Any], Any] | None]:
+    """The type of a column, and what brings a value that is not NULL into it.
+
+    A TIMESTAMP is still a decimal, which the query casts to HUGEINT.
+    """
     if value_type.element is not None:
-        return pa.list_(_arrow_type(value_type.element))
+        kind, inner = _form(value_type.element)
+        if inner is None:
+            return pa.list_(kind), list
+        return pa.list_(kind), lambda items: [
+            None if item is None else inner(item) for item in items
+        ]
+    if value_type.code == "TIMESTAMP":
+        return pa.decimal128(38, 0), Decimal
     if value_type.annotation == "PG_NUMERIC":
-        return pa.string()
-    return _ARROW.get(value_type.code, pa.string())
+        return pa.string(), pg_numeric_text
+    return _ARROW.get(value_type.code, pa.string()), None
 
 
-def arrow_column(value_type: ValueType, values: Iterable[Value]) -> pa.Array:
-    """A column of values; a TIMESTAMP is still a decimal, which the query casts to HUGEINT."""
-    convert = _arrow_converter(value_type)
+def _column(value_type: ValueType, values: Iterable[Value]) -> pa.Array:
+    kind, convert = _form(value_type)
     if convert is not None:
         values = [None if value is None else convert(value) for value in values]
-    return pa.array(values, _arrow_type(value_type))
-
-
-@lru_cache(maxsize=512)
-def _arrow_converter(value_type: ValueType) -> Callable[[Any], Any] | None:
-    if value_type.element is not None:
-        inner = _arrow_converter(value_type.element)
-        if inner is None:
-            return list
-        return lambda items: [None if item is None else inner(item) for item in items]
-    if value_type.code == "TIMESTAMP":
-        return Decimal
-    if value_type.annotation == "PG_NUMERIC":
-        return pg_numeric_text
-    return None
+    return pa.array(values, kind)
 
 
 def arrow_table(types: Mapping[str, ValueType], rows: Sequence[Mapping[str, Value]]) -> pa.Table:
     """The named columns of rows; without any, as many rows of a column that is not used."""
-    columns = {
-        name: arrow_column(kind, [row.get(name) for row in rows]) for name, kind in types.items()
-    }
+    columns = {name: _column(kind, [row.get(name) for row in rows]) for name, kind in types.items()}
     return pa.table(columns or {"_": pa.array([True] * len(rows), pa.bool_())})

@@ -128,11 +128,7 @@ class Duck:
             self._connection.execute(setting)
 
         # Also at exit: DuckDB complains loudly about connections that outlive the interpreter.
-        self._close = weakref.finalize(self, self._connection.close)
-
-    def close(self) -> None:
-        """Give the memory back; the object is then of no more use."""
-        self._close()
+        self.close = weakref.finalize(self, self._connection.close)
 
     def run(
         self, sql: str, parameters: Mapping[str, Any], tables: Mapping[str, TableRows]

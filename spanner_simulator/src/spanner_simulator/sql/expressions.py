@@ -6,7 +6,8 @@ Expressions are bound once per table; those that are mere constants never reach 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from spanner_simulator.core.rows.mutations import PENDING
 from spanner_simulator.core.schema.catalogue import Catalogue
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from spanner_simulator.core.values import Dialect, Row, Value, ValueType
 
 
-_EXPRESSIONS_MAX: Final = 4096
-
-
 @dataclass(frozen=True, slots=True)
 class _BoundExpression:
     """`sql` None: always `constant`, or the time of the statement when `is_now`."""
@@ -43,9 +41,6 @@ class _BoundExpression:
 class DuckExpressions:
     """Evaluates expressions over one row; used by one thread."""
 
-    def __init__(self) -> None:
-        self._bound: dict[tuple[str, Table, ValueType, Dialect], _BoundExpression] = {}
-
     def evaluate(
         self,
         expression: str,
@@ -57,13 +52,7 @@ class DuckExpressions:
         now_us: int,
     ) -> Value:
         """The value as `result` has it; PENDING for the commit timestamp. Raises `SpannerError`."""
-        key = (expression, table, result, dialect)
-        bound = self._bound.get(key)
-        if bound is None:
-            bound = _bind(expression, table, result, dialect)
-            if len(self._bound) >= _EXPRESSIONS_MAX:
-                self._bound.clear()
-            self._bound[key] = bound
+        bound = _bind(expression, table, result, dialect)
         if bound.is_now:
             return now_us * 1000
         if bound.sql is None:
@@ -95,6 +84,7 @@ def bind_over_row(expression: str, table: Table, dialect: Dialect) -> tuple[Bind
         return binding, binding.expression(scope, trees[0]), scan
 
 
+@lru_cache(maxsize=4096)
 def _bind(expression: str, table: Table, result: ValueType, dialect: Dialect) -> _BoundExpression:
     binding, bound, scan = bind_over_row(expression, table, dialect)
     if not binding.accepts(bound, result):

@@ -25,8 +25,6 @@ from spanner_simulator.sql.statement_text import StatementText, read_statement_t
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlglot.dialects.dialect import Dialect as SqlglotDialect
-
     from spanner_simulator.core.values import Dialect
 
 
@@ -87,10 +85,6 @@ class Syntax:
     returning: tuple[Node, ...] = ()
 
 
-def _sqlglot_dialect(dialect: Dialect) -> type[SqlglotDialect]:
-    return _GoogleSql if dialect == "GOOGLE_STANDARD_SQL" else _PostgreSql
-
-
 def parse_statement(sql: str, dialect: Dialect) -> Syntax:
     """Parse one query or DML statement. Raises `SpannerError` INVALID_ARGUMENT or UNIMPLEMENTED."""
     text = read_statement_text(sql, dialect)
@@ -101,14 +95,15 @@ def parse_statement(sql: str, dialect: Dialect) -> Syntax:
         found = _INSERT_OR.match(parsed)
         if found is not None:
             conflict = "ignore" if found.group(2).upper() == "IGNORE" else "update"
-            parsed = _blanked(parsed, found.start(1), found.end(1))
+            start, end = found.span(1)
+            parsed = parsed[:start] + " " * (end - start) + parsed[end:]
         then_return = _THEN_RETURN.search(parsed)
         if then_return is not None:
+            if then_return["action"]:
+                raise unsupported("THEN RETURN WITH ACTION")
             items = " " * (then_return.end() - 6) + "SELECT" + parsed[then_return.end() :]
             returning = tuple(_parse(text, items, dialect).expressions)
             parsed = parsed[: then_return.start()]
-            if then_return["action"]:
-                raise unsupported("THEN RETURN WITH ACTION")
     tree = _parse(text, parsed, dialect)
     if isinstance(tree, exp.Insert | exp.Update | exp.Delete):
         node = tree.args.get("returning")
@@ -154,17 +149,14 @@ def literal_of(text: StatementText, node: Node) -> str | bytes | None:
     return None
 
 
-def _blanked(text: str, start: int, end: int) -> str:
-    return text[:start] + " " * (end - start) + text[end:]
-
-
 def _parse(text: StatementText, parsed: str, dialect: Dialect) -> Node:
     if not parsed.strip():
         raise text.error("Syntax error: Unexpected end of statement", len(text.parsed))
     _check_first_word(text, parsed, dialect)
     try:
         with bounded_depth():
-            found = _sqlglot_dialect(dialect)().parse(parsed)
+            reader = _PostgreSql() if dialect == "POSTGRESQL" else _GoogleSql()
+            found = reader.parse(parsed)
         trees = [one for one in found if one is not None]
     except (ParseError, TokenError) as error:
         raise _syntax_error(text, parsed, error, dialect) from None

@@ -128,10 +128,4 @@ def database_dropped(databases: Databases) -> None:
     equal(False, databases.instance.exists())
 
 
-CHECKS = [
-    pg_database_created,
-    pg_types,
-    pg_query,
-    pg_stream,
-    database_dropped,
-]
+CHECKS = [pg_database_created, pg_types, pg_query, pg_stream, database_dropped]

@@ -117,11 +117,7 @@ def stream_data(databases: Databases) -> None:
         ("INSERT", {"keys": {"Id": "11"}, "new_values": null, "old_values": {}}),
         (
             "UPDATE",
-            {
-                "keys": {"Id": "10"},
-                "new_values": {"Balance": "2"},
-                "old_values": {"Balance": "1"},
-            },
+            {"keys": {"Id": "10"}, "new_values": {"Balance": "2"}, "old_values": {"Balance": "1"}},
         ),
         ("DELETE", {"keys": {"Id": "11"}, "new_values": {}, "old_values": null}),
     ]

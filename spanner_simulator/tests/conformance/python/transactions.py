@@ -11,9 +11,6 @@ from google.api_core import exceptions
 from google.cloud.spanner_v1 import KeyRange, KeySet, param_types
 from harness import Databases, equal, fails_with
 
-STRINGS = param_types.Array(param_types.STRING)
-INTEGERS = param_types.Array(param_types.INT64)
-
 
 def _query(
     database: Any, sql: str, params: dict[str, Any] | None = None, **types: Any

@@ -21,13 +21,6 @@ def test_what_the_api_refuses_is_refused(simulator: Simulator) -> None:
     assert simulator.health()["databases"] == [NAME]
 
 
-def test_a_database_is_dropped(simulator: Simulator) -> None:
-    assert simulator.drop_database("bank") == {"dropped": NAME}
-    assert simulator.health()["databases"] == []
-    with pytest.raises(SpannerError, match="Database not found: bank"):
-        simulator.drop_database("bank")
-
-
 def test_after_a_reset_history_repeats_itself() -> None:
     with Simulator(seed=5, frozen_at="2026-01-01T00:00:00Z") as simulator:
         histories = []
@@ -51,3 +44,11 @@ def test_after_a_reset_history_repeats_itself() -> None:
             assert simulator.health()["databases"] == []
 
     assert histories[0] == histories[1]
+
+
+def test_the_simulators_own_loop_and_a_stopped_one_are_told_so(simulator: Simulator) -> None:
+    with pytest.raises(RuntimeError, match="its own event loop cannot call it"):
+        simulator._run(lambda _host: simulator.health())
+    simulator.stop()
+    with pytest.raises(RuntimeError, match="with statement"):
+        simulator.health()

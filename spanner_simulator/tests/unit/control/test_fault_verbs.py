@@ -4,7 +4,6 @@ import pytest
 from google.cloud import spanner
 
 from spanner_simulator import Simulator
-from spanner_simulator.errors import SpannerError
 from unit.control.conftest import insert
 
 
@@ -34,33 +33,6 @@ def test_rules_are_added_listed_and_cleared(simulator: Simulator) -> None:
     assert simulator.clear_faults(number=1) == {"cleared": 1}
     assert simulator.clear_faults() == {"cleared": 1}
     assert simulator.faults() == []
-
-
-def test_refusals(simulator: Simulator) -> None:
-    for settings, message in (
-        ({"code": "FINE"}, "The argument code"),
-        ({"method": "Comit"}, "The argument method must be the bare name of a method, not 'Comit'"),
-        ({"kind": "slow"}, "delay_ms"),
-        ({"database": "nope"}, "Database not found"),
-    ):
-        with pytest.raises(SpannerError, match=message):
-            simulator.add_fault(**settings)  # type: ignore[arg-type]
-
-
-def test_the_official_client_survives_a_cut_connection(simulator: Simulator) -> None:
-    database = simulator.client().instance("test-instance").database("bank")
-    for key in (100, 101):
-        with database.batch() as batch:
-            batch.insert("A", ["K"], [[key]])
-        dropped = simulator.drop_connections()
-
-    assert dropped == {"dropped": 1}
-    assert [one["changes"][0]["keys"]["K"] for one in simulator.commit_log("bank", "Bank")] == [
-        "5",
-        "7",
-        "100",
-        "101",
-    ]
 
 
 @pytest.mark.parametrize("kind", ["status", "drop"])

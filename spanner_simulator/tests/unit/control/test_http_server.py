@@ -50,18 +50,6 @@ def test_the_commit_log_is_followed(port: Port, simulator: Simulator) -> None:
     assert [line["changes"][0]["keys"]["K"] for line in lines] == ["7", "9"]
 
 
-def test_the_lines_end_with_the_database(simulator: Simulator) -> None:
-    connection = http.client.HTTPConnection(simulator.control_address, timeout=60)
-    connection.request("GET", f"/follow-commit-log?{WHERE}")
-    reply = connection.getresponse()
-    lines = [reply.readline(), reply.readline()]
-    simulator.drop_database("bank")
-
-    assert all(lines)
-    assert reply.read() == b""
-    connection.close()
-
-
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
@@ -169,18 +157,3 @@ def test_an_action_whose_body_was_cut_off_does_not_happen(simulator: Simulator) 
 
     assert (reply.status, answer["message"]) == (400, "The body ended after 2 of 100 bytes.")
     assert simulator.health()["databases"] != []
-
-
-def test_a_fault_of_the_server_itself_is_reported(
-    simulator: Simulator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(_: Verbs) -> dict[str, str]:
-        raise ZeroDivisionError("a fault of the server")
-
-    monkeypatch.setattr(type(simulator), "health", fail)
-    connection = http.client.HTTPConnection(simulator.control_address, timeout=60)
-    connection.request("GET", "/health")
-    with pytest.raises(http.client.RemoteDisconnected):
-        connection.getresponse()
-
-    assert "ZeroDivisionError: a fault of the server" in capsys.readouterr().err

@@ -27,17 +27,6 @@ def test_stream_partitions_have_bounds_counts_and_readers(simulator: Simulator) 
     assert (high["readers"], high["is_held"]) == (0, False)
 
 
-def test_those_that_have_ended_can_be_listed_too(simulator: Simulator) -> None:
-    moved = simulator.move("bank", "Bank")
-    everything = simulator.stream_partitions("bank", "Bank", ended=True)
-
-    assert len(living(simulator)) == 2
-    assert len(everything) == 3
-    (parent,) = [one for one in everything if one["token"] in moved["parents"]]
-    assert parent["end_timestamp_us"] == moved["start_timestamp_us"]
-    assert parent["children"] == [moved["children"][0]["token"]]
-
-
 def test_split_by_key_then_merge_then_move(simulator: Simulator) -> None:
     split = simulator.split("bank", "Bank", table="A", key=["6"])
     left, right = split["children"]
@@ -156,6 +145,17 @@ def test_what_is_not_there(simulator: Simulator, verb: str) -> None:
         with pytest.raises(SpannerError) as refused:
             getattr(simulator, verb)(database, stream)
         assert refused.value.code is Code.NOT_FOUND
+
+
+def test_churn_starts_and_stops(simulator: Simulator) -> None:
+    simulator.freeze()
+    assert simulator.churn("bank", "Bank", mean_life_ms=1000, seed=1) == {"enabled": True}
+    simulator.advance(10_000)
+    count = len(simulator.stream_partitions("bank", "Bank", ended=True))
+    assert simulator.stop_churn("bank", "Bank") == {"enabled": False}
+    simulator.advance(10_000)
+
+    assert len(simulator.stream_partitions("bank", "Bank", ended=True)) == count > 5
 
 
 def test_following_ends_with_its_change_stream_though_another_has_the_name(

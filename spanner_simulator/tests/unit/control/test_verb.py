@@ -83,14 +83,7 @@ def refusal(verb: Verb, given: dict[str, Any], *, is_text: bool = False) -> str:
     [
         ({}, "The argument how is missing (one of cash, card)."),
         ({"how": "gold"}, "The argument how must be one of cash, card, not 'gold'."),
-        ({"how": None}, "The argument how must be one of cash, card, not None."),
-        ({"how": ["cash"]}, "The argument how must be one of cash, card, not ['cash']."),
         ({"how": "card", "price": "1"}, "The argument price must be a number, not '1'."),
-        ({"how": "card", "price": True}, "The argument price must be a number, not True."),
-        (
-            {"how": "card", "names": "a"},
-            "The argument names must be a list, each a string, not 'a'.",
-        ),
         (
             {"how": "card", "names": [1]},
             "The argument names must be a list, each a string, not [1].",

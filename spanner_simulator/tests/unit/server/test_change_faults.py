@@ -10,9 +10,7 @@ from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.timestamps import format_us
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.change_stream_query import (
-    serve_change_stream_query,
-)
+from spanner_simulator.server.change_stream_query import serve_change_stream_query
 from spanner_simulator.server.faults import Fault, FaultRule
 from spanner_simulator.server.messages import plain_of
 
@@ -127,23 +125,6 @@ def test_a_fault_strikes_at_its_row_and_once(rig, fault: Fault, expected: Any) -
     assert read(rig, request) == (DATA * 5 + END, None)
 
 
-def test_a_drop_cuts_the_call_s_own_connection(rig) -> None:
-    request, connection = ended(rig), Connection()
-    rig.host.faults.add(FaultRule(fault=Fault(kind="drop")))
-
-    assert read(rig, request, connection) == ([], Code.UNAVAILABLE)
-    assert connection.asked == 1
-
-
-def test_the_initial_query_meets_faults_too(rig) -> None:
-    request = rig.change_query(rig.session(), None)
-    fault = Fault(when="after_rows", after_rows=1)
-    rig.host.faults.add(FaultRule(fault=fault))
-
-    assert read(rig, request) == (END, Code.UNAVAILABLE)
-    assert read(rig, request) == (END * 2, None)
-
-
 def test_a_stall_lasts_until_it_is_released(rig) -> None:
     request = ended(rig)
     rule = rig.host.faults.add(
@@ -165,27 +146,6 @@ def test_a_stall_lasts_until_it_is_released(rig) -> None:
     assert asyncio.run(scenario()) == [DATA * 2, DATA * 5 + END]
 
 
-def test_a_held_stream_partition_sends_no_heartbeat_until_it_is_released(rig) -> None:
-    request = waiting(rig)
-    token = request.params["token"]
-    rig.host.holds.hold([token])
-
-    async def scenario() -> list[list[str]]:
-        reading = Reading(rig, request)
-        task = asyncio.create_task(reading.run())
-        await rig.until(lambda: rig.host.database("bank").readers)
-        for _ in range(20):
-            rig.host.clock.advance(2_000_000)
-            await asyncio.sleep(0)
-        before = reading.kinds
-        rig.host.holds.release()
-        await rig.until(lambda: reading.kinds)
-        task.cancel()
-        return [before, reading.kinds]
-
-    assert asyncio.run(scenario()) == [[], ["heartbeat"]]
-
-
 def test_the_twenty_first_reader_is_refused(rig) -> None:
     request = waiting(rig)
 
@@ -199,3 +159,20 @@ def test_the_twenty_first_reader_is_refused(rig) -> None:
     (refusal,) = asyncio.run(scenario())
     assert refusal.code is Code.RESOURCE_EXHAUSTED
     assert rig.host.database("bank").readers == {}
+
+
+def test_the_initial_query_meets_faults_too(rig) -> None:
+    request = rig.change_query(rig.session(), None)
+    fault = Fault(when="after_rows", after_rows=1)
+    rig.host.faults.add(FaultRule(fault=fault))
+
+    assert read(rig, request) == (END, Code.UNAVAILABLE)
+    assert read(rig, request) == (END * 2, None)
+
+
+def test_a_drop_cuts_the_call_s_own_connection(rig) -> None:
+    request, connection = ended(rig), Connection()
+    rig.host.faults.add(FaultRule(fault=Fault(kind="drop")))
+
+    assert read(rig, request, connection) == ([], Code.UNAVAILABLE)
+    assert connection.asked == 1

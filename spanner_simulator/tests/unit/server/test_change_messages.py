@@ -6,10 +6,7 @@ import pytest
 from google.cloud.spanner_v1 import types as spanner
 from google.cloud.spanner_v1.streamed import StreamedResultSet
 
-from spanner_simulator.core.change_streams.records import (
-    ColumnType,
-    DataChangeRecord,
-)
+from spanner_simulator.core.change_streams.records import ColumnType, DataChangeRecord
 from spanner_simulator.core.change_streams.row_mod import Mod
 from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 from spanner_simulator.server.change_messages import ChangeMessages
@@ -106,20 +103,6 @@ def test_each_piece_can_be_resumed_after(name: str, monkeypatch: pytest.MonkeyPa
         rest = list(again.records(one, range(position.data_index, 3)))
 
         assert merged(messages[:cut] + rest) == merged(messages)
-
-
-def test_many_rows_share_a_message_and_only_the_first_has_metadata() -> None:
-    one = partition_of(*[SMALL] * 5000)
-    messages = list(
-        ChangeMessages(ChangeRowEncoder(), FORMS["struct"], "q").records(one, range(5000))
-    )
-
-    assert [bool(parse(one).metadata.row_type.fields) for one in messages] == [
-        True,
-        *[False] * (len(messages) - 1),
-    ]
-    assert sum(len(parse(one).values) for one in messages) == 5000
-    assert 1 < len(messages) < 10
 
 
 @pytest.mark.parametrize(

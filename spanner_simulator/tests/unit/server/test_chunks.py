@@ -26,14 +26,6 @@ def joined(pieces: list[Plain], value_type: ValueType) -> Plain:
     return plain_of(reduce(lambda left, right: _merge_by_type(left, right, kind), values))
 
 
-@given(TEXT, st.integers(1, 20))
-def test_text_is_never_cut_inside_a_character(text: str, size: int) -> None:
-    pieces = pieces_of(text, max(4, size))
-
-    assert joined(pieces, ValueType("STRING")) == text
-    assert all(len(str(piece).encode()) <= max(4, size) for piece in pieces)
-
-
 @given(st.lists(FLOAT | st.none()), st.integers(4, 30))
 def test_lists_of_numbers_and_their_special_texts(items: list[Plain], size: int) -> None:
     kind = ValueType("ARRAY", ValueType("FLOAT64"))

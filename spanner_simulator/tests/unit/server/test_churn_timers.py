@@ -45,29 +45,6 @@ def test_churn_acts_at_its_own_times_whatever_the_steps(make_rig) -> None:
     assert history(1) == history(4)
 
 
-def test_churn_ends_with_its_change_stream(rig) -> None:
-    churn(rig, 3)
-    rig.database.apply_ddl([parse_ddl("DROP CHANGE STREAM Bank")], now_us=rig.now_us)
-    rig.host.clock.advance(20_000_000)
-
-    assert len(rig.host.churn) == 0
-
-
-def test_churn_goes_on_where_a_turn_is_impossible(make_rig) -> None:
-    """With mutable key ranges some stream partition soon has too few keys to give any away."""
-    rig = make_rig()
-    statement = "CREATE CHANGE STREAM M FOR Accounts OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')"
-    rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)
-    partitions = rig.database.streams.state("M").partitions
-    settings = ChurnSettings(100, weights={"split": 3, "merge": 1})
-    rig.host.churn.start(rig.database, "M", settings, seed=0)
-    rig.host.clock.advance(20_000_000)
-    count = len(partitions.by_token)
-    rig.host.clock.advance(10_000_000)
-
-    assert len(partitions.by_token) > count > 100
-
-
 def test_every_new_change_stream_churns(make_rig) -> None:
     """Those of the first schema, and those that come later; one that is stopped stays so."""
     rig = make_rig(churn=ChurnSettings(1000))
@@ -105,3 +82,34 @@ def test_churn_is_bounded_for_as_long_as_it_runs(make_rig) -> None:
     assert all(
         one.end_us is None or one.end_us > earliest_us for one in partitions.by_token.values()
     )
+
+
+def test_churn_ends_with_its_change_stream(rig) -> None:
+    churn(rig, 3)
+    rig.database.apply_ddl([parse_ddl("DROP CHANGE STREAM Bank")], now_us=rig.now_us)
+    rig.host.clock.advance(20_000_000)
+
+    assert len(rig.host.churn) == 0
+
+
+def test_churn_ends_with_its_database(rig) -> None:
+    churn(rig, 3)
+    assert len(rig.host.churn) == 1
+    rig.host.drop_database(rig.database.name)
+
+    assert len(rig.host.churn) == 0
+
+
+def test_churn_goes_on_where_a_turn_is_impossible(make_rig) -> None:
+    """With mutable key ranges some stream partition soon has too few keys to give any away."""
+    rig = make_rig()
+    statement = "CREATE CHANGE STREAM M FOR Accounts OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')"
+    rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)
+    partitions = rig.database.streams.state("M").partitions
+    settings = ChurnSettings(100, weights={"split": 3, "merge": 1})
+    rig.host.churn.start(rig.database, "M", settings, seed=0)
+    rig.host.clock.advance(20_000_000)
+    count = len(partitions.by_token)
+    rig.host.clock.advance(10_000_000)
+
+    assert len(partitions.by_token) > count > 100

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.core.rows import known_transactions
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.messages import timestamp_us_of
 
@@ -32,17 +31,6 @@ def test_the_transaction_tag_of_the_commit_or_of_begin_reaches_the_log(rig) -> N
     assert [one.facts.transaction_tag for one in log] == ["from-begin", "from-commit"]
 
 
-def test_a_commit_needs_a_transaction_that_can_write(rig) -> None:
-    session = rig.session()
-    nothing = spanner.CommitRequest.pb()(session=session)
-    read_only = spanner.CommitRequest.pb()(session=session)
-    read_only.single_use_transaction.read_only.strong = True
-    for request in (nothing, read_only):
-        with pytest.raises(SpannerError) as caught:
-            rig.run(rig.spanner.commit(request))
-        assert caught.value.code is Code.INVALID_ARGUMENT
-
-
 def test_a_commit_sent_twice_is_one_commit(rig) -> None:
     session = rig.session()
     transaction = begin(rig, session)
@@ -53,26 +41,6 @@ def test_a_commit_sent_twice_is_one_commit(rig) -> None:
     assert len(rig.database.streams.state("Bank").log.transactions) == 1
     with pytest.raises(SpannerError, match="Cannot rollback a transaction after it has been comm"):
         rollback(rig, session, transaction.id)
-
-
-def test_a_transaction_belongs_to_its_session(rig) -> None:
-    transaction = begin(rig, rig.session())
-    other = rig.session()
-    with pytest.raises(SpannerError, match="Transaction not found"):
-        rig.insert(other, 1, transaction_id=transaction.id)
-
-
-@pytest.mark.parametrize("mode", ["read_only", "partitioned_dml"])
-def test_only_read_write_transactions_are_committed_or_rolled_back(rig, mode: str) -> None:
-    session = rig.session()
-    transaction = begin(rig, session, mode)
-    for act in (
-        lambda: rig.insert(session, 1, transaction_id=transaction.id),
-        lambda: rollback(rig, session, transaction.id),
-    ):
-        with pytest.raises(SpannerError, match="Cannot commit or rollback") as caught:
-            act()
-        assert caught.value.code is Code.FAILED_PRECONDITION
 
 
 def test_a_multiplexed_session_commits_with_its_precommit_token(rig) -> None:
@@ -110,18 +78,6 @@ def test_each_group_of_a_batch_write_has_its_own_fate(rig) -> None:
     assert not replies[1].HasField("commit_timestamp")
 
 
-def test_a_commit_is_repeated_however_many_came_after_it(rig, monkeypatch) -> None:
-    monkeypatch.setattr(known_transactions, "_FINISHED_TRANSACTIONS_MAX", 2)
-    session = rig.session()
-    transaction = begin(rig, session)
-    first = rig.insert(session, 1, transaction_id=transaction.id)
-    for key in range(2, 6):
-        rig.insert(session, key)
-
-    again = rig.insert(session, 1, transaction_id=transaction.id)
-    assert again.commit_timestamp == first.commit_timestamp
-
-
 def test_what_fails_in_a_transaction_without_a_name_leaves_none_behind(rig) -> None:
     session = rig.session()
     rig.insert(session, 1)
@@ -141,31 +97,6 @@ def test_what_fails_in_a_transaction_without_a_name_leaves_none_behind(rig) -> N
     assert rig.run(write()) == 1
     states = {one.state for one in rig.database._transactions._by_id.values()}
     assert states == {"COMMITTED", "ROLLED_BACK"}
-
-
-@pytest.mark.parametrize("ends_by", ["commit", "rollback", "abort"])
-def test_answers_to_dml_are_kept_while_they_may_be_asked_for(rig, ends_by: str) -> None:
-    session = rig.session()
-    rig.insert(session, 1)
-    transaction = begin(rig, session)
-    update = rig.query(session, "UPDATE Accounts SET Balance = 77 WHERE Id = 1")
-    update.transaction.id = transaction.id
-    update.seqno = 1
-    rig.run(rig.spanner.execute_sql(update))
-    hosted = rig.host.database("bank")
-    opened = hosted.transactions.find(transaction.id, session=session)
-    assert list(opened.answered) == [1]
-
-    if ends_by == "rollback":
-        rollback(rig, session, transaction.id)
-    elif ends_by == "commit":
-        rig.insert(session, 2, transaction_id=transaction.id)
-    else:
-        rig.write(session, Id="1", Balance="5")
-        with pytest.raises(SpannerError, match="aborted") as caught:
-            rig.insert(session, 2, transaction_id=transaction.id)
-        assert caught.value.retry_delay_ms
-    assert opened.answered == {}
 
 
 def test_a_batch_write_ends_with_its_database(rig) -> None:

@@ -104,7 +104,12 @@ class TestHolds:
         holds = Holds(heard.extend)
         holds.hold(["b", "a"])
 
-        assert ("a" in holds, "c" in holds, list(holds), len(holds)) == (True, False, ["a", "b"], 2)
+        assert ("a" in holds, "c" in holds, list(holds), len(list(holds))) == (
+            True,
+            False,
+            ["a", "b"],
+            2,
+        )
         assert holds.release(["a", "c"]) == 1
         assert heard == ["a"]
         assert holds.release() == 1

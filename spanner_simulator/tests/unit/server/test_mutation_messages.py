@@ -3,22 +3,9 @@ from __future__ import annotations
 import pytest
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.core.rows.mutations import Delete, KeyBound, KeySet, KeySpan, Write
+from spanner_simulator.core.rows.mutations import Delete, KeyBound, KeySet, KeySpan
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.mutation_messages import key_set, mutation
-
-
-@pytest.mark.parametrize("kind", ["insert", "update", "insert_or_update", "replace"])
-def test_writes(kind: str) -> None:
-    message = spanner.Mutation.pb()()
-    write = getattr(message, kind)
-    write.table = "T"
-    write.columns.extend(["a", "b"])
-    row = write.values.add().values
-    row.add(string_value="1")
-    row.add(null_value=0)
-
-    assert mutation(message) == Write(kind, "T", ("a", "b"), (["1", None],))  # type: ignore[arg-type]
 
 
 def test_a_delete_with_keys_ranges_and_everything() -> None:

@@ -6,10 +6,7 @@ from google.cloud.spanner_v1 import types as spanner
 from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server import open_transactions
-from spanner_simulator.server.open_transactions import (
-    OpenTransaction,
-    OpenTransactions,
-)
+from spanner_simulator.server.open_transactions import OpenTransaction, OpenTransactions
 
 
 def opened(name: bytes = b"t", *, mode: str = "read_write", multiplexed: bool = False):
@@ -31,18 +28,6 @@ def test_a_transaction_is_found_by_its_session_only_unless_it_only_reads() -> No
         assert caught.value.code is Code.NOT_FOUND
 
 
-def test_the_oldest_are_forgotten(monkeypatch) -> None:
-    monkeypatch.setattr(open_transactions, "_TRANSACTIONS_MAX", 2)
-    known = OpenTransactions()
-    for number in range(3):
-        known.add(opened(b"%d" % number))
-
-    with pytest.raises(SpannerError):
-        known.find(b"0", session="s")
-    assert known.find(b"1", session="s")
-    assert [one.transaction_id for one in known.forget_session("s")] == [b"1", b"2"]
-
-
 def test_precommit_tokens_count_up_and_are_checked() -> None:
     one = opened(multiplexed=True)
     first, second = one.next_precommit_token(), one.next_precommit_token()
@@ -58,3 +43,15 @@ def test_precommit_tokens_count_up_and_are_checked() -> None:
             one.check_precommit_token(token)
     with pytest.raises(SpannerError, match="multiplexed session"):
         opened().check_precommit_token(first)
+
+
+def test_the_oldest_are_forgotten(monkeypatch) -> None:
+    monkeypatch.setattr(open_transactions, "_TRANSACTIONS_MAX", 2)
+    known = OpenTransactions()
+    for number in range(3):
+        known.add(opened(b"%d" % number))
+
+    with pytest.raises(SpannerError):
+        known.find(b"0", session="s")
+    assert known.find(b"1", session="s")
+    assert [one.transaction_id for one in known.forget_session("s")] == [b"1", b"2"]

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spanner_simulator.core.values import Plain
-from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.read_shares import Share, check_partitioning, share_count
+from spanner_simulator.errors import SpannerError
+from spanner_simulator.server.read_shares import Share, share_count
 from spanner_simulator.server.transaction_selection import Selected
 
 
@@ -43,20 +43,3 @@ def test_how_many_shares(options, rows: int, size: int, count: int) -> None:
     message = spanner.PartitionOptions.pb()(**options)
 
     assert share_count(message, rows=rows, size=size) == count
-
-
-@pytest.mark.parametrize(
-    ("selector", "options", "words"),
-    [
-        ({}, {}, "TransactionSelector.selector"),
-        ({"single_use": {"read_only": {}}}, {}, "single-use transactions"),
-        ({"begin": {"read_write": {}}}, {}, "read-only transaction"),
-        ({"id": b"t"}, {"max_partitions": -1}, "max partition count"),
-        ({"id": b"t"}, {"partition_size_bytes": -1}, "bytes per batch"),
-    ],
-)
-def test_what_cannot_be_partitioned(selector, options, words: str) -> None:
-    one = spanner.TransactionSelector.pb()(**selector)
-    with pytest.raises(SpannerError, match=words) as caught:
-        check_partitioning(one, spanner.PartitionOptions.pb()(**options))
-    assert caught.value.code is Code.INVALID_ARGUMENT

@@ -66,19 +66,6 @@ def test_a_role_may_do_what_it_was_granted(rig) -> None:
     assert rig.run(rig.spanner.read(read_request(session)))
 
 
-def test_columns_come_in_the_order_asked_for_under_their_own_names(rig) -> None:
-    session = rig.session()
-    rig.insert(session, 7)
-    request = spanner.ReadRequest.pb()(
-        session=session, table="accounts", columns=["balance", "Id", "Name", "id"]
-    )
-    request.key_set.keys.add().values.add(string_value="7")
-    whole = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.read(request)))
-
-    assert [one.name for one in whole.metadata.row_type.fields] == ["Balance", "Id", "Name", "Id"]
-    assert [plain_of(value) for value in whole.rows[0].values] == ["10", "7", None, "7"]
-
-
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [
@@ -99,38 +86,6 @@ def test_reads_that_make_no_sense(rig, fields, code: Code, words: str) -> None:
     with pytest.raises(SpannerError, match=words) as caught:
         rig.collect(rig.spanner.streaming_read(request))
     assert caught.value.code is code
-
-
-def test_the_shares_of_a_read_are_the_whole_in_any_session(rig) -> None:
-    session = rig.session()
-    for key in range(7):
-        rig.insert(session, key)
-    request = spanner.PartitionReadRequest.pb()(
-        session=session, table="Accounts", columns=["Id"], key_set={"all_": True}
-    )
-    request.transaction.begin.read_only.strong = True
-    parts = rig.run(rig.spanner.partition_read(request))
-    rig.insert(session, 99)
-    other = rig.session()
-    found = []
-    for part in parts.partitions:
-        read = spanner.ReadRequest.pb()(
-            session=other,
-            table="Accounts",
-            columns=["Id"],
-            key_set={"all_": True},
-            partition_token=part.partition_token,
-        )
-        read.transaction.id = parts.transaction.id
-        found.append(
-            [plain_of(v) for m in rig.collect(rig.spanner.streaming_read(read)) for v in m.values]
-        )
-        read.transaction.ClearField("id")
-        with pytest.raises(SpannerError, match="different transaction"):
-            rig.collect(rig.spanner.streaming_read(read))
-
-    assert len(found) == 4
-    assert [key for part in found for key in part] == [str(key) for key in range(7)]
 
 
 def test_a_read_by_index_has_the_order_and_the_columns_of_the_index(rig) -> None:

@@ -22,10 +22,7 @@ from spanner_simulator import Simulator
 from spanner_simulator.core.database import DatabaseSettings
 from spanner_simulator.core.timestamps import format_us
 from spanner_simulator.server.host import Host
-from spanner_simulator.server.keeping.data_directory import (
-    DataDirectory,
-    DataDirectoryError,
-)
+from spanner_simulator.server.keeping.data_directory import DataDirectory, DataDirectoryError
 from spanner_simulator.server.keeping.journal_file import JournalFile
 from spanner_simulator.server.official_client import connect
 from spanner_simulator.server.restoration import restore
@@ -149,36 +146,6 @@ def test_time_goes_on_from_where_a_clock_had_run_to(
         assert host.now_us() == (frozen_at_us or wall_us[0])
 
 
-@pytest.mark.parametrize("verb", ["advance", "thaw", "freeze", "expire_retention"])
-def test_verbs_on_time_outlive_the_process(tmp_path: Path, verb: str) -> None:
-    arguments = {"advance": (1,), "expire_retention": ("bank", "S")}.get(verb, ())
-    with Simulator(data_directory=tmp_path, frozen_at="2090-01-01T00:00:00Z") as simulator:
-        simulator.create_database("bank", ddl=DDL)
-        if verb == "freeze":
-            simulator.thaw()
-        getattr(simulator, verb)(*arguments)
-        now_us = simulator._run(lambda host: host.now_us())
-        is_frozen = simulator._run(lambda host: host.clock.is_frozen)
-    with closing(DataDirectory(tmp_path)) as directory:
-        assert (directory.ahead_us is None) is is_frozen
-        assert directory.time_us == now_us or not is_frozen
-
-
-def test_what_was_dropped_stays_away(tmp_path: Path) -> None:
-    with Simulator(data_directory=tmp_path) as simulator:
-        for name in ("bank", "shop"):
-            simulator.create_database(name, ddl=DDL)
-        simulator.drop_database("bank")
-    with Simulator(data_directory=tmp_path) as simulator:
-        (name,) = simulator.health()["databases"]
-        assert name.endswith("/shop")
-        simulator.reset()
-    with Simulator(data_directory=tmp_path) as simulator:
-        assert simulator.health()["databases"] == []
-        simulator.create_database("bank", ddl=DDL)
-        assert simulator.commit_log("bank", "S") == []
-
-
 def test_a_default_that_was_being_filled_in_is_filled_in(tmp_path: Path) -> None:
     """The process died between the statement and the rows that it changes."""
     with Simulator(data_directory=tmp_path) as simulator:
@@ -202,21 +169,6 @@ def test_a_default_that_was_being_filled_in_is_filled_in(tmp_path: Path) -> None
             assert len(log) == 2
             with bank_of(simulator).snapshot() as snapshot:
                 assert list(snapshot.execute_sql("SELECT More FROM A")) == [[True]]
-
-
-def test_a_journal_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
-    with Simulator(data_directory=tmp_path) as simulator:
-        simulator.create_database("bank", ddl=DDL)
-    directory = DataDirectory(tmp_path)
-    (kept,) = directory.databases.values()
-    kept.journal.append(["no", "entry"])
-    directory.close()
-
-    with (
-        pytest.raises(DataDirectoryError, match=r"cannot restore .*/bank from .*, entry 5"),
-        Simulator(data_directory=tmp_path),
-    ):
-        pass
 
 
 def test_a_disk_that_takes_no_more_ends_the_simulator(
@@ -366,3 +318,18 @@ def test_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost(tmp_path: 
         while len(found) < len(keys) - 1:
             found += keys_of(next(resumed))
         assert found == keys[1:]
+
+
+def test_a_journal_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    with Simulator(data_directory=tmp_path) as simulator:
+        simulator.create_database("bank", ddl=DDL)
+    directory = DataDirectory(tmp_path)
+    (kept,) = directory.databases.values()
+    kept.journal.append(["no", "entry"])
+    directory.close()
+
+    with (
+        pytest.raises(DataDirectoryError, match=r"cannot restore .*/bank from .*, entry 5"),
+        Simulator(data_directory=tmp_path),
+    ):
+        pass

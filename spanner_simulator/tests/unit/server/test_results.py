@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import datetime as dt
-
 import pytest
 from google.cloud.spanner_v1 import types as spanner
-from google.protobuf.struct_pb2 import Value
 
 from spanner_simulator.core.values import Plain, ValueType
 from spanner_simulator.errors import Code, SpannerError
@@ -16,7 +13,6 @@ from spanner_simulator.server.results import (
     count_stats,
     reply_messages,
     reply_result_set,
-    value_encoder,
 )
 
 TEXT = ValueType("STRING")
@@ -46,16 +42,6 @@ def test_messages_are_cut_numbered_and_carry_metadata_once(monkeypatch) -> None:
     assert not any(one.last or one.chunked_value for one in parsed)
 
 
-def test_a_large_value_goes_on_in_the_next_message(monkeypatch) -> None:
-    monkeypatch.setattr(results, "_MESSAGE_BYTES_MAX", 20)
-    parsed = messages([["x"], ["y" * 50], ["z"]])
-    text = "".join(str(value) for value in values(parsed))
-
-    assert [one.chunked_value for one in parsed] == [False, True, True, False]
-    assert text == "x" + "y" * 50 + "z"
-    assert all(one.ByteSize() < 20 + 40 for one in parsed)
-
-
 @pytest.mark.parametrize("sent", range(5))
 def test_a_stream_goes_on_after_what_was_sent(monkeypatch, sent: int) -> None:
     monkeypatch.setattr(results, "_MESSAGE_BYTES_MAX", 20)
@@ -83,21 +69,3 @@ def test_a_result_set_has_a_largest_size(monkeypatch) -> None:
     with pytest.raises(SpannerError, match="Result set too large") as caught:
         reply_result_set(Reply([("a", TEXT)], [["x" * 100]]), begun=None, token=None)
     assert caught.value.code is Code.FAILED_PRECONDITION
-
-
-@pytest.mark.parametrize(
-    ("value_type", "value", "plain"),
-    [
-        (ValueType("INT64"), 1, "1"),
-        (ValueType("BYTES"), b"a", "YQ=="),
-        (ValueType("BOOL"), False, False),
-        (ValueType("BOOL"), True, True),
-        (ValueType("FLOAT64"), 1.5, 1.5),
-        (ValueType("FLOAT64"), float("nan"), "NaN"),
-        (ValueType("DATE"), dt.date(2024, 1, 2), "2024-01-02"),
-        (ValueType("ARRAY", ValueType("INT64")), (1, None), ["1", None]),
-        *((ValueType(code), None, None) for code in ("INT64", "BOOL", "FLOAT64")),
-    ],
-)
-def test_values_are_encoded_by_their_types(value_type: ValueType, value, plain: Plain) -> None:
-    assert plain_of(Value.FromString(value_encoder(value_type)(value))) == plain

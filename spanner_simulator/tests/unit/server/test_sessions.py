@@ -22,23 +22,6 @@ def test_sessions_are_made_echoed_listed_and_forgotten(rig) -> None:
         rig.run(rig.spanner.get_session(spanner.GetSessionRequest.pb()(name=single)))
 
 
-def create(rig, **labels: str):
-    request = spanner.CreateSessionRequest.pb()(database=DATABASE)
-    request.session.labels.update(labels)
-    return rig.run(rig.spanner.create_session(request))
-
-
-def test_sessions_are_listed_by_page(rig) -> None:
-    names = [create(rig).name for _ in range(3)]
-    request = spanner.ListSessionsRequest.pb()(database=DATABASE, page_size=2)
-    first = rig.run(rig.spanner.list_sessions(request))
-    request.page_token = first.next_page_token
-    rest = rig.run(rig.spanner.list_sessions(request))
-
-    assert [one.name for one in (*first.sessions, *rest.sessions)] == names
-    assert not rest.next_page_token
-
-
 def test_a_batch_has_at_least_one_and_no_multiplexed_session(rig) -> None:
     request = spanner.BatchCreateSessionsRequest.pb()(database=DATABASE)
     with pytest.raises(SpannerError, match="session_count must be positive"):

@@ -6,11 +6,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.statuses import (
-    sendable,
-    status_message,
-    trailing_metadata,
-)
+from spanner_simulator.server.statuses import sendable, status_message, trailing_metadata
 
 
 def test_aborted_says_when_to_retry() -> None:

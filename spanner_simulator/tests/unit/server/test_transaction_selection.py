@@ -7,10 +7,7 @@ from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.messages import timestamp_message
-from spanner_simulator.server.transaction_selection import (
-    select_transaction,
-    selected_transaction,
-)
+from spanner_simulator.server.transaction_selection import select_transaction, selected_transaction
 
 
 def select(rig, selector, *, multiplexed: bool = False):
@@ -118,25 +115,3 @@ def test_a_transaction_that_a_failed_request_began_is_over(rig) -> None:
     with pytest.raises(SpannerError, match="no"):
         rig.run(fail())
     assert seen[0].state == "ROLLED_BACK"
-
-
-def test_partitioned_dml_reads_nothing_and_others_write_nothing(rig) -> None:
-    one = selector()
-    one.begin.partitioned_dml.SetInParent()
-    selected = select(rig, one)
-
-    assert selected.writing() is selected.open
-    with pytest.raises(SpannerError, match="only be used to execute DML"):
-        selected.check_reading()
-    with pytest.raises(SpannerError, match="single-use transactions, to avoid replay"):
-        select(rig, selector()).writing()
-    with pytest.raises(SpannerError, match="read-only transaction"):
-        selected.read_only_transaction()
-
-
-@pytest.mark.parametrize("bound", ["exact_staleness", "min_read_timestamp", "read_timestamp"])
-def test_a_time_that_no_calendar_has_is_refused(rig, bound: str) -> None:
-    one = selector()
-    getattr(one.single_use.read_only, bound).seconds = 2**62
-    with pytest.raises(SpannerError, match="Timestamp out of range"):
-        select(rig, one)

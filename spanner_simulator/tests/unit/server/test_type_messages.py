@@ -7,11 +7,7 @@ from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.values import TypeCode, ValueType
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.type_messages import (
-    metadata_bytes,
-    type_message,
-    value_type_of,
-)
+from spanner_simulator.server.type_messages import metadata_bytes, type_message, value_type_of
 
 SCALARS = [ValueType(code) for code in get_args(TypeCode) if code != "ARRAY"]
 TYPES = [

@@ -11,9 +11,11 @@ import pytest
 from spanner_simulator.core.database import Database, DatabaseSettings
 from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.values import Dialect, Plain, ValueType, encode
+from spanner_simulator.sql.analysis import SqlAnalysis
 from spanner_simulator.sql.engine import SqlEngine
 from spanner_simulator.sql.expressions import DuckExpressions
 from spanner_simulator.sql.parameter import Parameter
+from unit.shop_protos import BUNDLE, shop_descriptors
 
 NOW_US = 1_750_000_000_000_000
 GOOGLE = (
@@ -86,15 +88,14 @@ def type_text(kind: ValueType) -> str:
 class World:
     """A database with an engine; every call is its own transaction unless one is given."""
 
-    def __init__(self, ddl: Sequence[str], rows: Sequence[str], dialect: Dialect) -> None:
+    def __init__(
+        self, ddl: Sequence[str], rows: Sequence[str], dialect: Dialect = "GOOGLE_STANDARD_SQL"
+    ) -> None:
         self.database = Database(
-            "world",
-            random.Random(1),
-            DatabaseSettings(),
-            dialect,
-            expressions=DuckExpressions(),
-        )
-        self.database.apply_ddl(ddl, now_us=NOW_US)
+            "world", random.Random(1), DatabaseSettings(), dialect,
+            expressions=DuckExpressions(), analysis=SqlAnalysis,
+        )  # fmt: skip
+        self.ddl(*ddl)
         self.engine = SqlEngine(self.database)
         for sql in rows:
             self.run(sql)
@@ -142,34 +143,56 @@ class World:
         """Just the rows."""
         return self.run(sql, **parameters).rows
 
+    def ddl(self, *statements: str, descriptors: bytes = b"") -> None:
+        """Change the schema; the shop's messages are known."""
+        protos = descriptors or shop_descriptors()
+        self.database.apply_ddl(statements, now_us=NOW_US, proto_descriptors=protos)
 
-def google_world() -> World:
-    """GoogleSQL."""
-    return World(GOOGLE, GOOGLE_ROWS, "GOOGLE_STANDARD_SQL")
+
+SHOP = (
+    BUNDLE,
+    (
+        "CREATE TABLE T (K INT64, C shop.Customer, E shop.Tier, A ARRAY<shop.Tier>, "
+        "D shop.Tier DEFAULT ('GOLD'), G INT64 AS (CAST(D AS INT64)) STORED) PRIMARY KEY (K)"
+    ),
+    "CREATE TABLE ByTier (E shop.Tier, V INT64) PRIMARY KEY (E DESC)",
+)
+# One row with a member, one with a number that is none, one with NULL.
+SHOP_ROWS = (
+    "INSERT INTO T (K, C, E, A) VALUES (1, b'\\n\\003Ann', 'GOLD', [1, NULL])",
+    "INSERT INTO T (K, E, D) VALUES (2, 77, 2), (3, NULL, NULL)",
+    "INSERT INTO ByTier (E, V) VALUES ('SILVER', 5), (1, 6)",
+)
 
 
-def postgres_world() -> World:
-    """PostgreSQL."""
-    return World(POSTGRES, POSTGRES_ROWS, "POSTGRESQL")
+@pytest.fixture(name="shop")
+def shop_fixture() -> World:
+    return World(SHOP, SHOP_ROWS)
 
 
 @pytest.fixture(name="world")
 def world_fixture() -> World:
-    return google_world()
+    return World(GOOGLE, GOOGLE_ROWS)
 
 
 @pytest.fixture(name="pg_world")
 def pg_world_fixture() -> World:
-    return postgres_world()
+    return World(POSTGRES, POSTGRES_ROWS, "POSTGRESQL")
 
 
 @pytest.fixture(scope="session", name="shared_world")
 def shared_world_fixture() -> World:
     """For queries only."""
-    return google_world()
+    return World(GOOGLE, GOOGLE_ROWS)
 
 
 @pytest.fixture(scope="session", name="shared_pg_world")
 def shared_pg_world_fixture() -> World:
     """For queries only."""
-    return postgres_world()
+    return World(POSTGRES, POSTGRES_ROWS, "POSTGRESQL")
+
+
+@pytest.fixture(scope="session", name="shared_shop")
+def shared_shop_fixture() -> World:
+    """For queries only."""
+    return World(SHOP, SHOP_ROWS)

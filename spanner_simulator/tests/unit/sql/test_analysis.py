@@ -20,42 +20,30 @@ def apply(catalogue: Catalogue, *statements: str) -> Catalogue:
     return catalogue
 
 
+GENERATED = (
+    "Error parsing the definition of generated column `T`.`a`: Unrecognized name: zz [at 1:2]\n"
+    "(zz)\n ^"
+)
+CHECK = (
+    "Error parsing expression 'a + 1' from check constraint '<unnamed>' in table 'T': "
+    "Expected type BOOL; found INT64 [at 1:1]\na + 1\n^"
+)
+NO_TABLE = (
+    "Error parsing the definition of view `V`: Table not found: nope [at 1:60]\n"
+    f"CREATE VIEW `V` SQL SECURITY INVOKER AS SELECT nope.x FROM nope\n{' ' * 59}^"
+)
+
+
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    ("statement", "message"),
     [
-        (
-            "a INT64 DEFAULT ('x')",
-            (
-                "Error parsing the default value of column `T`.`a`: Expected type INT64; found "
-                "STRING [at 1:1]\n'x'\n^"
-            ),
-        ),
-        (
-            "a INT64 AS (zz) STORED",
-            (
-                "Error parsing the definition of generated column `T`.`a`: Unrecognized name: zz "
-                "[at 1:2]\n(zz)\n ^"
-            ),
-        ),
-        (
-            "a INT64, CHECK (a + 1)",
-            (
-                "Error parsing expression 'a + 1' from check constraint '<unnamed>' in table 'T': "
-                "Expected type BOOL; found INT64 [at 1:1]\na + 1\n^"
-            ),
-        ),
-        (
-            "a INT64, CONSTRAINT c CHECK (zz > 1)",
-            (
-                "Error parsing expression 'zz > 1' from check constraint 'c' in table 'T': "
-                "Unrecognized name: zz [at 1:1]\nzz > 1\n^"
-            ),
-        ),
+        ("CREATE TABLE T (k INT64, a INT64 AS (zz) STORED) PRIMARY KEY (k)", GENERATED),
+        ("CREATE TABLE T (k INT64, a INT64, CHECK (a + 1)) PRIMARY KEY (k)", CHECK),
     ],
 )
-def test_what_makes_no_sense_is_refused(columns: str, message: str) -> None:
+def test_what_makes_no_sense_is_refused(statement: str, message: str) -> None:
     with pytest.raises(SpannerError) as caught:
-        made(f"CREATE TABLE T (k INT64, {columns}) PRIMARY KEY (k)")
+        made(statement)
 
     assert str(caught.value) == f"INVALID_ARGUMENT: {message}"
 

@@ -19,10 +19,8 @@ def duck_fixture():
     [
         ("SELECT * FROM read_csv('/etc/passwd')", None, None),
         ("COPY (SELECT 1) TO '/tmp/written-by-duckdb'", None, None),
-        ("ATTACH '/tmp/attached-by-duckdb' AS x", None, None),
         ("INSTALL httpfs", None, None),
         ("SET enable_external_access = true", None, None),
-        ("SELECT nope", Code.UNIMPLEMENTED, "The simulator does not support: this query"),
         ("SELEC 1", Code.UNIMPLEMENTED, "The simulator does not support: this query"),
         ("SELECT CAST(9223372036854775807 AS BIGINT) + 1", Code.OUT_OF_RANGE, "int64 overflow"),
         ("SELECT CAST(1 AS BIGINT) // 0", Code.OUT_OF_RANGE, "division by zero: 1 / 0"),
@@ -45,7 +43,4 @@ def test_nothing_of_a_statement_stays(duck) -> None:
         duck.run("SELECT refuse('x') FROM raw1", {}, {"raw1": ({}, [{}])})
     with pytest.raises(SpannerError, match="raw1"):
         duck.run("SELECT * FROM raw1", {}, {})
-
-
-def test_a_thread_has_one_connection() -> None:
     assert open_duck() is open_duck()

@@ -11,11 +11,7 @@ from unit.shop_protos import shop_descriptors
 def test_all_types_are_found_by_their_full_names() -> None:
     read = read_descriptors(shop_descriptors())
 
-    assert {name: kind.code for name, kind in read.types.items()} == {
-        "shop.Tier": "ENUM",
-        "shop.Customer": "PROTO",
-        "shop.Customer.Address": "PROTO",
-    }
+    assert list(read.types) == ["shop.Tier", "shop.Customer", "shop.Customer.Address"]
     assert dict(read.types["shop.Tier"].members)["SILVER"] == 2
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spanner_simulator.core.change_streams import query_errors
 from spanner_simulator.core.change_streams.call_syntax import (
     ARGUMENT_NAMES,
     Argument,
@@ -19,11 +18,20 @@ from spanner_simulator.core.change_streams.call_syntax import (
     Parameter,
     find_call,
 )
+from spanner_simulator.core.change_streams.query_errors import (
+    invalid,
+    located,
+    no_longer_valid,
+    out_of_range,
+    start_too_old,
+    time_text,
+)
 from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
 from spanner_simulator.core.plain_forms import read_int
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.schema_objects import ChangeStream
+from spanner_simulator.core.schema.statements import ObjectKind
 from spanner_simulator.core.timestamps import parse_ns
 from spanner_simulator.core.tokens import content
 from spanner_simulator.core.values import Dialect, Plain
@@ -115,7 +123,7 @@ def _find_stream(syntax: CallSyntax, catalogue: Catalogue) -> ChangeStream | Non
 def _not_found(sql: str, syntax: CallSyntax, dialect: Dialect) -> SpannerError:
     name = syntax.function if syntax.schema is None else f"{syntax.schema}.{syntax.function}"
     if dialect == "GOOGLE_STANDARD_SQL":
-        return query_errors.located(f"Table-valued function not found: {name}", sql, syntax.at)
+        return located(f"Table-valued function not found: {name}", sql, syntax.at)
     return SpannerError(
         Code.NOT_FOUND,
         f"[ERROR] function {name} does not exist\nHint: No function matches the given name and "
@@ -124,10 +132,11 @@ def _not_found(sql: str, syntax: CallSyntax, dialect: Dialect) -> SpannerError:
 
 
 def _check_privileges(catalogue: Catalogue, role: str, stream: ChangeStream, function: str) -> None:
-    for kind, name, privilege in (
+    needed: tuple[tuple[ObjectKind, str, str], ...] = (
         ("CHANGE STREAM", stream.name, "SELECT"),
         ("TABLE FUNCTION", function, "EXECUTE"),
-    ):
+    )
+    for kind, name, privilege in needed:
         if not catalogue.has_privilege(role, kind, name, privilege):
             raise SpannerError(
                 Code.PERMISSION_DENIED,
@@ -142,18 +151,18 @@ def _by_name(sql: str, syntax: CallSyntax, function: str) -> dict[str, Argument]
     for written, at, argument in syntax.named:
         name = written.lower()
         if name not in ARGUMENT_NAMES:
-            raise query_errors.located(
+            raise located(
                 f"Named argument {written} not found in signature for call to function {function}",
                 sql,
                 at,
             )
         if name in seen:
-            raise query_errors.located(
+            raise located(
                 f"Duplicate named argument {written} found in call to function {function}", sql, at
             )
         if name in arguments:
             index = ARGUMENT_NAMES.index(name) + 1
-            raise query_errors.located(
+            raise located(
                 f"Named argument `{name}` duplicates positional argument {index}, which also "
                 f"provides `{name}`",
                 sql,
@@ -164,12 +173,24 @@ def _by_name(sql: str, syntax: CallSyntax, function: str) -> dict[str, Argument]
     return arguments
 
 
+def _combined(function: str, dialect: Dialect) -> SpannerError:
+    if dialect == "POSTGRESQL":
+        form = f'select * from "spanner"."{function}"(<args>)'  # noqa: S608  # a text for people
+    else:
+        form = f"SELECT ChangeRecord FROM {function}(<args>)"  # noqa: S608  # a text for people
+    return SpannerError(
+        Code.UNIMPLEMENTED,
+        "Change stream TVF must not be combined with any other SQL statements. Change stream "
+        f"records should be read using `{form}`.",
+    )
+
+
 def _check_shape(sql: str, syntax: CallSyntax, function: str, dialect: Dialect) -> None:
     if not syntax.is_alone:
-        raise query_errors.combined(function, dialect)
+        raise _combined(function, dialect)
     words = syntax.columns
     if len(words) != 1:
-        raise query_errors.combined(function, dialect)
+        raise _combined(function, dialect)
     (word,) = words
     if word.is_symbol("*"):
         return
@@ -183,8 +204,8 @@ def _check_shape(sql: str, syntax: CallSyntax, function: str, dialect: Dialect) 
     elif text == "ChangeRecord":
         return
     elif word.kind in ("name", "quoted_name") and text.lower() != "changerecord":
-        raise query_errors.located(f"Unrecognized name: {text}", sql, word.at)
-    raise query_errors.combined(function, dialect)
+        raise located(f"Unrecognized name: {text}", sql, word.at)
+    raise _combined(function, dialect)
 
 
 def _type_of(argument: Argument, types: Mapping[str, str], default: str) -> str:
@@ -224,29 +245,30 @@ def _check_types(
     if (extra or not fits) and dialect == "POSTGRESQL":
         raise _not_found(sql, syntax, dialect)
     if extra or not fits:
-        raise query_errors.located(
+        raise located(
             f"No matching signature for {function} for argument types: {', '.join(found)}. "
             f"Supported signature: {function}({', '.join(f'[{one}]' for one in _TYPES)})",
             sql,
             syntax.at,
         )
     for index, (name, wanted) in enumerate(zip(ARGUMENT_NAMES, _TYPES, strict=True)):
-        match arguments.get(name):
-            case Expression():
-                raise query_errors.not_a_literal(function, index)
-            case Parameter(parameter) if types.get(parameter, wanted) != wanted:
-                raise query_errors.not_a_literal(function, index)
-            case LiteralValue("text", str(text)) if wanted == "TIMESTAMP":
-                _check_timestamp_literal(sql, syntax, text)
-            case _:
-                pass
+        argument = arguments.get(name)
+        if isinstance(argument, Expression) or (
+            isinstance(argument, Parameter) and types.get(argument.name, wanted) != wanted
+        ):
+            raise invalid(
+                f"Invalid argument of change stream TVF {function}. Argument {index} is not a "
+                "literal or parameter. Implicit type conversions are not supported."
+            )
+        if wanted == "TIMESTAMP" and isinstance(argument, LiteralValue) and argument.kind == "text":
+            _check_timestamp_literal(sql, syntax, str(argument.text))
 
 
 def _check_timestamp_literal(sql: str, syntax: CallSyntax, text: str) -> None:
     try:
         parse_ns(text)
     except SpannerError as error:
-        raise query_errors.located(
+        raise located(
             f'Could not cast literal "{text}" to type TIMESTAMP',
             sql,
             max(sql.find(text) - 1, syntax.at),
@@ -270,11 +292,11 @@ def resolve(
     values = {name: _value(call.arguments.get(name), parameters) for name in ARGUMENT_NAMES}
     start, end = values["start_timestamp"], values["end_timestamp"]
     if start is None:
-        raise query_errors.null_argument("start_timestamp")
+        raise invalid("start_timestamp must not be null.")
     start_ns = parse_ns(str(start))
     end_ns = None if end is None else parse_ns(str(end))
     if end_ns is None and call.stream.partition_mode == "MUTABLE_KEY_RANGE":
-        raise query_errors.null_argument("end_timestamp")
+        raise invalid("end_timestamp must not be null.")
     token = values["partition_token"]
     if token is None or not is_resumed:
         check_start(call.stream, start_ns, now_us=now_us, kept_since_us=kept_since_us)
@@ -313,27 +335,40 @@ def check_start(
     """
     earliest_us = max(now_us - stream.retention_us, stream.created_us, kept_since_us)
     if start_ns < earliest_us * 1000:
-        raise query_errors.start_too_old(start_ns, earliest_us)
+        raise start_too_old(start_ns, earliest_us)
     latest_ns = now_us * 1000 + _FUTURE_MAX_NS
     if start_ns > latest_ns:
-        raise query_errors.start_too_late(start_ns, earliest_us, latest_ns)
+        raise out_of_range(
+            "Specified start_timestamp is too far in the future. Please specify a start_timestamp "
+            f"within the earliest read timestamp: {time_text(earliest_us * 1000)}, and the current "
+            f"maximum start timestamp: {time_text(latest_ns)}. Received start_timestamp: "
+            f"{time_text(start_ns)}."
+        )
 
 
 def _check_end(stream: ChangeStream, start_ns: int, end_ns: int) -> None:
     if start_ns > end_ns:
-        raise query_errors.start_after_end(start_ns, end_ns)
+        raise invalid(
+            "If end_timestamp is specified, start_timestamp must be <= end_timestamp. Received "
+            f"start_timestamp: {time_text(start_ns)}, end_timestamp: {time_text(end_ns)}."
+        )
     latest_ns = start_ns + _MUTABLE_WINDOW_MAX_NS
     if stream.partition_mode == "MUTABLE_KEY_RANGE" and end_ns > latest_ns:
-        raise query_errors.end_too_late(start_ns, end_ns, latest_ns)
+        raise out_of_range(
+            "Specified end_timestamp is too far in the future. Please specify an end_timestamp "
+            f"within the earliest start timestamp: {time_text(start_ns)}, and the current maximum "
+            f"end timestamp: {time_text(latest_ns)}. Received end_timestamp: {time_text(end_ns)}."
+        )
 
 
 def _heartbeat_ms(plain: Plain) -> int:
     if plain is None:
-        raise query_errors.null_argument("heartbeat_milliseconds")
+        raise invalid("heartbeat_milliseconds must not be null.")
     heartbeat_ms = read_int(plain)
     if not _HEARTBEAT_MS_MIN <= heartbeat_ms <= _HEARTBEAT_MS_MAX:
-        raise query_errors.heartbeat_out_of_range(
-            heartbeat_ms, _HEARTBEAT_MS_MIN, _HEARTBEAT_MS_MAX
+        raise out_of_range(
+            f"heartbeat_milliseconds must be within min {_HEARTBEAT_MS_MIN} and max "
+            f"{_HEARTBEAT_MS_MAX}. Received heartbeat_milliseconds: {heartbeat_ms}."
         )
     return heartbeat_ms
 
@@ -345,11 +380,18 @@ def check_partition(
     found = partitions.by_token.get(token)
     if found is None:
         if token in partitions.expired_tokens:
-            raise query_errors.no_longer_valid()
-        raise query_errors.foreign_token(token)
+            raise no_longer_valid()
+        raise invalid(
+            "Specified partition_token is invalid, as it does not belong to the Change Stream "
+            f"associated with the TVF. Received partition_token: {token}."
+        )
     if found.end_us is not None and found.end_us < now_us - stream.retention_us:
-        raise query_errors.no_longer_valid()
+        raise no_longer_valid()
     latest_ns = now_us * 1000 + _FUTURE_MAX_NS if found.end_us is None else found.end_us * 1000
     if not found.start_us * 1000 <= start_ns <= latest_ns:
-        raise query_errors.outside_life(start_ns, found.start_us * 1000, latest_ns)
+        raise out_of_range(
+            "Specified start_timestamp is invalid for the partition. Please specify a "
+            f"start_timestamp within {time_text(found.start_us * 1000)} and "
+            f"{time_text(latest_ns)}. Received start_timestamp: {time_text(start_ns)}."
+        )
     return found

@@ -33,44 +33,28 @@ def announce_succession(
     """Parents hand all their keys to children and end."""
     names = tuple(child.token for child in children)
     for index, parent in enumerate(parents):
-        number = 0
-        if index == 0:
-            for name in names:
-                parent.append(
-                    PartitionStartRecord(at_us * 1000, sequence_text(order, number), (name,))
-                )
-                number += 1
+        named = names if index == 0 else ()
+        texts = [sequence_text(order, number) for number in range(len(named) + 2)]
+        for name, text in zip(named, texts, strict=False):
+            parent.append(PartitionStartRecord(at_us * 1000, text, (name,)))
         parent.append(
-            PartitionEventRecord(
-                at_us, sequence_text(order, number), parent.token, move_out_destinations=names
-            )
+            PartitionEventRecord(at_us, texts[-2], parent.token, move_out_destinations=names)
         )
-        parent.append(
-            PartitionEndRecord(at_us, sequence_text(order, number + 1), parent.token),
-        )
+        parent.append(PartitionEndRecord(at_us, texts[-1], parent.token))
     sources = tuple(parent.token for parent in parents)
+    text = sequence_text(order, 0)
     for child in children:
-        child.append(
-            PartitionEventRecord(
-                at_us, sequence_text(order, 0), child.token, move_in_sources=sources
-            )
-        )
+        child.append(PartitionEventRecord(at_us, text, child.token, move_in_sources=sources))
 
 
 def announce_keys_moved(
     source: StreamPartition, destination: StreamPartition, *, at_us: int, order: int
 ) -> None:
     """Two living ones: keys went from the one to the other."""
+    text = sequence_text(order, 0)
     source.append(
-        PartitionEventRecord(
-            at_us,
-            sequence_text(order, 0),
-            source.token,
-            move_out_destinations=(destination.token,),
-        )
+        PartitionEventRecord(at_us, text, source.token, move_out_destinations=(destination.token,))
     )
     destination.append(
-        PartitionEventRecord(
-            at_us, sequence_text(order, 0), destination.token, move_in_sources=(source.token,)
-        )
+        PartitionEventRecord(at_us, text, destination.token, move_in_sources=(source.token,))
     )

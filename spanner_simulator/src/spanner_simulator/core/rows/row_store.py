@@ -6,7 +6,7 @@ commit stores. Time, chance, and who may commit when are the database's business
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from spanner_simulator.core.rows.incoming_rows import Evaluation
 from spanner_simulator.core.rows.key_sets import KeySet, key_range, prefix_range, whole_key
@@ -20,6 +20,8 @@ from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.values import Row
 from spanner_simulator.errors import Code, SpannerError
+
+_DAY_NS = 86_400 * 10**9
 
 
 class RowStore:
@@ -42,6 +44,25 @@ class RowStore:
         plan.carry_out(self.tables)
         self.rules = rules
         return plan.fills
+
+    def due_rows(self, now_us: int) -> Iterator[tuple[str, list[bytes]]]:
+        """Tables with rows that their row deletion policy selects, and the keys of these in order.
+
+        A row is due when its timestamp is at least so many days old; one without it never is.
+        """
+        for name in sorted(self.rules):
+            table = self.rules[name].table
+            if table.row_deletion is None:
+                continue
+            column = table.column(table.row_deletion.column).name
+            limit_ns = now_us * 1000 - table.row_deletion.older_than_days * _DAY_NS
+            keys = [
+                key
+                for key, row in self.tables[name].scan(KeyRange(b"", None), None)
+                if isinstance(moment := row.get(column), int) and moment <= limit_ns
+            ]
+            if keys:
+                yield name, keys
 
     def new_writes(self) -> WriteSet:
         """An empty write set over the current rows."""

@@ -29,15 +29,10 @@ class Catalogue:
         dialect: Dialect = "GOOGLE_STANDARD_SQL",
         *,
         analysis: Callable[[Catalogue], Analysis] | None = None,
-        strict_emulator: bool = False,
     ) -> None:
-        """`analysis` makes what checks the SQL in statements; without it, SQL is not checked.
-
-        `strict_emulator`: the limits that are narrower in Google's emulator than in the service.
-        """
+        """`analysis` makes what checks the SQL in statements; without it, SQL is not checked."""
         self.dialect: Dialect = dialect
         self.analysis = None if analysis is None else analysis(self)
-        self.strict_emulator = strict_emulator
         self.schemas: dict[str, str] = {}
         self.tables: dict[str, Table] = {}
         self.indexes: dict[str, Index] = {}

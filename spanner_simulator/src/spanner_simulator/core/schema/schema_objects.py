@@ -28,7 +28,6 @@ from spanner_simulator.errors import Code, SpannerError
 CaptureType = Literal["OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"]
 PartitionMode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
 DEFAULT_RETENTION = "7d"
-EMULATOR_RETENTION = "1d"
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

@@ -7,9 +7,7 @@ from typing import assert_never
 
 from spanner_simulator.core.schema import (
     column_rules,
-    index_rules,
-    proto_rules,
-    role_rules,
+    object_rules,
     stream_rules,
     table_rules,
 )
@@ -26,9 +24,9 @@ def apply_statement(
     FileDescriptorSet with the types of a proto bundle.
     """
     with catalogue.restored_on_error():
-        statement = proto_rules.with_known_types(catalogue, statement)
+        statement = object_rules.with_known_types(catalogue, statement)
         _apply(catalogue, statement, now_us, proto_descriptors)
-        role_rules.forget_lost_objects(catalogue)
+        object_rules.forget_lost_objects(catalogue)
 
 
 def _apply(
@@ -46,13 +44,13 @@ def _apply(
         case ddl.SetRowDeletion():
             table_rules.set_row_deletion(catalogue, statement)
         case ddl.CreateIndex():
-            index_rules.create_index(catalogue, statement)
+            object_rules.create_index(catalogue, statement)
         case ddl.CreateSchema(name=name):
             if not (statement.if_not_exists and name.lower() in catalogue.schemas):
                 catalogue.check_new_name("Schema", name)
                 catalogue.schemas[name.lower()] = name
         case ddl.CreateProtoBundle():
-            proto_rules.create_bundle(catalogue, statement, proto_descriptors)
+            object_rules.create_bundle(catalogue, statement, proto_descriptors)
         case ddl.CreateStream():
             stream_rules.create_stream(catalogue, statement, now_us)
         case ddl.AlterStreamWatch():
@@ -60,11 +58,11 @@ def _apply(
         case ddl.AlterStreamOptions():
             stream_rules.alter_options(catalogue, statement)
         case ddl.CreateRole():
-            role_rules.create_role(catalogue, statement)
+            object_rules.create_role(catalogue, statement)
         case ddl.Drop():
             _drop(catalogue, statement)
         case ddl.Grant():
-            role_rules.grant(catalogue, statement)
+            object_rules.grant(catalogue, statement)
         case _:
             assert_never(statement)
 
@@ -87,6 +85,6 @@ def _drop(catalogue: Catalogue, statement: ddl.Drop) -> None:
         case "CHANGE STREAM":
             del catalogue.streams[catalogue.stream(name).name.lower()]
         case "ROLE":
-            role_rules.drop_role(catalogue, catalogue.role(name))
+            object_rules.drop_role(catalogue, catalogue.role(name))
         case _:
             assert_never(statement.kind)

@@ -10,7 +10,6 @@ from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.refusals import refused
 from spanner_simulator.core.schema.schema_objects import (
     DEFAULT_RETENTION,
-    EMULATOR_RETENTION,
     ChangeStream,
     Table,
     duration_us,
@@ -21,7 +20,7 @@ STREAMS_MAX = 10
 STREAMS_PER_OBJECT_MAX = 3
 NAME_LENGTH_MAX = 118
 RETENTION_MIN = "24h"
-RETENTION_MAX, EMULATOR_RETENTION_MAX = "30d", "7d"
+RETENTION_MAX = "30d"
 _CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES")
 _PARTITION_MODES = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 _TRACKABLE = (
@@ -46,11 +45,10 @@ def create_stream(catalogue: Catalogue, statement: ddl.CreateStream, now_us: int
             f"Cannot add Change Stream {name} : because the maximum number of Change Streams per "
             f"Database (limit {STREAMS_MAX}) has been reached."
         )
-    _check_options(catalogue, statement.options)
+    _check_options(statement.options)
     options = tuple((key, value) for key, value in statement.options if value is not None)
     watch = _checked_watch(catalogue, name, statement.watch)
-    retention = EMULATOR_RETENTION if catalogue.strict_emulator else DEFAULT_RETENTION
-    catalogue.streams[name.lower()] = ChangeStream(name, now_us, watch, options, retention)
+    catalogue.streams[name.lower()] = ChangeStream(name, now_us, watch, options, DEFAULT_RETENTION)
 
 
 def alter_watch(catalogue: Catalogue, statement: ddl.AlterStreamWatch) -> None:
@@ -69,7 +67,7 @@ def alter_watch(catalogue: Catalogue, statement: ddl.AlterStreamWatch) -> None:
 def alter_options(catalogue: Catalogue, statement: ddl.AlterStreamOptions) -> None:
     """Set options, or reset those that are None, as the documentation has it."""
     stream = catalogue.stream(statement.name)
-    _check_options(catalogue, statement.options)
+    _check_options(statement.options)
     options = dict(stream.options)
     for name, value in statement.options:
         if name == "partition_mode":
@@ -97,12 +95,12 @@ def _changed(
 # -- options
 
 
-def _check_options(catalogue: Catalogue, options: tuple[tuple[str, ddl.OptionValue], ...]) -> None:
+def _check_options(options: tuple[tuple[str, ddl.OptionValue], ...]) -> None:
     for name, value in options:
         if value is None:
             continue
         if name == "retention_period":
-            _check_retention(catalogue, str(value))
+            _check_retention(str(value))
         elif name == "value_capture_type" and value not in _CAPTURE_TYPES:
             raise refused(
                 f"Invalid value_capture_type: {value}. Change Streams only support value capture "
@@ -115,12 +113,11 @@ def _check_options(catalogue: Catalogue, options: tuple[tuple[str, ddl.OptionVal
             )
 
 
-def _check_retention(catalogue: Catalogue, value: str) -> None:
-    longest = EMULATOR_RETENTION_MAX if catalogue.strict_emulator else RETENTION_MAX
-    if not duration_us(RETENTION_MIN) <= duration_us(value) <= duration_us(longest):
+def _check_retention(value: str) -> None:
+    if not duration_us(RETENTION_MIN) <= duration_us(value) <= duration_us(RETENTION_MAX):
         raise refused(
             f"Invalid retention_period: {value}. Change Streams retention period must be a value "
-            f"in the range [{RETENTION_MIN}, {longest}]."
+            f"in the range [{RETENTION_MIN}, {RETENTION_MAX}]."
         )
 
 

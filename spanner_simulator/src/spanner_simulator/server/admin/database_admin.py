@@ -18,7 +18,7 @@ from spanner_simulator.core.schema.ddl_text import catalogue_ddl
 from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found, unsupported
 from spanner_simulator.server.admin.operations import done_operation, operation_name
-from spanner_simulator.server.host import Host, HostedDatabase
+from spanner_simulator.server.host import Host
 from spanner_simulator.server.messages import Message, timestamp_message
 from spanner_simulator.server.paging import page_of
 
@@ -53,9 +53,7 @@ class DatabaseAdminService:
         database = self._host.create_database(name, dialect=dialect)
         statements = _parsable(request.extra_statements, dialect)
         database.apply_ddl(
-            statements,
-            now_us=self._host.now_us(),
-            proto_descriptors=request.proto_descriptors,
+            statements, now_us=self._host.now_us(), proto_descriptors=request.proto_descriptors
         )
         self._host.add_database(database)
         return done_operation(
@@ -69,14 +67,8 @@ class DatabaseAdminService:
         if name not in self._host.instances:
             raise not_found(f"Instance not found: {name}")
 
-    def _hosted(self, name: str) -> HostedDatabase:
-        hosted = self._host.databases.get(name)
-        if hosted is None:
-            raise not_found(f"Database not found: {name}")
-        return hosted
-
     def _message(self, name: str) -> Message:
-        hosted = self._hosted(name)
+        hosted = self._host.served(name)
         catalogue = hosted.database.catalogue
         message = database_admin.Database.pb()(
             name=name,
@@ -120,7 +112,7 @@ class DatabaseAdminService:
         If that is the very first, or one is malformed, nothing has happened and the call fails;
         otherwise the operation carries the error, and its metadata how far it got.
         """
-        hosted = self._hosted(request.database)
+        hosted = self._host.served(request.database)
         if not request.statements:
             raise invalid_argument("Missing statements in the request.")
         name = operation_name(self._host, request.database, request.operation_id)
@@ -151,7 +143,7 @@ class DatabaseAdminService:
 
     async def get_database_ddl(self, request: Message) -> Message:
         """The schema as statements, generated from what it is now."""
-        catalogue = self._hosted(request.database).database.catalogue
+        catalogue = self._host.served(request.database).database.catalogue
         return database_admin.GetDatabaseDdlResponse.pb()(
             statements=catalogue_ddl(catalogue),
             # A FileDescriptorSet: a message may be put together of parts of it.

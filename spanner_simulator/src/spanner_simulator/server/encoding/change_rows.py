@@ -12,6 +12,10 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import Protocol
 
+from spanner_simulator.core.change_streams.records import StreamRow
+from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+from spanner_simulator.core.schema.schema_objects import ChangeStream
+from spanner_simulator.core.values import Dialect
 from spanner_simulator.server.encoding.change_rows_json import JsonRows
 from spanner_simulator.server.encoding.change_rows_proto import ProtoRows
 from spanner_simulator.server.encoding.change_rows_struct import StructRows

@@ -25,13 +25,7 @@ from spanner_simulator.core.change_streams.records import (
 from spanner_simulator.core.change_streams.row_mod import Mod, RowMod
 from spanner_simulator.core.values import Dialect, Plain
 from spanner_simulator.server.encoding.change_rows_struct import Heads
-from spanner_simulator.server.wire_bytes import (
-    plain_bytes,
-    row_bytes,
-    sized,
-    string_bytes,
-    varint,
-)
+from spanner_simulator.server.wire_bytes import plain_bytes, row_bytes, sized, string_bytes, varint
 
 PROTO_NAME = "google.spanner.v1.ChangeStreamRecord"
 _RECORD: Any = spanner.ChangeStreamRecord.pb()

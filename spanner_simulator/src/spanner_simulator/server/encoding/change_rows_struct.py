@@ -32,67 +32,59 @@ from spanner_simulator.server.wire_bytes import (
     varint,
 )
 
-_CODE = spanner.TypeCode
+# A list is an array, a dictionary a struct.
+_COLUMN_TYPE = {
+    "name": "STRING",
+    "type": "JSON",
+    "is_primary_key": "BOOL",
+    "ordinal_position": "INT64",
+}
+_DATA_CHANGE_RECORD = {
+    "commit_timestamp": "TIMESTAMP",
+    "record_sequence": "STRING",
+    "server_transaction_id": "STRING",
+    "is_last_record_in_transaction_in_partition": "BOOL",
+    "table_name": "STRING",
+    "column_types": [_COLUMN_TYPE],
+    "mods": [{"keys": "JSON", "new_values": "JSON", "old_values": "JSON"}],
+    "mod_type": "STRING",
+    "value_capture_type": "STRING",
+    "number_of_records_in_transaction": "INT64",
+    "number_of_partitions_in_transaction": "INT64",
+    "transaction_tag": "STRING",
+    "is_system_transaction": "BOOL",
+}
+_CHILD_PARTITIONS_RECORD = {
+    "start_timestamp": "TIMESTAMP",
+    "record_sequence": "STRING",
+    "child_partitions": [{"token": "STRING", "parent_partition_tokens": ["STRING"]}],
+}
+_ROW_TYPE = {
+    "ChangeRecord": [
+        {
+            "data_change_record": [_DATA_CHANGE_RECORD],
+            "heartbeat_record": [{"timestamp": "TIMESTAMP"}],
+            "child_partitions_record": [_CHILD_PARTITIONS_RECORD],
+        }
+    ]
+}
 
 
-def _scalar(code: Any) -> Any:
-    return spanner.Type(code=code)
+def _type(shape: Any) -> Any:
+    if isinstance(shape, list):
+        return spanner.Type(code=spanner.TypeCode.ARRAY, array_element_type=_type(shape[0]))
+    if isinstance(shape, dict):
+        return spanner.Type(code=spanner.TypeCode.STRUCT, struct_type=_struct_type(shape))
+    return spanner.Type(code=getattr(spanner.TypeCode, shape))
 
 
-def _struct(**fields: Any) -> Any:
-    return spanner.Type(
-        code=_CODE.STRUCT,
-        struct_type=spanner.StructType(
-            fields=[
-                spanner.StructType.Field(name=name, type_=kind) for name, kind in fields.items()
-            ]
-        ),
-    )
-
-
-def _array(element: Any) -> Any:
-    return spanner.Type(code=_CODE.ARRAY, array_element_type=element)
-
-
-def _change_record_type() -> Any:
-    string, int64, boolean = _scalar(_CODE.STRING), _scalar(_CODE.INT64), _scalar(_CODE.BOOL)
-    timestamp, json = _scalar(_CODE.TIMESTAMP), _scalar(_CODE.JSON)
-    column_type = _struct(name=string, type=json, is_primary_key=boolean, ordinal_position=int64)
-    data_change_record = _struct(
-        commit_timestamp=timestamp,
-        record_sequence=string,
-        server_transaction_id=string,
-        is_last_record_in_transaction_in_partition=boolean,
-        table_name=string,
-        column_types=_array(column_type),
-        mods=_array(_struct(keys=json, new_values=json, old_values=json)),
-        mod_type=string,
-        value_capture_type=string,
-        number_of_records_in_transaction=int64,
-        number_of_partitions_in_transaction=int64,
-        transaction_tag=string,
-        is_system_transaction=boolean,
-    )
-    child_partitions_record = _struct(
-        start_timestamp=timestamp,
-        record_sequence=string,
-        child_partitions=_array(_struct(token=string, parent_partition_tokens=_array(string))),
-    )
-    return _array(
-        _struct(
-            data_change_record=_array(data_change_record),
-            heartbeat_record=_array(_struct(timestamp=timestamp)),
-            child_partitions_record=_array(child_partitions_record),
-        )
-    )
+def _struct_type(shape: Mapping[str, Any]) -> Any:
+    fields = [spanner.StructType.Field(name=name, type_=_type(one)) for name, one in shape.items()]
+    return spanner.StructType(fields=fields)
 
 
 CHANGE_RECORD_METADATA: bytes = spanner.ResultSetMetadata.serialize(
-    spanner.ResultSetMetadata(
-        row_type=spanner.StructType(
-            fields=[spanner.StructType.Field(name="ChangeRecord", type_=_change_record_type())]
-        )
-    )
+    spanner.ResultSetMetadata(row_type=_struct_type(_ROW_TYPE))
 )
 """The serialised metadata of every change stream query's first message."""
 

@@ -60,10 +60,7 @@ class Calls:
         return grpc.unary_unary_rpc_method_handler(handle)
 
     def streaming(
-        self,
-        method: str,
-        answer: Callable[..., AsyncGenerator[bytes, None]],
-        request_type: Any,
+        self, method: str, answer: Callable[..., AsyncGenerator[bytes, None]], request_type: Any
     ) -> Any:
         """A handler for a method with many replies."""
         has_own_faults = method == "ExecuteStreamingSql"
@@ -76,9 +73,7 @@ class Calls:
                 replies = answer(request, context) if has_own_faults else answer(request)
                 fault = self._fault(method, request) if faults.rules else None
                 if fault is not None:
-                    replies = faulty_stream(
-                        self._host, fault, context, replies, has_rows=method != "BatchWrite"
-                    )
+                    replies = faulty_stream(self._host, fault, context, replies)
                 # Closed at once when the call is cancelled, so that readers are detached.
                 async with aclosing(replies):
                     async for message in replies:
@@ -97,10 +92,7 @@ class Calls:
         """A handler for a method that the simulator does not have."""
 
         async def handle(_: bytes, context: Any) -> bytes:
-            await _abort(
-                context,
-                unsupported(f"the method {method}"),
-            )
+            await _abort(context, unsupported(f"the method {method}"))
 
         return grpc.unary_unary_rpc_method_handler(handle)
 

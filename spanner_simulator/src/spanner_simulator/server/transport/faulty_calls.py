@@ -12,7 +12,7 @@ from typing import Any
 
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.change_faults import strike
 from spanner_simulator.server.faults import Fault
 from spanner_simulator.server.host import Host
 from spanner_simulator.server.messages import Message
@@ -26,41 +26,28 @@ async def faulty_reply(
         await _delay(host, fault)
         return await answer()
     reply = b"" if fault.when == "open" else await answer()
-    if await _strikes(host, fault, context):
+    if await strike(host, fault, context):
         return b""
     return await answer() if fault.when == "open" else reply
 
 
 async def faulty_stream(
-    host: Host,
-    fault: Fault,
-    context: Any,
-    replies: AsyncGenerator[bytes, None],
-    *,
-    has_rows: bool = True,
+    host: Host, fault: Fault, context: Any, replies: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
-    """A call with many replies: PartialResultSets, or else each reply counts as a row."""
+    """A call whose replies are PartialResultSets."""
     async with aclosing(replies):
         if fault.kind == "slow":
             async for message in replies:
                 await _delay(host, fault)
                 yield message
             return
-        if fault.when == "open" and await _strikes(host, fault, context):
+        if fault.when == "open" and await strike(host, fault, context):
             return
         is_due = fault.when != "open"
         left = fault.after_rows
         columns = 0
         async for message in replies:
             if fault.when != "after_rows" or not is_due:
-                yield message
-                continue
-            if not has_rows:
-                if left == 0:
-                    is_due = False
-                    if await _strikes(host, fault, context):
-                        return
-                left -= 1
                 yield message
                 continue
             part = spanner.PartialResultSet.pb().FromString(message)
@@ -71,12 +58,12 @@ async def faulty_stream(
                 yield message
                 continue
             yield _first_rows(part, left * columns)
-            if await _strikes(host, fault, context):
+            if await strike(host, fault, context):
                 return
             is_due = False
             yield _other_rows(part, left * columns)
         if is_due:
-            await _strikes(host, fault, context)
+            await strike(host, fault, context)
 
 
 def _first_rows(part: Message, count: int) -> bytes:
@@ -100,18 +87,3 @@ def _other_rows(part: Message, count: int) -> bytes:
 
 async def _delay(host: Host, fault: Fault) -> None:
     await host.clock.sleep_until(host.now_us() + fault.delay_ms * 1000)
-
-
-async def _strikes(host: Host, fault: Fault, context: Any) -> bool:
-    """Let the fault happen; whether the call is to end now, with OK. A stall goes on one day."""
-    match fault.kind:
-        case "status":
-            raise fault.error
-        case "drop":
-            host.faults.drop(context)
-            raise SpannerError(Code.UNAVAILABLE, "The connection was dropped.")
-        case "stall":
-            await fault.released.wait()
-            return False
-        case _:
-            return True

@@ -54,9 +54,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "UpdateDatabaseDdl": database_admin.UpdateDatabaseDdlRequest,
         "GetDatabaseDdl": database_admin.GetDatabaseDdlRequest,
     },
-    "google.longrunning.Operations": {
-        "GetOperation": operations_pb2.GetOperationRequest,
-    },
+    "google.longrunning.Operations": {"GetOperation": operations_pb2.GetOperationRequest},
 }
 """Request types by service and method."""
 

@@ -31,8 +31,7 @@ from spanner_simulator.sql.terms.coercion import (
     is_blank_array,
     read_literal,
 )
-from spanner_simulator.sql.terms.enum_casts import enum_of_int
-from spanner_simulator.sql.terms.literals import literal, value_sql
+from spanner_simulator.sql.terms.literals import enum_of_int, literal, value_sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +95,6 @@ class Binding:
     scans: list[Scan] = field(default_factory=list)
     dependencies: list[tuple[str, str, object]] = field(default_factory=list)
     reads: set[str] = field(default_factory=set)
-    is_definer: bool = False
     names: int = 0
     allows_pending: bool = False
 

@@ -82,7 +82,8 @@ def bind_cast(binding: Binding, scope: Scope, node: Node) -> Bound:
     is_safe = isinstance(node, exp.TryCast) and not binding.is_postgres
     if isinstance(node.this, exp.Array) and target.element is not None:
         items = [binding.expression(scope, one) for one in node.this.expressions]
-        if not all(binding.accepts(item, target.element) for item in items):
+        accepted = (binding.accepts(item, target.element) for item in items)
+        if not binding.is_postgres and not all(accepted):
             raise binding.error("An array element does not coerce to its type", node.this)
         return _list_of(binding, items, target.element)
     bound = binding.expression(scope, node.this)
@@ -172,10 +173,7 @@ def bind_bracket(binding: Binding, scope: Scope, node: Node) -> Bound:
     kind = whole.value_type
     index = binding.expression(scope, node.expressions[0])
     if kind is not None and kind.code == "JSON":
-        if index.value_type is not None and index.value_type.code == "STRING":
-            return Bound(f"json_field({whole.sql}, {index.sql})", kind)
-        place = binding.coerce(index, INT64)
-        return Bound(f"json_element({whole.sql}, {place.sql})", kind)
+        return Bound(f"json_step({whole.sql}, CAST({index.sql} AS VARCHAR))", kind)
     if kind is None or kind.element is None or not binding.accepts(index, INT64):
         one, other = binding.type_name(whole), binding.type_name(index)
         raise binding.error(f"Subscript [{other}] is not supported on values of type {one}", node)
@@ -199,18 +197,11 @@ def bind_json_arrow(binding: Binding, scope: Scope, node: Node) -> Bound:
     whole = binding.coerce(binding.expression(scope, node.this), PG_JSONB)
     step = node.expression
     if isinstance(step, exp.JSONPath):
-        last = step.expressions[-1]
-        key = str(last.this)
-        if key.startswith("~"):
-            key = str(binding.text.literals[int(key[1:])])
-        is_text = isinstance(last, exp.JSONPathKey)
-        by = text_literal(key) if is_text else f"CAST({key} AS BIGINT)"
+        key = str(step.expressions[-1].this)
+        by = text_literal(str(binding.text.literals[int(key[1:])]) if key[0] == "~" else key)
     else:
-        bound = binding.settled(binding.expression(scope, step))
-        by = bound.sql
-        is_text = bound.value_type is not None and bound.value_type.code == "STRING"
-    name = "jsonb_field" if is_text else "jsonb_element"
-    found = f"{name}({whole.sql}, {by})"
+        by = f"CAST({binding.settled(binding.expression(scope, step)).sql} AS VARCHAR)"
+    found = f"jsonb_step({whole.sql}, {by})"
     if isinstance(node, exp.JSONExtractScalar):
         return Bound(f"jsonb_text({found})", STRING)
     return Bound(found, PG_JSONB)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from spanner_simulator.sql.binder.binding import Binding
     from spanner_simulator.sql.binder.bound_query import BoundQuery, OutputColumn
     from spanner_simulator.sql.syntax import Node
-    from spanner_simulator.sql.terms.bound import Bound, Scope
 
 
 _FLIPPED: Final[dict[str, Comparison]] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

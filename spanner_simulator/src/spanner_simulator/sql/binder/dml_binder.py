@@ -119,12 +119,11 @@ def _insert(binding: Binding, tree: exp.Insert, syntax: Syntax) -> BoundDml:
         seen.add(column.name)
     conflict = _conflict(tree, syntax, table, columns)
     source = tree.expression
+    width = len(columns) if listed else None
     if isinstance(source, exp.Values):
-        query = _value_rows(binding, columns, source, is_listed=bool(listed))
-    elif source is None:
-        raise unsupported("INSERT DEFAULT VALUES")
+        query = _value_rows(binding, columns, source, width)
     else:
-        query = _selected(binding, columns, source, is_listed=bool(listed))
+        query = _selected(binding, columns, source, width)
     names = tuple(column.name for column in columns[: len(query.columns)])
     needs = ("INSERT", "UPDATE") if conflict == "update" else ("INSERT",)
     return BoundDml("insert", table, names, query, conflict, needs)
@@ -168,28 +167,11 @@ def _is_default(node: Node) -> bool:
     )
 
 
-def _default(binding: Binding, column: ColumnDefinition) -> Bound:
-    """What a column gets without a value: its default expression, or NULL."""
-    if column.default is None:
-        return literal(column.value_type, None)
-    syntax = parse_expression(str(column.default), binding.dialect)
-    outer, binding.text = binding.text, syntax.text
-    try:
-        bound = binding.expression(Scope(), syntax.tree.expressions[0])
-        return binding.coerce(bound, column.value_type)
-    finally:
-        binding.text = outer
-
-
 def _value_rows(
-    binding: Binding,
-    columns: Sequence[ColumnDefinition],
-    source: exp.Values,
-    *,
-    is_listed: bool,
+    binding: Binding, columns: Sequence[ColumnDefinition], source: exp.Values, width: int | None
 ) -> BoundQuery:
     rows = [list(row.expressions) for row in source.expressions]
-    width = len(columns) if is_listed else len(rows[0])
+    width = width or len(rows[0])
     bounds: list[list[Bound]] = []
     scope = Scope(forbids_aggregates="VALUES clause")
     binding.allows_pending = True
@@ -215,10 +197,18 @@ def _check_width(binding: Binding, width: int, given: int, node: Node, most: int
 
 
 def _given(binding: Binding, scope: Scope, column: ColumnDefinition, node: Node) -> Bound:
-    """What is to be written into a column: an expression, or DEFAULT."""
-    if _is_default(node):
-        return _default(binding, column)
-    return _assigned(binding, binding.expression(scope, node), column, node)
+    """What is to be written into a column: an expression, or DEFAULT, which may be NULL."""
+    if not _is_default(node):
+        return _assigned(binding, binding.expression(scope, node), column, node)
+    if column.default is None:
+        return literal(column.value_type, None)
+    syntax = parse_expression(str(column.default), binding.dialect)
+    outer, binding.text = binding.text, syntax.text
+    try:
+        bound = binding.expression(Scope(), syntax.tree.expressions[0])
+        return binding.coerce(bound, column.value_type)
+    finally:
+        binding.text = outer
 
 
 def _assigned(binding: Binding, bound: Bound, column: ColumnDefinition, node: Node) -> Bound:
@@ -233,17 +223,13 @@ def _assigned(binding: Binding, bound: Bound, column: ColumnDefinition, node: No
 
 
 def _selected(
-    binding: Binding,
-    columns: Sequence[ColumnDefinition],
-    source: Node,
-    *,
-    is_listed: bool,
+    binding: Binding, columns: Sequence[ColumnDefinition], source: Node, width: int | None
 ) -> BoundQuery:
     binding.allows_pending = True
     inner = binding.query(source, parent=None, ctes={})
     binding.allows_pending = False
     given = len(inner.columns)
-    _check_width(binding, len(columns) if is_listed else given, given, source, len(columns))
+    _check_width(binding, width or given, given, source, len(columns))
     name = binding.fresh("q")
     values = [
         _assigned(

@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from spanner_simulator.sql.binder import composites, conditions, function_binder
 from spanner_simulator.sql.binder.bound_query import unwrapped
+from spanner_simulator.sql.binder.function_binder import apply
 from spanner_simulator.sql.binder.names import access_field, bind_name, name_parts
-from spanner_simulator.sql.binder.resolution import apply
-from spanner_simulator.sql.sql_types import BOOL, INT64, TIMESTAMP
+from spanner_simulator.sql.sql_types import BOOL, INT64
 from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, Scope
 from spanner_simulator.sql.terms.literals import literal
@@ -212,17 +212,8 @@ def _case(binding: Binding, scope: Scope, node: Node) -> Bound:
     )
 
 
-def _subquery(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return conditions.bind_scalar_query(binding, scope, unwrapped(node), node)
-
-
 def _exists(binding: Binding, scope: Scope, node: Node) -> Bound:
     return conditions.bind_exists(binding, scope, unwrapped(node.this))
-
-
-def _current_timestamp(binding: Binding, _scope: Scope, node: Node) -> Bound:
-    bound = apply(binding, "CURRENT_TIMESTAMP", [], node)
-    return replace(bound, value_type=TIMESTAMP)
 
 
 _BINDERS: Final[dict[type[Any], Callable[[Binding, Scope, Node], Bound]]] = {
@@ -251,8 +242,6 @@ _BINDERS: Final[dict[type[Any], Callable[[Binding, Scope, Node], Bound]]] = {
     exp.Bracket: composites.bind_bracket,
     exp.JSONExtract: composites.bind_json_arrow,
     exp.JSONExtractScalar: composites.bind_json_arrow,
-    exp.Subquery: _subquery,
     exp.Exists: _exists,
-    exp.CurrentTimestamp: _current_timestamp,
     exp.Anonymous: function_binder.bind_call,
 }

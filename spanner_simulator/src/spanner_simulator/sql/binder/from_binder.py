@@ -8,13 +8,10 @@ from sqlglot import exp
 
 from spanner_simulator.sql.binder.bound_query import has_tail, relation_of, unwrapped
 from spanner_simulator.sql.binder.conditions import all_of, bind_condition, compare
-from spanner_simulator.sql.binder.output_names import identifier_name
-from spanner_simulator.sql.binder.tables import (
-    path_of,
-    table_relation,
-)
+from spanner_simulator.sql.binder.names import identifier_name
+from spanner_simulator.sql.binder.tables import path_of, table_relation
 from spanner_simulator.sql.sql_types import BOOL, INT64, field_key
-from spanner_simulator.sql.syntax import position, unsupported
+from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, Relation, RelationColumn, Scope
 
 if TYPE_CHECKING:
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
     from spanner_simulator.sql.syntax import Node
 
 
-_JOIN_ARGS: Final = frozenset(("this", "side", "kind", "on", "using", "method", "hint"))
+_JOIN_ARGS: Final = frozenset(("this", "side", "kind", "on", "using"))
 
 
 def bind_from(binding: Binding, scope: Scope, node: Node) -> str:
@@ -71,28 +68,8 @@ def _table(binding: Binding, scope: Scope, node: exp.Table) -> tuple[str, Relati
         raise unsupported(f"the function {node.this.name or node.this.key.upper()} in FROM")
     if len(parts) == 1 and parts[0].name.lower() in scope.ctes:
         query, ctes = scope.ctes[parts[0].name.lower()]
-        inner = Scope(ctes=ctes)
-        text, relation = _derived(binding, inner, query, alias or parts[0].name)
-    elif len(parts) > 1 and _is_alias(scope, parts[0]):
-        return _unnest_path(binding, scope, node, alias)
-    else:
-        text, relation = table_relation(binding, node, alias)
-    if alias_node is not None and alias_node.columns:
-        _rename(binding, relation, alias_node.columns)
-    return text, relation
-
-
-def _is_alias(scope: Scope, part: exp.Identifier) -> bool:
-    return any(one.alias.lower() == part.name.lower() for one in scope.relations)
-
-
-def _unnest_path(
-    binding: Binding, scope: Scope, node: exp.Table, alias: str | None
-) -> tuple[str, Relation]:
-    parts = path_of(node)
-    column = exp.Column(this=parts[-1], table=parts[0])
-    array = binding.expression(scope, column)
-    return _elements(binding, array, alias or parts[-1].name, None, node, is_first=False)
+        return _derived(binding, Scope(ctes=ctes), query, alias or parts[0].name)
+    return table_relation(binding, node, alias)
 
 
 def _derived(binding: Binding, scope: Scope, query: Node, alias: str) -> tuple[str, Relation]:

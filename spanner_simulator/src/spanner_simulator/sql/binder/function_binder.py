@@ -12,9 +12,9 @@ from spanner_simulator.core.rows.mutations import PENDING
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.sql.binder import conditions
+from spanner_simulator.sql.binder.binding import NOW_SQL, Binding
 from spanner_simulator.sql.binder.bound_query import unwrapped
 from spanner_simulator.sql.binder.conditions import order_sql
-from spanner_simulator.sql.binder.resolution import apply, unresolved
 from spanner_simulator.sql.function_tables.functions import FUNCTIONS
 from spanner_simulator.sql.function_tables.signatures import resolve
 from spanner_simulator.sql.functions.time_routines import DATE_PARTS, DEFAULT_ZONE
@@ -27,7 +27,6 @@ from spanner_simulator.sql.terms.literals import literal, text_literal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spanner_simulator.sql.binder.binding import Binding
     from spanner_simulator.sql.function_tables.signatures import Signature
     from spanner_simulator.sql.syntax import Node
 
@@ -111,8 +110,8 @@ def bind_special(binding: Binding, scope: Scope, node: Node) -> Bound:
     match node:
         case exp.Extract():
             return _extract(binding, scope, node)
-        case exp.CurrentDate():
-            return apply(binding, "CURRENT_DATE", [], node)
+        case exp.CurrentDate() | exp.CurrentTimestamp():
+            return apply(binding, node.sql_name(), [], node)
         case exp.Window():
             raise unsupported("window functions")
         case exp.Interval():
@@ -187,3 +186,57 @@ def _aggregate(binding: Binding, scope: Scope, name: str, written: list[Node], n
     typed = [binding.coerce(one, kind).sql for one, kind in zip(bounds, found.types, strict=True)]
     text = found.signature.text.replace("{args}", f"{distinct}{', '.join(typed)}{order}")
     return Bound(text, found.result, is_aggregate=True)
+
+
+_SLOT = re.compile(r"\{(\d+)(?:\.(count|part))?\}")
+
+
+def apply(binding: Binding, name: str, arguments: Sequence[Bound], node: Node) -> Bound:
+    """A function or operator on bound arguments. Raises `SpannerError` when none fits."""
+    signatures = FUNCTIONS[binding.dialect].get(name)
+    if signatures is None:
+        raise unsupported(f"the {_kind(name)} {name}")
+    found = resolve(signatures, arguments, binding.dialect)
+    if found is None:
+        raise unresolved(binding, name, arguments, node)
+    typed = [
+        one if kind.code in ("PART", "INTERVAL") else binding.coerce(one, kind)
+        for one, kind in zip(arguments, found.types, strict=True)
+    ]
+    is_aggregate = any(one.is_aggregate for one in typed)
+    return Bound(_filled(found.signature.text, typed), found.result, is_aggregate=is_aggregate)
+
+
+def _filled(text: str, arguments: Sequence[Bound]) -> str:
+    def slot(found: re.Match[str]) -> str:
+        argument = arguments[int(found[1])]
+        return text_literal(argument.name) if found[2] == "part" else argument.sql
+
+    sqls = [argument.sql for argument in arguments]
+    filled = _SLOT.sub(slot, text)
+    for name, value in (
+        ("{*}", ", ".join(sqls)),
+        ("{||}", " || ".join(sqls)),
+        ("{anynull}", " OR ".join(f"{sql} IS NULL" for sql in sqls)),
+        ("{now}", NOW_SQL),
+        ("{zone}", f"'{DEFAULT_ZONE}'"),
+    ):
+        if name in text:
+            filled = filled.replace(name, value)
+    return filled
+
+
+def _kind(name: str) -> str:
+    return "function" if name[0].isalpha() else "operator"
+
+
+def unresolved(binding: Binding, name: str, arguments: Sequence[Bound], node: Node) -> SpannerError:
+    """The function exists, but not for these types."""
+    kind = _kind(name)
+    types = ", ".join(binding.type_name(one) for one in arguments)
+    if binding.is_postgres:
+        message = f"[ERROR] {kind} does not exist: {name}({types})"
+        return SpannerError(Code.NOT_FOUND, message)
+    return binding.error(
+        f"No matching signature for {kind} {name} for argument types: {types}", node
+    )

@@ -122,7 +122,7 @@ def access_field(binding: Binding, bound: Bound, part: exp.Identifier) -> Bound:
         what = "is ambiguous" if found else "does not exist"
         raise binding.error(f"Field name {part.name} {what} in {binding.type_name(bound)}", part)
     if kind is not None and kind.code == "JSON" and not binding.is_postgres:
-        return Bound(f"json_field({bound.sql}, {text_literal(part.name)})", JSON, name=part.name)
+        return Bound(f"json_step({bound.sql}, {text_literal(part.name)})", JSON, name=part.name)
     if kind is not None and kind.code == "PROTO":
         raise unsupported(f"access to fields of messages ({part.name} of {kind.proto_name})")
     message = f"Cannot access field {part.name} on a value with type {binding.type_name(bound)}"

@@ -135,32 +135,34 @@ def _exact(document: _Json) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _path(text: str) -> tuple[str | int, ...]:
+def _path(text: str) -> tuple[str, ...]:
     if not text.startswith("$"):
         raise out_of_range("JSONPath must start with '$'")
-    steps: list[str | int] = []
+    steps: list[str] = []
     at = 1
     while at < len(text):
         found = _STEP.match(text, at)
         if found is None:
             raise out_of_range(f"Invalid token in JSONPath at: {text[at:]}")
-        name = (found["name"] or "").strip() or found["dotted"] or found["quoted"] or ""
-        steps.append(name if found["index"] is None else int(found["index"]))
+        name = (found["name"] or "").strip()
+        steps.append(name or found["dotted"] or found["quoted"] or found["index"] or "")
         at = found.end()
     return tuple(steps)
 
 
-def _at(text: str, path: tuple[str | int, ...]) -> list[_Json]:
+def _at(text: str, path: tuple[str, ...], *, from_end: bool = False) -> list[_Json]:
     """The document at a path, if there is one."""
     document = _load(text)
     for step in path:
-        match document, step:
-            case dict(), str() if step in document:
-                document = document[step]
-            case list(), int() if -len(document) <= step < len(document):
-                document = document[step]
-            case _:
+        if isinstance(document, dict) and step in document:
+            document = document[step]
+        elif isinstance(document, list) and step.removeprefix("-").isdecimal():
+            index = int(step)
+            if not (-len(document) if from_end else 0) <= index < len(document):
                 return []
+            document = document[index]
+        else:
+            return []
     return [document]
 
 
@@ -182,28 +184,16 @@ def json_query(text: str, path: str) -> str | None:
 
 
 @routine("VARCHAR", "VARCHAR", "VARCHAR")
-def json_field(text: str, name: str) -> str | None:
-    """A field by name."""
-    return next((normalise_json(_exact(one)) for one in _at(text, (name,))), None)
-
-
-@routine("VARCHAR", "VARCHAR", "BIGINT")
-def json_element(text: str, index: int) -> str | None:
-    """An element by position."""
-    found = _at(text, (index,)) if index >= 0 else []
-    return next((normalise_json(_exact(one)) for one in found), None)
+def json_step(text: str, step: str) -> str | None:
+    """A field by name, or an element by position."""
+    return next((normalise_json(_exact(one)) for one in _at(text, (step,))), None)
 
 
 @routine("VARCHAR", "VARCHAR", "VARCHAR")
-def jsonb_field(text: str, name: str) -> str | None:
-    """`->` by name."""
-    return next((normalise_jsonb(_exact(one)) for one in _at(text, (name,))), None)
-
-
-@routine("VARCHAR", "VARCHAR", "BIGINT")
-def jsonb_element(text: str, index: int) -> str | None:
-    """`->` by position; negative ones count from the end."""
-    return next((normalise_jsonb(_exact(one)) for one in _at(text, (index,))), None)
+def jsonb_step(text: str, step: str) -> str | None:
+    """`->` by name, or by position; negative ones count from the end."""
+    found = _at(text, (step,), from_end=True)
+    return next((normalise_jsonb(_exact(one)) for one in found), None)
 
 
 @routine("VARCHAR", "VARCHAR")

@@ -15,8 +15,7 @@ from spanner_simulator.sql.functions import number_routines, text_routines, time
 from spanner_simulator.sql.sql_types import is_same, supertype, type_name
 from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound
-from spanner_simulator.sql.terms.enum_casts import enum_cast_sql, member_number
-from spanner_simulator.sql.terms.literals import literal
+from spanner_simulator.sql.terms.literals import enum_cast_sql, literal, member_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,4 +1,8 @@
-"""Values as DuckDB text, and string literals read as the type of what they stand beside."""
+"""Values as DuckDB text; enums of the proto bundle, whose carrier is the number.
+
+An enum's text is the member's name. A number without a member is a value, too, and its text is
+the number.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import math
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from spanner_simulator.core.plain_forms import is_enum_number
+from spanner_simulator.sql.functions.routines import out_of_range, routine
 from spanner_simulator.sql.sql_types import carrier, pg_numeric_text
 from spanner_simulator.sql.terms.bound import Bound, Constant
 
@@ -57,3 +63,42 @@ def literal(value_type: ValueType, value: Value, name: str = "") -> Bound:
         constant=Constant(value),
         is_literal=True,
     )
+
+
+def member_number(kind: ValueType, text: str) -> int:
+    """The number of a member by name; OUT_OF_RANGE when the enum has none of that name."""
+    for name, number in kind.members:
+        if name == text:
+            return number
+    raise out_of_range(f"Out of range cast of string '{text}' to enum type {kind.proto_name}")
+
+
+@routine("BIGINT", "BIGINT", "VARCHAR")
+def enum_of_int(number: int, enum: str) -> int:
+    """An integer as a value of an enum, which has 32 bits."""
+    if not is_enum_number(number):
+        raise out_of_range(f"Out of range cast of integer {number} to enum type {enum}")
+    return number
+
+
+@routine("BIGINT", "VARCHAR", "VARCHAR")
+def no_enum_member(text: str, enum: str) -> int:
+    """Refuse a text that names no member of an enum."""
+    raise out_of_range(f"Out of range cast of string '{text}' to enum type {enum}")
+
+
+def enum_cast_sql(sql: str, source: ValueType, target: ValueType) -> str | None:
+    """DuckDB's text of a conversion to an enum or from one; None when it is neither."""
+    match source.code, target.code:
+        case "INT64", "ENUM":
+            return f"enum_of_int({sql}, {text_literal(target.proto_name or '')})"
+        case "STRING", "ENUM":
+            members = [(text_literal(name), str(number)) for name, number in target.members]
+            otherwise = f"no_enum_member({sql}, {text_literal(target.proto_name or '')})"
+        case "ENUM", "STRING":
+            members = [(str(number), text_literal(name)) for name, number in source.members]
+            otherwise = f"CAST({sql} AS VARCHAR)"
+        case _:
+            return None
+    cases = " ".join(f"WHEN {one} THEN {other}" for one, other in members)
+    return f"CASE {sql} {cases} ELSE {otherwise} END" if cases else otherwise

@@ -42,29 +42,6 @@ def last_records(bank, commit_us: int) -> list[tuple[str, DataChangeRecord]]:
     return sorted(found, key=lambda pair: pair[1].record_sequence)
 
 
-def test_a_transaction_over_three_stream_partitions(make_bank) -> None:
-    bank = make_bank(stream_partitions=4)
-    at = bank.commit(
-        account("insert", -5), account("insert", 5), ledger("a"), account("insert", -6), tag="T"
-    )
-    records = last_records(bank, at)
-    first, second, third = (record for _, record in records)
-
-    assert [record.record_sequence for _, record in records] == ["00000000", "00000001", "00000002"]
-    assert [len(record.mods) for _, record in records] == [2, 1, 1]
-    assert len({token for token, _ in records}) == 3
-    for _, record in records:
-        assert record.number_of_records_in_transaction == 3
-        assert record.number_of_partitions_in_transaction == 3
-        assert record.is_last_record_in_transaction_in_partition
-        assert record.transaction_tag == "T"
-    assert (first.table_name, second.table_name, third.table_name) == (
-        "Accounts",
-        "Accounts",
-        "Ledger",
-    )
-
-
 def test_a_new_table_mod_type_or_column_set_starts_a_new_record(bank) -> None:
     bank.commit(*(account("insert", key) for key in (1, 2, 3, 4)))
     at = bank.commit(
@@ -210,20 +187,3 @@ def test_one_change_and_many_are_assembled_alike(bank) -> None:
         assert where is also_where
         assert both._replace(mods=both.mods[:1]) == record
         assert alone.places == {0: ("00000000", 0)}
-
-
-def test_each_change_knows_its_place_among_the_mods(make_bank) -> None:
-    bank = make_bank(stream_partitions=4)
-    at = bank.commit(account("insert", -5), account("insert", 5), account("insert", -6))
-    mods = {
-        (record.record_sequence, number): mod.keys
-        for _, record in last_records(bank, at)
-        for number, mod in enumerate(record.mods)
-    }
-    (logged,) = bank.database.streams.state("Bank").log.transactions
-
-    assert len(mods) == 3
-    assert {
-        (one.as_json()["record_sequence"], one.as_json()["mod_number"]): one.as_json()["keys"]
-        for one in logged.changes
-    } == mods

@@ -27,7 +27,6 @@ def argument(text: str, dialect: Dialect) -> Argument:
     [
         ("@Token", Parameter("token")),
         ("null", LiteralValue("null", None)),
-        ("'a\\'b\\n'", LiteralValue("text", "a'b\n")),
         ('"a\'b"', LiteralValue("text", "a'b")),
         ("r'a\\n'", LiteralValue("text", "a\\n")),
         ("TIMESTAMP 'x'", LiteralValue("timestamp", "x")),

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from spanner_simulator.core.change_streams.assembly import Assembled, CommitFacts
 from spanner_simulator.core.change_streams.commit_log import CommitLog
 from spanner_simulator.core.rows.mutations import Delete, KeySet, RowChange, Write
@@ -37,22 +35,6 @@ def test_an_entry_has_the_transaction_and_its_changes(bank) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "capture", ["OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"]
-)
-def test_the_log_and_the_records_agree_although_made_apart(bank, capture: str) -> None:
-    bank.ddl(f"ALTER CHANGE STREAM Bank SET OPTIONS (value_capture_type = '{capture}')")
-    for mutation in (INSERT, UPDATE, DELETE):
-        bank.commit(mutation)
-    state = bank.database.streams.state("Bank")
-    logged = [one["changes"][0] for one in (t.as_json() for t in state.log.transactions)]
-    records = [record for one in state.partitions.live for record in one.records]
-
-    assert [(one["keys"], one["new_values"], one["old_values"]) for one in logged] == [
-        (mod.keys, mod.new_values, mod.old_values) for record in records for mod in record.mods
-    ]
-
-
 def test_a_change_that_the_assembly_forgot_stands_in_the_log_without_coordinates(bank) -> None:
     database = bank.database
     table = database.catalogue.table("Accounts")
@@ -64,10 +46,3 @@ def test_a_change_that_the_assembly_forgot_stands_in_the_log_without_coordinates
 
     assert entry["changes"][0]["record_sequence"] is None
     assert entry["stream_partition_tokens"] == []
-
-
-def test_what_is_not_watched_is_not_logged(bank) -> None:
-    bank.ddl("ALTER CHANGE STREAM Bank SET FOR Ledger")
-    bank.commit(INSERT)
-
-    assert bank.database.streams.state("Bank").log.transactions == []

@@ -27,11 +27,6 @@ def test_they_cover_the_keyspace(partitions: StreamPartitions) -> None:
     assert partitions.locate(b"\xff") is third
 
 
-def test_tokens_look_like_tokens_and_differ(partitions: StreamPartitions) -> None:
-    assert all(len(token) == 176 for token in partitions.by_token)
-    assert len(partitions.by_token) == 3
-
-
 def test_a_split_ends_the_parent_where_the_children_start(partitions: StreamPartitions) -> None:
     parent = partitions.live[1]
     parent.recent_keys.extend([b"h", b"k", b"n"])
@@ -86,14 +81,6 @@ def test_only_live_ones_are_found_by_token(partitions: StreamPartitions) -> None
         partitions.find_live(parent.token)
     with pytest.raises(SpannerError, match="No stream partition"):
         partitions.find_live("nope")
-
-
-def test_the_live_ones_stay_in_key_order(partitions: StreamPartitions) -> None:
-    left, right = partitions.split(partitions.live[0], b"c", at_us=20)
-    _, middle, last = partitions.live[1:]
-
-    assert partitions.live == [left, right, middle, last]
-    assert partitions.merge([left, right], at_us=30) == partitions.live[:1]
 
 
 def test_keys_that_move_have_one_holder_and_take_their_history_along() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, KeySet
-from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.schema.statements import RowDeletionPolicy
 from spanner_simulator.errors import Code, SpannerError
 from unit.core.rows.conftest import column, delete, write
 
@@ -60,18 +60,6 @@ def test_a_transaction_reads_its_own_rows_by_key_by_range_and_by_index(filled) -
     assert len(read(filled, ALL)) == 3
 
 
-def test_old_versions_are_read_by_index_too(filled) -> None:
-    before_us = filled.now_us
-    filled.commit(write("update", "T", "K A", ["1", "9"]), delete("T", ["2"]))
-
-    assert read(filled, ALL, index="TA") == [[9, 1, "x"], [5, 3, "z"]]
-    assert read(filled, ALL, index="TA", read_us=before_us) == [
-        [7, 2, "y"],
-        [5, 1, "x"],
-        [5, 3, "z"],
-    ]
-
-
 def test_a_table_is_not_found_before_it_was_made(filled) -> None:
     with pytest.raises(SpannerError, match="Table not found: T") as caught:
         read(filled, ALL, read_us=1)
@@ -123,15 +111,20 @@ def test_reading_what_awaits_the_commit_timestamp_is_refused(shop) -> None:
         assert caught.value.code is Code.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize(
-    ("state", "code"),
-    [("ABORTED", Code.ABORTED), ("COMMITTED", Code.FAILED_PRECONDITION)],
-)
-def test_nothing_is_read_in_a_transaction_that_is_over(filled, state, code: Code) -> None:
-    transaction = Transaction(b"1", 0, state=state)
-    with pytest.raises(SpannerError) as caught:
-        filled.store.check_readable(
-            filled.catalogue.table("T"), [], transaction=transaction, read_us=None
-        )
+DAY_US = 86_400_000_000
 
-    assert caught.value.code is code
+
+def test_rows_are_due_when_their_timestamp_is_old_enough(shop) -> None:
+    policy = RowDeletionPolicy("at", 2)
+    table = shop.table("T", ["K INT64", "At TIMESTAMP"], "K", row_deletion=policy)
+    shop.table("U", ["K INT64", "At TIMESTAMP"], "K")
+    shop.follow()
+    rows = [["1", "1970-01-01T00:00:00Z"], ["2", None], ["3", "1970-01-01T00:00:01Z"]]
+    shop.commit(write("insert", "T", "K At", *rows), write("insert", "U", "K At", *rows))
+
+    def due(now_us: int) -> list[tuple[str, list[bytes]]]:
+        return list(shop.store.due_rows(now_us))
+
+    assert due(2 * DAY_US - 1) == []
+    assert due(2 * DAY_US) == [("t", [table.encoded_key({"K": 1})])]
+    assert due(3 * DAY_US) == [("t", [table.encoded_key({"K": key}) for key in (1, 3)])]

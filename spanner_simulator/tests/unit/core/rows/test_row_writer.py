@@ -4,9 +4,7 @@ import pytest
 
 from spanner_simulator.core.rows.mutations import (
     Delete,
-    KeyBound,
     KeySet,
-    KeySpan,
     Mutation,
     key_range,
 )
@@ -56,15 +54,6 @@ class TestInterleaving:
             "Parent row for row [9,1] in table C is missing. Row cannot be written."
         )
 
-    def test_parent_and_child_may_come_in_one_transaction_in_this_order(self, family) -> None:
-        parent, child = write("insert", "P", "A", ["9"]), write("insert", "C", "A B", ["9", "1"])
-        family.apply(parent, child)
-
-        assert [9, 1, None] in family.rows("C")
-
-        family.writes = family.store.new_writes()
-        assert refusal(family, child, parent).code is Code.NOT_FOUND
-
     def test_children_go_with_their_parent_each_as_a_change_of_its_own(self, family) -> None:
         family.apply(delete("P", ["1"]))
 
@@ -97,15 +86,6 @@ class TestInterleaving:
             "N."
         )
         family.apply(delete("N", ["1", "1"]), mutation)
-
-    def test_a_range_may_meet_rows_that_went_with_others(self, family) -> None:
-        span = KeySpan(KeyBound(["1"], inclusive=True), KeyBound(["2"], inclusive=True))
-
-        assert (
-            family.apply(Delete("P", KeySet(spans=(span,))), Delete("C", KeySet(everything=True)))
-            == 2
-        )
-        assert [family.rows(name) for name in "PCGD"] == [[], [], [], []]
 
     def test_what_other_rows_hold_is_not_deleted_when_only_tried(self, family) -> None:
         family.commit(write("insert", "N", "A B", ["1", "1"]))

@@ -12,24 +12,6 @@ def table() -> TableRows:
     return rows
 
 
-def test_a_read_sees_the_version_of_its_time_inclusive() -> None:
-    rows = table()
-
-    assert [rows.read(b"a", at) for at in (9, 10, 19, 20)] == [None, {"v": 1}, {"v": 1}, {"v": 3}]
-    assert rows.read(b"b", 29) == {"v": 2}
-    assert rows.read(b"b", None) is None
-
-
-def test_a_scan_is_ordered_and_leaves_out_deleted_rows() -> None:
-    rows = table()
-    everything = KeyRange(b"", None)
-
-    assert [key for key, _ in rows.scan(everything, None)] == [b"a"]
-    assert [key for key, _ in rows.scan(everything, 29)] == [b"a", b"b"]
-    assert [key for key, _ in rows.scan(KeyRange(b"a", b"b"), 29)] == [b"a"]
-    assert [key for key, _ in rows.histories(everything)] == [b"a", b"b"]
-
-
 def test_the_last_commit_of_a_row_is_known_also_after_a_delete() -> None:
     assert [table().row_changed_at(key) for key in (b"a", b"b", b"c")] == [2, 3, 0]
 

@@ -22,33 +22,6 @@ def test_an_unchanged_read_is_no_conflict() -> None:
     assert transaction.conflict(tables) is None
 
 
-def test_a_changed_or_deleted_key_is_a_conflict() -> None:
-    tables, transaction = rows(), Transaction(b"1", 1)
-    transaction.note_key("t", b"a", commit_number=1)
-    tables["t"].write(b"a", None, commit_us=2, commit_number=2)
-
-    assert transaction.conflict(tables) == "t"
-
-
-def test_a_row_that_appears_where_none_was_is_a_conflict() -> None:
-    tables = rows()
-    by_key, by_range = Transaction(b"1", 1), Transaction(b"2", 1)
-    by_key.note_key("t", b"b", commit_number=1)
-    by_range.note_range("t", KeyRange(b"b", b"c"), commit_number=1)
-    tables["t"].write(b"b", {}, commit_us=2, commit_number=2)
-
-    assert by_key.conflict(tables) == "t"
-    assert by_range.conflict(tables) == "t"
-
-
-def test_the_first_read_of_a_key_must_still_hold() -> None:
-    tables, transaction = rows(), Transaction(b"1", 1)
-    transaction.note_key("t", b"a", commit_number=0)
-    transaction.note_key("t", b"a", commit_number=1)
-
-    assert transaction.conflict(tables) == "t"
-
-
 def test_has_read_any_looks_at_keys_and_ranges() -> None:
     transaction = Transaction(b"1", 1)
     transaction.note_key("t", b"a", commit_number=1)
@@ -57,11 +30,6 @@ def test_has_read_any_looks_at_keys_and_ranges() -> None:
     assert transaction.has_read_any({("t", b"a")})
     assert transaction.has_read_any({("u", b"n")})
     assert not transaction.has_read_any({("t", b"n"), ("u", b"p")})
-
-
-def test_a_read_timestamp_makes_it_read_only() -> None:
-    assert Transaction(b"1", 1, read_us=5).is_read_only
-    assert not Transaction(b"1", 1).is_read_only
 
 
 def test_a_row_that_was_deleted_and_forgotten_is_a_conflict_still() -> None:

@@ -20,14 +20,6 @@ def filled(shop):
     return shop
 
 
-def test_it_shows_its_own_rows_over_the_committed_ones(filled) -> None:
-    filled.apply(write("insert", "T", "K A", ["0", "0"]), delete("T", ["1"]))
-    filled.apply(write("update", "T", "K A", ["2", "21"]))
-
-    assert filled.rows("T") == [[0, 0], [2, 21]]
-    assert filled.store.tables["t"].current(filled.catalogue.table("T").encoded_key({"K": 1}))
-
-
 def test_changes_keep_the_order_in_which_rows_were_first_touched(filled) -> None:
     filled.apply(write("update", "T", "K A", ["2", "1"]))
     filled.apply(write("insert", "S", "C N", ["1970-01-01T00:00:00Z", "1"]))

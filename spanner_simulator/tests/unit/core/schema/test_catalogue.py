@@ -67,23 +67,6 @@ def test_names_are_found_in_any_case(make) -> None:
     assert catalogue.role("ROL").name == "Rol"
 
 
-@pytest.mark.parametrize(
-    ("statement", "refusal"),
-    [
-        ("DROP TABLE T9", "NOT_FOUND Table not found: T9"),
-        ("DROP INDEX T9", "NOT_FOUND Index not found: T9"),
-        ("DROP ROLE T9", "NOT_FOUND Role not found: T9."),
-        ("CREATE TABLE _x (a INT64) PRIMARY KEY (a)", "INVALID_ARGUMENT Table name not valid: _x."),
-        (
-            "CREATE TABLE z.x (a INT64) PRIMARY KEY (a)",
-            "NOT_FOUND Schema not found: z",
-        ),
-    ],
-)
-def test_refusals(make, statement: str, refusal: str) -> None:
-    assert make().refusal(statement) == refusal
-
-
 def test_all_kinds_of_things_share_one_namespace(make) -> None:
     before = [
         "CREATE SCHEMA a1",

@@ -103,20 +103,6 @@ ROWS: list[tuple[str, str, dict[str, Value], list[tuple[Value, ...]]]] = [
         {**POSTGRES, "table_name": "t"},
         [("INTERVAL '3 DAYS' ON ts",)],
     ),
-    ("tables", "table_type", {"table_name": "TABLES"}, [("VIEW",)]),
-    ("tables", "table_schema", {**POSTGRES, "table_name": "tables"}, [("information_schema",)]),
-    (
-        "columns",
-        "column_name spanner_type is_nullable",
-        {"table_name": "CHANGE_STREAMS", "ordinal_position": 4},
-        [("ALL", "BOOL", "NO")],
-    ),
-    (
-        "columns",
-        "column_name spanner_type",
-        {**POSTGRES, "table_name": "columns", "ordinal_position": 5},
-        [("ordinal_position", "bigint")],
-    ),
     (
         "columns",
         (

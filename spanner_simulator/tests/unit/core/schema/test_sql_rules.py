@@ -36,43 +36,17 @@ def catalogue(*statements: str) -> Catalogue:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (
-            "a STRING(9) DEFAULT (1)",
-            (
-                "Error parsing the default value of column `T`.`a`: Expected type STRING; found "
-                "INT64 "
-                "[at 1:1]\n1\n^"
-            ),
-        ),
-        (
-            "a INT64 AS (z) STORED",
-            (
-                "Error parsing the definition of generated column `T`.`a`: Unrecognized name: z "
-                "[at 1:1]"
-            ),
-        ),
-        (
-            "a INT64, CHECK(a)",
-            (
-                "Error parsing expression 'a' from check constraint '<unnamed>' in table 'T': "
-                "Expected "
-                "type BOOL; found INT64 [at 1:1]\na\n^"
-            ),
-        ),
-        (
-            "a INT64, CONSTRAINT c CHECK(z)",
-            (
-                "Error parsing expression 'z' from check constraint 'c' in table 'T': Unrecognized "
-                "name: z [at 1:1]"
-            ),
-        ),
+        ("a STRING(9) DEFAULT (1)", "the default value of column `T`.`a`: Expected type STRING"),
+        ("a INT64 AS (z) STORED", "the definition of generated column `T`.`a`: Unrecognized name"),
+        ("a INT64, CHECK(a)", "'a' from check constraint '<unnamed>' in table 'T': Expected type"),
+        ("a INT64, CONSTRAINT c CHECK(z)", "'z' from check constraint 'c' in table 'T': Unrecogni"),
     ],
 )
 def test_an_expression_that_makes_no_sense_is_refused(columns: str, message: str) -> None:
-    with pytest.raises(SpannerError) as caught:
+    with pytest.raises(SpannerError, match=r"^INVALID_ARGUMENT: Error parsing ") as caught:
         catalogue(f"CREATE TABLE T (k INT64, {columns}) PRIMARY KEY (k)")
 
-    assert (caught.value.code, caught.value.message) == (Code.INVALID_ARGUMENT, message)
+    assert message in caught.value.message
 
 
 def test_what_the_analyser_has_not_is_said_as_it_says_it() -> None:
@@ -88,70 +62,56 @@ def test_an_alteration_is_looked_at_as_well() -> None:
 
 
 COMMITTED = "OPTIONS (allow_commit_timestamp = true)"
+ALTERED = f"ALTER TABLE T ALTER COLUMN t SET {COMMITTED}"
 
 
 @pytest.mark.parametrize(
     ("table", "statement", "refusal"),
     [
-        (
-            "t TIMESTAMP, CHECK (t IS NOT NULL)",
-            f"ALTER TABLE T ALTER COLUMN t SET {COMMITTED}",
-            "INVALID_ARGUMENT Column `t` has option commit_timestamp",
-        ),
+        ("t TIMESTAMP, CHECK (t IS NOT NULL)", ALTERED, "Column `t` has option commit_timestamp"),
         (
             "x INT64",
             f"CREATE TABLE U (k INT64, t TIMESTAMP {COMMITTED}, CHECK (t > 1)) PRIMARY KEY (k)",
-            "INVALID_ARGUMENT Column `t` has option commit_timestamp",
+            "Column `t` has option commit_timestamp",
         ),
-        (
-            "t TIMESTAMP DEFAULT (CURRENT_TIMESTAMP())",
-            f"ALTER TABLE T ALTER COLUMN t SET {COMMITTED}",
-            "FAILED_PRECONDITION Cannot use commit timestamp column `t`",
-        ),
+        ("t TIMESTAMP DEFAULT (f())", ALTERED, "Cannot use commit timestamp column `t`"),
         (
             f"t TIMESTAMP {COMMITTED}",
             "ALTER TABLE T ADD COLUMN g TIMESTAMP AS (t) STORED",
-            "FAILED_PRECONDITION Cannot use commit timestamp column `t` as a dependency",
+            "Cannot use commit timestamp column `t` as a dependency",
         ),
-        (
-            "a INT64",
-            "ALTER TABLE T ADD COLUMN x INT64 DEFAULT (a)",
-            "INVALID_ARGUMENT Error parsing the default value of column `T`.`x`: Default value",
-        ),
+        ("a INT64", "ALTER TABLE T ADD COLUMN x INT64 DEFAULT (a)", "`T`.`x`: Default value"),
         (
             "t TIMESTAMP",
             "ALTER TABLE T ALTER COLUMN t SET DEFAULT (PENDING_COMMIT_TIMESTAMP())",
-            "INVALID_ARGUMENT Error parsing the default value of column `T`.`t`: The PENDING",
+            "The PENDING_COMMIT_TIMESTAMP() function may only",
         ),
         (
             "a INT64 AS (k) STORED",
             "ALTER TABLE T ALTER COLUMN a SET DEFAULT (7)",
-            "FAILED_PRECONDITION Column T.a with a DEFAULT value cannot be a generated",
+            "Column T.a with a DEFAULT value cannot be a generated",
         ),
         (
             "x INT64",
             "CREATE TABLE U (a INT64, b INT64 AS (c), c INT64 AS (b) STORED) PRIMARY KEY (a)",
-            (
-                "FAILED_PRECONDITION Cycle detected while analysing generated column, which "
-                "include objects (b,c)"
-            ),
+            "Cycle detected while analysing generated column, which include objects (b,c)",
         ),
         (
             "x INT64",
             "CREATE TABLE U (a INT64, g INT64 AS (a)) PRIMARY KEY (g)",
-            "INVALID_ARGUMENT Generated column `U`.`g` must be STORED",
+            "Generated column `U`.`g` must be STORED",
         ),
         (
             "x INT64, CONSTRAINT ck CHECK (x > 1)",
             "CREATE TABLE U (a INT64, CONSTRAINT CK CHECK (a > 1)) PRIMARY KEY (a)",
-            "FAILED_PRECONDITION Duplicate name in schema: CK.",
+            "Duplicate name in schema: CK.",
         ),
     ],
 )
 def test_what_words_alone_tell_is_refused(make, table: str, statement: str, refusal: str) -> None:
     made = make(f"CREATE TABLE T (k INT64, {table}) PRIMARY KEY (k)")
 
-    assert made.refusal(statement).startswith(refusal)
+    assert refusal in made.refusal(statement)
 
 
 def test_unnamed_checks_get_names_of_their_own(make) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError
 
 INSTANCE = "projects/p/instances/inst"
 
@@ -22,16 +22,3 @@ def test_instances(rig) -> None:
     assert rig.host.databases == {}
     with pytest.raises(SpannerError, match="Instance not found"):
         rig.run(rig.instances.get_instance(get))
-
-
-@pytest.mark.parametrize(
-    ("instance_id", "code"), [("inst", Code.ALREADY_EXISTS), ("X", Code.INVALID_ARGUMENT)]
-)
-def test_instances_that_cannot_be_made(rig, instance_id: str, code: Code) -> None:
-    request = instance_admin.CreateInstanceRequest.pb()(
-        parent="projects/p", instance_id=instance_id
-    )
-    with pytest.raises(SpannerError) as caught:
-        rig.run(rig.instances.create_instance(request))
-
-    assert caught.value.code is code

@@ -17,10 +17,7 @@ from spanner_simulator.core.change_streams.records import DataChangeRecord
 from spanner_simulator.core.timestamps import format_us
 from spanner_simulator.server.encoding.change_rows_json import JsonRows
 from spanner_simulator.server.encoding.change_rows_proto import ProtoRows
-from spanner_simulator.server.encoding.change_rows_struct import (
-    CHANGE_RECORD_METADATA,
-    StructRows,
-)
+from spanner_simulator.server.encoding.change_rows_struct import CHANGE_RECORD_METADATA, StructRows
 from spanner_simulator.server.messages import plain_of
 from unit.core.change_streams.histories import MutableWorld, World
 

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spanner_simulator.server.keeping.data_directory import (
-    DataDirectory,
-    DataDirectoryError,
-)
+from spanner_simulator.server.keeping.data_directory import DataDirectory, DataDirectoryError
 
 HOLDER = """
 import sys, pathlib
@@ -49,10 +46,7 @@ def test_instances_and_databases_are_kept(tmp_path: Path) -> None:
         assert [
             (one.name, one.dialect, one.created_us, list(one.journal.entries()))
             for one in directory.databases.values()
-        ] == [
-            ("a", "GOOGLE_STANDARD_SQL", 5, ["e1", "e2"]),
-            ("b", "POSTGRESQL", 6, []),
-        ]
+        ] == [("a", "GOOGLE_STANDARD_SQL", 5, ["e1", "e2"]), ("b", "POSTGRESQL", 6, [])]
         assert (directory.openings, directory.messages) == (1, [])
 
 
@@ -79,14 +73,7 @@ def refusal(path: Path) -> str:
 
 def test_a_folder_in_use_by_another_process_is_refused(tmp_path: Path) -> None:
     holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            HOLDER,
-            str(tmp_path),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert holder.stdout is not None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,6 @@ import pytest
 from spanner_simulator.server.keeping.journal_file import DamagedJournalError, JournalFile
 
 HEAD = len(b"spanner-simulator journal 1\n")
-ENTRIES: list[Any] = [
-    ["commit", 1, {"K": 5, "V": None}],
-    [True, -(1 << 1070), 0.1, "é\0", [], {"a": ["b"]}],
-    "x" * 100_000,
-]
 
 
 @pytest.fixture
@@ -62,14 +56,6 @@ def test_a_last_entry_with_bytes_lost_is_cut_away(path: Path) -> None:
     assert read(path)[0] == ["first"]
 
 
-def test_zeros_at_the_end_are_cut_away(path: Path) -> None:
-    write(path, "first")
-    path.write_bytes(path.read_bytes() + bytes(100))
-
-    assert read(path) == (["first"], 100)
-    assert read(path) == (["first"], 0)
-
-
 def test_damage_before_the_end_is_refused_and_left_as_it_is(path: Path) -> None:
     write(path, "first", "second")
     whole = path.read_bytes()
@@ -80,18 +66,6 @@ def test_damage_before_the_end_is_refused_and_left_as_it_is(path: Path) -> None:
         with pytest.raises(DamagedJournalError, match=r"a\.journal is damaged at byte 28"):
             JournalFile(path)
         assert path.read_bytes() == damaged
-
-
-def test_an_entry_that_is_no_json_is_damage(path: Path) -> None:
-    write(path, "ab")
-    content = bytearray(path.read_bytes())
-    content[-4:] = b"[[[["
-    content[-8:-4] = zlib.crc32(b"[[[[").to_bytes(4, "big")
-    path.write_bytes(content)
-    journal = JournalFile(path)
-    with pytest.raises(DamagedJournalError, match="has an entry of no sense"):
-        list(journal.entries())
-    journal.close()
 
 
 def test_after_the_disk_has_failed_nothing_is_taken(

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
 
 from spanner_simulator import Simulator, SimulatorConfig
-from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server import commits
 from spanner_simulator.server.host import Host
 from spanner_simulator.server.transport.grpc_server import start_grpc_server
 
@@ -42,22 +39,6 @@ def failure(channel: grpc.Channel, method: str, request: bytes, **options) -> gr
     with pytest.raises(grpc.RpcError) as caught:
         call(channel, method, request, **options)
     return caught.value
-
-
-def test_an_aborted_call_says_when_to_retry(channel: grpc.Channel, monkeypatch) -> None:
-    async def aborted(*_: object, **__: object) -> None:
-        raise SpannerError(Code.ABORTED, "again", retry_delay_ms=3)
-
-    monkeypatch.setattr(commits, "begin_transaction", aborted)
-    monkeypatch.setattr(Host, "session", lambda *_: None)
-    error = failure(channel, "BeginTransaction", b"")
-    trailers = dict(error.trailing_metadata())
-    retry = error_details_pb2.RetryInfo.FromString(trailers["google.rpc.retryinfo-bin"])
-    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
-
-    assert error.code() is grpc.StatusCode.ABORTED
-    assert retry.retry_delay.nanos == 3_000_000
-    assert status.code == Code.ABORTED.value
 
 
 def test_bytes_that_are_no_request_are_an_invalid_argument(channel: grpc.Channel) -> None:

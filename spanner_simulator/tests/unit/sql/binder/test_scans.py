@@ -12,22 +12,16 @@ from unit.sql.conftest import NOW_US
 @pytest.mark.parametrize(
     ("where", "is_held_to_row_two"),
     [
-        ("Id = 1", False),
-        ("1 = Id", False),
+        ("1 = Id AND S = 'a'", False),
         ("Id = @one", False),
         ("Id IN (1, 3)", False),
         ("Id IN UNNEST(@ids)", False),
-        ("Id IN UNNEST([1, 3])", False),
         ("Id > 2", False),
-        ("Id < 2", False),
         ("Id BETWEEN 3 AND 9", False),
-        ("Id = 1 AND S = 'a'", False),
         ("Id = NULL", False),
         ("Id = 1 OR S = 'a'", True),
-        ("Id >= 2", True),
         ("Id <= 2", True),
         ("Id + 0 = 1", True),
-        ("S = 'a'", True),
         ("NOT Id = 1", True),
         ("TRUE", True),
     ],
@@ -51,12 +45,10 @@ def test_a_transaction_is_held_to_what_it_needed(world, where, is_held_to_row_tw
     "sql",
     [
         "SELECT C.V FROM T JOIN C ON T.Id = C.Id WHERE T.Id = 1",
-        "SELECT C.V FROM T JOIN C USING (Id) WHERE Id = 1",
         "SELECT C.V FROM T LEFT JOIN C ON C.Id = 1 WHERE T.Id = 1",
         "WITH x AS (SELECT * FROM C) SELECT V FROM x WHERE Id = 1 AND K = 'a'",
         "SELECT (SELECT MAX(V) FROM C WHERE Id = 1)",
         "UPDATE C SET V = V + 1 WHERE Id = 1 AND K > 'a'",
-        "DELETE FROM C WHERE Id = 1 AND K = 'a'",
     ],
 )
 def test_joins_views_and_dml_narrow_as_well(world, sql: str) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from spanner_simulator.core.schema.catalogue import Catalogue
-from spanner_simulator.core.schema.information_schema.layout import Column, columns_of, view_names
 from spanner_simulator.core.schema.schema_objects import ChangeStream, Index, Table
 from spanner_simulator.core.schema.statements import ColumnDefinition, KeyColumn
 from spanner_simulator.core.values import Value
@@ -75,36 +74,12 @@ def _tables(catalogue: Catalogue) -> Iterator[ViewRow]:
                 else f"OLDER_THAN({policy.column}, INTERVAL {policy.older_than_days} DAY)"
             )
         yield row
-    for name in view_names(catalogue.dialect):
-        yield _located(f"{_OWN}.{_own_name(catalogue, name)}") | {"table_type": "VIEW"}
-
-
-def _own_name(catalogue: Catalogue, name: str) -> str:
-    return name.upper() if catalogue.dialect == "GOOGLE_STANDARD_SQL" else name
 
 
 def _columns(catalogue: Catalogue) -> Iterator[ViewRow]:
     for table in catalogue.tables.values():
         for column in table.columns:
             yield _located(table.name) | _column(catalogue, table, column)
-    for view in view_names(catalogue.dialect):
-        own = columns_of(catalogue.dialect, view) or ()
-        for position, one in enumerate(own, start=1):
-            yield _located(f"{_OWN}.{_own_name(catalogue, view)}") | {
-                "column_name": _own_name(catalogue, one.name),
-                "ordinal_position": position,
-                "is_nullable": _yes(one.is_nullable),
-                "data_type": _own_type(catalogue, one),
-                "spanner_type": _own_type(catalogue, one),
-                "is_generated": "NEVER",
-                "is_identity": "NO",
-            }
-
-
-def _own_type(catalogue: Catalogue, column: Column) -> str:
-    if catalogue.dialect == "POSTGRESQL":
-        return "bigint" if column.kind == "INT64" else "character varying"
-    return "STRING(MAX)" if column.kind == "TEXT" else column.kind
 
 
 def _column(catalogue: Catalogue, table: Table, column: ColumnDefinition) -> ViewRow:
