@@ -26,11 +26,7 @@ TABLE = """CREATE TABLE Users (
     Size INT64 AS (LENGTH(Name)) STORED,
     Made TIMESTAMP DEFAULT (CURRENT_TIMESTAMP()),
 ) PRIMARY KEY (Id)"""
-DDL = [
-    TABLE,
-    "CREATE INDEX ByName ON Users (Name)",
-    "CREATE CHANGE STREAM Feed FOR Users",
-]
+DDL = [TABLE, "CREATE INDEX ByName ON Users (Name)", "CREATE CHANGE STREAM Feed FOR Users"]
 QUERY = "SELECT ChangeRecord FROM READ_Feed(@start, NULL, @token, 1000)"
 DEADLINE_S = 60
 

@@ -12,13 +12,7 @@ from spanner_simulator.core.journal import (
     entry_from_plain,
     entry_to_plain,
 )
-from spanner_simulator.core.rows.mutations import (
-    Delete,
-    KeyBound,
-    KeySet,
-    KeySpan,
-    Write,
-)
+from spanner_simulator.core.rows.mutations import Delete, KeyBound, KeySet, KeySpan, Write
 from spanner_simulator.core.rows.storage import VERSION_RETENTION_US, KeyRange
 from spanner_simulator.core.schema.ddl import parse_ddl
 from spanner_simulator.errors import BrokenInvariantError, Code, SpannerError

@@ -119,8 +119,7 @@ def test_queries_need_no_working_directory(tmp_path: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "sql",
-    ["SELECT Id, UPPER(S) AS C FROM T t WHERE t.Id IN UNNEST(@q)", "SELECT * FROM T@{x=1}"],
+    "sql", ["SELECT Id, UPPER(S) AS C FROM T t WHERE t.Id IN UNNEST(@q)", "SELECT * FROM T@{x=1}"]
 )
 def test_a_query_row_by_row_has_shares(shared_world, sql: str) -> None:
     shared_world.engine.check_partitionable(shared_world.engine.prepare(sql))

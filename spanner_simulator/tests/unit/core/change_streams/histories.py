@@ -76,8 +76,7 @@ class World:
         self.journal: list[Plain] = []
         self.database.journal.listener = lambda entry: self.journal.append(entry_to_plain(entry))
         self.ddl(
-            *TABLES,
-            f"CREATE CHANGE STREAM S FOR A, B OPTIONS (partition_mode = '{self.MODE}')",
+            *TABLES, f"CREATE CHANGE STREAM S FOR A, B OPTIONS (partition_mode = '{self.MODE}')"
         )
         self.state = self.database.streams.state("S")
         self.open: list[Transaction] = []

@@ -4,13 +4,7 @@ import pytest
 
 from spanner_simulator.core.change_streams.assembly import CommitFacts, assemble
 from spanner_simulator.core.change_streams.records import DataChangeRecord
-from spanner_simulator.core.rows.mutations import (
-    Delete,
-    KeySet,
-    Mutation,
-    RowChange,
-    Write,
-)
+from spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, RowChange, Write
 
 COLUMNS = ("Id", "Balance", "Name")
 

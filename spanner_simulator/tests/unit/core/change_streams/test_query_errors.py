@@ -134,11 +134,7 @@ TEXTS: list[tuple[dict[str, Plain], Code, str]] = [
         )
     ),
     *(
-        (
-            asked,
-            INVALID,
-            f"No matching signature for READ_SA for argument types: {types}",
-        )
+        (asked, INVALID, f"No matching signature for READ_SA for argument types: {types}")
         for asked, types in (
             (
                 {"types": {"heartbeat": "STRING"}},
@@ -179,11 +175,7 @@ TEXTS: list[tuple[dict[str, Plain], Code, str]] = [
             f"{SECOND}+00:00."
         ),
     ),
-    (
-        {"start": "1970-01-01T00:10:02Z"},
-        RANGE,
-        "Specified start_timestamp is too far in the",
-    ),
+    ({"start": "1970-01-01T00:10:02Z"}, RANGE, "Specified start_timestamp is too far in the"),
     (
         {"start": "1970-01-01T00:00:02Z", "end": f"{SECOND}.5Z"},
         INVALID,

@@ -35,12 +35,7 @@ def query(bank, partition, **options) -> PartitionQuery:
     options.setdefault("start_ns", partition.start_us * 1000)
     options.setdefault("end_ns", None)
     options.setdefault("opened_at_us", bank.now_us)
-    return PartitionQuery(
-        partition,
-        bank.database.clock,
-        heartbeat_us=HEARTBEAT_US,
-        **options,
-    )
+    return PartitionQuery(partition, bank.database.clock, heartbeat_us=HEARTBEAT_US, **options)
 
 
 @pytest.fixture

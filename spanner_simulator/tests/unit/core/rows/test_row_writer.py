@@ -2,12 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spanner_simulator.core.rows.mutations import (
-    Delete,
-    KeySet,
-    Mutation,
-    key_range,
-)
+from spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, key_range
 from spanner_simulator.core.rows.row_writer import RowWriter
 from spanner_simulator.core.schema.statements import Interleave
 from spanner_simulator.errors import Code, SpannerError

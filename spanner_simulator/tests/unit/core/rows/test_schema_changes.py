@@ -57,10 +57,7 @@ def test_a_default_is_asked_for_as_a_change_of_each_row(filled) -> None:
     fills = filled.follow()
 
     assert filled.rows("T") == [[1, 5, "abc", None, None], [2, 5, None, None, None]]
-    assert [list(row.values()) for _, row in fills] == [
-        [1, 5, "abc", 9, 10],
-        [2, 5, None, 9, 10],
-    ]
+    assert [list(row.values()) for _, row in fills] == [[1, 5, "abc", 9, 10], [2, 5, None, 9, 10]]
 
 
 def test_an_index_is_built_and_dropped(filled) -> None:

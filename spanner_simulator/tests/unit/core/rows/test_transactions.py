@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-from spanner_simulator.core.rows.storage import (
-    VERSION_RETENTION_US,
-    KeyRange,
-    TableRows,
-)
+from spanner_simulator.core.rows.storage import VERSION_RETENTION_US, KeyRange, TableRows
 from spanner_simulator.core.rows.transactions import Transaction
 
 

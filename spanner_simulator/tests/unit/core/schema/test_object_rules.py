@@ -129,9 +129,6 @@ def test_a_journal_gives_the_bundle_again() -> None:
     assert catalogue_ddl(other.catalogue) == catalogue_ddl(one.catalogue)
     assert other.catalogue.proto_files == one.catalogue.proto_files
     (row,) = other.read(
-        other.catalogue.table("T"),
-        KeySet(everything=True),
-        transaction=None,
-        read_us=None,
+        other.catalogue.table("T"), KeySet(everything=True), transaction=None, read_us=None
     )
     assert row == {"K": 1, "C": b"\n\x03Ann", "E": (1, None)}

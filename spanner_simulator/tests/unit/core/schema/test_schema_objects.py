@@ -34,9 +34,7 @@ def stream(watch: Watch | None, *options: tuple[str, OptionValue]) -> ChangeStre
     ],
 )
 def test_tracked_columns(
-    table: Table,
-    watch: Watch | None,
-    columns: tuple[str, ...] | None,
+    table: Table, watch: Watch | None, columns: tuple[str, ...] | None
 ) -> None:
     assert stream(watch).tracked_columns(table) == columns
 

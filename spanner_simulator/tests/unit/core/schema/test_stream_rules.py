@@ -86,17 +86,17 @@ def test_a_table_in_a_named_schema_is_watched(make) -> None:
 
     assert made.catalogue.stream("s").tracked_columns(made.catalogue.table("n.T")) == ("a",)
     assert made.refusal("DROP TABLE n.T").startswith(
-        "FAILED_PRECONDITION Cannot drop table n.T. Table n.T is tracked by 1 Change Stream: S.",
+        "FAILED_PRECONDITION Cannot drop table n.T. Table n.T is tracked by 1 Change Stream: S."
     )
 
 
 def test_an_option_set_to_null_is_reset(make) -> None:
     made = make(
         "CREATE CHANGE STREAM S OPTIONS (value_capture_type = 'NEW_ROW', exclude_insert = true, "
-        "retention_period = NULL)",
+        "retention_period = NULL)"
     )
     made.apply(
-        "ALTER CHANGE STREAM S SET OPTIONS (value_capture_type = NULL, partition_mode = NULL)",
+        "ALTER CHANGE STREAM S SET OPTIONS (value_capture_type = NULL, partition_mode = NULL)"
     )
     stream = made.catalogue.stream("S")
 
