@@ -67,15 +67,6 @@ def test_row_deletion_policies_run_by_themselves(notes: Simulator) -> None:
     assert first["commit_timestamp"] < "2026-01-02T01:30:00"
 
 
-def test_records_expire_by_themselves(notes: Simulator) -> None:
-    notes.advance(4 * DAY_MS)
-    kept = [one["commit_timestamp"] for one in notes.commit_log("notes", "S")]
-
-    assert kept == sorted(kept)
-    assert all(moment >= "2026-01-01T23" for moment in kept)
-    assert sum(one["records"] for one in notes.stream_partitions("notes", "S")) == len(kept)
-
-
 def test_retention_expires_on_command(notes: Simulator) -> None:
     expired = notes.expire_retention("notes", "S")
 

@@ -112,17 +112,6 @@ def test_holding_and_releasing(simulator: Simulator) -> None:
             verb("bank", "Bank", token="x")
 
 
-def test_following_the_commit_log(simulator: Simulator) -> None:
-    following = simulator.follow_commit_log("bank", "Bank", first=1)
-    first = next(following)
-    writer = threading.Timer(0.2, insert, (simulator, 9))
-    writer.start()
-    second = next(following)
-    writer.join()
-
-    assert [one["changes"][0]["keys"]["K"] for one in (first, second)] == ["7", "9"]
-
-
 @pytest.mark.parametrize("ending", ["idle", "dropped", "stopped"])
 def test_following_ends(ending: str, simulator: Simulator) -> None:
     idle_ms = 600 if ending == "idle" else 60_000

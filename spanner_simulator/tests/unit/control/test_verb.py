@@ -100,7 +100,3 @@ def refusal(verb: Verb, given: dict[str, Any], *, is_text: bool = False) -> str:
 )
 def test_refusals_name_the_argument(given: dict[str, Any], message: str) -> None:
     assert refusal(VERBS["buy"], given) == message
-
-
-def test_a_tuple_is_a_list_to_python() -> None:
-    assert Shop().buy(how="card", names=("a", "b")) == {}

@@ -5,7 +5,7 @@ import pytest
 from spanner_simulator.core.journal import JournaledChange
 from spanner_simulator.core.journaled_rows import journaled_change, replay_change
 from spanner_simulator.errors import SpannerError
-from unit.core.rows.conftest import Shop, delete, write
+from unit.core.rows.conftest import Shop, write
 
 
 @pytest.fixture
@@ -53,10 +53,3 @@ def test_changes_are_kept_in_plain_form_and_come_back_the_same(filled) -> None:
 def test_what_does_not_fit_is_refused(filled, change: JournaledChange) -> None:
     with pytest.raises(SpannerError, match="does not fit"):
         replay_change(filled.writes, change)
-
-
-def test_a_deletion_needs_only_the_key(filled) -> None:
-    filled.apply(delete("T", ["1"]))
-    (change,) = filled.writes.changes()
-
-    assert journaled_change(change).values == ("1",)

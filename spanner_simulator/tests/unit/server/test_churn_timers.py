@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import itertools
+import pytest
 
 from spanner_simulator.core.change_streams.churn import ChurnSettings
 from spanner_simulator.core.schema.ddl import parse_ddl
@@ -15,21 +15,6 @@ def churn(rig, seed: int, *, weights=None) -> None:
         ChurnSettings(1000, weights=weights or {"split": 1, "merge": 1, "move": 1}),
         seed=seed,
     )
-
-
-def test_churn_runs_until_it_is_stopped(rig) -> None:
-    partitions = rig.database.streams.state("Bank").partitions
-    churn(rig, 3)
-    rig.host.clock.advance(20_000_000)
-    count = len(partitions.by_token)
-    rig.host.churn.stop(rig.database, "bank")
-    rig.host.clock.advance(20_000_000)
-
-    assert len(partitions.by_token) == count > 20
-    live = sorted(partitions.live, key=lambda one: one.low)
-    assert live[0].low == b""
-    assert live[-1].high is None
-    assert all(one.high == other.low for one, other in itertools.pairwise(live))
 
 
 def test_churn_acts_at_its_own_times_whatever_the_steps(make_rig) -> None:
@@ -84,18 +69,15 @@ def test_churn_is_bounded_for_as_long_as_it_runs(make_rig) -> None:
     )
 
 
-def test_churn_ends_with_its_change_stream(rig) -> None:
-    churn(rig, 3)
-    rig.database.apply_ddl([parse_ddl("DROP CHANGE STREAM Bank")], now_us=rig.now_us)
-    rig.host.clock.advance(20_000_000)
-
-    assert len(rig.host.churn) == 0
-
-
-def test_churn_ends_with_its_database(rig) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_churn_ends_with_its_change_stream_and_with_its_database(rig, *, whole: bool) -> None:
     churn(rig, 3)
     assert len(rig.host.churn) == 1
-    rig.host.drop_database(rig.database.name)
+    if whole:
+        rig.host.drop_database(rig.database.name)
+    else:
+        rig.database.apply_ddl(["DROP CHANGE STREAM Bank"], now_us=rig.now_us)
+        rig.host.clock.advance(20_000_000)
 
     assert len(rig.host.churn) == 0
 

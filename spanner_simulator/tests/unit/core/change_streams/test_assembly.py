@@ -26,10 +26,10 @@ def remove(key: int) -> Delete:
     return Delete("Accounts", KeySet(keys=([str(key)],)))
 
 
-def last_records(bank, commit_us: int) -> list[tuple[str, DataChangeRecord]]:
+def last_records(bank, commit_us: int, stream: str = "Bank") -> list[tuple[str, DataChangeRecord]]:
     found = [
         (one.token, record)
-        for one in bank.database.streams.state("Bank").partitions.by_token.values()
+        for one in bank.database.streams.state(stream).partitions.by_token.values()
         for record in one.records
         if record.commit_timestamp_us == commit_us
     ]
@@ -93,27 +93,23 @@ def test_value_capture_types(bank, capture: str) -> None:
     assert updated[0][1].value_capture_type == capture
 
 
-def test_an_update_of_untracked_columns_gives_no_record_and_a_null_is_not_absent(bank) -> None:
-    bank.ddl("ALTER CHANGE STREAM Bank SET FOR Accounts(Name)")
-    ((_, record),) = last_records(bank, bank.commit(account("insert", 1, name=None)))
+@pytest.mark.parametrize(
+    ("alteration", "inserted"),
+    [
+        ("SET FOR Accounts(Name)", {"Name": None}),
+        ("SET FOR Accounts()", {}),
+        ("SET OPTIONS (exclude_update = true)", {"Balance": "1", "Name": None}),
+    ],
+)
+def test_an_update_that_is_not_watched_gives_no_record_and_a_null_is_not_absent(
+    bank, alteration: str, inserted: dict[str, str | None]
+) -> None:
+    bank.ddl(f"ALTER CHANGE STREAM Bank {alteration}")
+    writes = (account("insert", 1, name=None), balance(1, 5), remove(1))
+    (insert,), update, (delete,) = (last_records(bank, bank.commit(one)) for one in writes)
 
-    assert record.mods[0].new_values == {"Name": None}
-    assert last_records(bank, bank.commit(balance(1, 7))) == []
-
-
-def test_a_keys_only_stream_reports_inserts_and_deletes(bank) -> None:
-    bank.ddl("ALTER CHANGE STREAM Bank SET FOR Accounts()")
-    times = [bank.commit(one) for one in (account("insert", 1), balance(1, 5), remove(1))]
-    mods = [[record.mod_type for _, record in last_records(bank, at)] for at in times]
-
-    assert mods == [["INSERT"], [], ["DELETE"]]
-
-
-def test_excluded_mod_types_give_no_record(bank) -> None:
-    bank.ddl("ALTER CHANGE STREAM Bank SET OPTIONS (exclude_update = true)")
-    bank.commit(account("insert", 1))
-
-    assert last_records(bank, bank.commit(balance(1, 5))) == []
+    assert insert[1].mods[0].new_values == inserted
+    assert (update, delete[1].mod_type) == ([], "DELETE")
 
 
 def test_a_large_transaction_is_cut_into_records(bank) -> None:
@@ -124,38 +120,20 @@ def test_a_large_transaction_is_cut_into_records(bank) -> None:
     assert [one.is_last_record_in_transaction_in_partition for one in records] == [False, True]
 
 
-def test_a_table_in_a_named_schema_has_its_schema_in_its_name(bank) -> None:
+def test_names_have_their_schema_and_generated_columns_never_appear(bank) -> None:
     bank.ddl(
-        "CREATE SCHEMA Sales",
-        "CREATE TABLE Sales.Orders (Id INT64, Total INT64) PRIMARY KEY (Id)",
-        "CREATE CHANGE STREAM Everything FOR ALL",
-    )
-    bank.commit(Write("insert", "Sales.Orders", ("Id", "Total"), (["1", "2"],)))
-    (record,) = [
-        record
-        for one in bank.database.streams.state("Everything").partitions.live
-        for record in one.records
-    ]
-
-    assert record.table_name == "Sales.Orders"
-
-
-def test_generated_columns_never_appear(bank) -> None:
-    bank.ddl(
-        "CREATE TABLE Doubled (Id INT64, V INT64, W INT64 AS (V * 2) STORED) PRIMARY KEY (Id)",
+        "CREATE SCHEMA n",
+        "CREATE TABLE n.D (Id INT64, V INT64, W INT64 AS (V * 2) STORED) PRIMARY KEY (Id)",
         "CREATE CHANGE STREAM Everything FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')",
     )
-    table = bank.database.catalogue.table("Doubled")
+    table = bank.database.catalogue.table("n.D")
     row = {"Id": 1, "V": 2, "W": 4}
     change = RowChange(table, table.encoded_key(row), "INSERT", None, row, table.value_names)
     facts = CommitFacts(bank.tick(), "9")
     bank.database.streams.publish([change], facts, is_excluded=False)
-    (record,) = [
-        record
-        for one in bank.database.streams.state("Everything").partitions.live
-        for record in one.records
-    ]
+    ((_, record),) = last_records(bank, bank.now_us, "Everything")
 
+    assert record.table_name == "n.D"
     assert [one.name for one in record.column_types] == ["Id", "V"]
     assert record.mods[0].new_values == {"V": "2"}
 

@@ -73,24 +73,6 @@ def test_names_fold_as_the_dialect_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "is_alone"),
-    [
-        ("SELECT * FROM READ_s(1)", True),
-        ("SELECT * FROM READ_s(1)) ", False),
-        ("SELECT * FROM T, READ_s(1)", False),
-        ("SELECT (SELECT 1 FROM T) FROM READ_s(1)", False),
-        ("INSERT INTO T SELECT * FROM READ_s(1)", False),
-        ("SELECT * FROM READ_s(1) 'unclosed", False),
-    ],
-)
-def test_alone_is_one_select_of_one_call(sql: str, *, is_alone: bool) -> None:
-    call = find_call(sql, GOOGLE)
-
-    assert call is not None
-    assert call.is_alone is is_alone
-
-
-@pytest.mark.parametrize(
     "sql",
     [
         "",

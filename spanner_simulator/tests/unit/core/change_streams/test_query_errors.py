@@ -9,6 +9,7 @@ import pytest
 from spanner_simulator.core.change_streams import query_errors
 from spanner_simulator.core.change_streams.change_stream_call import (
     check_partition,
+    is_change_stream_query,
     parse_call,
     resolve,
 )
@@ -65,39 +66,44 @@ def ask(
     return caught.value.code, caught.value.message
 
 
+# What may stand behind the call, in front of it and in place of its column.
+BEHIND = (
+    " AS c",
+    " WHERE TRUE",
+    " LIMIT 1",
+    ", T",
+    " JOIN T ON TRUE",
+    " UNION ALL " + GOOD,
+    ";;",
+    ")",
+)
+BEFORE = ("INSERT INTO T ", "@{OPTIMIZER_VERSION=7} ", "WITH q AS (SELECT 1) ")
+COLUMNS = ("ChangeRecord, 1", "1", "ChangeRecord AS x", "changerecord", "DISTINCT ChangeRecord")
 SHAPES = [
-    *(GOOD + end for end in (" AS c", " c", " WHERE TRUE", " LIMIT 1", " ORDER BY 1", ", T")),
-    *(GOOD + end for end in (" JOIN T ON TRUE", " UNION ALL " + GOOD)),
-    GOOD.replace("FROM", "FROM T JOIN"),
-    f"SELECT * FROM ({GOOD})",
-    *(GOOD + ";;", f"({GOOD})", "@{OPTIMIZER_VERSION=7} " + GOOD, "WITH q AS (SELECT 1) " + GOOD),
-    *(
-        GOOD.replace("ChangeRecord", columns)
-        for columns in (
-            *("ChangeRecord, 1", "1", "ChangeRecord AS x", "changerecord", "c.ChangeRecord"),
-            "DISTINCT ChangeRecord",
-        )
-    ),
+    *(GOOD + text for text in BEHIND),
+    *(text + GOOD for text in BEFORE),
+    *(GOOD.replace("ChangeRecord", text) for text in COLUMNS),
+    *(GOOD.replace("FROM", "FROM T JOIN"), f"SELECT * FROM ({GOOD})", f"({GOOD})"),
 ]
 
 
 @pytest.mark.parametrize("sql", SHAPES)
 def test_nothing_may_be_combined_with_the_function(bank, sql: str) -> None:
     prepare(bank)
+    code, text = ask(bank, sql)
 
-    assert ask(bank, sql) == (
-        UNIMPLEMENTED,
-        (
-            "Change stream TVF must not be combined with any other SQL statements. Change stream "
-            "records should be read using `SELECT ChangeRecord FROM READ_SA(<args>)`."
-        ),
+    assert is_change_stream_query(sql)
+    assert code is UNIMPLEMENTED
+    assert text == (
+        "Change stream TVF must not be combined with any other SQL statements. Change stream "
+        "records should be read using `SELECT ChangeRecord FROM READ_SA(<args>)`."
     )
 
 
 @pytest.mark.parametrize(
     "sql",
     [
-        *(POSTGRES + end for end in (" AS c", " WHERE true", " LIMIT 1")),
+        *(POSTGRES + end for end in (" AS c", " WHERE true")),
         *(POSTGRES.replace("*", columns) for columns in ("1", "read_json_sa AS x", "x.*")),
     ],
 )
@@ -109,138 +115,111 @@ def test_nothing_may_be_combined_with_the_postgres_function(postgres_bank, sql: 
     assert text.endswith('read using `select * from "spanner"."read_json_sa"(<args>)`.')
 
 
-def with_arguments(text: str) -> dict[str, Plain]:
-    return {"sql": f"{CALL}({text})"}
+def call(arguments: str) -> dict[str, Plain]:
+    return {"sql": f"{CALL}({arguments})"}
 
 
-def replaced(old: str, new: str, **parameters: Plain) -> dict[str, Plain]:
-    return {"sql": GOOD.replace(old, new), **parameters}
+def replaced(old: str, new: str, sql: str = GOOD, **parameters: Plain) -> dict[str, Plain]:
+    return {"sql": sql.replace(old, new), **parameters}
 
 
-# What is asked, the refusal's code, and the beginning of its text.
-TEXTS: list[tuple[dict[str, Plain], Code, str]] = [
-    (
-        {"sql": "SELECT ChangeRecord\n FROM `READ_NOPE`(@a)"},
-        INVALID,
-        "Table-valued function not found: READ_NOPE [at 2:7]\n FROM `READ_NOPE`(@a)\n      ^",
-    ),
-    (replaced("ChangeRecord", "x"), INVALID, "Unrecognized name: x [at 1:8]\n"),
-    *(
-        (asked, INVALID, f"Invalid argument of change stream TVF READ_SA. Argument {number} is not")
-        for asked, number in (
-            (replaced("@start", "@start + 1"), 0),
-            (replaced("@heartbeat", "@heartbeat+1"), 3),
-            ({"types": {"start": "STRING"}}, 0),
-        )
-    ),
-    *(
-        (asked, INVALID, f"No matching signature for READ_SA for argument types: {types}")
-        for asked, types in (
-            (
-                {"types": {"heartbeat": "STRING"}},
-                "TIMESTAMP, TIMESTAMP, STRING, STRING, ARRAY<STRING>.",
-            ),
-            (replaced("@token", "5"), "TIMESTAMP, TIMESTAMP, INT64, INT64, ARRAY<STRING>."),
-            (
-                replaced("@heartbeat", "@heartbeat,NULL,NULL"),
-                "TIMESTAMP, TIMESTAMP, STRING, INT64, ARRAY<STRING>, NULL.",
-            ),
-        )
-    ),
-    (with_arguments("'x', NULL, NULL, 1000"), INVALID, 'Could not cast literal "x" to type'),
-    (with_arguments("@start, nope => 1"), INVALID, "Named argument nope not found in signature"),
-    (
-        with_arguments("start_timestamp=>@start, START_TIMESTAMP=>@start"),
-        INVALID,
-        "Duplicate named argument START_TIMESTAMP found in call to function READ_SA [at 1:48]\n",
-    ),
-    (
-        with_arguments("@start, start_timestamp=>@start"),
-        INVALID,
-        "Named argument `start_timestamp` duplicates positional argument 1",
-    ),
-    (
-        with_arguments("heartbeat_milliseconds=>1, @start"),
-        INVALID,
-        "Call to function READ_SA must not specify positional arguments after named arguments;",
-    ),
-    ({"sql": f"{CALL}(@start"}, INVALID, 'Syntax error: Expected ")" or "," but got end of'),
-    ({"start": None}, INVALID, NULL.format("start_timestamp")),
-    (
-        {"start": f"{SECOND}Z"},
-        RANGE,
-        (
-            "Specified start_timestamp is too far in the past. Please specify a start_timestamp "
-            f"within the earliest read timestamp: {SECOND}.00003+00:00. Received start_timestamp: "
-            f"{SECOND}+00:00."
-        ),
-    ),
-    ({"start": "1970-01-01T00:10:02Z"}, RANGE, "Specified start_timestamp is too far in the"),
-    (
-        {"start": "1970-01-01T00:00:02Z", "end": f"{SECOND}.5Z"},
-        INVALID,
-        "If end_timestamp is specified, start_timestamp must be <= end_timestamp. Received",
-    ),
-    ({"heartbeat": None}, INVALID, NULL.format("heartbeat_milliseconds")),
-    ({"heartbeat": "99"}, RANGE, HEARTBEAT.format(99)),
-    ({"heartbeat": "x"}, Code.FAILED_PRECONDITION, "Could not parse x as an integer"),
-    (replaced("@heartbeat", "1, ['a']"), RANGE, HEARTBEAT.format(1)),
-    (replaced("@heartbeat", "100, ['a']"), UNIMPLEMENTED, "read_options must be null."),
-    (
-        replaced("@heartbeat", "@heartbeat, @options", options=["x"]),
-        UNIMPLEMENTED,
-        "read_options must be null.",
-    ),
-    (replaced("@token", "@missing"), INVALID, "No parameter found for binding: missing"),
-    ({"token": "zzz"}, INVALID, FOREIGN.format("zzz")),
-]
+def no_function(name: str) -> str:
+    return f"[ERROR] function {name} does not exist\nHint: No function matches the given name and"
 
 
-@pytest.mark.parametrize(("asked", "code", "text"), TEXTS)
-def test_code_and_text(bank, asked: dict[str, Plain], code: Code, text: str) -> None:
-    prepare(bank)
-    found, message = ask(bank, **{"sql": GOOD, **asked})
-
-    assert (found, message[: len(text)]) == (code, text)
-
-
-NO_FUNCTION = (
-    "[ERROR] function {} does not exist\nHint: No function matches the given name and argument "
-    "types. You might need to add explicit type casts."
+NOT_FOUND = "Table-valued function not found: READ_NOPE [at 2:7]\n FROM `READ_NOPE`(@a)\n      ^"
+NO_MATCH = "No matching signature for READ_SA for argument types: TIMESTAMP, TIMESTAMP, "
+ARGUMENT = "Invalid argument of change stream TVF READ_SA. Argument {} is not"
+NO_OPTIONS = "read_options must be null."
+EARLY = (
+    "Specified start_timestamp is too far in the past. Please specify a start_timestamp within "
+    f"the earliest read timestamp: {SECOND}.00003+00:00. Received start_timestamp: {SECOND}+00:00."
 )
-
-
-@pytest.mark.parametrize(
-    ("asked", "code", "text"),
-    [
-        *(
-            ({"sql": f"SELECT * FROM {name}(null)"}, Code.NOT_FOUND, NO_FUNCTION.format(name))
-            for name in ("spanner.read_json_nope", "read_json_sa", "spanner.read_proto_bytes_sa")
+# What is asked and the beginning of the refusal's text, by code.
+TEXTS: dict[Code, list[tuple[dict[str, Plain], str]]] = {
+    INVALID: [
+        ({"sql": "SELECT ChangeRecord\n FROM `READ_NOPE`(@a)"}, NOT_FOUND),
+        (replaced("ChangeRecord", "x"), "Unrecognized name: x [at 1:8]\n"),
+        (replaced("@start", "@start + 1"), ARGUMENT.format(0)),
+        (replaced("@heartbeat", "@heartbeat+1"), ARGUMENT.format(3)),
+        ({"types": {"start": "STRING"}}, ARGUMENT.format(0)),
+        ({"types": {"heartbeat": "STRING"}}, f"{NO_MATCH}STRING, STRING, ARRAY<STRING>."),
+        (replaced("@token", "5"), f"{NO_MATCH}INT64, INT64, ARRAY<STRING>."),
+        (
+            replaced("@heartbeat", "@heartbeat,NULL,NULL"),
+            f"{NO_MATCH}STRING, INT64, ARRAY<STRING>, NULL.",
+        ),
+        (call("'x', NULL, NULL, 1000"), 'Could not cast literal "x" to type'),
+        (call("@start, nope => 1"), "Named argument nope not found in signature"),
+        (
+            call("start_timestamp=>@start, START_TIMESTAMP=>@start"),
+            "Duplicate named argument START_TIMESTAMP found in call to function READ_SA [at 1:48]",
         ),
         (
-            {"sql": POSTGRES.replace("*", "ChangeRecord")},
-            INVALID,
+            call("@start, start_timestamp=>@start"),
+            "Named argument `start_timestamp` duplicates positional argument 1",
+        ),
+        (
+            call("heartbeat_milliseconds=>1, @start"),
+            "Call to function READ_SA must not specify positional arguments after named arguments;",
+        ),
+        ({"sql": f"{CALL}(@start"}, 'Syntax error: Expected ")" or "," but got end of'),
+        ({"start": None}, NULL.format("start_timestamp")),
+        (
+            {"start": "1970-01-01T00:00:02Z", "end": f"{SECOND}.5Z"},
+            "If end_timestamp is specified, start_timestamp must be <= end_timestamp. Received",
+        ),
+        ({"heartbeat": None}, NULL.format("heartbeat_milliseconds")),
+        (replaced("@token", "@missing"), "No parameter found for binding: missing"),
+        ({"token": "zzz"}, FOREIGN.format("zzz")),
+    ],
+    RANGE: [
+        ({"start": f"{SECOND}Z"}, EARLY),
+        ({"start": "1970-01-01T00:10:02Z"}, "Specified start_timestamp is too far in the"),
+        ({"heartbeat": "99"}, HEARTBEAT.format(99)),
+        (replaced("@heartbeat", "1, ['a']"), HEARTBEAT.format(1)),
+    ],
+    UNIMPLEMENTED: [
+        (replaced("@heartbeat", "100, ['a']"), NO_OPTIONS),
+        (replaced("@heartbeat", "@heartbeat, @options", options=["x"]), NO_OPTIONS),
+    ],
+    Code.FAILED_PRECONDITION: [({"heartbeat": "x"}, "Could not parse x as an integer")],
+}
+POSTGRES_TEXTS: dict[Code, list[tuple[dict[str, Plain], str]]] = {
+    Code.NOT_FOUND: [
+        ({"sql": f"SELECT * FROM {name}(null)"}, no_function(name))
+        for name in ("spanner.read_json_nope", "read_json_sa", "spanner.read_proto_bytes_sa")
+    ],
+    INVALID: [
+        (
+            replaced("*", "ChangeRecord", POSTGRES),
             '[ERROR] column "changerecord" does not exist',
         ),
         (
-            {"sql": POSTGRES.replace("$4", "$4+1")},
-            INVALID,
+            replaced("$4", "$4+1", POSTGRES),
             "Invalid argument of change stream TVF read_json_sa. Argument 3 is not a literal",
         ),
-        ({"sql": POSTGRES, "start": None}, INVALID, NULL.format("start_timestamp")),
-        (
-            {"sql": POSTGRES.replace("null", "ARRAY['a']")},
-            UNIMPLEMENTED,
-            "read_options must be null.",
-        ),
+        ({"sql": POSTGRES, "start": None}, NULL.format("start_timestamp")),
+    ],
+    UNIMPLEMENTED: [(replaced("null", "ARRAY['a']", POSTGRES), NO_OPTIONS)],
+}
+
+
+@pytest.mark.parametrize(
+    ("which", "asked", "code", "text"),
+    [
+        (which, asked, code, text)
+        for which, texts in (("bank", TEXTS), ("postgres_bank", POSTGRES_TEXTS))
+        for code, cases in texts.items()
+        for asked, text in cases
     ],
 )
-def test_code_and_text_in_postgres(
-    postgres_bank, asked: dict[str, Plain], code: Code, text: str
+def test_code_and_text(
+    request: pytest.FixtureRequest, which: str, asked: dict[str, Plain], code: Code, text: str
 ) -> None:
-    prepare(postgres_bank)
-
-    found, message = ask(postgres_bank, **asked)
+    bank = request.getfixturevalue(which)
+    prepare(bank)
+    found, message = ask(bank, **{"sql": GOOD, **asked})
 
     assert (found, message[: len(text)]) == (code, text)
 

@@ -14,19 +14,6 @@ def partitions() -> StreamPartitions:
     return StreamPartitions(random.Random(1), [b"g", b"p"], start_us=5)
 
 
-def test_they_cover_the_keyspace(partitions: StreamPartitions) -> None:
-    first, second, third = partitions.live
-
-    assert [(one.low, one.high) for one in partitions.live] == [
-        (b"", b"g"),
-        (b"g", b"p"),
-        (b"p", None),
-    ]
-    assert partitions.locate(b"") is first
-    assert partitions.locate(b"g") is second
-    assert partitions.locate(b"\xff") is third
-
-
 def test_a_split_ends_the_parent_where_the_children_start(partitions: StreamPartitions) -> None:
     parent = partitions.live[1]
     parent.recent_keys.extend([b"h", b"k", b"n"])
@@ -39,15 +26,6 @@ def test_a_split_ends_the_parent_where_the_children_start(partitions: StreamPart
     assert (list(left.recent_keys), list(right.recent_keys)) == ([b"h"], [b"k", b"n"])
     assert not parent.recent_keys
     assert partitions.locate(b"k") is right
-
-
-def test_both_parents_of_a_merge_name_the_same_child(partitions: StreamPartitions) -> None:
-    left, right = partitions.live[:2]
-    (child,) = partitions.merge([right, left], at_us=20)
-
-    assert left.children == right.children == (child,)
-    assert child.parents == (left.token, right.token)
-    assert (child.low, child.high) == (b"", b"p")
 
 
 def test_a_move_keeps_the_keys(partitions: StreamPartitions) -> None:

@@ -61,17 +61,10 @@ def test_the_initial_query_names_what_was_active_at_its_start(bank) -> None:
 
 def test_data_comes_at_once_and_in_order_from_the_start_inclusive(bank, partition) -> None:
     times = [insert(bank, key) for key in (3, 1, 2)]
-    step = query(bank, partition, start_ns=times[1] * 1000).poll(bank.now_us)
-    rows = rows_of(partition, step)
-
-    assert [row.commit_timestamp_us for row in rows] == times[1:]
-
-
-def test_a_start_between_two_microseconds_begins_at_the_later_one(bank, partition) -> None:
-    at = insert(bank, 1)
-    reader = query(bank, partition, start_ns=at * 1000 + 1)
-
-    assert rows_of(partition, reader.poll(bank.tick())) == []
+    for beyond_ns, expected in ((0, times[1:]), (1, times[2:])):
+        reader = query(bank, partition, start_ns=times[1] * 1000 + beyond_ns)
+        rows = rows_of(partition, reader.poll(bank.now_us))
+        assert [row.commit_timestamp_us for row in rows] == expected
 
 
 def test_a_heartbeat_comes_after_silence_and_closes_its_time(bank, partition) -> None:
@@ -172,21 +165,14 @@ def test_an_end_is_inclusive_and_waited_for(bank, partition) -> None:
     assert (after.rows, after.is_finished) == ([], True)
 
 
-def test_a_bounded_query_without_any_row_ends_with_one_heartbeat_at_its_end(
+def test_a_bounded_query_without_any_row_ends_with_one_heartbeat_that_closes_its_end(
     bank, partition
 ) -> None:
-    end_ns = bank.now_us * 1000 + 1
-    step = query(bank, partition, end_ns=end_ns).poll(bank.tick())
-
-    assert step.rows == [HeartbeatRecord(end_ns)]
-    assert step.is_finished
-
-
-def test_the_last_instant_of_a_bounded_query_is_closed(bank, partition) -> None:
     end_us = bank.now_us + 5
-    assert query(bank, partition, end_ns=end_us * 1000).poll(end_us).is_finished
-    bank.now_us = end_us - 20
+    step = query(bank, partition, end_ns=end_us * 1000 + 1).poll(bank.tick())
+    bank.now_us -= 30
 
+    assert (step.rows, step.is_finished) == ([HeartbeatRecord(end_us * 1000 + 1)], True)
     assert insert(bank, 1) > end_us
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP
+from spanner_simulator.core.rows.table_rules import build_rules
 from spanner_simulator.core.schema.statements import Check, ColumnDefinition
 from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
@@ -122,3 +123,18 @@ def test_a_timestamp_of_the_past_may_be_written_as_commit_timestamp(rules) -> No
     rules.apply(write("insert", "T", "K N C", ["1", "1", "1970-01-01T00:00:00Z"]))
 
     assert rules.rows("T")[0][6] == 0
+
+
+def test_generated_columns_are_in_an_order_in_which_they_can_be_computed(shop) -> None:
+    shop.table(
+        "T",
+        [
+            column("G INT64", generated="H + 1"),
+            column("H INT64", generated="k + 1"),
+            "K INT64",
+            column("Z INT64", generated="G + 1"),
+        ],
+        "K",
+    )
+
+    assert [one.name for one in build_rules(shop.catalogue)["t"].generated] == ["H", "G", "Z"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, KeySet
+from spanner_simulator.core.rows.secondary_indexes import hidden_index
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statements import RowDeletionPolicy
 from spanner_simulator.errors import Code, SpannerError
@@ -42,13 +43,6 @@ def test_an_index_key_has_only_the_indexs_own_parts(filled) -> None:
         read(filled, KeySet(keys=(["5", "1"],)), index="TA")
 
 
-def test_an_unknown_index_is_not_found(filled) -> None:
-    with pytest.raises(SpannerError, match="No index 'X' was found for table 'T'") as caught:
-        read(filled, ALL, index="X")
-
-    assert caught.value.code is Code.NOT_FOUND
-
-
 def test_a_transaction_reads_its_own_rows_by_key_by_range_and_by_index(filled) -> None:
     filled.apply(write("update", "T", "K A", ["1", "9"]), delete("T", ["2"]))
     filled.transaction.writes = filled.writes
@@ -58,13 +52,6 @@ def test_a_transaction_reads_its_own_rows_by_key_by_range_and_by_index(filled) -
     assert read(filled, ALL, **inside) == [[1, 9, "x"], [3, 5, "z"]]
     assert read(filled, ALL, index="TA", **inside) == [[9, 1, "x"], [5, 3, "z"]]
     assert len(read(filled, ALL)) == 3
-
-
-def test_a_table_is_not_found_before_it_was_made(filled) -> None:
-    with pytest.raises(SpannerError, match="Table not found: T") as caught:
-        read(filled, ALL, read_us=1)
-
-    assert caught.value.code is Code.NOT_FOUND
 
 
 def test_a_column_is_not_found_before_it_was_added(filled) -> None:
@@ -128,3 +115,21 @@ def test_rows_are_due_when_their_timestamp_is_old_enough(shop) -> None:
     assert due(2 * DAY_US - 1) == []
     assert due(2 * DAY_US) == [("t", [table.encoded_key({"K": 1})])]
     assert due(3 * DAY_US) == [("t", [table.encoded_key({"K": key}) for key in (1, 3)])]
+
+
+def test_the_hidden_table_has_the_indexs_key_then_the_rest_of_the_rows_key(shop) -> None:
+    table = shop.table("T", ["K INT64", "A INT64", "B STRING", "C INT64"], "K")
+    hidden = hidden_index(
+        shop.index("I", "T", "-b K", storing=("c",)), table, "GOOGLE_STANDARD_SQL"
+    )
+
+    assert [(part.name, part.descending) for part in hidden.table.key] == [
+        ("B", True),
+        ("K", False),
+    ]
+    assert hidden.names == ("B", "K", "C")
+    assert hidden_index(hidden.index, table, "GOOGLE_STANDARD_SQL") is hidden
+    assert hidden.entry({"K": 1, "A": 2, "B": None, "C": 3}) == (
+        hidden.table.encoded_key({"B": None, "K": 1}),
+        {"B": None, "K": 1, "C": 3},
+    )

@@ -84,14 +84,6 @@ def test_an_index_that_did_not_change_is_left_alone(filled) -> None:
     assert filled.store.tables["ta"] is built
 
 
-def test_a_unique_index_over_equal_values_is_refused(filled) -> None:
-    filled.index("TA", "T", "A", is_unique=True)
-    error = refusal(filled)
-
-    assert error.code is Code.FAILED_PRECONDITION
-    assert "Found uniqueness violation on index TA,  duplicate key: [5]" in error.message
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -10,14 +10,6 @@ def rows() -> dict[str, TableRows]:
     return {"t": table}
 
 
-def test_an_unchanged_read_is_no_conflict() -> None:
-    tables, transaction = rows(), Transaction(b"1", 1)
-    transaction.note_key("t", b"a", commit_number=1)
-    transaction.note_range("t", KeyRange(b"", None), commit_number=1)
-
-    assert transaction.conflict(tables) is None
-
-
 def test_has_read_any_looks_at_keys_and_ranges() -> None:
     transaction = Transaction(b"1", 1)
     transaction.note_key("t", b"a", commit_number=1)

@@ -53,20 +53,6 @@ def test_the_emulator_answered_the_same(dialect: Dialect, section: list[tuple[st
     assert list(zip(statements, answers(dialect, statements), strict=True)) == section
 
 
-def test_names_are_found_in_any_case(make) -> None:
-    catalogue = make(
-        "CREATE TABLE Tab (A INT64) PRIMARY KEY (A)",
-        "CREATE INDEX Ind ON tab (a DESC)",
-        "CREATE CHANGE STREAM Str",
-        "CREATE ROLE Rol",
-    ).catalogue
-
-    assert catalogue.table("TAB").name == "Tab"
-    assert catalogue.index("IND").name == "Ind"
-    assert catalogue.stream("STR").name == "Str"
-    assert catalogue.role("ROL").name == "Rol"
-
-
 def test_all_kinds_of_things_share_one_namespace(make) -> None:
     before = [
         "CREATE SCHEMA a1",

@@ -16,14 +16,6 @@ def create_database(rig, statement: str, *extra: str, parent: str = INSTANCE):
     return rig.run(rig.databases.create_database(request))
 
 
-def test_a_database_with_a_bad_statement_is_not_made(rig) -> None:
-    with pytest.raises(SpannerError, match="Error parsing Spanner DDL"):
-        create_database(rig, "CREATE DATABASE other", "CREATE TABLE T (")
-    request = database_admin.GetDatabaseRequest.pb()(name=f"{INSTANCE}/databases/other")
-    with pytest.raises(SpannerError, match="Database not found"):
-        rig.run(rig.databases.get_database(request))
-
-
 def test_the_other_dialect_has_its_own_quotes(rig) -> None:
     request = database_admin.CreateDatabaseRequest.pb()(
         parent=INSTANCE,
@@ -38,25 +30,6 @@ def test_the_other_dialect_has_its_own_quotes(rig) -> None:
 
     dialect = rig.run(rig.databases.get_database(get)).database_dialect
     assert dialect == database_admin.DatabaseDialect.POSTGRESQL
-
-
-def test_ddl_is_updated_printed_and_dated(rig) -> None:
-    request = database_admin.UpdateDatabaseDdlRequest.pb()(
-        database=DATABASE, statements=["CREATE TABLE T (A INT64) PRIMARY KEY (A)"]
-    )
-    operation = rig.run(rig.databases.update_database_ddl(request))
-    metadata = database_admin.UpdateDatabaseDdlMetadata.pb()()
-    operation.metadata.Unpack(metadata)
-    ddl = rig.run(
-        rig.databases.get_database_ddl(database_admin.GetDatabaseDdlRequest.pb()(database=DATABASE))
-    )
-
-    assert len(metadata.commit_timestamps) == 1
-    assert [statement.split("(")[0].strip() for statement in ddl.statements] == [
-        "CREATE TABLE Accounts",
-        "CREATE TABLE T",
-        "CREATE CHANGE STREAM Bank FOR ALL",
-    ]
 
 
 def update(rig, *statements: str, operation_id: str = ""):
