@@ -4,8 +4,11 @@ from urllib.parse import quote
 
 import pytest
 from google.rpc import error_details_pb2, status_pb2
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.paging import page_of
 from spanner_simulator.server.statuses import sendable, status_message, trailing_metadata
 
 
@@ -44,3 +47,23 @@ def test_a_long_text_is_cut_to_what_trailers_hold(character: str) -> None:
     assert size < 7_000
     assert len(quote(sendable(character * 5000))) < 3_100
     assert sendable(character * 80) == character * 80
+
+
+@given(st.integers(0, 30), st.integers(0, 7))
+def test_all_pages_are_the_whole(count: int, size: int) -> None:
+    items = list(range(count))
+    found: list[int] = []
+    token = ""
+    while True:
+        page, token = page_of(items, size=size, token=token)
+        found.extend(page)
+        if not token:
+            break
+
+    assert found == items
+
+
+@pytest.mark.parametrize(("size", "token"), [(-1, ""), (1, "x"), (1, "-1"), (1, "9" * 30)])
+def test_what_is_no_page_is_refused(size: int, token: str) -> None:
+    with pytest.raises(SpannerError):
+        page_of([1], size=size, token=token)

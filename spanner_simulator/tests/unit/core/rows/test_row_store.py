@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from spanner_simulator.core.rows.expressions import NoExpressions
+from spanner_simulator.core.rows.key_sets import KeyBound, KeySpan, key_range, whole_key
 from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, KeySet
 from spanner_simulator.core.rows.secondary_indexes import hidden_index
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statements import RowDeletionPolicy
+from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import Code, SpannerError
 from unit.core.rows.conftest import column, delete, write
 
@@ -133,3 +136,44 @@ def test_the_hidden_table_has_the_indexs_key_then_the_rest_of_the_rows_key(shop)
         hidden.table.encoded_key({"B": None, "K": 1}),
         {"B": None, "K": 1, "C": 3},
     )
+
+
+@pytest.fixture
+def table(shop):
+    return shop.table("T", ["A INT64", "B STRING"], "A -B")
+
+
+@pytest.mark.parametrize("keys", [["1"], ["1", "x", "y"]])
+def test_a_key_has_all_its_parts(table, keys: list[str]) -> None:
+    with pytest.raises(
+        SpannerError, match=r"Wrong number of key parts for T\. Expected 2"
+    ) as caught:
+        whole_key(table, list(keys))
+
+    assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "inside"),
+    [(True, True, [1, 2, 3]), (False, True, [2, 3]), (True, False, [1, 2]), (False, False, [2])],
+)
+def test_ends_of_a_span(table, start: bool, end: bool, inside: list[int]) -> None:
+    where = key_range(table, KeySpan(KeyBound(["1"], start), KeyBound(["3"], end)))
+    keys = {number: table.encoded_key({"A": number, "B": "x"}) for number in range(5)}
+
+    assert [number for number, key in keys.items() if where.holds(key)] == inside
+
+
+def test_without_an_evaluator_an_expression_is_refused_by_name(shop) -> None:
+    table = shop.table("T", ["K INT64"], "K")
+    with pytest.raises(SpannerError, match=r"1 \+ 1 of table T") as caught:
+        NoExpressions().evaluate(
+            "1 + 1",
+            table=table,
+            row={},
+            result=ValueType("INT64"),
+            dialect="GOOGLE_STANDARD_SQL",
+            now_us=1,
+        )
+
+    assert caught.value.code is Code.UNIMPLEMENTED

@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import pytest
 from google.cloud.spanner_admin_database_v1 import types as database_admin
+from google.cloud.spanner_admin_instance_v1 import types as instance_admin
+from google.protobuf import empty_pb2
 
 from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.admin.operations import (
+    OperationsService,
+    done_operation,
+    operation_name,
+)
 
 INSTANCE = "projects/p/instances/inst"
 DATABASE = f"{INSTANCE}/databases/bank"
@@ -72,3 +79,54 @@ def test_databases_are_listed_and_dropped(rig) -> None:
 
     assert [one.name for one in before] == [DATABASE]
     assert not rig.run(rig.databases.list_databases(request)).databases
+
+
+def test_instances(rig) -> None:
+    get = instance_admin.GetInstanceRequest.pb()(name=INSTANCE)
+    listed = instance_admin.ListInstancesRequest.pb()(parent="projects/p")
+    configs = instance_admin.ListInstanceConfigsRequest.pb()(parent="projects/p")
+    config = instance_admin.GetInstanceConfigRequest.pb()(name="projects/p/instanceConfigs/c")
+
+    assert rig.run(rig.instances.get_instance(get)).name == INSTANCE
+    assert len(rig.run(rig.instances.list_instances(listed)).instances) == 1
+    assert rig.run(rig.instances.list_instance_configs(configs)).instance_configs
+    assert rig.run(rig.instances.get_instance_config(config)).name.endswith("/c")
+    rig.run(rig.instances.delete_instance(instance_admin.DeleteInstanceRequest.pb()(name=INSTANCE)))
+    assert rig.host.databases == {}
+    with pytest.raises(SpannerError, match="Instance not found"):
+        rig.run(rig.instances.get_instance(get))
+
+
+@pytest.fixture
+def service(empty_rig) -> OperationsService:
+    for number in range(3):
+        done_operation(
+            empty_rig.host,
+            f"a/operations/{number}",
+            metadata=empty_pb2.Empty(),
+            outcome=empty_pb2.Empty(),
+        )
+    return OperationsService(empty_rig.host)
+
+
+def test_names_of_our_own_are_distinct(empty_rig) -> None:
+    names = set()
+    for _ in range(3):
+        name = operation_name(empty_rig.host, "a")
+        done_operation(empty_rig.host, name, metadata=empty_pb2.Empty(), outcome=empty_pb2.Empty())
+        names.add(name)
+    del empty_rig.host.operations[min(names)]
+
+    assert operation_name(empty_rig.host, "a") not in names - {min(names)}
+
+
+def test_an_error_is_an_outcome(empty_rig) -> None:
+    operation = done_operation(
+        empty_rig.host,
+        "a/operations/x",
+        metadata=empty_pb2.Empty(),
+        outcome=SpannerError(Code.FAILED_PRECONDITION, "no"),
+    )
+
+    assert operation.WhichOneof("result") == "error"
+    assert (operation.error.code, operation.error.message) == (9, "no")

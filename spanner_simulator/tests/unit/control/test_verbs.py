@@ -4,6 +4,7 @@ import threading
 from typing import Any
 
 import pytest
+from google.cloud import spanner
 
 from spanner_simulator import Simulator
 from spanner_simulator.errors import Code, SpannerError
@@ -162,3 +163,97 @@ def test_following_ends_with_its_change_stream_though_another_has_the_name(
     insert(simulator, 11, 12, 13)
 
     assert list(following) == []
+
+
+NAME = "projects/test-project/instances/test-instance/databases/bank"
+
+
+def test_what_the_api_refuses_is_refused(simulator: Simulator) -> None:
+    for name, ddl, code in (
+        ("bank", [], Code.ALREADY_EXISTS),
+        ("NO WAY", [], Code.INVALID_ARGUMENT),
+        ("new", ["CREATE TABLE T"], Code.INVALID_ARGUMENT),
+    ):
+        with pytest.raises(SpannerError) as refused:
+            simulator.create_database(name, ddl=ddl)
+        assert refused.value.code is code
+    assert simulator.health()["databases"] == [NAME]
+
+
+def test_after_a_reset_history_repeats_itself() -> None:
+    with Simulator(seed=5, frozen_at="2026-01-01T00:00:00Z") as simulator:
+        histories = []
+        for _ in range(2):
+            simulator.create_database("bank", ddl=DDL)
+            simulator.add_fault()
+            simulator.hold("bank", "Bank")
+            insert(simulator, 1)
+            simulator.advance(5)
+            simulator.split("bank", "Bank")
+            insert(simulator, 2)
+            histories.append(
+                (
+                    simulator.commit_log("bank", "Bank"),
+                    simulator.stream_partitions("bank", "Bank", ended=True),
+                    simulator.faults(),
+                    simulator.clock(),
+                )
+            )
+            simulator.reset()
+            assert simulator.health()["databases"] == []
+
+    assert histories[0] == histories[1]
+
+
+def test_the_simulators_own_loop_and_a_stopped_one_are_told_so(simulator: Simulator) -> None:
+    with pytest.raises(RuntimeError, match="its own event loop cannot call it"):
+        simulator._run(lambda _host: simulator.health())
+    simulator.stop()
+    with pytest.raises(RuntimeError, match="with statement"):
+        simulator.health()
+
+
+def test_rules_are_added_listed_and_cleared(simulator: Simulator) -> None:
+    first = simulator.add_fault(method="Commit", database="bank", code="ABORTED", count=None)
+    second = simulator.add_fault(stream="Bank", kind="slow", delay_ms=5, probability=0.5, seed=3)
+
+    assert first == {
+        "number": 1,
+        "method": "Commit",
+        "database": "projects/test-project/instances/test-instance/databases/bank",
+        "stream": None,
+        "token": None,
+        "kind": "status",
+        "when": "open",
+        "after_rows": 0,
+        "code": "ABORTED",
+        "message": "Injected fault",
+        "delay_ms": 0,
+        "count": None,
+        "probability": 1.0,
+        "seed": 0,
+        "fired": 0,
+    }
+    assert (second["number"], second["kind"], second["delay_ms"]) == (2, "slow", 5)
+    assert simulator.faults() == [first, second]
+    assert simulator.clear_faults(number=1) == {"cleared": 1}
+    assert simulator.clear_faults() == {"cleared": 1}
+    assert simulator.faults() == []
+
+
+@pytest.mark.parametrize("kind", ["status", "drop"])
+def test_the_official_client_resumes_a_read_that_breaks(simulator: Simulator, kind: str) -> None:
+    database = simulator.client().instance("test-instance").database("bank")
+    insert(simulator, *range(100, 600))
+    simulator.add_fault(
+        method="StreamingRead",
+        kind=kind,  # type: ignore[arg-type]
+        when="after_rows",
+        after_rows=3,
+        count=2,
+    )
+    with database.snapshot() as snapshot:
+        rows = [row[0] for row in snapshot.read("A", ["K"], spanner.KeySet(all_=True))]
+
+    assert rows == [5, 7, *range(100, 600)]
+    assert simulator.faults()[0]["fired"] == 2
