@@ -17,17 +17,6 @@ from spanner_simulator.server.messages import plain_of
 KINDS = ("data", "heartbeat", "children")
 
 
-class Connection:
-    """What a fault needs of a gRPC call."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def peer(self) -> str:
-        self.asked += 1
-        return "ipv4:127.0.0.1:1"
-
-
 class Reading:
     """One query whose messages are collected as they come."""
 
@@ -63,21 +52,18 @@ def ended(rig: Any) -> Any:
     return rig.change_query(session, token, start=start)
 
 
-def waiting(rig: Any) -> Any:
-    """A query that waits at the end of a living stream partition."""
-    session = rig.session()
-    token = rig.database.streams.state("Bank").partitions.live[-1].token
-    return rig.change_query(session, token)
+async def reading(rig: Any, request: Any, context: Any = None) -> tuple[list[str], Code | None]:
+    """The kinds of the rows of a query, and the code that it ended with."""
+    one = Reading(rig, request, context)
+    try:
+        await asyncio.wait_for(one.run(), 20)
+    except SpannerError as error:
+        return one.kinds, error.code
+    return one.kinds, None
 
 
 def read(rig: Any, request: Any, context: Any = None) -> tuple[list[str], Code | None]:
-    reading = Reading(rig, request, context)
-    code = None
-    try:
-        asyncio.run(asyncio.wait_for(reading.run(), 20))
-    except SpannerError as error:
-        code = error.code
-    return reading.kinds, code
+    return asyncio.run(reading(rig, request, context))
 
 
 DATA, END = ["data"], ["children"]
@@ -101,27 +87,23 @@ DATA, END = ["data"], ["children"]
 def test_a_fault_strikes_at_its_row_and_once(rig, fault: Fault, expected: Any) -> None:
     request = ended(rig)
     rig.host.faults.add(FaultRule(fault=fault, stream="bank", method="ExecuteStreamingSql"))
-    found: list[Any] = []
+    is_over = False
 
     async def move_time() -> None:
-        while not found:
+        while not is_over:
             rig.now_us += 500
             rig.host.clock.advance(500)
             await asyncio.sleep(0)
 
-    async def scenario() -> None:
-        reading = Reading(rig, request)
+    async def scenario() -> tuple[list[str], Code | None]:
+        nonlocal is_over
         moving = asyncio.create_task(move_time())
-        code = None
-        try:
-            await asyncio.wait_for(reading.run(), 20)
-        except SpannerError as error:
-            code = error.code
-        found.append((reading.kinds, code))
+        found = await reading(rig, request)
+        is_over = True
         await moving
+        return found
 
-    asyncio.run(scenario())
-    assert found == [expected]
+    assert asyncio.run(scenario()) == expected
     assert read(rig, request) == (DATA * 5 + END, None)
 
 
@@ -132,22 +114,23 @@ def test_a_stall_lasts_until_it_is_released(rig) -> None:
     )
 
     async def scenario() -> list[list[str]]:
-        reading = Reading(rig, request)
-        task = asyncio.create_task(reading.run())
-        await rig.until(lambda: len(reading.kinds) == 2)
+        one = Reading(rig, request)
+        task = asyncio.create_task(one.run())
+        await rig.until(lambda: len(one.kinds) == 2)
         for _ in range(50):
             rig.host.clock.advance(1_000_000)
             await asyncio.sleep(0)
-        before = reading.kinds
+        before = one.kinds
         rig.host.faults.clear(rule.number)
         await asyncio.wait_for(task, 20)
-        return [before, reading.kinds]
+        return [before, one.kinds]
 
     assert asyncio.run(scenario()) == [DATA * 2, DATA * 5 + END]
 
 
 def test_the_twenty_first_reader_is_refused(rig) -> None:
-    request = waiting(rig)
+    token = rig.database.streams.state("Bank").partitions.live[-1].token
+    request = rig.change_query(rig.session(), token)
 
     async def scenario() -> list[SpannerError]:
         tasks = [asyncio.create_task(Reading(rig, request).run()) for _ in range(21)]
@@ -170,9 +153,10 @@ def test_the_initial_query_meets_faults_too(rig) -> None:
     assert read(rig, request) == (END * 2, None)
 
 
-def test_a_drop_cuts_the_call_s_own_connection(rig) -> None:
-    request, connection = ended(rig), Connection()
+def test_a_drop_cuts_the_call_s_own_connection(rig, monkeypatch) -> None:
+    request, cut = ended(rig), []
+    monkeypatch.setattr(rig.host.faults, "drop", cut.append)
     rig.host.faults.add(FaultRule(fault=Fault(kind="drop")))
 
-    assert read(rig, request, connection) == ([], Code.UNAVAILABLE)
-    assert connection.asked == 1
+    assert read(rig, request, "the call") == ([], Code.UNAVAILABLE)
+    assert cut == ["the call"]

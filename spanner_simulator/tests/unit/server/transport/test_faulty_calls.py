@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from google.cloud.spanner_v1 import types as spanner
@@ -32,19 +33,17 @@ def stream_of(*rows: int):
     return replies()
 
 
+async def gather(rig, fault: Fault, found: list[Any], *rows: int) -> None:
+    async for one in faulty_stream(rig.host, fault, CONTEXT, stream_of(*rows)):
+        found.append(parsed(one))  # noqa: PERF401  # seen while it grows
+
+
 def run_stream(rig, fault: Fault, *rows: int):
     """The messages until the end, and the error that it was."""
-
-    async def gather():
-        found = []
-        try:
-            async for one in faulty_stream(rig.host, fault, CONTEXT, stream_of(*rows)):
-                found.append(parsed(one))  # noqa: PERF401  # seen while it grows
-        except SpannerError as error:
-            return found, error
-        return found, None
-
-    return rig.run(gather())
+    found = []
+    with pytest.raises(SpannerError) as caught:
+        rig.run(gather(rig, fault, found, *rows))
+    return found, caught.value
 
 
 def values(messages):
@@ -73,12 +72,7 @@ def test_a_stall_goes_on_when_it_is_released(rig) -> None:
 
     async def act():
         found = []
-
-        async def gather():
-            async for one in faulty_stream(rig.host, fault, CONTEXT, stream_of(2, 1)):
-                found.append(parsed(one))  # noqa: PERF401  # seen while it grows
-
-        task = asyncio.create_task(gather())
+        task = asyncio.create_task(gather(rig, fault, found, 2, 1))
         for _ in range(5):
             await asyncio.sleep(0)
         before = values(found)
@@ -132,12 +126,7 @@ def test_slow_waits_in_simulated_time(rig) -> None:
 
     async def act():
         found = []
-
-        async def gather():
-            async for one in faulty_stream(rig.host, fault, CONTEXT, stream_of(1, 1)):
-                found.append(one)  # noqa: PERF401  # seen while it grows
-
-        task = asyncio.create_task(gather())
+        task = asyncio.create_task(gather(rig, fault, found, 1, 1))
         counts = []
         for _ in range(2):
             for _ in range(5):
