@@ -9,6 +9,7 @@ import pytest
 from spanner_simulator.core.values import Plain, Value, ValueType, decode, encode
 from spanner_simulator.errors import Code, SpannerError
 
+WIDEST = "9" * 29 + "." + "9" * 9
 PG_NUMERIC = ValueType("NUMERIC", annotation="PG_NUMERIC")
 TOO_LONG = "New value exceeds the maximum size limit for this column: T.C, size: 3, limit: 2."
 ROUND_TRIPS: list[tuple[ValueType, Plain, Value]] = [
@@ -46,23 +47,19 @@ def test_plain_form_and_value(value_type: ValueType, plain: Plain, value: Value)
     assert encode(value_type, value) == plain
 
 
-def test_numeric_is_printed_in_its_shortest_form_with_all_38_digits() -> None:
-    numeric = ValueType("NUMERIC")
-    widest = "9" * 29 + "." + "9" * 9
-
-    assert encode(numeric, decode(numeric, "1.50", where="c")) == "1.5"
-    assert encode(numeric, decode(numeric, "1e3", where="c")) == "1000"
-    assert encode(numeric, decode(numeric, widest, where="c")) == widest
-
-
-def test_nan_is_a_word() -> None:
+@pytest.mark.parametrize(
+    ("value_type", "texts"),
+    [
+        # The shortest form, with all 38 digits.
+        (ValueType("NUMERIC"), {"1.50": "1.5", "1e3": "1000", WIDEST: WIDEST}),
+        # Its scale is kept, and there is no exponent.
+        (PG_NUMERIC, {"1.50": "1.50", "1e3": "1000", "-0.00": "0.00", ".5": "0.5", "nan": "NaN"}),
+    ],
+)
+def test_numbers_are_printed(value_type: ValueType, texts: dict[str, str]) -> None:
+    for text, printed in texts.items():
+        assert encode(value_type, decode(value_type, text, where="c")) == printed
     assert encode(ValueType("FLOAT64"), math.nan) == "NaN"
-    assert encode(PG_NUMERIC, decode(PG_NUMERIC, "nan", where="c")) == "NaN"
-
-
-def test_pg_numeric_keeps_its_scale_and_has_no_exponent() -> None:
-    for text, printed in (("1.50", "1.50"), ("1e3", "1000"), ("-0.00", "0.00"), (".5", "0.5")):
-        assert encode(PG_NUMERIC, decode(PG_NUMERIC, text, where="c")) == printed
 
 
 @pytest.mark.parametrize(
@@ -118,8 +115,7 @@ def test_types_print_in_postgresql(value_type: ValueType, text: str) -> None:
 
 
 def test_only_some_types_make_keys() -> None:
-    assert ValueType("FLOAT32").is_key_type
-    assert ValueType("UUID").is_key_type
-    assert not PG_NUMERIC.is_key_type
-    assert not ValueType("JSON").is_key_type
-    assert not ValueType("ARRAY", ValueType("INT64")).is_key_type
+    others = (PG_NUMERIC, ValueType("JSON"), ValueType("ARRAY", ValueType("INT64")))
+
+    assert all(one.is_key_type for one in (ValueType("FLOAT32"), ValueType("UUID")))
+    assert not any(one.is_key_type for one in others)

@@ -49,18 +49,12 @@ def test_borders_follow_rows_that_exist() -> None:
     assert initial_borders([table], rows, 4) == [keys[25], keys[50], keys[75]]
 
 
-@pytest.mark.parametrize(("count", "borders"), [(1, 0), (2, 1), (3, 2), (16, 15)])
-def test_as_many_as_asked_for(count: int, borders: int) -> None:
+def test_as_many_as_asked_for_where_a_key_type_has_a_known_range() -> None:
     found, rows = tables(INTS, TEXTS, "C (K STRING(MAX)) PRIMARY KEY (K DESC)")
+    unknown, none = tables("A (K BOOL) PRIMARY KEY (K)")
 
-    assert len(initial_borders(found, rows, count)) == borders
-
-
-def test_a_key_type_without_a_known_range_and_no_table_at_all_give_fewer() -> None:
-    found, rows = tables("A (K BOOL) PRIMARY KEY (K)")
-
-    assert initial_borders(found, rows, 4) == []
-    assert initial_borders([], rows, 4) == []
+    assert [len(initial_borders(found, rows, count)) for count in (1, 2, 3, 16)] == [0, 1, 2, 15]
+    assert initial_borders(unknown, none, 4) == initial_borders([], none, 4) == []
 
 
 def make() -> StreamPartitions:
@@ -84,13 +78,6 @@ def test_without_writes_the_widest_is_split_half_way() -> None:
     assert b"a" < split_key(live[1]) < b"b"
 
 
-def test_too_narrow_a_range_is_refused() -> None:
-    (_, narrow, _) = StreamPartitions(random.Random(1), [b"a", b"a\x00"], start_us=0).live
-
-    with pytest.raises(SpannerError, match="too narrow"):
-        split_key(narrow)
-
-
 def test_the_least_written_pair_that_was_written_is_merged() -> None:
     live = make().live
     live[1].recent_keys.extend([b"a1", b"a2", b"a3"])
@@ -100,6 +87,9 @@ def test_the_least_written_pair_that_was_written_is_merged() -> None:
     assert merge_candidates(live) == [live[2], live[3]]
 
 
-def test_one_alone_cannot_be_merged() -> None:
+def test_too_narrow_a_range_and_one_alone_are_refused() -> None:
+    (_, narrow, _) = StreamPartitions(random.Random(1), [b"a", b"a\x00"], start_us=0).live
+    with pytest.raises(SpannerError, match="too narrow"):
+        split_key(narrow)
     with pytest.raises(SpannerError, match="nothing to merge"):
-        merge_candidates(StreamPartitions(random.Random(1), [], start_us=0).live)
+        merge_candidates([narrow])

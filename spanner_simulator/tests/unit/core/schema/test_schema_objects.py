@@ -43,16 +43,19 @@ def test_options_have_defaults() -> None:
     plain = stream(None)
     tuned = stream(
         None,
-        ("value_capture_type", "NEW_ROW"),
-        ("retention_period", "36h"),
-        ("exclude_delete", True),
+        *(("value_capture_type", "NEW_ROW"), ("retention_period", "36h")),
+        *(("exclude_delete", True), ("exclude_ttl_deletes", True), ("allow_txn_exclusion", True)),
+        ("partition_mode", "MUTABLE_KEY_RANGE"),
     )
 
-    assert plain.capture_type == "OLD_AND_NEW_VALUES"
-    assert plain.retention_us == 7 * 86_400_000_000
-    assert tuned.capture_type == "NEW_ROW"
-    assert tuned.retention_us == 36 * 3_600_000_000
-    assert tuned.excluded_mod_types == {"DELETE"}
+    assert [
+        (one.capture_type, one.retention_us // 3_600_000_000, one.excluded_mod_types)
+        for one in (plain, tuned)
+    ] == [("OLD_AND_NEW_VALUES", 7 * 24, set()), ("NEW_ROW", 36, {"DELETE"})]
+    assert [
+        (one.excludes_ttl_deletes, one.allows_txn_exclusion, one.partition_mode)
+        for one in (plain, tuned)
+    ] == [(False, False, "IMMUTABLE_KEY_RANGE"), (True, True, "MUTABLE_KEY_RANGE")]
 
 
 @pytest.mark.parametrize("text", ["abc", "", "1", "-1d", "1D", "1.5d", "٣d", "9" * 19 + "d"])
@@ -69,20 +72,3 @@ def test_columns_are_found_in_any_case_and_named_as_written(table: Table) -> Non
     assert table.value_names == {"V", "W"}
     with pytest.raises(SpannerError, match="Column not found in table T: x"):
         table.column("x")
-
-
-def test_switches_are_off_until_they_are_set() -> None:
-    plain = stream(None)
-    tuned = stream(
-        None,
-        ("exclude_ttl_deletes", True),
-        ("allow_txn_exclusion", True),
-        ("partition_mode", "MUTABLE_KEY_RANGE"),
-    )
-
-    assert not plain.excludes_ttl_deletes
-    assert not plain.allows_txn_exclusion
-    assert plain.partition_mode == "IMMUTABLE_KEY_RANGE"
-    assert tuned.excludes_ttl_deletes
-    assert tuned.allows_txn_exclusion
-    assert tuned.partition_mode == "MUTABLE_KEY_RANGE"
