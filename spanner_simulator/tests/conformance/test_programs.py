@@ -33,7 +33,6 @@ def walked(name: str) -> list[str]:
 @pytest.mark.parametrize("name", [program.name for program in PROGRAMS])
 def test_a_program_has_every_check_of_the_list_once(name):
     program = next(one for one in PROGRAMS if one.name == name)
-
     assert sorted(walked(name)) == sorted(checks_of(program))
 
 
@@ -41,7 +40,6 @@ def test_the_versions_in_the_readme_are_those_that_are_fetched():
     stated = dict(re.findall(r"^\| (\w+) \| \S+? ([\d.]+) \|$", README, re.MULTILINE))
     package = json.loads((HERE / "node" / "package.json").read_text())
     pom = (HERE / "java" / "pom.xml").read_text()
-
     assert stated == {
         "Go": re.search(r"go/spanner v(\S+)", (HERE / "go" / "go.mod").read_text()).group(1),
         "Java": re.search(r"google-cloud-spanner</artifactId>\s*<version>(.*?)<", pom).group(1),
@@ -54,7 +52,6 @@ def test_a_check_that_failed_or_is_missing_or_unknown_is_a_failure():
     missing, broken, *rest = checks_of(go)
     outcomes = dict.fromkeys(rest, (True, "")) | {broken: (False, "broken"), "odd": (True, "")}
     report = ProgramReport(go, outcomes, trouble="exit code 1")
-
     assert report.failures == [
         *("go: exit code 1", f"go {broken}: broken"),
         *(f"go {missing}: not reported", "go odd: not listed"),

@@ -19,7 +19,6 @@ def test_money_is_moved_by_concurrent_transactions_and_none_is_lost(bank: Any) -
         ((total,),) = snapshot.execute_sql("SELECT SUM(Balance) FROM Accounts")
     with bank.snapshot() as snapshot:
         ((entries,),) = snapshot.execute_sql("SELECT COUNT(*) FROM Ledger")
-
     assert (total, entries) == (100 * ACCOUNTS, 60)
 
 
@@ -49,7 +48,6 @@ def test_every_change_once_and_in_order_through_splits_and_merges(
         for one in log
         for change in one["changes"]
     ]
-
     assert sorted(one[1:4] for one in found) == sorted(expected)
     by_place = {one[1:4]: one for one in found}
     for one in log:
@@ -80,7 +78,6 @@ def test_an_excluded_transaction_is_left_out_of_streams_that_allow_it(bank: Any)
     last = write(bank, "last")
     bank.opened_at = opened
     keys = sorted(mod[0]["Id"] for *_, table, mod, _ in read_all(bank, last) if table == "Ledger")
-
     assert keys == ["last", "seen"]
 
 
@@ -108,7 +105,6 @@ def test_a_role_may_do_what_it_was_granted_and_no_more(
     ).result(30)
     reader = connect(database_role="reader")
     reader.opened_at = bank.opened_at
-
     assert _query(reader, "SELECT COUNT(*) FROM Accounts") == [[20]]
     assert len(read_all(reader, bank.opened_at)) == 20
     with pytest.raises(PermissionDenied, match="Ledger"):

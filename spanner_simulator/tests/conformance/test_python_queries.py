@@ -52,7 +52,6 @@ def test_a_query_that_breaks_again_and_again_loses_and_repeats_nothing(
         for row in changes(bank, token, bank.opened_at, committed[-1])
         for name in names_in(row)
     ]
-
     assert seen == names
     (after,) = [one for one in simulator.faults() if one["number"] == rule["number"]]
     assert after["fired"] == 5
@@ -65,5 +64,4 @@ def test_one_change_of_six_megabytes_is_joined_from_its_chunks(bank: Any) -> Non
         batch.insert("Ledger", ["Id", "Scan"], [["ffff", scan]])
     token = owner_of(bank, "ffff", batch.committed)
     (row,) = (row for row in changes(bank, token, batch.committed, batch.committed) if row[0])
-
     assert row[0][0][6][0][1]["Scan"] == scan.decode()

@@ -78,7 +78,6 @@ def mods(simulator: list[str], emulator: list[str], step: Any) -> Difference:
 )
 def test_as_narrow_as_it_is_meant(name: str | None, found: Difference):
     meant = accepted_by(found)
-
     assert name == (None if meant is None else meant.name)
 
 
@@ -109,5 +108,4 @@ def test_a_column_may_be_left_out_where_dml_did_not_change_it(is_meant, sql, old
     facts = {"names": ({"K", "A"}, {"K", "A", "B"}), "mods": (mod, mod)}
     step = ReadWrite((Dml(sql, {}),))
     found = difference("column_types", 0, 1, **facts, table="T", mod_type="UPDATE", step=step)
-
     assert is_meant == (accepted_by(found) is not None)

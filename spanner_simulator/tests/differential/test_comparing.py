@@ -148,7 +148,6 @@ def test_moments_names_and_free_order_are_no_difference():
 )
 def test_a_planted_difference_is_found(kind: str, change: Callable[[Run], None]):
     found = differences(change)
-
     assert kind in {one.kind for one in found}
     assert all(one.lines() for one in found)
     assert [one for one in found if one.kind == kind and accepted_by(one) is None]
@@ -156,7 +155,6 @@ def test_a_planted_difference_is_found(kind: str, change: Callable[[Run], None])
 
 def test_no_difference_hides_behind_another():
     found = differences(result(2, Rows([("K", INT64)], [["3"], ["4"]])))
-
     assert [one.kind for one in found] == ["rows", "rows"]
 
 
@@ -191,5 +189,4 @@ def test_what_follows_a_step_that_parted_the_sides_is_not_compared():
     ours, theirs = run(0), run(1)
     ours.outcomes[-1] = Outcome([Failure("ABORTED", "")])
     ours.streams["S"].records.pop()  # type: ignore[union-attr]  # it is a reading
-
     assert [one.kind for one in compare_runs(WORKLOAD, ours, theirs)] == ["success"]

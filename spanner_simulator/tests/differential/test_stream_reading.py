@@ -71,7 +71,6 @@ def read(**rows: Any) -> StreamReading:
 def test_children_are_followed_once():
     rows = [data(1), heartbeat(2), data(3), children(4, "b", "c"), children(4, "b")]
     reading = read(a=rows, b=[heartbeat(9)], c=[data(5)])
-
     assert [(one.token, int(one.commit_timestamp[14:16])) for one in reading.records] == [
         ("a", 1),
         ("a", 3),
@@ -94,5 +93,4 @@ def test_children_are_followed_once():
 )
 def test_a_broken_promise_is_told(text: str, rows: Any):
     (told,) = read(a=rows).faults
-
     assert told.startswith(text)

@@ -29,7 +29,6 @@ def test_every_kind_of_step_is_met():
     steps = [step for seed in SEEDS for step in make_workload(seed).steps]
     inside = [one for step in steps if isinstance(step, ReadWrite) for one in step.actions]
     writes = [one for step in steps for one in getattr(step, "mutations", ())]
-
     assert {type(step) for step in steps} == {
         *(ChangeSchema, ShowSchema, Commit, ReadWrite, Read, Query)
     }

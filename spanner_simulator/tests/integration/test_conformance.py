@@ -35,5 +35,4 @@ def test_a_client_passes_every_check(
         command = prepare(program, project / ".conformance")
     except FetchFailedError as failure:
         pytest.skip(str(failure))
-
     assert run_program(program, command, simulator, tmp_path / "stderr").failures == []

@@ -25,6 +25,5 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 def test_no_difference_is_unexplained(emulator: Emulator, seed: int):
     result = run_seed(seed, emulator)
     told = "\n".join(line for one in result.unexplained for line in one.lines())
-
     assert result.unexplained == [], told
     assert result.crash or result.transactions > 0

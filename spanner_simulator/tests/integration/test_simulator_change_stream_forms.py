@@ -146,7 +146,6 @@ def test_rows_of_all_sizes_come_whole(stream: Stream) -> None:
                 found += values_of(kind, record)
             else:
                 assert kind == "heartbeat_record"
-
     assert found == texts
 
 
@@ -174,7 +173,6 @@ def test_an_interrupted_query_loses_and_repeats_nothing(stream: Stream) -> None:
         assert seen.acquire(timeout=30)
     stream.simulator.split(stream.name, "s", token=token)
     thread.join(30)
-
     assert not thread.is_alive()
     assert found == ["before", "after 0", "after 1", "after 2"]
 
@@ -201,5 +199,4 @@ def test_a_large_backlog_is_read_by_resuming_after_every_few_rows(stream: Stream
         ((kind, record),) = row.items()
         if kind == "data_change_record":
             found += values_of(kind, record)
-
     assert found == [str(number) for number in range(40)]

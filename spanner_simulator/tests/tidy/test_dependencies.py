@@ -44,7 +44,6 @@ def imported() -> set[str]:
 
 def test_everything_imported_is_a_dependency_and_the_other_way_round():
     declared = modules(SETTINGS["dependencies"] + SETTINGS["optional-dependencies"]["sql"])
-
     assert declared - INDIRECT == imported() - GIVEN
 
 

@@ -38,14 +38,12 @@ def run(*arguments, folder):
 def test_the_example_is_that_of_the_reference_page():
     """Which has a test that runs it."""
     page = (PROJECT / "docs" / "simulator.md").read_text()
-
     assert f"<!-- tested -->\n```python\n{example('tested')}```" in page
 
 
 def test_the_example_for_pytest_runs(tmp_path):
     (tmp_path / "test_users.py").write_text(example("tested with pytest"))
     done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", folder=tmp_path)
-
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -61,13 +59,11 @@ def test_the_flags_exist():
     lines = [
         line for line in README.splitlines() if "spanner-simulator --" in line or "`--" in line
     ]
-
     assert len(lines) == 3
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", "\n".join(lines))) <= flags
 
 
 def test_links_lead_somewhere():
     targets = re.findall(r"\]\(([^)#:]+)[^)]*\)", README)
-
     assert targets
     assert [one for one in targets if not (PROJECT / one).exists()] == []

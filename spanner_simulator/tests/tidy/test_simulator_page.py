@@ -58,7 +58,6 @@ def test_the_example_runs_as_it_stands(tmp_path):
         timeout=120,
         check=False,
     )
-
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
     assert len([line for line in example.splitlines() if line.strip()]) == 10
 
@@ -93,6 +92,5 @@ def test_the_architecture_names_files_that_exist():
     text = (DOCS / "architecture.md").read_text()
     sources = PROJECT / "src" / "spanner_simulator"
     paths = re.findall(r"`((?:core|sql|server|control)/[\w/.]*)`", text)
-
     assert paths
     assert [path for path in paths if not (sources / path).exists()] == []

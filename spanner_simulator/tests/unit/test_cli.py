@@ -67,7 +67,6 @@ def test_a_taken_port_is_one_line_and_exit_code_2(flag: str) -> None:
         taken.listen()
         port = str(taken.getsockname()[1])
         done = CliRunner().invoke(app, [flag, port])
-
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         f"cannot listen on 127.0.0.1:{port}: the address is in use; choose another port"
@@ -86,7 +85,6 @@ def test_a_taken_port_is_one_line_and_exit_code_2(flag: str) -> None:
 )
 def test_a_flag_that_makes_no_sense_is_exit_code_2(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, arguments)
-
     assert done.exit_code == 2
     assert arguments[0] in done.stderr
 
@@ -136,14 +134,12 @@ def test_a_start_that_cannot_be_made_is_exit_code_2(
         (tmp_path / "schema.sql").write_text(schema)
         arguments = [*arguments, "--ddl-file", str(tmp_path / "schema.sql")]
     done = CliRunner().invoke(app, arguments)
-
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
 
 
 def test_the_help_has_an_example_and_every_setting() -> None:
     done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"})
-
     assert done.exit_code == 0
     assert "SPANNER_EMULATOR_HOST=127.0.0.1:9010 your-program" in done.stdout
     for setting in dataclasses.fields(SimulatorConfig):
@@ -155,7 +151,6 @@ def test_a_database_of_an_earlier_run_keeps_its_dialect(tmp_path: Path) -> None:
     with Simulator(data_directory=tmp_path / "data") as simulator:
         simulator.create_database("bank", dialect="POSTGRESQL")
     done = CliRunner().invoke(app, ["--data", str(tmp_path / "data"), "--database", "bank"])
-
     assert done.exit_code == 2
     assert "bank exists already, in the dialect POSTGRESQL" in done.stderr
 

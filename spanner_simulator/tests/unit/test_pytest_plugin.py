@@ -93,6 +93,5 @@ def test_a_project_that_uses_it(tmp_path: Path) -> None:
         timeout=240,
         check=False,
     )  # fmt: skip
-
     assert "5 passed, 1 xfailed" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0

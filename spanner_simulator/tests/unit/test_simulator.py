@@ -92,7 +92,6 @@ def test_churn_from_the_start_over_a_restart(tmp_path: Path) -> None:
         after = tokens(simulator)
     with Simulator(**settings) as simulator:
         without = tokens(simulator)
-
     assert len(before) > 20
     assert after[: len(before)] == before
     assert len(after) > len(before) + 20

@@ -60,7 +60,6 @@ def test_row_deletion_policies_run_by_themselves(notes: Simulator) -> None:
     notes.advance(2 * 3_600_000)
     assert tags(notes) == ["", "RowDeletionPolicy"]
     notes.advance(DAY_MS)
-
     assert tags(notes) == ["", "RowDeletionPolicy", "RowDeletionPolicy"]
     (_, first, _) = notes.commit_log("notes", "S")
     assert [change["keys"] for change in first["changes"]] == [{"K": "1"}]
@@ -69,7 +68,6 @@ def test_row_deletion_policies_run_by_themselves(notes: Simulator) -> None:
 
 def test_retention_expires_on_command(notes: Simulator) -> None:
     expired = notes.expire_retention("notes", "S")
-
     assert expired["now"] >= "2026-01-04T00:00:00"
     # The rows that fell due on the way are news, and stay.
     assert tags(notes) == ["RowDeletionPolicy"] * 2

@@ -19,7 +19,6 @@ BODY = {"database": "bank", "stream": "Bank"}
 def test_the_root_lists_the_verbs(port: Port) -> None:
     status, body = port.get("/")
     split = next(verb for verb in body["verbs"] if verb["path"] == "/split")
-
     assert status == 200
     assert {verb["path"] for verb in body["verbs"]} == {f"/{name}" for name in verbs_of(Verbs)}
     assert split["method"] == "POST"
@@ -35,7 +34,6 @@ def test_the_root_lists_the_verbs(port: Port) -> None:
 def test_a_question_and_an_action(port: Port) -> None:
     status, split = port.post("/split", {**BODY, "table": "A", "key": ["6"]})
     _, listed = port.get(f"/stream-partitions?{WHERE}&ended=true")
-
     assert (status, split["children"][0]["high"]["key"]) == (200, ["6"])
     assert len(listed["stream_partitions"]) == 4
 
@@ -45,7 +43,6 @@ def test_the_commit_log_is_followed(port: Port, simulator: Simulator) -> None:
     writer.start()
     status, lines = port.get(f"/follow-commit-log?{WHERE}&from=1&idle_ms=1000")
     writer.join()
-
     assert status == 200
     assert [line["changes"][0]["keys"]["K"] for line in lines] == ["7", "9"]
 
@@ -64,7 +61,6 @@ def test_the_commit_log_is_followed(port: Port, simulator: Simulator) -> None:
 )
 def test_refusals(port: Port, path: str, body: object, status: int) -> None:
     found, answer = port.post(path, body)
-
     assert found == status
     assert sorted(answer) == ["code", "message"]
 
@@ -81,7 +77,6 @@ def test_refusals(port: Port, path: str, body: object, status: int) -> None:
 )
 def test_refused_questions(port: Port, path: str, status: int) -> None:
     found, answer = port.get(path)
-
     assert found == status
     assert answer["message"]
 
@@ -154,6 +149,5 @@ def test_an_action_whose_body_was_cut_off_does_not_happen(simulator: Simulator) 
         reply = http.client.HTTPResponse(client)
         reply.begin()
         answer = json.loads(reply.read())
-
     assert (reply.status, answer["message"]) == (400, "The body ended after 2 of 100 bytes.")
     assert simulator.health()["databases"] != []

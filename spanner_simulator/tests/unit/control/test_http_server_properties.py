@@ -63,7 +63,6 @@ def test_any_arguments(port: Port, call: tuple[Verb, dict[str, Any]]) -> None:
         texts = {name: str(value) for name, value in arguments.items()}
         query = urllib.parse.urlencode(texts, errors="replace")
         status, answer = port.get(f"/{verb.name}?{query}")
-
     assert status in (200, 400, 404), (status, answer)
     if status != 200:
         assert answer["code"] not in ("INTERNAL", "UNKNOWN")
@@ -73,5 +72,4 @@ def test_any_arguments(port: Port, call: tuple[Verb, dict[str, Any]]) -> None:
 @given(body=st.binary(max_size=40))
 def test_any_body(port: Port, body: bytes) -> None:
     status, _ = port.post("/freeze", body)
-
     assert status in (200, 400)

@@ -65,7 +65,6 @@ def test_json_is_checked_by_type() -> None:
         "weights": {"a": 0.5},
         "anything": [None, {"a": [1]}],
     }
-
     assert VERBS["buy"].read(given, is_text=False) == given
     nulls = {"how": "cash", "price": None, "names": None}
     assert VERBS["buy"].read(nulls, is_text=False) == nulls

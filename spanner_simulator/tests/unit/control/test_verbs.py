@@ -18,7 +18,6 @@ def living(simulator: Simulator) -> list[dict[str, Any]]:
 
 def test_stream_partitions_have_bounds_counts_and_readers(simulator: Simulator) -> None:
     low, high = living(simulator)
-
     assert low["high"]["table"] == "A"
     assert low["high"]["key"] == ["0"]
     assert (low["records"], high["records"]) == (0, 2)
@@ -34,7 +33,6 @@ def test_split_by_key_then_merge_then_move(simulator: Simulator) -> None:
     tokens = [right["token"], left["token"]]
     merged = simulator.merge("bank", "Bank", tokens=tokens)
     moved = simulator.move("bank", "Bank", token=merged["children"][0]["token"])
-
     assert left["high"]["key"] == right["low"]["key"] == ["6"]
     assert sorted(merged["parents"]) == sorted(tokens)
     assert moved["children"][0]["low"] == left["low"]
@@ -50,7 +48,6 @@ def test_keys_move_between_living_ones_that_are_mutable(simulator: Simulator) ->
         "shop", "M", source=high, destination=low, table="A", first_key=["10"], last_key=["19"]
     )
     (kept,) = [one for one in simulator.stream_partitions("shop", "M") if one["token"] == high]
-
     assert [one["token"] for one in moved["children"]] == [low]
     assert moved["parents"] == []
     assert moved["start_timestamp_us"] > kept["start_timestamp_us"]
@@ -66,7 +63,6 @@ def test_churn_keeps_to_its_bound(simulator: Simulator) -> None:
     for _ in range(20):
         simulator.advance(1_000)
         counts.add(len(living(simulator)))
-
     assert max(counts) == 3
 
 
@@ -89,7 +85,6 @@ def test_churn_without_sense_is_refused(
 def test_interrupt_counts_the_queries_that_it_ended(simulator: Simulator) -> None:
     token = living(simulator)[0]["token"]
     readers = simulator._run(lambda host: [host.database("bank").attach(token) for _ in "ab"])
-
     assert simulator.interrupt("bank", "Bank", code="ABORTED") == {"interrupted": 2}
     assert [reader.fault.code for reader in readers] == [Code.ABORTED] * 2
     other = living(simulator)[1]["token"]
@@ -100,7 +95,6 @@ def test_interrupt_counts_the_queries_that_it_ended(simulator: Simulator) -> Non
 
 def test_holding_and_releasing(simulator: Simulator) -> None:
     low, high = (one["token"] for one in living(simulator))
-
     assert simulator.hold("bank", "Bank", token=low) == {"held": [low]}
     assert [one["is_held"] for one in living(simulator)] == [True, False]
     assert simulator.hold("bank", "Bank") == {"held": sorted([low, high])}
@@ -124,7 +118,6 @@ def test_following_ends(ending: str, simulator: Simulator) -> None:
     }[ending]
     ender = threading.Timer(0.2, end)
     ender.start()
-
     assert list(following) == []
     ender.join()
 
@@ -144,7 +137,6 @@ def test_churn_starts_and_stops(simulator: Simulator) -> None:
     count = len(simulator.stream_partitions("bank", "Bank", ended=True))
     assert simulator.stop_churn("bank", "Bank") == {"enabled": False}
     simulator.advance(10_000)
-
     assert len(simulator.stream_partitions("bank", "Bank", ended=True)) == count > 5
 
 
@@ -161,7 +153,6 @@ def test_following_ends_with_its_change_stream_though_another_has_the_name(
 
     simulator._run(replace)
     insert(simulator, 11, 12, 13)
-
     assert list(following) == []
 
 
@@ -201,7 +192,6 @@ def test_after_a_reset_history_repeats_itself() -> None:
             )
             simulator.reset()
             assert simulator.health()["databases"] == []
-
     assert histories[0] == histories[1]
 
 
@@ -216,7 +206,6 @@ def test_the_simulators_own_loop_and_a_stopped_one_are_told_so(simulator: Simula
 def test_rules_are_added_listed_and_cleared(simulator: Simulator) -> None:
     first = simulator.add_fault(method="Commit", database="bank", code="ABORTED", count=None)
     second = simulator.add_fault(stream="Bank", kind="slow", delay_ms=5, probability=0.5, seed=3)
-
     assert first == {
         "number": 1,
         "method": "Commit",
@@ -254,6 +243,5 @@ def test_the_official_client_resumes_a_read_that_breaks(simulator: Simulator, ki
     )
     with database.snapshot() as snapshot:
         rows = [row[0] for row in snapshot.read("A", ["K"], spanner.KeySet(all_=True))]
-
     assert rows == [5, 7, *range(100, 600)]
     assert simulator.faults()[0]["fired"] == 2

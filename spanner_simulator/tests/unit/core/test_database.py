@@ -34,7 +34,6 @@ def read(bank, keys: KeySet, transaction=None, read_us=None, limit: int = 0) -> 
 def test_reads_are_in_key_order_without_repeats(bank) -> None:
     bank.commit(*(account(key) for key in (3, -1, 2)))
     span = KeySpan(KeyBound(["2"], inclusive=True), KeyBound(["9"], inclusive=True))
-
     assert read(bank, ALL) == [-1, 2, 3]
     assert read(bank, ALL, limit=2) == [-1, 2]
     assert read(bank, KeySet(keys=(["3"], ["9"], ["-1"]), spans=(span,))) == [-1, 2, 3]
@@ -53,7 +52,6 @@ def test_what_did_not_exist_yet_is_not_found_by_a_read_and_invalid_in_a_query(ba
 def test_versions_older_than_their_retention_are_refused(bank) -> None:
     with pytest.raises(SpannerError) as caught:
         bank.database.close_read(5, now_us=VERSION_RETENTION_US + 6)
-
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 
@@ -64,7 +62,6 @@ def test_a_dropped_table_takes_its_rows_along(bank) -> None:
         "DROP TABLE Accounts",
         "CREATE TABLE Accounts (Id INT64) PRIMARY KEY (Id)",
     )
-
     assert read(bank, ALL) == []
 
 
@@ -78,7 +75,6 @@ class TestDml:
         with pytest.raises(SpannerError, match="is missing"):
             bank.database.commit(transaction, [account(2), bad], now_us=bank.tick())
         bank.database.commit(transaction, [], now_us=bank.tick())
-
         assert read(bank, ALL) == [1]
 
     def test_nothing_is_accepted_by_one_that_is_over(self, bank) -> None:
@@ -108,7 +104,6 @@ class TestDml:
         bank.database.commit(first, [], now_us=bank.tick())
         bank.database.execute(second, [account(2)])
         bank.ddl("ALTER TABLE Accounts ADD COLUMN X INT64")
-
         with pytest.raises(SpannerError, match="the schema has changed") as caught:
             bank.database.commit(second, [], now_us=bank.tick())
         assert caught.value.code is Code.ABORTED
@@ -142,7 +137,6 @@ class TestSchemaAndRows:
     def test_text_that_cannot_be_read_refuses_all_statements(self, bank) -> None:
         with pytest.raises(SpannerError):
             bank.database.apply_ddl(["DROP CHANGE STREAM Every", "NONSENSE"], now_us=bank.tick())
-
         assert bank.database.streams.state("Every")
 
     def test_a_default_is_filled_in_as_a_system_transaction(self, make_bank) -> None:
@@ -169,7 +163,6 @@ class TestSchemaAndRows:
             SpannerError, match=r"violation on index ByBalance,  duplicate key: \[20\]"
         ):
             bank.ddl("CREATE UNIQUE INDEX ByBalance ON Accounts (Balance)")
-
         assert bank.database.catalogue.tables == tables
         assert bank.database.catalogue.indexes == {}
         bank.commit(account(4, 20))
@@ -184,7 +177,6 @@ class TestExpiry:
         )
         rows = (["1", "1970-01-01T00:00:00Z"], ["2", "1970-01-03T00:00:00Z"], ["3", None])
         bank.commit(Write("insert", "Old", ("Id", "Moment"), rows))
-
         assert bank.database.expire_rows(bank.now_us) == 0
         assert bank.database.expire_rows(86_400_000_000) == 1
         assert bank.database.expire_rows(86_400_000_000) == 0
@@ -215,7 +207,6 @@ class TestJournal:
         other = make_bank(expressions=Seven(), is_empty=True, seed=8, stream_partitions=5)
         for entry in json.loads(json.dumps(entries)):
             other.database.replay(entry_from_plain(entry))
-
         assert picture(other.database) == picture(bank.database)
         now_us = bank.tick(1_000)
         assert bank.database.commit(
@@ -227,7 +218,6 @@ class TestJournal:
         bank.database.journal.listener = full_disk
         with pytest.raises(OSError, match="disk"):
             bank.commit(account(1))
-
         assert read(bank, ALL) == []
         assert bank.database.streams.state("Bank").log.transactions == []
         bank.database.journal.listener = None

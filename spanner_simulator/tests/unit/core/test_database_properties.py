@@ -285,5 +285,4 @@ def test_records_lead_from_each_moments_rows_to_the_next(steps: list[Any]) -> No
         for table, held in world.rows.items()
         for key, value in held.items()
     }
-
     assert rows == expected

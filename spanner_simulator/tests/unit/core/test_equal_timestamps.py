@@ -33,7 +33,6 @@ def test_a_timestamp_is_shared_only_by_concurrent_transactions_on_disjoint_rows(
     other = bank.database.commit(second, [account(key_written)], now_us=bank.tick())
     log = bank.database.streams.state("Bank").log.transactions
     order = [(one.facts.commit_timestamp_us, one.facts.server_transaction_id) for one in log]
-
     assert (other == at) == is_shared
     assert order == sorted(order)
 
@@ -47,7 +46,6 @@ def test_what_a_commit_rests_on_has_an_earlier_timestamp(make_bank) -> None:
     card = Write("insert", "Cards", ("Id", "Nr"), (["1", "1"],))
     first, second, third = (bank.database.begin() for _ in range(3))
     at = bank.database.commit(first, [account(1)], now_us=bank.tick())
-
     assert bank.database.commit(second, [account(2)], now_us=bank.tick()) == at
     assert bank.database.commit(third, [card], now_us=bank.tick()) > at
 
@@ -57,7 +55,6 @@ def test_a_closed_timestamp_is_not_shared(make_bank) -> None:
     first, second = bank.database.begin(), bank.database.begin()
     at = bank.database.commit(first, [account(1)], now_us=bank.tick())
     bank.database.close_read(at, now_us=bank.now_us)
-
     assert bank.database.commit(second, [account(2)], now_us=bank.tick()) > at
 
 
@@ -70,5 +67,4 @@ def test_a_row_whose_place_is_its_commit_timestamp_has_that_for_itself(make_bank
     event = Write("insert", "Events", ("At_",), ([COMMIT_TIMESTAMP],))
     first, second = bank.database.begin(), bank.database.begin()
     at = bank.database.commit(first, [event], now_us=bank.tick())
-
     assert bank.database.commit(second, [event], now_us=bank.tick()) > at

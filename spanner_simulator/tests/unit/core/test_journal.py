@@ -57,7 +57,6 @@ def test_chance_can_be_given_again() -> None:
     drawn = chance.drawn
     other = JournalRng(random.Random(2))
     other.begin(drawn)
-
     assert not other.is_spent
     assert [other.random(), other.getrandbits(1056), other.getrandbits(1)] == first
     assert other.is_spent
@@ -74,5 +73,4 @@ def test_nothing_is_told_while_it_is_replayed() -> None:
     journal.note(ENTRIES[0])
     journal.is_replaying = True
     journal.note(ENTRIES[1])
-
     assert heard == ENTRIES[:1]

@@ -29,7 +29,6 @@ def test_changes_are_kept_in_plain_form_and_come_back_the_same(filled) -> None:
     other = filled.store.new_writes()
     for one in kept:
         replay_change(other, one)
-
     assert kept == [
         JournaledChange("T", "UPDATE", ("1", "11"), ("A",)),
         JournaledChange("T", "DELETE", ("2",)),

@@ -75,6 +75,5 @@ def test_normalising_keeps_the_document_and_is_stable(document: object) -> None:
     text = json.dumps(document)
     for normalise in (normalise_json, normalise_jsonb):
         normal = normalise(text)
-
         assert json.loads(normal) == document
         assert normalise(normal) == normal

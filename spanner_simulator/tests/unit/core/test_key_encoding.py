@@ -56,7 +56,6 @@ def test_keys_sort_as_their_values_do(
 def test_null_is_the_smallest_or_the_greatest_value(descending: bool, is_greatest: bool) -> None:
     parts = [KeyPart(ValueType("INT64"), descending, is_greatest)]
     null, low, high = (encode_key(PREFIX, parts, [one]) for one in (None, -(2**63), 2**63 - 1))
-
     assert (null > high if is_greatest else null < low) != descending
     assert decode_key(null, PREFIX, parts) == [None]
 
@@ -65,7 +64,6 @@ def test_a_prefix_of_a_key_bounds_all_keys_that_begin_with_it() -> None:
     parts = [KeyPart(ValueType("STRING"), False), KeyPart(ValueType("INT64"), False)]
     low = encode_key(PREFIX, parts, ["a"])
     high = successor(low)
-
     assert low <= encode_key(PREFIX, parts, ["a", 3]) < high
     assert not low <= encode_key(PREFIX, parts, ["a\x00", 3]) < high
 
@@ -73,7 +71,6 @@ def test_a_prefix_of_a_key_bounds_all_keys_that_begin_with_it() -> None:
 def test_bytes_that_are_no_whole_key_are_not_decoded() -> None:
     parts = [KeyPart(ValueType("INT64"), False)]
     key = encode_key(PREFIX, parts, [1])
-
     assert decode_key(key[:-1], PREFIX, parts) is None
     assert decode_key(key + b"x", PREFIX, parts) is None
     assert decode_key(b"other", PREFIX, parts) is None
@@ -96,7 +93,6 @@ def test_nan_sorts_before_every_number(code: TypeCode) -> None:
     parts = [KeyPart(ValueType(code), False)]
     nan, lowest = (encode_key(PREFIX, parts, [value]) for value in (math.nan, -math.inf))
     decoded = decode_key(nan, PREFIX, parts)
-
     assert nan < lowest
     assert decoded is not None
     assert math.isnan(decoded[0])  # type: ignore[arg-type]  # a float

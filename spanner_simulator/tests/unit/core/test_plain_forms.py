@@ -44,7 +44,6 @@ from spanner_simulator.errors import Code, SpannerError
 def test_what_cannot_be_read_is_refused(name: str, plain: Plain, message: str) -> None:
     with pytest.raises(SpannerError, match=re.escape(message)) as caught:
         getattr(plain_forms, f"read_{name}")(plain)
-
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 

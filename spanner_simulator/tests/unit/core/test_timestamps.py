@@ -37,7 +37,6 @@ def test_parse(text: str, nanoseconds: int) -> None:
 def test_parse_refuses(text: str) -> None:
     with pytest.raises(SpannerError) as caught:
         parse_ns(text)
-
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
@@ -60,7 +59,6 @@ def test_commit_timestamps_grow_and_come_after_a_closed_time() -> None:
         given_out.append(clock.next_us(now_us))
         clock.committed(given_out[-1])
     clock.close(500)
-
     assert (given_out, clock.next_us(100)) == ([100, 101, 102, 200], 501)
 
 
@@ -72,7 +70,6 @@ def test_a_strong_read_sees_what_is_ahead_of_the_clock_and_closes_it(
 ) -> None:
     clock = CommitClock()
     getattr(clock, event)(300)
-
     assert clock.is_last_open() == (event == "committed")
     assert (clock.newest_us, clock.next_us(100)) == (300, next_us)
     assert clock.read_now_us(100) == 300

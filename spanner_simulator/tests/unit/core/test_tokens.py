@@ -20,7 +20,6 @@ def kinds(sql: str, dialect: str) -> list[tuple[str, str]]:
 @given(TEXTS, st.sampled_from([GOOGLE, POSTGRES]))
 def test_the_tokens_are_the_whole_text_in_order(text, dialect):
     tokens = scan(text, dialect)
-
     assert "".join(one.text for one in tokens) == text
     assert all(text[one.at : one.until] == one.text for one in tokens)
 
@@ -91,7 +90,6 @@ def test_a_prefix_at_the_end_of_a_word_is_a_part_of_the_word():
 )
 def test_what_a_token_stands_for(sql, dialect, meaning):
     (token,) = scan(sql, dialect)
-
     assert content(token, dialect) == meaning
 
 
@@ -100,14 +98,12 @@ def test_what_a_token_stands_for(sql, dialect, meaning):
 )
 def test_an_escape_that_stands_for_no_character(sql):
     (token,) = scan(sql, GOOGLE)
-
     with pytest.raises(EscapeError):
         content(token, GOOGLE)
 
 
 def test_what_only_separates():
     tokens = scan("a /* b */ /*@ c */ d", POSTGRES)
-
     assert [one.text for one in tokens if not is_skipped(one)] == ["a", "d"]
 
 
@@ -134,7 +130,6 @@ def test_names_have_quotes_where_they_need_them(dialect, name, text):
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from([GOOGLE, POSTGRES]))
 def test_a_text_that_is_printed_is_read_as_it_was(text, dialect):
     (token,) = scan(LEXICONS[dialect].text(text), dialect)
-
     assert token.kind == "text"
     assert content(token, dialect) == text
 
@@ -142,6 +137,5 @@ def test_a_text_that_is_printed_is_read_as_it_was(text, dialect):
 @given(st.text(min_size=1), st.sampled_from([POSTGRES]))
 def test_a_name_that_is_printed_is_read_as_it_was(name, dialect):
     (token,) = scan(LEXICONS[dialect].quoted_part(name), dialect)
-
     assert token.kind in ("name", "quoted_name")
     assert content(token, dialect) == name

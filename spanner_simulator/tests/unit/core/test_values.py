@@ -79,14 +79,12 @@ def test_numbers_are_printed(value_type: ValueType, texts: dict[str, str]) -> No
 def test_a_wrong_value_is_refused(value_type: ValueType, plain: Plain, message: str) -> None:
     with pytest.raises(SpannerError) as caught:
         decode(value_type, plain, where="T.C")
-
     assert caught.value.code is Code.FAILED_PRECONDITION
     assert caught.value.message == message
 
 
 def test_types_print_as_ddl_and_as_change_record_json() -> None:
     array = ValueType("ARRAY", ValueType("STRING"))
-
     assert array.ddl() == "ARRAY<STRING(MAX)>"
     assert ValueType("BYTES", None, 8).ddl() == "BYTES(8)"
     assert ValueType("ENUM", proto_name="a.B").ddl() == "`a.B`"
@@ -116,6 +114,5 @@ def test_types_print_in_postgresql(value_type: ValueType, text: str) -> None:
 
 def test_only_some_types_make_keys() -> None:
     others = (PG_NUMERIC, ValueType("JSON"), ValueType("ARRAY", ValueType("INT64")))
-
     assert all(one.is_key_type for one in (ValueType("FLOAT32"), ValueType("UUID")))
     assert not any(one.is_key_type for one in others)

@@ -148,7 +148,6 @@ def test_the_initial_query_meets_faults_too(rig) -> None:
     request = rig.change_query(rig.session(), None)
     fault = Fault(when="after_rows", after_rows=1)
     rig.host.faults.add(FaultRule(fault=fault))
-
     assert read(rig, request) == (END, Code.UNAVAILABLE)
     assert read(rig, request) == (END * 2, None)
 
@@ -157,6 +156,5 @@ def test_a_drop_cuts_the_call_s_own_connection(rig, monkeypatch) -> None:
     request, cut = ended(rig), []
     monkeypatch.setattr(rig.host.faults, "drop", cut.append)
     rig.host.faults.add(FaultRule(fault=Fault(kind="drop")))
-
     assert read(rig, request, "the call") == ([], Code.UNAVAILABLE)
     assert cut == ["the call"]

@@ -79,7 +79,6 @@ def test_a_row_above_a_mebibyte_comes_in_pieces_that_clients_join(name: str) -> 
     form = FORMS[name]
     one = partition_of(SMALL, LARGE, SMALL)
     messages = list(ChangeMessages(ChangeRowEncoder(), form, "q").records(one, range(3)))
-
     assert len(messages) > 4
     assert all(len(message) <= MEBIBYTE for message in messages)
     assert merged(messages) == [whole(form, each) for each in (SMALL, LARGE, SMALL)]
@@ -101,7 +100,6 @@ def test_each_piece_can_be_resumed_after(name: str, monkeypatch: pytest.MonkeyPa
         assert position is not None
         again.position = position
         rest = list(again.records(one, range(position.data_index, 3)))
-
         assert merged(messages[:cut] + rest) == merged(messages)
 
 
@@ -110,7 +108,6 @@ def test_each_piece_can_be_resumed_after(name: str, monkeypatch: pytest.MonkeyPa
 )
 def test_foreign_tokens_are_refused(token: bytes) -> None:
     messages = ChangeMessages(ChangeRowEncoder(), FORMS["json"], "q")
-
     assert messages.parse_resume_token(b"") is None
     with pytest.raises(Exception, match="Invalid resume_token"):
         messages.parse_resume_token(token)

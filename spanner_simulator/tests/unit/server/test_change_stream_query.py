@@ -74,7 +74,6 @@ def test_a_large_answer_is_cut_and_every_token_resumes_right_after_its_message(
     messages = run(rig, request)
     everything = rows_of(messages)
     seen = 0
-
     assert len(messages) > 2
     assert [bool(message.metadata.row_type.fields) for message in messages[:2]] == [True, False]
     assert len({message.resume_token for message in messages}) == len(messages)
@@ -82,7 +81,6 @@ def test_a_large_answer_is_cut_and_every_token_resumes_right_after_its_message(
         seen += len(rows_of([message]))
         request.resume_token = message.resume_token
         again = run(rig, request)
-
         assert rows_of(again) == everything[seen:]
         assert again[0].metadata.row_type.fields
 
@@ -115,7 +113,6 @@ def test_a_waiting_query_hears_of_commits_and_of_its_end(rig, session) -> None:
 
     asyncio.run(scenario())
     messages = [spanner.PartialResultSet.pb().FromString(one) for one in found]
-
     assert [kind for kind, _ in rows_of(messages)] == ["data", "children"]
 
 
@@ -197,7 +194,6 @@ def test_what_was_active_at_the_start_of_an_initial_query_turns_only_later(rig, 
     token = rows_of([message])[0][1][2][0][0]
     rig.database.streams.split("Bank", now_us=rig.now_us, token=token)
     rig.now_us += 10
-
     assert [kind for kind, _ in rows_of(run(rig, rig.change_query(session, token, start=start)))]
 
 
@@ -226,7 +222,6 @@ def test_the_initial_query_can_be_resumed_too(rig, session) -> None:
     (message,) = run(rig, request)
     request.resume_token = message.resume_token
     (again,) = run(rig, request)
-
     assert rows_of([again]) == []
     assert again.metadata.row_type.fields
 

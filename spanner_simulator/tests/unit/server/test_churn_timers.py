@@ -40,7 +40,6 @@ def test_every_new_change_stream_churns(make_rig) -> None:
     )
     rig.host.clock.advance(20_000_000)
     streams = rig.database.streams
-
     assert len(rig.host.churn) == 1
     assert len(streams.state("Later").partitions.by_token) > 20
     assert len(streams.state("Bank").partitions.by_token) == 2
@@ -60,7 +59,6 @@ def test_churn_is_bounded_for_as_long_as_it_runs(make_rig) -> None:
             rig.host.clock.advance(_HOUR_US)
             live.add(len(partitions.live))
         held.append(len(partitions.by_token))
-
     assert max(live) == 6
     assert len(partitions.expired_tokens) > 2 * max(held)
     earliest_us = rig.host.now_us() - 25 * _HOUR_US
@@ -78,7 +76,6 @@ def test_churn_ends_with_its_change_stream_and_with_its_database(rig, *, whole: 
     else:
         rig.database.apply_ddl(["DROP CHANGE STREAM Bank"], now_us=rig.now_us)
         rig.host.clock.advance(20_000_000)
-
     assert len(rig.host.churn) == 0
 
 
@@ -93,5 +90,4 @@ def test_churn_goes_on_where_a_turn_is_impossible(make_rig) -> None:
     rig.host.clock.advance(20_000_000)
     count = len(partitions.by_token)
     rig.host.clock.advance(10_000_000)
-
     assert len(partitions.by_token) > count > 100

@@ -26,7 +26,6 @@ class TestTime:
         clock = Clock(lambda: now[0])
         assert clock.freeze() == 5
         now[0] = 1000
-
         assert (clock.is_frozen, clock.now_us()) == (True, 5)
         assert clock.advance(10) == 15
         assert clock.thaw() == 15
@@ -38,7 +37,6 @@ class TestTime:
         for clock in (frozen, running):
             clock.reach(3)
             clock.reach(9)
-
         assert (frozen.now_us(), running.now_us()) == (9, 7)
 
 
@@ -85,7 +83,6 @@ class TestTimers:
         clock.call_at(HOUR_US, every_hour)
         clock.call_at(HOUR_US, lambda: seen.append(("second", clock.now_us())))
         clock.call_at(90, lambda: seen.append(("early", clock.now_us())))
-
         assert clock.advance(2 * HOUR_US + 5) == 2 * HOUR_US + 5
         assert seen == [
             ("early", 90),
@@ -102,7 +99,6 @@ class TestTimers:
             clock.call_at(clock.now_us() + 1, again)
 
         clock.call_at(1, again)
-
         assert clock.advance(10**12) == 10**12
         assert seen == list(range(1, 20_001))
 
@@ -110,7 +106,6 @@ class TestTimers:
         clock, seen = Clock(frozen_at_us=0), list[str]()
         clock.call_at(5, lambda: seen.append("no")).cancel()
         clock.advance(10)
-
         assert seen == []
 
     def test_they_run_by_themselves_once_started(self) -> None:

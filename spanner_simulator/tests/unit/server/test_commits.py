@@ -27,7 +27,6 @@ def test_the_transaction_tag_of_the_commit_or_of_begin_reaches_the_log(rig) -> N
         options = {"transaction_tag": tag}
         rig.insert(session, key, transaction_id=transaction.id, request_options=options)
     log = rig.database.streams.state("Bank").log.transactions
-
     assert [one.facts.transaction_tag for one in log] == ["from-begin", "from-commit"]
 
 
@@ -36,7 +35,6 @@ def test_a_commit_sent_twice_is_one_commit(rig) -> None:
     transaction = begin(rig, session)
     first = rig.insert(session, 1, transaction_id=transaction.id)
     again = rig.insert(session, 1, transaction_id=transaction.id)
-
     assert again.commit_timestamp == first.commit_timestamp
     assert len(rig.database.streams.state("Bank").log.transactions) == 1
     with pytest.raises(SpannerError, match="Cannot rollback a transaction after it has been comm"):
@@ -69,7 +67,6 @@ def test_each_group_of_a_batch_write_has_its_own_fate(rig) -> None:
         return [one async for one in rig.spanner.batch_write(request)]
 
     replies = [spanner.BatchWriteResponse.pb().FromString(one) for one in rig.run(gather())]
-
     assert [list(one.indexes) for one in replies] == [[0], [1], [2]]
     assert [one.status.code for one in replies] == [0, Code.ALREADY_EXISTS.value, 0]
     assert timestamp_us_of(replies[2].commit_timestamp) > timestamp_us_of(

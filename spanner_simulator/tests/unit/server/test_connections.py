@@ -32,7 +32,6 @@ def peer_of(accepted: socket.socket) -> str:
 
 def test_both_sides_see_a_cut(pair: tuple[socket.socket, socket.socket]) -> None:
     client, accepted = pair
-
     assert cut_connection(peer_of(accepted).replace("[", "%5B").replace("]", "%5D"))
     assert client.recv(1) == b""
     assert accepted.recv(1) == b""

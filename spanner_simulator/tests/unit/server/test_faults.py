@@ -12,7 +12,6 @@ class TestFaults:
     def test_a_rule_fires_as_often_as_it_says(self) -> None:
         faults = Faults()
         rule = faults.add(FaultRule(fault=UNAVAILABLE, method="Commit", count=2))
-
         assert [faults.plan("Commit") for _ in range(3)] == [UNAVAILABLE, UNAVAILABLE, None]
         assert (rule.number, rule.fired) == (1, 2)
 
@@ -37,7 +36,6 @@ class TestFaults:
     ) -> None:
         faults = Faults()
         faults.add(FaultRule(fault=UNAVAILABLE, **rule))
-
         assert (faults.plan("Commit", **call) is not None) is fires
 
     def test_of_several_the_oldest_that_has_something_left_wins(self) -> None:
@@ -45,7 +43,6 @@ class TestFaults:
         first, second = Fault(code=Code.ABORTED), Fault(code=Code.INTERNAL)
         faults.add(FaultRule(fault=first))
         faults.add(FaultRule(fault=second))
-
         assert [faults.plan("Read"), faults.plan("Read")] == [first, second]
 
     def test_a_share_of_the_calls_is_drawn_from_a_seed(self) -> None:
@@ -66,7 +63,6 @@ class TestFaults:
         with pytest.raises(SpannerError, match="Fault not found: 2"):
             faults.clear(2)
         assert faults.clear() == 2
-
         assert faults.rules == ()
         assert all(rule.fault.released.is_set() for rule in stalled)
 
@@ -87,7 +83,6 @@ class TestFaults:
     def test_a_rule_without_sense_is_refused(self, rule: FaultRule, message: str) -> None:
         with pytest.raises(SpannerError, match=message) as refused:
             Faults().add(rule)
-
         assert refused.value.code is Code.INVALID_ARGUMENT
 
     def test_rules_are_bounded(self) -> None:
@@ -103,7 +98,6 @@ class TestHolds:
         heard: list[str] = []
         holds = Holds(heard.extend)
         holds.hold(["b", "a"])
-
         assert ("a" in holds, "c" in holds, list(holds), len(list(holds))) == (
             True,
             False,

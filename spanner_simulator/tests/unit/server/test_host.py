@@ -36,7 +36,6 @@ def test_a_database_made_again_has_tokens_of_its_own(rig) -> None:
     first = set(rig.database.streams.state("Bank").partitions.by_token)
     rig.host.remove_instance("projects/p/instances/inst")
     rig.create()
-
     assert first.isdisjoint(rig.database.streams.state("Bank").partitions.by_token)
 
 
@@ -56,7 +55,6 @@ def test_a_database_made_again_has_tokens_of_its_own(rig) -> None:
 def test_what_is_missing_of_a_session_is_named(rig, name: str, code: Code, words: str) -> None:
     with pytest.raises(SpannerError) as caught:
         rig.host.session(name)
-
     assert (caught.value.code, caught.value.message) == (code, words)
 
 
@@ -67,7 +65,6 @@ def test_sessions_are_made_echoed_listed_and_forgotten(rig) -> None:
     found = rig.run(rig.spanner.get_session(spanner.GetSessionRequest.pb()(name=single)))
     rig.run(rig.spanner.delete_session(spanner.DeleteSessionRequest.pb()(name=single)))
     left = rig.run(rig.spanner.list_sessions(spanner.ListSessionsRequest.pb()(database=DATABASE)))
-
     assert found.multiplexed
     assert sorted(one.name for one in left.sessions) == sorted(one.name for one in batch)
     with pytest.raises(SpannerError, match=f"Session not found: {single}"):
@@ -91,5 +88,4 @@ def test_a_deleted_session_takes_its_transactions_along(rig) -> None:
     opened = rig.run(rig.spanner.begin_transaction(begin))
     core = rig.database.transaction(opened.id)
     rig.run(rig.spanner.delete_session(spanner.DeleteSessionRequest.pb()(name=session)))
-
     assert core.state == "ROLLED_BACK"

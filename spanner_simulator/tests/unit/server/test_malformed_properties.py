@@ -139,5 +139,4 @@ def test_requests_that_make_little_sense(make_rig, service: str, method: str, da
     request_type = METHODS[service][method]
     raw = request_type.pb() if hasattr(request_type, "pb") else request_type
     request = fill(data.draw, raw(), session)
-
     assert status_of(rig, service, method, request.SerializeToString()) not in NEVER

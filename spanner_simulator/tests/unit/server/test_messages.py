@@ -21,7 +21,6 @@ def test_a_delete_with_keys_ranges_and_everything() -> None:
     span.start_open.values.add(number_value=1)
     span.end_closed.SetInParent()
     keys.all_ = True
-
     assert mutation(message) == Delete(
         "T",
         KeySet(
@@ -38,7 +37,6 @@ def test_a_range_without_an_end_and_an_unknown_mutation_are_refused() -> None:
     with pytest.raises(SpannerError) as caught:
         key_set(open_ended)
     assert caught.value.code is Code.INVALID_ARGUMENT
-
     with pytest.raises(SpannerError, match=r"Mutation\.operation"):
         mutation(spanner.Mutation.pb()())
 
@@ -89,7 +87,6 @@ def test_metadata_has_names_types_and_the_transaction() -> None:
     begun = spanner.Transaction.pb()(id=b"t")
     metadata = spanner.ResultSetMetadata.pb().FromString(metadata_bytes(columns, begun))
     array, json = metadata.row_type.fields
-
     assert metadata.transaction.id == b"t"
     assert (array.name, json.name) == ("a", "b")
     assert array.type_.array_element_type.code == spanner.TypeCode.INT64

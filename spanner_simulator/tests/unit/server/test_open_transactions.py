@@ -19,7 +19,6 @@ def test_a_transaction_is_found_by_its_session_only_unless_it_only_reads() -> No
     writer, reader = opened(b"w"), opened(b"r", mode="read_only")
     known.add(writer)
     known.add(reader)
-
     assert known.find(b"w", session="s") is writer
     assert known.find(b"r", session="other") is reader
     for name, session in ((b"w", "other"), (b"\xff", "s")):
@@ -31,7 +30,6 @@ def test_a_transaction_is_found_by_its_session_only_unless_it_only_reads() -> No
 def test_precommit_tokens_count_up_and_are_checked() -> None:
     one = opened(multiplexed=True)
     first, second = one.next_precommit_token(), one.next_precommit_token()
-
     assert (first.seq_num, second.seq_num) == (1, 2)
     one.check_precommit_token(first)
     one.check_precommit_token(second)
@@ -50,7 +48,6 @@ def test_the_oldest_are_forgotten(monkeypatch) -> None:
     known = OpenTransactions()
     for number in range(3):
         known.add(opened(b"%d" % number))
-
     with pytest.raises(SpannerError):
         known.find(b"0", session="s")
     assert known.find(b"1", session="s")

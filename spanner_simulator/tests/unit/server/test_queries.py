@@ -17,7 +17,6 @@ def test_a_resumed_query_stays_in_its_transaction(rig, monkeypatch) -> None:
     request.transaction.id = first.metadata.transaction.id
     request.resume_token = first.resume_token
     (again,) = rig.collect(rig.spanner.execute_streaming_sql(request))
-
     assert list(again.values) == list(second.values)
     rig.insert(session, 3)
     with pytest.raises(SpannerError) as caught:
@@ -54,7 +53,6 @@ def test_a_plan_is_only_columns_and_parameters(rig) -> None:
     request.query_mode = spanner.ExecuteSqlRequest.QueryMode.PLAN
     reply = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.execute_sql(request)))
     request.query_mode = spanner.ExecuteSqlRequest.QueryMode.PROFILE
-
     assert [one.name for one in reply.metadata.row_type.fields] == ["Id"]
     assert [one.name for one in reply.metadata.undeclared_parameters.fields] == ["b"]
     with pytest.raises(SpannerError, match="statistics of queries"):

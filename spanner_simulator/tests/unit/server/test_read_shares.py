@@ -15,7 +15,6 @@ from spanner_simulator.server.transaction_selection import Selected
 def test_the_shares_are_the_whole_and_do_not_overlap(rows: int, count: int) -> None:
     whole: list[list[Plain]] = [[str(row)] for row in range(rows)]
     parts = [Share("read", 1, b"t", index, count).of(whole) for index in range(count)]
-
     assert [row for part in parts for row in part] == whole
 
 
@@ -41,5 +40,4 @@ def test_a_share_belongs_to_one_request_and_one_transaction() -> None:
 )
 def test_how_many_shares(options, rows: int, size: int, count: int) -> None:
     message = spanner.PartitionOptions.pb()(**options)
-
     assert share_count(message, rows=rows, size=size) == count

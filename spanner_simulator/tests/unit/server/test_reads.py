@@ -39,7 +39,6 @@ def test_a_transaction_begun_inline_is_aborted_by_a_conflict(rig) -> None:
     request.transaction.begin.read_write.SetInParent()
     (message,) = rig.collect(rig.spanner.streaming_read(request))
     rig.insert(session, 5)
-
     assert message.precommit_token.precommit_token
     with pytest.raises(SpannerError) as caught:
         rig.insert(session, 6, transaction_id=message.metadata.transaction.id)
@@ -99,7 +98,6 @@ def test_a_read_by_index_has_the_order_and_the_columns_of_the_index(rig) -> None
         session=session, table="Accounts", columns=["Id"], index="ByBalance", limit=1
     )
     one.key_set.keys.add().values.add(string_value="6")
-
     assert [plain_of(row.values[0]) for row in whole.rows] == ["2", "3", "1"]
     found = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.read(one)))
     assert [plain_of(row.values[0]) for row in found.rows] == ["3"]

@@ -99,7 +99,6 @@ def test_everything_is_there_again(tmp_path: Path) -> None:
         simulator.split("bank", "S")
         tokens = [one["token"] for one in simulator.stream_partitions("bank", "S", ended=True)]
         last, new = simulator.commit_log("bank", "S")[-2:]
-
         assert len(set(tokens)) == len(tokens)
         assert last == before[0][-1]
         assert new["server_transaction_id"] > last["server_transaction_id"]

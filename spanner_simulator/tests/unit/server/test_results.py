@@ -33,7 +33,6 @@ def values(parsed) -> list[Plain]:
 def test_messages_are_cut_numbered_and_carry_metadata_once(monkeypatch) -> None:
     monkeypatch.setattr(results, "_MESSAGE_BYTES_MAX", 14)
     parsed = messages([["aaaaaa"], ["b"], ["c"]], token=TOKEN, stats=count_stats(3))
-
     assert values(parsed) == ["aaaaaa", "b", "c"]
     assert [one.resume_token for one in parsed] == [b"rd.7.5.1", b"rd.7.5.2"]
     assert [one.HasField("metadata") for one in parsed] == [True, False]
@@ -48,7 +47,6 @@ def test_a_stream_goes_on_after_what_was_sent(monkeypatch, sent: int) -> None:
     rows: list[list[Plain]] = [["x"], ["y" * 50], ["z"]]
     whole = messages(rows)
     resumed = messages(rows, sent=sent)
-
     assert values(resumed) == values(whole[sent:])
     assert resumed[0].HasField("metadata")
     assert resumed[-1].resume_token == whole[-1].resume_token
@@ -56,7 +54,6 @@ def test_a_stream_goes_on_after_what_was_sent(monkeypatch, sent: int) -> None:
 
 def test_a_token_serves_the_request_that_it_was_made_for() -> None:
     point = ResumePoint(123, 4)
-
     assert ResumePoint.parse(point.token(9), 9) == point
     for token in (point.token(8), b"", b"rd.9.1", b"rd.9.1.x", b"cs.9.1.1", b"rd.9.1." + b"9" * 40):
         with pytest.raises(SpannerError, match="Invalid resume_token") as caught:

@@ -56,7 +56,6 @@ def test_mutations_reads_and_change_streams_work(simulator: Simulator, database:
     with database.snapshot() as snapshot:
         query = f"SELECT ChangeRecord FROM READ_S('{time}', '{time}', NULL, 1000)"
         records = list(snapshot.execute_sql(query))
-
     assert rows == [[1, "one"]]
     assert records
 
@@ -83,7 +82,6 @@ def test_sql_is_refused_with_the_command_that_installs_it(
 ) -> None:
     with pytest.raises(MethodNotImplemented) as refused:
         call(database)
-
     assert refused.value.message.startswith(
         f"The simulator needs its SQL engine for {what}. Install it with: "
         'pip install "spanner-simulator[sql]"'
@@ -95,5 +93,4 @@ def test_nothing_outside_the_engine_imports_its_libraries() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
-
     assert done.returncode == 0, done.stderr

@@ -77,7 +77,6 @@ def batch(rig, session: str, transaction: dict[str, Any], *statements: str, seqn
 def test_a_statement_sent_twice_runs_once(rig, engine, session) -> None:
     transaction = {"id": begin(rig, session)}
     first = run(rig, session, "UPDATE", transaction, seqno=1)
-
     assert run(rig, session, "UPDATE", transaction, seqno=1) == first
     assert len(engine.asked) == 1
     with pytest.raises(SpannerError, match="different request"):
@@ -105,7 +104,6 @@ def test_an_error_is_repeated_too_but_not_an_abort(rig, engine, session) -> None
 def test_dml_needs_a_transaction_that_writes(rig, engine, session, transaction, words) -> None:
     with pytest.raises(SpannerError, match=words) as caught:
         run(rig, session, "UPDATE", transaction, seqno=1)
-
     assert caught.value.code is Code.INVALID_ARGUMENT
     assert engine.asked == []
 
@@ -113,7 +111,6 @@ def test_dml_needs_a_transaction_that_writes(rig, engine, session, transaction, 
 def test_partitioned_dml_is_one_statement_committed_at_once(rig, engine, session) -> None:
     transaction = {"id": begin(rig, session, "partitioned_dml")}
     reply = run(rig, session, "DELETE", transaction, seqno=1)
-
     assert reply.stats.row_count_lower_bound == 3
     assert engine.asked[0][2].state == "COMMITTED"
     assert run(rig, session, "DELETE", transaction, seqno=1) == reply
@@ -124,7 +121,6 @@ def test_partitioned_dml_is_one_statement_committed_at_once(rig, engine, session
 def test_a_batch_stops_at_its_first_error(rig, engine, session) -> None:
     transaction = {"id": begin(rig, session)}
     reply = batch(rig, session, transaction, "UPDATE", "SELECT 1", "UPDATE")
-
     assert [one.stats.row_count_exact for one in reply.result_sets] == [3]
     assert reply.status.code == Code.INVALID_ARGUMENT.value
     assert reply.status.message == "Statement 1: 'SELECT 1' is not valid DML."
@@ -136,7 +132,6 @@ def test_a_batch_names_the_transaction_that_it_begins(rig, engine, session) -> N
     begin_one = {"begin": {"read_write": {}}}
     reply = batch(rig, session, begin_one, "UPDATE", "DELETE")
     failed = batch(rig, session, begin_one, "SELECT")
-
     assert reply.result_sets[0].metadata.transaction.id
     assert not reply.result_sets[1].metadata.HasField("transaction")
     assert not failed.result_sets

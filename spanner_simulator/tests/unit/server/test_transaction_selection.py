@@ -21,7 +21,6 @@ def selector(**fields):
 
 def test_no_selector_is_a_strong_single_use_read_that_closes_its_time(rig) -> None:
     selected = select(rig, selector())
-
     assert (selected.transaction, selected.read_us) == (None, rig.now_us)
     assert rig.database.clock.closed_us == rig.now_us
 
@@ -74,7 +73,6 @@ def test_what_makes_no_sense_is_refused(rig, mode: str | None, where: str, code:
     options.SetInParent()
     if mode is not None:
         getattr(options, mode).SetInParent()
-
     with pytest.raises(SpannerError) as caught:
         select(rig, one)
     assert caught.value.code is code
@@ -84,7 +82,6 @@ def test_exclusion_is_only_for_writers(rig) -> None:
     one = selector()
     one.begin.read_only.strong = True
     one.begin.exclude_txn_from_change_streams = True
-
     with pytest.raises(SpannerError, match="only for read-write and partitioned"):
         select(rig, one)
 

@@ -29,7 +29,6 @@ def joined(pieces: list[Plain], value_type: ValueType) -> Plain:
 @given(st.lists(FLOAT | st.none()), st.integers(4, 30))
 def test_lists_of_numbers_and_their_special_texts(items: list[Plain], size: int) -> None:
     kind = ValueType("ARRAY", ValueType("FLOAT64"))
-
     assert joined(pieces_of(items, size), kind) == items
 
 
@@ -75,7 +74,6 @@ def test_a_message_is_the_same_as_protobufs_own() -> None:
         precommit_token=b"\x0a\x01p",
     )
     message = spanner.PartialResultSet.pb().FromString(written)
-
     assert [plain_of(value) for value in message.values] == ["a", None, True]
     assert message.metadata == metadata
     assert message.resume_token == b"token"

@@ -44,7 +44,6 @@ NO_TABLE = (
 def test_what_makes_no_sense_is_refused(statement: str, message: str) -> None:
     with pytest.raises(SpannerError) as caught:
         made(statement)
-
     assert str(caught.value) == f"INVALID_ARGUMENT: {message}"
 
 
@@ -54,13 +53,11 @@ def test_what_makes_sense_is_taken() -> None:
         "t TIMESTAMP DEFAULT (CURRENT_TIMESTAMP()), g STRING(MAX) AS (UPPER(s)) STORED, "
         "CHECK (k > 0 AND s IS NOT NULL)) PRIMARY KEY (k)"
     )
-
     assert len(catalogue.table("T").columns) == 5
 
 
 def test_postgresql_is_looked_at_in_its_own_way() -> None:
     table = "CREATE TABLE t (k bigint PRIMARY KEY, s text DEFAULT {}, CHECK (length(s) > 0))"
-
     assert made(table.format("'a' || 'b'"), dialect="POSTGRESQL").tables
     with pytest.raises(SpannerError, match="INVALID_ARGUMENT"):
         made(table.format("'a' + 'b'"), dialect="POSTGRESQL")

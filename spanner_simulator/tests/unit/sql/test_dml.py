@@ -44,7 +44,6 @@ def test_a_key_that_the_statement_does_not_name_is_known_all_the_same(keyed) -> 
     done = keyed.run("INSERT INTO U (S) VALUES ('x'), ('y') THEN RETURN Id, S")
     assert [row[1] for row in done.rows] == ["x", "y"]
     assert sorted(done.rows) == sorted(keyed.rows("SELECT Id, S FROM U"))
-
     assert keyed.run("INSERT INTO K (S) VALUES ('x') THEN RETURN Id, S").rows == [["7", "x"]]
     assert keyed.run("INSERT OR IGNORE INTO K (S) VALUES ('y')").count == 0
     assert keyed.run("INSERT OR UPDATE INTO K (S) VALUES ('z') THEN RETURN S").rows == [["z"]]
@@ -85,7 +84,6 @@ def test_what_is_refused_or_cannot_be_returned_is_not_written(keyed, sql: str, c
     with pytest.raises(SpannerError) as caught:
         keyed.run(sql, transaction=inside)
     keyed.database.commit(inside, [], now_us=NOW_US)
-
     assert caught.value.code is code
     assert keyed.rows("SELECT Id FROM K") == [["1"]]
     assert keyed.rows("SELECT Id FROM T WHERE Id = 50") == []
@@ -108,7 +106,6 @@ def test_a_row_that_an_insert_ignores_must_still_be_there_at_the_commit(world) -
     inside = world.database.begin()
     world.run("INSERT OR IGNORE INTO T (Id, S) VALUES (2, 'q')", transaction=inside)
     world.run("DELETE FROM T WHERE Id = 2")
-
     with pytest.raises(SpannerError) as caught:
         world.database.commit(inside, [], now_us=NOW_US)
     assert caught.value.code is Code.ABORTED

@@ -23,7 +23,6 @@ def test_declared_types_hold_and_untyped_ones_default_by_their_form(shared_world
         a=Parameter("1", INT64), b="x", c=True, d=1.5, e=[2.0], f=[],
         s=Parameter(["1", "z"], kind), l=Parameter(["2"], listed), n=Parameter(None, INT64),
     )  # fmt: skip
-
     assert [kind for _, kind in answer.columns[:4]] == ["INT64", "STRING", "BOOL", "FLOAT64"]
     assert answer.rows == [["1", "x", True, 1.5, [2.0], [], "z", "2", True, None]]
 
@@ -45,7 +44,6 @@ def test_the_types_of_undeclared_parameters_are_found_without_values(shared_worl
     engine = shared_world.engine
     statement = engine.prepare("SELECT S FROM T WHERE Id = @k AND Ts < @t LIMIT @n")
     types = {"k": INT64, "t": ValueType("TIMESTAMP"), "n": INT64}
-
     assert engine.parameter_types(statement, {}) == types
     assert [name for name, _ in engine.columns(statement, {})] == ["S"]
 
@@ -55,7 +53,6 @@ def test_a_cached_statement_follows_the_schema_and_the_types_of_its_parameters(w
     assert world.run("SELECT @p", p=Parameter("1", STRING)).columns == [("", "STRING")]
     assert len(world.run("SELECT * FROM C").columns) == 4
     world.database.apply_ddl(["ALTER TABLE C ADD COLUMN X INT64"], now_us=NOW_US)
-
     assert len(world.run("SELECT * FROM C").columns) == 5
 
 
@@ -67,7 +64,6 @@ def test_privileges_are_asked_for_each_table(world) -> None:
 
     world.run("SELECT 1 FROM T, information_schema.tables", check=check)
     world.run("UPDATE C SET V = 1 WHERE Id = 1 THEN RETURN V", check=check)
-
     assert asked == [("T", "SELECT"), ("C", "UPDATE"), ("C", "SELECT")]
 
 
@@ -75,7 +71,6 @@ def test_reads_inside_a_transaction_see_its_writes_but_no_pending_timestamp(worl
     inside = world.database.begin()
     update = "UPDATE T SET S = 'new', Ts = PENDING_COMMIT_TIMESTAMP() WHERE Id = 1"
     world.run(update, transaction=inside)
-
     assert world.rows("SELECT S FROM T WHERE Id = 1") == [["a"]]
     assert world.run("SELECT S FROM T WHERE Id = 1", transaction=inside).rows == [["new"]]
     assert world.run("SELECT S || '!' FROM T WHERE Id = 1", transaction=inside).rows == [["new!"]]
@@ -114,7 +109,6 @@ def test_queries_need_no_working_directory(tmp_path: Path, monkeypatch) -> None:
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-
     assert Duck().run("SELECT 1 + 1", {}, {}) == [(2,)]
 
 

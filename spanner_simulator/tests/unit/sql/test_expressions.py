@@ -47,7 +47,6 @@ def test_values(shared_world, expression, code, expected) -> None:
 def test_what_is_no_expression_of_a_row(shared_world, expression: str) -> None:
     with pytest.raises(SpannerError) as caught:
         evaluated(shared_world, expression, "INT64")
-
     assert caught.value.code in (Code.INVALID_ARGUMENT, Code.UNIMPLEMENTED)
 
 
@@ -55,7 +54,6 @@ def test_checks_hold_rows_back(world) -> None:
     table = "CREATE TABLE K (A INT64, CONSTRAINT Small CHECK (A < 10)) PRIMARY KEY (A)"
     world.database.apply_ddl([table], now_us=NOW_US)
     world.run("INSERT INTO K (A) VALUES (9)")
-
     with pytest.raises(SpannerError, match="Small"):
         world.run("INSERT INTO K (A) VALUES (10)")
 

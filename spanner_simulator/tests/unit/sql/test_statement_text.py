@@ -27,7 +27,6 @@ def test_literals(literal: str, dialect, value: str | bytes) -> None:
 def test_hints_and_comments_leave_blanks_and_positions_stay() -> None:
     sql = "SELECT '', 'long literal' FROM T@{FORCE_INDEX=I, x=1} -- it's\nWHERE Nope"
     text = read_statement_text(sql, "GOOGLE_STANDARD_SQL")
-
     assert [(hint.name, hint.value) for hint in text.hints] == [("force_index", "I"), ("x", "1")]
     at = text.parsed.index("Nope")
     assert sql[text.written_position(at) :] == "Nope"

@@ -43,7 +43,6 @@ def test_a_new_table_mod_type_or_column_set_starts_a_new_record(bank) -> None:
         balance(1, 5), balance(2, 5), account("update", 3), remove(4), account("insert", 5)
     )
     records = [record for _, record in last_records(bank, at)]
-
     assert [(record.mod_type, len(record.mods)) for record in records] == [
         ("UPDATE", 2),
         ("UPDATE", 1),
@@ -57,7 +56,6 @@ def test_a_new_table_mod_type_or_column_set_starts_a_new_record(bank) -> None:
 def test_column_types_list_keys_and_what_was_written(bank) -> None:
     bank.commit(account("insert", 1))
     ((_, record),) = last_records(bank, bank.commit(balance(1, 5)))
-
     assert [
         (one.name, one.type_json, one.is_primary_key, one.ordinal_position)
         for one in record.column_types
@@ -86,7 +84,6 @@ def test_value_capture_types(bank, capture: str) -> None:
     (insert,), (update,), (delete,) = (
         records[0][1].mods for records in (inserted, updated, deleted)
     )
-
     assert (insert.new_values, insert.old_values) == ({"Balance": "1", "Name": "n"}, {})
     assert (update.new_values, update.old_values) == (updated_new, updated_old)
     assert (delete.new_values, delete.old_values) == ({}, deleted_old)
@@ -108,7 +105,6 @@ def test_an_update_that_is_not_watched_gives_no_record_and_a_null_is_not_absent(
     bank.ddl(f"ALTER CHANGE STREAM Bank {alteration}")
     writes = (account("insert", 1, name=None), balance(1, 5), remove(1))
     (insert,), update, (delete,) = (last_records(bank, bank.commit(one)) for one in writes)
-
     assert insert[1].mods[0].new_values == inserted
     assert (update, delete[1].mod_type) == ([], "DELETE")
 
@@ -116,7 +112,6 @@ def test_an_update_that_is_not_watched_gives_no_record_and_a_null_is_not_absent(
 def test_a_large_transaction_is_cut_into_records(bank) -> None:
     mutations: list[Mutation] = [account("insert", key) for key in range(1, 301)]
     records = [record for _, record in last_records(bank, bank.commit(*mutations))]
-
     assert [len(record.mods) for record in records] == [256, 44]
     assert [one.is_last_record_in_transaction_in_partition for one in records] == [False, True]
 
@@ -133,7 +128,6 @@ def test_names_have_their_schema_and_generated_columns_never_appear(bank) -> Non
     facts = CommitFacts(bank.tick(), "9")
     bank.database.streams.publish([change], facts, is_excluded=False)
     ((_, record),) = last_records(bank, bank.now_us, "Everything")
-
     assert record.table_name == "n.D"
     assert [one.name for one in record.column_types] == ["Id", "V"]
     assert record.mods[0].new_values == {"V": "2"}
@@ -156,7 +150,6 @@ def test_one_change_and_many_are_assembled_alike(bank) -> None:
         twice = assemble(stream, partitions, [change, change], facts)
         ((where, record),) = alone.records
         ((also_where, both),) = twice.records
-
         assert where is also_where
         assert both._replace(mods=both.mods[:1]) == record
         assert alone.places == {0: ("00000000", 0)}
@@ -171,7 +164,6 @@ def test_an_entry_has_the_transaction_and_its_changes(bank) -> None:
     bank.commit(INSERT)
     at = bank.commit(UPDATE, tag="T")
     state = bank.database.streams.state("Bank")
-
     assert state.log.transactions[1].as_json() == {
         "index": 1,
         "commit_timestamp": "1970-01-01T00:00:01.00004Z",
@@ -201,6 +193,5 @@ def test_a_change_that_the_assembly_forgot_stands_in_the_log_without_coordinates
     log = CommitLog()
     log.note(database.catalogue.stream("Bank"), [change], CommitFacts(5, "x"), Assembled())
     (entry,) = (one.as_json() for one in log.transactions)
-
     assert entry["changes"][0]["record_sequence"] is None
     assert entry["stream_partition_tokens"] == []

@@ -63,7 +63,6 @@ def test_names_fold_as_the_dialect_says() -> None:
     google = find_call("SELECT * FROM `READ_Bank`(1)", GOOGLE)
     folded = find_call("SELECT * FROM Spanner.READ_JSON_Bank(1)", POSTGRES)
     quoted = find_call('SELECT * FROM "spanner"."read_json_Bank"(1)', POSTGRES)
-
     assert google is not None
     assert folded is not None
     assert quoted is not None

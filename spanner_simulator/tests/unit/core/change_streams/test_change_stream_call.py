@@ -76,7 +76,6 @@ P = "($1, $2, $3, $4, null)"
 def test_accepted_postgres_forms(postgres_bank, sql: str) -> None:
     bound = {"p1": LATER, "p2": None, "p3": None, "p4": "1000"}
     parsed = parse_call(sql, postgres_bank.database.catalogue, role="")
-
     assert is_change_stream_query(sql, "POSTGRESQL")
     assert is_change_stream_query(sql)
     assert parsed.function == "read_json_bank"
@@ -95,7 +94,6 @@ def test_a_start_before_the_retention_is_refused_when_the_stream_is_older(bank) 
     bank.tick(7 * DAY_US)
     assert call(bank, start=start).start_ns > 0
     bank.tick(1)
-
     with pytest.raises(SpannerError, match="too far in the past") as caught:
         call(bank, start=start)
     assert caught.value.code is Code.OUT_OF_RANGE
@@ -126,7 +124,6 @@ def test_a_role_needs_both_privileges_and_the_missing_one_is_named(bank) -> None
             call(bank, role="reader")
         assert caught.value.code is Code.PERMISSION_DENIED
         bank.ddl(grant)
-
     assert call(bank, role="reader").token is None
 
 
@@ -140,7 +137,6 @@ def test_a_postgres_role_is_granted_the_function_without_its_schema(postgres_ban
         parse_call(sql, catalogue, role="reader")
     grant = "GRANT EXECUTE ON FUNCTION spanner.read_json_bank TO reader"
     postgres_bank.database.apply_ddl([grant], now_us=postgres_bank.tick())
-
     assert parse_call(sql, catalogue, role="reader").function == "read_json_bank"
 
 

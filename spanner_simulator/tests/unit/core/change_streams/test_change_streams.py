@@ -54,7 +54,6 @@ def test_an_excluded_transaction_is_left_out_only_where_it_is_allowed(bank) -> N
     transaction.exclude_from_streams = True
     write = Write("insert", "Accounts", ("Id",), (["1"],))
     bank.database.commit(transaction, [write], now_us=bank.tick())
-
     assert len(all_records(bank, "Bank")) == 1
     assert all_records(bank, "Lax") == []
     assert bank.database.streams.state("Lax").log.transactions == []
@@ -85,7 +84,6 @@ def test_what_is_older_than_the_retention_goes_and_the_numbers_stay(bank) -> Non
     (child,) = bank.database.streams.move("Bank", now_us=bank.tick(), token=parent.token)
     bank.tick(7 * DAY_US)
     last_us = insert(bank, 4)
-
     assert bank.database.streams.expire(bank.now_us) == 3
     assert parent.token not in state.partitions.by_token
     assert [one.commit_timestamp_us for one in child.records] == [last_us]
@@ -96,7 +94,6 @@ def test_what_is_older_than_the_retention_goes_and_the_numbers_stay(bank) -> Non
 def test_the_retention_is_the_one_in_force(bank) -> None:
     insert(bank, 1)
     bank.ddl("ALTER CHANGE STREAM Bank SET OPTIONS (retention_period = '2d')")
-
     assert bank.database.streams.expire(bank.now_us + 2 * DAY_US - 100) == 0
     assert bank.database.streams.expire(bank.now_us + 2 * DAY_US) == 1
 
@@ -106,7 +103,6 @@ def test_a_dropped_stream_has_no_state(bank) -> None:
     heard: list[str] = []
     bank.database.streams.listener = heard.extend
     bank.ddl("DROP CHANGE STREAM Bank")
-
     assert state.is_dropped
     assert sorted(heard) == sorted(state.partitions.by_token)
     with pytest.raises(SpannerError) as caught:
@@ -118,7 +114,6 @@ def test_a_turn_comes_after_every_commit_and_promise(bank) -> None:
     last_us = insert(bank, 1)
     bank.database.clock.close(last_us + 500)
     children = bank.database.streams.split("Bank", now_us=last_us - 5)
-
     assert {child.start_us for child in children} == {last_us + 501}
 
 
@@ -131,7 +126,6 @@ def test_a_transaction_over_many_streams_is_one_transaction(bank) -> None:
         [record.server_transaction_id for record in all_records(bank, stream)]
         for stream in ("Bank", "Second")
     ]
-
     assert len(set(ids[0])) == 2
     assert set(ids[0]) == set(ids[1])
 
@@ -158,5 +152,4 @@ def test_the_listener_hears_of_whatever_takes_a_time(bank) -> None:
     bank.database.streams.listener = lambda tokens: heard.append(list(tokens))
     bank.ddl("CREATE TABLE Unwatched (K INT64) PRIMARY KEY (K)")
     bank.commit(Write("insert", "Unwatched", ("K",), (["1"],)))
-
     assert heard == [[], []]

@@ -21,7 +21,6 @@ def policy(seed: int = 1, live_max: int = 64, **weights: float) -> ChurnPolicy:
 
 def test_nothing_is_due_when_first_seen_and_everything_in_the_end() -> None:
     one, live = policy(), partitions(5)
-
     assert one.next_due_us() is None
     assert one.due(0, live.live) == []
     due_us = one.next_due_us()
@@ -36,7 +35,6 @@ def test_no_stream_partition_is_in_two_actions_and_merges_take_neighbours() -> N
     actions = one.due(10**9, live.live)
     order = {each.token: index for index, each in enumerate(live.live)}
     used = [token for action in actions for token in action.tokens]
-
     assert len(used) == len(set(used)) == 7
     assert {action.kind for action in actions} == {"merge", "move"}
     for action in actions:
@@ -48,7 +46,6 @@ def test_no_stream_partition_is_in_two_actions_and_merges_take_neighbours() -> N
 def test_weights_choose(kind: ChurnKind) -> None:
     one, live = policy(**{kind: 1.0}), partitions(4)
     one.due(0, live.live)
-
     assert {action.kind for action in one.due(10**9, live.live)} == {kind}
 
 
@@ -57,7 +54,6 @@ def test_splits_of_one_moment_stay_below_the_bound_together(live_count: int) -> 
     one, live = policy(live_max=6, split=1.0), partitions(live_count)
     one.due(0, live.live)
     kinds = [action.kind for action in one.due(10**9, live.live)]
-
     assert kinds.count("split") == min(live_count, 6 - live_count)
 
 
@@ -66,7 +62,6 @@ def test_one_that_is_spared_lives_another_life() -> None:
     one.due(0, live.live)
     (action,) = one.due(10**9, live.live)
     one.spare(action.tokens[0], 10**9)
-
     assert one.due(10**9, live.live) == []
     due_us = one.next_due_us()
     assert due_us is not None

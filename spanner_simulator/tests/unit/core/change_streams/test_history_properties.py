@@ -92,7 +92,6 @@ def test_records_of_mutable_key_ranges_have_a_strict_order_in_their_stream_parti
     world.run(120)
     for partition in world.state.partitions.by_token.values():
         places = [(one.commit_timestamp_us, one.record_sequence) for one in partition.records]
-
         assert places == sorted(set(places))
 
 
@@ -114,7 +113,6 @@ def test_expiry_takes_what_is_too_old_and_nothing_else(
     ]
     live = {one.token for one in partitions.live}
     partitions.expire(earliest_us)
-
     assert list(world.records()) == before
     assert live <= partitions.by_token.keys()
     assert partitions.by_token.keys().isdisjoint(partitions.expired_tokens)

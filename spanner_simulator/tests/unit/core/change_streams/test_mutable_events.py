@@ -36,7 +36,6 @@ def test_a_split_parent_names_its_children_hands_over_and_ends(mutable) -> None:
     at_us = children[0].start_us
     tokens = tuple(child.token for child in children)
     order = parent.records[0].record_sequence.split("-")[0]
-
     assert records(parent) == [
         PartitionStartRecord(at_us * 1000, f"{order}-00000000", (tokens[0],)),
         PartitionStartRecord(at_us * 1000, f"{order}-00000001", (tokens[1],)),
@@ -56,7 +55,6 @@ def test_a_split_parent_names_its_children_hands_over_and_ends(mutable) -> None:
 def test_of_merging_parents_only_the_first_names_the_child(mutable) -> None:
     first, second = mutable.database.streams.state("M").partitions.live
     (child,) = mutable.database.streams.merge("M", now_us=mutable.tick())
-
     assert [type(one) for one in first.records] == [
         PartitionStartRecord,
         PartitionEventRecord,
@@ -109,5 +107,4 @@ def test_no_two_turns_have_one_time(mutable) -> None:
         for record in one.records
         if isinstance(record, PartitionEventRecord) and record.move_in_sources
     ]
-
     assert len(set(times)) == len(times) == 4

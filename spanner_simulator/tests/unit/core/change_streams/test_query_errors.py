@@ -91,7 +91,6 @@ SHAPES = [
 def test_nothing_may_be_combined_with_the_function(bank, sql: str) -> None:
     prepare(bank)
     code, text = ask(bank, sql)
-
     assert is_change_stream_query(sql)
     assert code is UNIMPLEMENTED
     assert text == (
@@ -110,7 +109,6 @@ def test_nothing_may_be_combined_with_the_function(bank, sql: str) -> None:
 def test_nothing_may_be_combined_with_the_postgres_function(postgres_bank, sql: str) -> None:
     prepare(postgres_bank)
     code, text = ask(postgres_bank, sql)
-
     assert code is UNIMPLEMENTED
     assert text.endswith('read using `select * from "spanner"."read_json_sa"(<args>)`.')
 
@@ -220,7 +218,6 @@ def test_code_and_text(
     bank = request.getfixturevalue(which)
     prepare(bank)
     found, message = ask(bank, **{"sql": GOOD, **asked})
-
     assert (found, message[: len(text)]) == (code, text)
 
 
@@ -257,7 +254,6 @@ def test_a_start_outside_the_life_and_an_expired_stream_partition(bank) -> None:
 
 def test_mutable_key_ranges_need_an_end_within_half_an_hour(bank) -> None:
     prepare(bank, mutable=True)
-
     assert ask(bank, GOOD, end=None) == (INVALID, "end_timestamp must not be null.")
     assert ask(bank, GOOD, end="1970-01-01T00:30:01.000041Z") == (
         RANGE,

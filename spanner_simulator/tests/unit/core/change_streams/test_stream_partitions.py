@@ -18,7 +18,6 @@ RECORD = DataChangeRecord(
 def test_it_holds_the_keys_of_all_its_ranges() -> None:
     one = StreamPartition("t", (KeyRange(b"b", b"c"), KeyRange(b"g", None)), start_us=5)
     empty = StreamPartition("t", (), start_us=5)
-
     assert (one.low, one.high, empty.low, empty.high) == (b"b", None, b"", b"")
     assert [key for key in b"abcgz" if one.holds(bytes([key]))] == [*b"bgz"]
     assert not empty.holds(b"")
@@ -30,7 +29,6 @@ def test_it_takes_records_while_it_lives() -> None:
         one.append(RECORD._replace(commit_timestamp_us=4))
     one.append(RECORD)
     one.end_us = 11
-
     assert not one.is_live
     with pytest.raises(BrokenInvariantError):
         one.append(RECORD._replace(commit_timestamp_us=12))
@@ -46,7 +44,6 @@ def log_of(*times_us: int) -> RecordLog:
 
 def test_indexes_count_from_the_first_record_and_outlive_it() -> None:
     log = log_of(10, 10, 20, 30)
-
     assert [log.index_at(at_us) for at_us in (0, 10, 11, 20, 31)] == [0, 0, 2, 2, 4]
     assert log.forget_before(20) == 2
     assert (log.first, log.end, len(log), log.last_us) == (2, 4, 2, 30)
@@ -78,7 +75,6 @@ def test_a_split_ends_the_parent_where_the_children_start(partitions: StreamPart
     parent = partitions.live[1]
     parent.recent_keys.extend([b"h", b"k", b"n"])
     left, right = partitions.split(parent, b"k", at_us=20)
-
     assert (parent.end_us, parent.children) == (20, (left, right))
     assert (left.low, left.high, right.low, right.high) == (b"g", b"k", b"k", b"p")
     assert left.start_us == right.start_us == 20
@@ -91,7 +87,6 @@ def test_a_split_ends_the_parent_where_the_children_start(partitions: StreamPart
 def test_a_move_keeps_the_keys(partitions: StreamPartitions) -> None:
     parent = partitions.live[2]
     (child,) = partitions.move(parent, at_us=20)
-
     assert (child.low, child.high, child.parents) == (b"p", None, (parent.token,))
     assert partitions.active_at(19_999) == partitions.active_at(5_000)
     assert child in partitions.active_at(20_000)
@@ -114,7 +109,6 @@ def test_what_cannot_be_is_refused(partitions: StreamPartitions) -> None:
 def test_only_live_ones_are_found_by_token(partitions: StreamPartitions) -> None:
     parent = partitions.live[0]
     partitions.move(parent, at_us=20)
-
     with pytest.raises(SpannerError, match="has ended already"):
         partitions.find_live(parent.token)
     with pytest.raises(SpannerError, match="No stream partition"):
@@ -126,7 +120,6 @@ def test_keys_that_move_have_one_holder_and_take_their_history_along() -> None:
     source, destination = partitions.live
     source.recent_keys.extend([b"a", b"d", b"k"])
     partitions.move_keys(source, destination, KeyRange(b"c", b"f"), at_us=20)
-
     assert source.ranges == (KeyRange(b"", b"c"), KeyRange(b"f", b"m"))
     assert destination.ranges == (KeyRange(b"c", b"f"), KeyRange(b"m", None))
     assert [partitions.locate(key) for key in (b"b", b"c", b"f", b"m")] == [

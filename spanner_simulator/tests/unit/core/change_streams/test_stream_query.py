@@ -51,7 +51,6 @@ def test_the_initial_query_names_what_was_active_at_its_start(bank) -> None:
     bank.tick()
     bank.database.streams.split("Bank", now_us=bank.now_us)
     rows = initial_rows(partitions, start_ns)
-
     assert rows == [
         ChildPartitionsRecord(start_ns, sequence, (Child(token, ()),))
         for sequence, token in zip(("00000000", "00000001"), old, strict=True)
@@ -71,7 +70,6 @@ def test_a_heartbeat_comes_after_silence_and_closes_its_time(bank, partition) ->
     reader = query(bank, partition)
     early = reader.poll(bank.tick(HEARTBEAT_US - 1))
     due = reader.poll(bank.tick(1))
-
     assert early.rows == []
     assert early.wake_at_us == bank.now_us
     assert due.rows == [HeartbeatRecord(bank.now_us * 1000)]
@@ -92,7 +90,6 @@ def test_a_heartbeat_is_never_behind_a_record_that_is_ahead_of_the_clock(make_ba
     (moved,) = rows_of(one, reader.poll(now_us))
     silence = query(bank, one, resume=reader.position, opened_at_us=now_us - HEARTBEAT_US)
     (heartbeat,) = rows_of(one, silence.poll(now_us))
-
     assert moved.commit_timestamp_us == now_us + 1
     assert heartbeat == HeartbeatRecord((now_us + 1) * 1000)
 
@@ -105,7 +102,6 @@ def test_a_heartbeat_never_speaks_for_what_is_behind_the_end(bank, partition) ->
     write = Write("insert", "Accounts", ("Id",), (["1"],))
     ahead_us = bank.database.commit(bank.database.begin(), [write], now_us=now_us)
     (heartbeat,) = rows_of(partition, reader.poll(now_us))
-
     assert ahead_us == end_us + 1
     assert heartbeat == HeartbeatRecord(end_us * 1000)
 
@@ -114,7 +110,6 @@ def test_data_puts_the_heartbeat_off(bank, partition) -> None:
     reader = query(bank, partition)
     bank.tick(HEARTBEAT_US)
     insert(bank, 1)
-
     assert len(reader.poll(bank.now_us).data) == 1
     assert reader.poll(bank.tick(HEARTBEAT_US - 1)).rows == []
     assert isinstance(reader.poll(bank.tick(1)).rows[0], HeartbeatRecord)
@@ -125,7 +120,6 @@ def test_the_end_of_a_life_brings_all_children_after_all_data(bank, partition) -
     at = insert(bank, 1)
     children = bank.database.streams.split("Bank", now_us=bank.now_us, token=partition.token)
     step = reader.poll(bank.now_us)
-
     assert step.is_finished
     assert step.rows == [
         ChildPartitionsRecord(
@@ -142,7 +136,6 @@ def test_children_may_come_one_by_one(bank, partition) -> None:
     bank.tick()
     children = bank.database.streams.split("Bank", now_us=bank.now_us, token=partition.token)
     step = query(bank, partition, separate_children=True).poll(bank.now_us)
-
     assert [(row.record_sequence, row.children[0].token) for row in step.rows] == [
         ("00000000", children[0].token),
         ("00000001", children[1].token),
@@ -158,7 +151,6 @@ def test_an_end_is_inclusive_and_waited_for(bank, partition) -> None:
     late = insert(bank, 2)
     before = reader.poll(end_us - 1)
     after = reader.poll(end_us)
-
     assert (at, late) == (end_us, end_us + 11)
     assert [row.commit_timestamp_us for row in rows_of(partition, before)] == [end_us]
     assert (before.is_finished, before.wake_at_us) == (False, end_us)
@@ -171,7 +163,6 @@ def test_a_bounded_query_without_any_row_ends_with_one_heartbeat_that_closes_its
     end_us = bank.now_us + 5
     step = query(bank, partition, end_ns=end_us * 1000 + 1).poll(bank.tick())
     bank.now_us -= 30
-
     assert (step.rows, step.is_finished) == ([HeartbeatRecord(end_us * 1000 + 1)], True)
     assert insert(bank, 1) > end_us
 
@@ -181,7 +172,6 @@ def test_a_life_that_ends_after_the_query_brings_no_children(bank, partition) ->
     bank.tick()
     bank.database.streams.move("Bank", now_us=bank.now_us, token=partition.token)
     step = query(bank, partition, end_ns=end_us * 1000).poll(bank.tick())
-
     assert [type(row) for row in step.rows] == [HeartbeatRecord]
     assert step.is_finished
 
@@ -189,7 +179,6 @@ def test_a_life_that_ends_after_the_query_brings_no_children(bank, partition) ->
 def test_a_start_in_the_future_is_waited_for(bank, partition) -> None:
     start_us = bank.now_us + 500
     step = query(bank, partition, start_ns=start_us * 1000).poll(bank.now_us)
-
     assert (step.rows, step.is_finished, step.wake_at_us) == ([], False, start_us)
 
 
@@ -202,7 +191,6 @@ def test_every_position_resumes_right_after_its_row(bank, partition) -> None:
     for index, row in enumerate(rows):
         position = position.after(row)
         reader = query(bank, partition, separate_children=True, resume=position)
-
         assert rows_of(partition, reader.poll(bank.now_us)) == rows[index + 1 :]
     assert position.serial == len(rows) == 5
 
@@ -212,7 +200,6 @@ def test_a_backlog_is_served_in_slices(bank, partition) -> None:
         insert(bank, key)
     reader = query(bank, partition)
     first, second, third = (reader.poll(bank.now_us, data_max=10) for _ in range(3))
-
     assert [len(one.data) for one in (first, second, third)] == [10, 2, 0]
     assert first.wake_at_us == bank.now_us
 
@@ -227,7 +214,6 @@ def test_an_ending_is_hidden_but_what_happened_in_the_life_is_not(make_bank) -> 
     alive = query(bank, one, end_ns=bank.now_us * 1000).poll(bank.tick())
     streams.merge("M", now_us=bank.tick(), tokens=[one.token, other.token])
     ended = query(bank, other, end_ns=bank.now_us * 1000).poll(bank.tick())
-
     assert len(without_ending(one, alive).data) == len(alive.data) == 1
     assert (len(without_ending(other, ended).data), len(ended.data)) == (1, 3)
 
@@ -255,7 +241,6 @@ def test_a_stream_partition_that_has_expired_is_over_even_when_all_was_read(
     reader = query(bank, partition)
     reader.poll(bank.now_us)
     (child,) = bank.database.streams.move("Bank", now_us=bank.tick(), token=partition.token)
-
     assert not query(bank, child).poll(bank.now_us, earliest_us=child.start_us + 1).is_finished
     with pytest.raises(SpannerError, match="no longer valid"):
         reader.poll(bank.now_us, earliest_us=child.start_us + 1)

@@ -38,7 +38,6 @@ def rules(shop):
 
 def test_a_new_row_is_made_whole(rules) -> None:
     rules.apply(write("insert", "T", "K n", ["1", "4"]))
-
     assert rules.rows("T") == [[1, 4, 7, 5, rules.now_us * 1000, None, None, None, None, None]]
 
 
@@ -47,7 +46,6 @@ def test_a_check_holds_what_is_left_of_several_writes_to_a_row(rules) -> None:
         write("insert", "T", "K N", ["1", "-50"]),
         write("update", "T", "K N", ["1", "-60"], ["1", "3"]),
     )
-
     assert [row[1] for row in rules.rows("T")] == [3]
 
 
@@ -56,13 +54,11 @@ def test_a_given_null_is_not_the_default_and_an_update_computes_only_what_is_gen
 ) -> None:
     rules.apply(write("insert", "T", "K N D W", ["1", "4", None, None]))
     rules.apply(write("insert_or_update", "T", "K N", ["1", "8"]))
-
     assert rules.rows("T")[0][:5] == [1, 8, None, 9, None]
 
 
 def test_an_insert_or_update_names_all_that_must_not_be_null_even_if_the_row_exists(rules) -> None:
     rules.apply(write("insert", "T", "K N", ["1", "4"]))
-
     with pytest.raises(SpannerError, match="non-null value for NOT NULL column: N"):
         rules.apply(write("insert_or_update", "T", "K D", ["1", "5"]))
     rules.apply(write("update", "T", "K D", ["1", "5"]))
@@ -71,7 +67,6 @@ def test_an_insert_or_update_names_all_that_must_not_be_null_even_if_the_row_exi
 def test_keys_may_be_generated_or_have_defaults(rules) -> None:
     rules.apply(write("insert", "X", "A V", ["1", "5"]), write("insert", "Y", "V", ["5"]))
     rules.apply(write("update", "X", "K V", ["2", "6"]))
-
     assert rules.rows("X") == [[2, 1, 6]]
     assert rules.rows("Y") == [[3, 5]]
 
@@ -105,7 +100,6 @@ REFUSALS = [
 def test_refusals(rules, mutation, code: str, part: str) -> None:
     with pytest.raises(SpannerError) as caught:
         rules.apply(mutation)
-
     assert part in caught.value.message
     assert caught.value.code is Code[code.replace("FAILED", "FAILED_PRECONDITION")]
     assert rules.changes() == []
@@ -114,14 +108,12 @@ def test_refusals(rules, mutation, code: str, part: str) -> None:
 def test_a_generated_column_may_not_be_null_where_it_must_not(shop) -> None:
     shop.table("T", ["K INT64", "A INT64", column("G INT64 NOT NULL", generated="A + 1")], "K")
     shop.follow()
-
     with pytest.raises(SpannerError, match=r"null value for column: T\.G in table: T"):
         shop.apply(write("insert", "T", "K", ["1"]))
 
 
 def test_a_timestamp_of_the_past_may_be_written_as_commit_timestamp(rules) -> None:
     rules.apply(write("insert", "T", "K N C", ["1", "1", "1970-01-01T00:00:00Z"]))
-
     assert rules.rows("T")[0][6] == 0
 
 
@@ -136,5 +128,4 @@ def test_generated_columns_are_in_an_order_in_which_they_can_be_computed(shop) -
         ],
         "K",
     )
-
     assert [one.name for one in build_rules(shop.catalogue)["t"].generated] == ["H", "G", "Z"]

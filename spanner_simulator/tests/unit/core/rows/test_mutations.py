@@ -46,7 +46,6 @@ def test_several_writes_to_a_row_collapse(
 ) -> None:
     shop = filled()
     shop.apply(*mutations)
-
     assert [
         (
             change.mod_type,

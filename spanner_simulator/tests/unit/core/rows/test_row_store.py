@@ -50,7 +50,6 @@ def test_a_transaction_reads_its_own_rows_by_key_by_range_and_by_index(filled) -
     filled.apply(write("update", "T", "K A", ["1", "9"]), delete("T", ["2"]))
     filled.transaction.writes = filled.writes
     inside = {"transaction": filled.transaction}
-
     assert read(filled, KeySet(keys=(["1"], ["2"])), **inside) == [[1, 9, "x"]]
     assert read(filled, ALL, **inside) == [[1, 9, "x"], [3, 5, "z"]]
     assert read(filled, ALL, index="TA", **inside) == [[9, 1, "x"], [5, 3, "z"]]
@@ -125,7 +124,6 @@ def test_the_hidden_table_has_the_indexs_key_then_the_rest_of_the_rows_key(shop)
     hidden = hidden_index(
         shop.index("I", "T", "-b K", storing=("c",)), table, "GOOGLE_STANDARD_SQL"
     )
-
     assert [(part.name, part.descending) for part in hidden.table.key] == [
         ("B", True),
         ("K", False),
@@ -149,7 +147,6 @@ def test_a_key_has_all_its_parts(table, keys: list[str]) -> None:
         SpannerError, match=r"Wrong number of key parts for T\. Expected 2"
     ) as caught:
         whole_key(table, list(keys))
-
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 
@@ -160,7 +157,6 @@ def test_a_key_has_all_its_parts(table, keys: list[str]) -> None:
 def test_ends_of_a_span(table, start: bool, end: bool, inside: list[int]) -> None:
     where = key_range(table, KeySpan(KeyBound(["1"], start), KeyBound(["3"], end)))
     keys = {number: table.encoded_key({"A": number, "B": "x"}) for number in range(5)}
-
     assert [number for number, key in keys.items() if where.holds(key)] == inside
 
 
@@ -175,5 +171,4 @@ def test_without_an_evaluator_an_expression_is_refused_by_name(shop) -> None:
             dialect="GOOGLE_STANDARD_SQL",
             now_us=1,
         )
-
     assert caught.value.code is Code.UNIMPLEMENTED

@@ -43,7 +43,6 @@ def refusal(shop, *mutations: Mutation) -> SpannerError:
 class TestInterleaving:
     def test_a_child_needs_its_parent(self, family) -> None:
         error = refusal(family, write("insert", "C", "A B", ["9", "1"]))
-
         assert error.code is Code.NOT_FOUND
         assert error.message == (
             "Parent row for row [9,1] in table C is missing. Row cannot be written."
@@ -51,7 +50,6 @@ class TestInterleaving:
 
     def test_children_go_with_their_parent_each_as_a_change_of_its_own(self, family) -> None:
         family.apply(delete("P", ["1"]))
-
         assert family.changes() == [
             ("P", "DELETE", [1]),
             ("C", "DELETE", [1, 1]),
@@ -63,7 +61,6 @@ class TestInterleaving:
 
     def test_replacing_a_parent_takes_its_children_along(self, family) -> None:
         family.apply(write("replace", "P", "A", ["2"]))
-
         assert family.changes() == [
             ("P", "DELETE", [2]),
             ("C", "DELETE", [2, 1]),
@@ -74,7 +71,6 @@ class TestInterleaving:
     def test_a_child_that_holds_its_parent_keeps_it(self, family, mutation: Mutation) -> None:
         family.commit(write("insert", "N", "A B", ["1", "1"]))
         error = refusal(family, mutation)
-
         assert error.code is Code.FAILED_PRECONDITION
         assert error.message == (
             "Integrity constraint violation during DELETE/REPLACE. Found child row [1,1] in table "
@@ -87,7 +83,6 @@ class TestInterleaving:
         table = family.catalogue.table("P")
         writer = RowWriter(family.writes, family.evaluation)
         keys = [table.encoded_key({"A": number}) for number in (1, 2, 3)]
-
         assert [writer.try_to_delete("p", key) for key in keys] == [False, True, False]
         assert family.rows("P") == [[1, 0]]
 
@@ -105,7 +100,6 @@ class TestUniqueIndexes:
 
     def test_a_value_is_admitted_once(self, unique) -> None:
         error = refusal(unique, write("insert", "R", "K V", ["3", "a"]))
-
         assert error.code is Code.ALREADY_EXISTS
         assert error.message == (
             "Unique index violation on index RV at index key [a]. It conflicts with row [1] in "
@@ -118,7 +112,6 @@ class TestUniqueIndexes:
     def test_null_is_a_value_unless_it_is_filtered(self, unique) -> None:
         nulls = [["8", None], ["9", None]]
         error = refusal(unique, write("insert", "R", "K V", *nulls))
-
         assert error.code is Code.ALREADY_EXISTS
         unique.apply(write("insert", "M", "K V", *nulls))
 
@@ -131,7 +124,6 @@ class TestUniqueIndexes:
         shop.index("RW", "R", "V", is_unique=True)
         shop.follow()
         assert shop.rows("RV") == shop.rows("RW") == []
-
         assert refusal(shop, write("insert", "R", "K V", ["3", "5"], ["4", "5"])).code is (
             Code.ALREADY_EXISTS
         )
@@ -139,7 +131,6 @@ class TestUniqueIndexes:
     def test_values_may_change_places_within_a_statement(self, unique) -> None:
         unique.apply(write("update", "R", "K V", ["1", "b"], ["2", "a"]))
         unique.apply(delete("R", ["1"]), write("insert", "R", "K V", ["3", "b"]))
-
         assert unique.rows("RV") == [["a", 2], ["b", 3]]
 
 
@@ -154,14 +145,12 @@ def test_a_statement_remembers_what_it_looked_at(family) -> None:
     keys = family.transaction.key_reads
     ranges = {name for name, _ in family.transaction.range_reads}
     child, parent = family.catalogue.table("C"), family.catalogue.table("P")
-
     assert {("c", child.encoded_key({"A": 2, "B": 5})), ("p", parent.encoded_key({"A": 2}))} <= (
         keys.keys()
     )
     assert {"c", "d", "n"} <= ranges
 
     family.apply(Delete("G", KeySet(everything=True)))
-
     assert ("g", key_range(family.catalogue.table("G"), None)) in family.transaction.range_reads
 
 
@@ -174,7 +163,6 @@ def test_a_generated_key_stays_as_it_is(shop) -> None:
     shop.follow()
     shop.commit(write("insert", "K", "A V", ["1", "5"]))
     error = refusal(shop, write("update", "K", "K A", ["2", "7"]))
-
     assert error.code is Code.OUT_OF_RANGE
     assert error.message == (
         "The value of generated primary key column `K.K` cannot be modified when its non-key "

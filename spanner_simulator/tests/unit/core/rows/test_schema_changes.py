@@ -33,7 +33,6 @@ def test_columns_come_and_go_in_all_versions(filled) -> None:
     before_us = filled.now_us
     filled.commit(write("update", "T", "K A", ["1", "6"]))
     alter(filled, "K INT64", "A INT64", "N STRING")
-
     assert filled.follow() == []
     table = filled.catalogue.table("T")
     everything = KeySet(everything=True)
@@ -47,7 +46,6 @@ def test_a_dropped_column_does_not_come_back_with_its_values(filled) -> None:
     filled.follow()
     alter(filled, "K INT64", "A INT64", "S STRING")
     filled.follow()
-
     assert filled.rows("T") == [[1, 5, None], [2, 5, None]]
 
 
@@ -55,7 +53,6 @@ def test_a_default_is_asked_for_as_a_change_of_each_row(filled) -> None:
     added = column("D INT64 NOT NULL", default="9")
     alter(filled, "K INT64", "A INT64", "S STRING", added, column("G INT64", generated="D + 1"))
     fills = filled.follow()
-
     assert filled.rows("T") == [[1, 5, "abc", None, None], [2, 5, None, None, None]]
     assert [list(row.values()) for _, row in fills] == [[1, 5, "abc", 9, 10], [2, 5, None, 9, 10]]
 
@@ -80,7 +77,6 @@ def test_an_index_that_did_not_change_is_left_alone(filled) -> None:
     built = filled.store.tables["ta"]
     alter(filled, "K INT64", "A INT64")
     filled.follow()
-
     assert filled.store.tables["ta"] is built
 
 
@@ -97,6 +93,5 @@ def test_an_index_that_did_not_change_is_left_alone(filled) -> None:
 def test_rows_forbid_what_they_do_not_fulfil(filled, change: str, message: str) -> None:
     alter(filled, "K INT64", "A INT64", change)
     error = refusal(filled)
-
     assert error.code is Code.FAILED_PRECONDITION
     assert message in error.message

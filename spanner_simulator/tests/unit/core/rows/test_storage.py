@@ -25,7 +25,6 @@ def test_versions_that_nobody_may_read_any_more_go() -> None:
     for at in (10, 20, VERSION_RETENTION_US + 20):
         rows.write(b"a", {"v": at}, commit_us=at, commit_number=at)
     ((_, history),) = rows.histories(KeyRange(b"", None))
-
     assert [at for at, _ in history.versions] == [20, VERSION_RETENTION_US + 20]
 
 
@@ -34,7 +33,6 @@ def test_a_deleted_row_is_forgotten_when_nobody_may_read_it() -> None:
     rows.write(b"c", {}, commit_us=VERSION_RETENTION_US + 29, commit_number=4)
     assert len(rows) == 3
     rows.write(b"c", None, commit_us=VERSION_RETENTION_US + 30, commit_number=5)
-
     assert [key for key, _ in rows.histories(KeyRange(b"", None))] == [b"a", b"c"]
     rows.write(b"b", {"v": 9}, commit_us=VERSION_RETENTION_US + 40, commit_number=6)
     assert rows.current(b"b") == {"v": 9}
@@ -44,7 +42,6 @@ def test_a_row_that_came_back_is_kept() -> None:
     rows = table()
     rows.write(b"b", {"v": 5}, commit_us=40, commit_number=4)
     rows.write(b"c", {}, commit_us=VERSION_RETENTION_US * 2, commit_number=5)
-
     assert rows.current(b"b") == {"v": 5}
 
 
@@ -64,7 +61,6 @@ def test_it_is_a_sorted_set(steps: list[bytes], low: bytes, high: bytes | None) 
                 keys.add(key)
             model ^= {key}
     expected = sorted(key for key in model if low <= key and (high is None or key < high))
-
     assert len(keys) == len(model)
     assert list(keys.between(low, high)) == expected
     assert list(keys.between(b"", None)) == sorted(model)
@@ -75,7 +71,6 @@ def test_growing_keys_leave_full_blocks() -> None:
     keys = SortedKeys()
     for number in range(10_000):
         keys.add(b"%06d" % number)
-
     assert [len(block) for block in keys._blocks[:-1]] == [2_000] * (len(keys._blocks) - 1)
     assert all(one < other for one, other in pairwise(keys.between(b"", None)))
 

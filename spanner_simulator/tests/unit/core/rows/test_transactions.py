@@ -21,7 +21,6 @@ def test_has_read_any_looks_at_keys_and_ranges() -> None:
     transaction = Transaction(b"1", 1)
     transaction.note_key("t", b"a", commit_number=1)
     transaction.note_range("u", KeyRange(b"m", b"p"), commit_number=1)
-
     assert transaction.has_read_any({("t", b"a")})
     assert transaction.has_read_any({("u", b"n")})
     assert not transaction.has_read_any({("t", b"n"), ("u", b"p")})
@@ -36,7 +35,6 @@ def test_a_row_that_was_deleted_and_forgotten_is_a_conflict_still() -> None:
     tables["t"].write(b"z", {}, commit_us=VERSION_RETENTION_US + 2, commit_number=3)
     later.note_key("t", b"a", commit_number=3)
     later.note_range("t", KeyRange(b"a", b"b"), commit_number=3)
-
     assert len(tables["t"]) == 1
     assert by_key.conflict(tables) == by_range.conflict(tables) == "t"
     assert later.conflict(tables) is None
@@ -47,7 +45,6 @@ def test_rows_may_come_in_any_order_of_their_commits() -> None:
     transaction.note_range("t", KeyRange(b"", None), commit_number=1)
     tables["t"].write(b"a", {}, commit_us=3, commit_number=2)
     tables["t"].write(b"b", {}, commit_us=3, commit_number=1)
-
     assert transaction.conflict(tables) == "t"
 
 
@@ -73,7 +70,6 @@ def test_what_has_ended_or_only_reads_is_not_written_in(known) -> None:
     for one in (rolled_back, committed):
         known.roll_back(one.transaction_id)
     known.roll_back(b"nope")
-
     assert (committed.state, committed.commit_us, committed.key_reads) == ("COMMITTED", 7, {})
     assert {refusal(known, one) for one in (committed, rolled_back, begin(known, 5))} == {
         Code.FAILED_PRECONDITION
@@ -87,7 +83,6 @@ def test_an_aborted_one_says_so_and_when_to_try_again(known) -> None:
     error = known.abort(transaction, "why")
     with pytest.raises(SpannerError) as caught:
         known.find(transaction.transaction_id)
-
     assert error.message == "Transaction was aborted: why"
     assert error.retry_delay_ms == caught.value.retry_delay_ms == 5
     assert refusal(known, transaction) is caught.value.code is Code.ABORTED
@@ -96,7 +91,6 @@ def test_an_aborted_one_says_so_and_when_to_try_again(known) -> None:
 def test_forgotten_transactions_do_not_pile_up(known, monkeypatch) -> None:
     monkeypatch.setattr(known_transactions, "_TRANSACTIONS_MAX", 3)
     first, *_, last = [begin(known, 5) for _ in range(5)]
-
     assert known.find(last.transaction_id) is last
     with pytest.raises(SpannerError, match="NOT_FOUND: Transaction was not found"):
         known.find(first.transaction_id)
@@ -107,7 +101,6 @@ def test_of_those_that_ended_the_oldest_go(known, monkeypatch) -> None:
     living, *ended = [begin(known) for _ in range(4)]
     for one in ended:
         known.commit(one, 7)
-
     assert [known.find(one.transaction_id) for one in (living, ended[1])] == [living, ended[1]]
     with pytest.raises(SpannerError, match="Transaction was not found"):
         known.find(ended[0].transaction_id)

@@ -49,7 +49,6 @@ def answers(dialect: Dialect, statements: list[str]) -> list[str]:
 )
 def test_the_emulator_answered_the_same(dialect: Dialect, section: list[tuple[str, str]]) -> None:
     statements = [statement for statement, _ in section]
-
     assert list(zip(statements, answers(dialect, statements), strict=True)) == section
 
 

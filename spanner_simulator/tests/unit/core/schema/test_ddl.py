@@ -119,7 +119,6 @@ def test_both_dialects_say_the_same(google: str, postgres: str, statement: State
 )
 def test_postgresql_alters_one_field_of_a_column(text: str, changes: dict[str, object]) -> None:
     statement = parse_ddl(f"ALTER TABLE t ALTER COLUMN x {text}", "POSTGRESQL")
-
     assert statement == AlterColumn("t", "x", changes)
 
 
@@ -130,7 +129,6 @@ def test_googlesql_alters_all_fields_but_options_that_are_left_out() -> None:
     with_options = parse_ddl(
         "ALTER TABLE T ALTER COLUMN x TIMESTAMP OPTIONS (allow_commit_timestamp = null)"
     )
-
     assert plain == AlterColumn("T", "x", fields)
     assert isinstance(with_options, AlterColumn)
     assert with_options.changes["commit_timestamp"] is False
@@ -139,7 +137,6 @@ def test_googlesql_alters_all_fields_but_options_that_are_left_out() -> None:
 def test_a_bundle_names_types_in_any_spelling() -> None:
     bundle = parse_ddl("CREATE PROTO BUNDLE (`a.C`, a.`D`, a.order.set,)")
     table = parse_ddl("CREATE TABLE T (a x.Y, b ARRAY<`x.Y`>, c STRING.x) PRIMARY KEY ()")
-
     assert bundle == CreateProtoBundle(("a.C", "a.D", "a.order.set"))
     assert isinstance(table, CreateTable)
     assert [(one.value_type.element or one.value_type).proto_name for one in table.columns] == [
@@ -182,7 +179,6 @@ UNSUPPORTED = [
 def test_what_is_not_supported_is_named(dialect: Dialect, text: str, what: str) -> None:
     with pytest.raises(SpannerError) as caught:
         parse_ddl(text, dialect)
-
     assert str(caught.value).startswith(f"UNIMPLEMENTED: The simulator does not support: {what}")
 
 
@@ -213,5 +209,4 @@ INVALID = [
 def test_what_makes_no_sense_is_refused(dialect: Dialect, text: str, message: str) -> None:
     with pytest.raises(SpannerError) as caught:
         parse_ddl(text, dialect)
-
     assert message in str(caught.value)

@@ -55,7 +55,6 @@ def test_a_mutilated_statement_gets_an_answer(dialect: Dialect, data: st.DataObj
             apply_statement(catalogue, parse_ddl(statement, dialect), now_us=1)
         except SpannerError as error:
             refusals.append(error.message)
-
     assert all(refusals)
 
 
@@ -73,7 +72,6 @@ def test_the_printed_schema_makes_the_same_schema(dialect: Dialect, data: st.Dat
     again = Catalogue(dialect)
     for statement in text:
         apply_statement(again, parse_ddl(statement, dialect), now_us=1)
-
     assert sorted(catalogue_ddl(again)) == sorted(text)
     for name in information_schema_names(dialect):
         assert information_schema_table(catalogue, name)

@@ -155,6 +155,5 @@ def test_statements_are_printed_as_the_service_prints_them(
     make, dialect: Dialect, statements: list[tuple[str, str | None]]
 ) -> None:
     text = make(*(written for written, _ in statements), dialect=dialect).ddl()
-
     assert sorted(text) == sorted(printed or written for written, printed in statements)
     assert make(*text, dialect=dialect).ddl() == text

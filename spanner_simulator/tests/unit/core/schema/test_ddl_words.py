@@ -11,14 +11,12 @@ GOOGLE, POSTGRES = "GOOGLE_STANDARD_SQL", "POSTGRESQL"
 
 def test_an_expression_keeps_its_text_and_its_brackets() -> None:
     words = DdlWords("( f('(', a[1]) ) x", GOOGLE)
-
     assert words.expression_in_brackets() == "f('(', a[1])"
     assert words.name() == "x"
 
 
 def test_an_expression_ends_at_a_comma_or_a_keyword_outside_brackets() -> None:
     words = DdlWords("coalesce(a, 'not') || 'x'::text NOT NULL, b", POSTGRES)
-
     assert words.expression_until("NOT") == "coalesce(a, 'not') || 'x'::text"
     words.expect("NOT", "NULL")
     assert DdlWords("5 ;", POSTGRES).expression_until() == "5"
@@ -59,7 +57,6 @@ def test_names_have_schemas_but_not_public(
 def test_googlesql_says_what_it_expected(statement: str, move: str, message: str) -> None:
     words = DdlWords(statement, GOOGLE)
     words.take()
-
     with pytest.raises(SpannerError) as caught:
         getattr(words, move)()
 
@@ -74,7 +71,6 @@ def test_googlesql_says_what_it_expected(statement: str, move: str, message: str
 def test_postgresql_says_where_it_stumbled(statement: str, where: str) -> None:
     words = DdlWords(statement, POSTGRES)
     words.take()
-
     with pytest.raises(SpannerError) as caught:
         words.name()
 
@@ -95,5 +91,4 @@ def test_postgresql_says_where_it_stumbled(statement: str, where: str) -> None:
 def test_a_character_that_starts_no_word(dialect: Dialect, text: str, message: str) -> None:
     with pytest.raises(SpannerError) as caught:
         DdlWords(text, dialect)
-
     assert message in caught.value.message

@@ -35,5 +35,4 @@ def test_columns_of_an_expression_over_a_row(expression: str, names: set[str]) -
 
 def test_a_column_of_postgresql_may_have_its_table_before_it() -> None:
     text = "t.a > 0 OR \"A\" || b::text || 'c' = ''"
-
     assert column_names(text, "POSTGRESQL", table="t") == {"a", "b"}

@@ -160,7 +160,6 @@ def test_rows(make, asked: str, where: dict[str, Value], rows: list[str]) -> Non
     dialect: Dialect = "POSTGRESQL" if "dialect" in where else "GOOGLE_STANDARD_SQL"
     _, found = information_schema_table(make(*STATEMENTS[dialect], dialect=dialect).catalogue, view)
     lowered = [{name.lower(): value for name, value in row.items()} for row in found]
-
     assert rows == [
         ", ".join(str(row[name]) for name in names)
         for row in lowered

@@ -51,7 +51,6 @@ def test_columns_get_the_types_of_the_bundle() -> None:
     tier = ValueType(
         "ENUM", proto_name="shop.Tier", members=(("UNKNOWN", 0), ("GOLD", 1), ("SILVER", 2))
     )
-
     assert shop.type_of("C") == ValueType("PROTO", proto_name="shop.Customer")
     assert shop.type_of("E") == ValueType("ARRAY", tier)
     assert catalogue_ddl(shop.catalogue) == [
@@ -97,7 +96,6 @@ def test_refusals(statement: str, refusal: str) -> None:
 def test_descriptors_are_needed_and_must_be_readable() -> None:
     empty = "INVALID_ARGUMENT Contents of proto_descriptor_file cannot be empty"
     malformed = "INVALID_ARGUMENT Could not parse contents of proto_descriptor_file"
-
     assert Shop().refusal(BUNDLE, b"") == empty
     assert Shop().refusal("CREATE PROTO BUNDLE (a.B)") == "NOT_FOUND Missing descriptor for `a.B`"
     assert Shop().refusal(BUNDLE, b"garbage") == malformed
@@ -120,7 +118,6 @@ def test_a_journal_gives_the_bundle_again() -> None:
     one.commit(one.begin(), [write], now_us=6)
     for entry in entries:
         other.replay(entry)
-
     assert [len(getattr(entry, "proto_descriptors", b"")) > 0 for entry in entries] == [
         True,
         False,

@@ -47,7 +47,6 @@ def test_options_have_defaults() -> None:
         *(("exclude_delete", True), ("exclude_ttl_deletes", True), ("allow_txn_exclusion", True)),
         ("partition_mode", "MUTABLE_KEY_RANGE"),
     )
-
     assert [
         (one.capture_type, one.retention_us // 3_600_000_000, one.excluded_mod_types)
         for one in (plain, tuned)
@@ -62,7 +61,6 @@ def test_options_have_defaults() -> None:
 def test_a_malformed_duration_is_refused(text: str) -> None:
     with pytest.raises(SpannerError, match=rf"Invalid time duration format: {text}\.") as caught:
         duration_us(text)
-
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 

@@ -45,7 +45,6 @@ def catalogue(*statements: str) -> Catalogue:
 def test_an_expression_that_makes_no_sense_is_refused(columns: str, message: str) -> None:
     with pytest.raises(SpannerError, match=r"^INVALID_ARGUMENT: Error parsing ") as caught:
         catalogue(f"CREATE TABLE T (k INT64, {columns}) PRIMARY KEY (k)")
-
     assert message in caught.value.message
 
 
@@ -106,12 +105,10 @@ ALTERED = f"ALTER TABLE T ALTER COLUMN t SET {COMMITTED}"
 )
 def test_what_words_alone_tell_is_refused(make, table: str, statement: str, refusal: str) -> None:
     made = make(f"CREATE TABLE T (k INT64, {table}) PRIMARY KEY (k)")
-
     assert refusal in made.refusal(statement)
 
 
 def test_unnamed_checks_get_names_of_their_own(make) -> None:
     made = make("CREATE TABLE R (a INT64, CHECK (a > 1), CHECK (a > 2)) PRIMARY KEY (a)")
     names = [check.name for check in made.catalogue.table("R").checks]
-
     assert [(name[:5], name[-2:]) for name in names] == [("CK_R_", "_1"), ("CK_R_", "_2")]

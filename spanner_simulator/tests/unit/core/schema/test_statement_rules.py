@@ -77,7 +77,6 @@ REFUSALS = [
 def test_refusals(make, before: tuple[str, ...], statement: str, refusal: str) -> None:
     code, _, message = make(TABLE, PARENT, *before).refusal(statement).partition(" ")
     start, _, text = refusal.partition(" ")
-
     assert (code.startswith(start), message[: len(text)]) == (True, text)
 
 
@@ -88,7 +87,6 @@ def test_a_failure_of_the_analyser_leaves_nothing_behind(make) -> None:
 
     made = make()
     made.catalogue.analysis = Broken()
-
     with pytest.raises(RecursionError):
         made.apply("CREATE TABLE T (a INT64, CHECK (a > 0)) PRIMARY KEY (a)")
     assert made.catalogue.tables == {}
@@ -102,7 +100,6 @@ def test_a_new_column_comes_last_and_those_behind_a_dropped_one_move_up(make) ->
         "ALTER TABLE P ADD COLUMN IF NOT EXISTS z STRING(3)",
     )
     table = made.catalogue.table("P")
-
     assert table.ordinal_of["z"] == len(table.columns) == 8
     assert table.column("z").default == "3"
     assert list(table.ordinal_of.values()) == list(range(1, 9))
@@ -117,7 +114,6 @@ def test_a_column_is_altered_and_the_rest_of_it_stays(make) -> None:
         "ALTER TABLE P ALTER COLUMN a SET DEFAULT (7)",
     )
     table = made.catalogue.table("P")
-
     assert (table.column("ts").commit_timestamp, table.column("ts").is_nullable) == (True, False)
     assert table.column("s").value_type == ValueType("STRING", None, 20)
     assert table.column("a").default == "7"
@@ -129,7 +125,6 @@ def test_a_generated_column_hangs_on_what_it_is_made_of(make) -> None:
         "Year INT64 AS (EXTRACT(YEAR FROM Ts AT TIME ZONE 'UTC')) STORED) PRIMARY KEY (k)",
         "ALTER TABLE T DROP COLUMN Time",
     )
-
     assert "generated column Year" in made.refusal("ALTER TABLE T DROP COLUMN Ts")
     assert "generated column Name" in made.refusal("ALTER TABLE T DROP COLUMN J")
 
@@ -139,7 +134,6 @@ def test_a_table_keeps_its_parent_as_the_parent_writes_itself(make) -> None:
         "CREATE TABLE Parent (k INT64) PRIMARY KEY (k)",
         "CREATE TABLE Child (K INT64, c INT64) PRIMARY KEY (K, c), INTERLEAVE IN PARENT parent",
     )
-
     assert made.catalogue.table("child").interleave.parent == "Parent"
     assert [table.name for table in made.catalogue.children_of("PARENT")] == ["Child"]
 
@@ -155,7 +149,6 @@ def test_seven_tables_may_be_nested(make) -> None:
         )
         if depth <= 7:
             made.apply(statement)
-
     assert "Table L8 is too deeply nested; the limit is 7." in made.refusal(statement)
 
 
@@ -168,7 +161,6 @@ def test_an_index_names_columns_as_the_table_does_and_is_in_its_schema(make) -> 
         "CREATE TABLE n.T (a INT64) PRIMARY KEY (a)",
     )
     key = (KeyColumn("a", descending=True),)
-
     assert made.catalogue.index("i") == Index("I", "P", key, ("b",), True, True)
     assert "does not match the schema" in made.refusal("CREATE INDEX J ON n.T (a)")
     made.apply("CREATE INDEX n.J ON n.T (a)", "DROP INDEX N.j")
@@ -182,7 +174,6 @@ def test_postgresql_puts_an_index_into_its_tables_schema(make) -> None:
         "CREATE INDEX i ON n.t (b)",
         dialect="POSTGRESQL",
     )
-
     assert made.catalogue.index("n.i").key == (KeyColumn("b", null_is_greatest=True),)
 
 
@@ -198,7 +189,6 @@ def test_privileges_are_given_to_a_role_or_to_all_and_can_be_revoked(make) -> No
         "REVOKE SELECT ON TABLE T FROM ROLE public",
     )
     has = made.catalogue.has_privilege
-
     assert has("A", "TABLE FUNCTION", "read_s", "EXECUTE")
     assert not has("a", "CHANGE STREAM", "S", "SELECT")
     assert (has("a", "TABLE", "t", "SELECT"), has("a", "TABLE", "t", "UPDATE")) == (False, True)
@@ -214,7 +204,6 @@ def test_postgresql_names_functions_by_partition_mode(make) -> None:
         "GRANT EXECUTE ON FUNCTION spanner.read_json_s, spanner.read_proto_bytes_m TO r",
         dialect="POSTGRESQL",
     )
-
     assert made.catalogue.has_privilege("r", "TABLE FUNCTION", "read_json_s", "EXECUTE")
     assert made.catalogue.has_privilege("r", "TABLE FUNCTION", "read_proto_bytes_m", "EXECUTE")
 
@@ -231,7 +220,6 @@ def test_what_is_dropped_takes_its_privileges_with_it(make) -> None:
         "DROP TABLE T",
         *STREAM,
     )
-
     assert [one for one in made.ddl() if one.startswith("GRANT")] == [
         "GRANT SELECT ON TABLE u TO ROLE a"
     ]

@@ -37,14 +37,12 @@ ERRORS = [
 @pytest.mark.parametrize(("before", "statement", "refusal"), ERRORS)
 def test_refusals(make, before: tuple[str, ...], statement: str, refusal: str) -> None:
     message = make(TABLE, *before).refusal(statement)
-
     assert message.startswith("FAILED_PRECONDITION ")
     assert refusal in message
 
 
 def test_a_name_leaves_room_for_that_of_its_function(make) -> None:
     name = "x" * 119
-
     assert make().refusal(f"CREATE CHANGE STREAM {name}") == (
         f"INVALID_ARGUMENT Change Stream name not valid: {name}."
     )
@@ -57,7 +55,6 @@ def test_postgresql_keeps_read_functions_in_a_schema_of_their_own(make) -> None:
         "CREATE TABLE read_json_s1 (k bigint PRIMARY KEY)",
         dialect="POSTGRESQL",
     )
-
     assert list(made.catalogue.streams) == ["s1", "read_s1"]
 
 
@@ -73,7 +70,6 @@ def test_whole_tables_let_go_of_dropped_columns_and_pick_up_new_ones(make) -> No
     )
     table = made.catalogue.table("U")
     tracked = {name: one.tracked_columns(table) for name, one in made.catalogue.streams.items()}
-
     assert tracked == {"s": ("a", "c"), "everything": ("a", "c"), "listed": ("a",), "keys": ()}
 
 
@@ -83,7 +79,6 @@ def test_a_table_in_a_named_schema_is_watched(make) -> None:
         "CREATE TABLE n.T (k INT64, a INT64) PRIMARY KEY (k)",
         "CREATE CHANGE STREAM S FOR N.t(a)",
     )
-
     assert made.catalogue.stream("s").tracked_columns(made.catalogue.table("n.T")) == ("a",)
     assert made.refusal("DROP TABLE n.T").startswith(
         "FAILED_PRECONDITION Cannot drop table n.T. Table n.T is tracked by 1 Change Stream: S."
@@ -99,14 +94,12 @@ def test_an_option_set_to_null_is_reset(make) -> None:
         "ALTER CHANGE STREAM S SET OPTIONS (value_capture_type = NULL, partition_mode = NULL)"
     )
     stream = made.catalogue.stream("S")
-
     assert stream.options == (("exclude_insert", True),)
     assert stream.capture_type == "OLD_AND_NEW_VALUES"
 
 
 def test_suspending_and_retargeting(make) -> None:
     made = make(TABLE, "CREATE CHANGE STREAM S FOR U", "ALTER CHANGE STREAM S DROP FOR ALL")
-
     assert made.catalogue.stream("S").watch is None
     made.apply("ALTER CHANGE STREAM S SET FOR ALL")
     assert made.catalogue.stream("S").watch.everything

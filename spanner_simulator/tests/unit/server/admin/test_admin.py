@@ -53,7 +53,6 @@ def test_a_statement_refused_after_others_is_the_operations_error(rig) -> None:
     operation = update(rig, T1, T1, "CREATE TABLE T2 (A INT64) PRIMARY KEY (A)")
     metadata = database_admin.UpdateDatabaseDdlMetadata.pb()()
     operation.metadata.Unpack(metadata)
-
     assert operation.done
     assert operation.error.code == Code.FAILED_PRECONDITION.value
     assert len(metadata.commit_timestamps) == 1
@@ -76,7 +75,6 @@ def test_databases_are_listed_and_dropped(rig) -> None:
     drop = database_admin.DropDatabaseRequest.pb()(database=DATABASE)
     for _ in range(2):
         rig.run(rig.databases.drop_database(drop))
-
     assert [one.name for one in before] == [DATABASE]
     assert not rig.run(rig.databases.list_databases(request)).databases
 
@@ -86,7 +84,6 @@ def test_instances(rig) -> None:
     listed = instance_admin.ListInstancesRequest.pb()(parent="projects/p")
     configs = instance_admin.ListInstanceConfigsRequest.pb()(parent="projects/p")
     config = instance_admin.GetInstanceConfigRequest.pb()(name="projects/p/instanceConfigs/c")
-
     assert rig.run(rig.instances.get_instance(get)).name == INSTANCE
     assert len(rig.run(rig.instances.list_instances(listed)).instances) == 1
     assert rig.run(rig.instances.list_instance_configs(configs)).instance_configs
@@ -116,7 +113,6 @@ def test_names_of_our_own_are_distinct(empty_rig) -> None:
         done_operation(empty_rig.host, name, metadata=empty_pb2.Empty(), outcome=empty_pb2.Empty())
         names.add(name)
     del empty_rig.host.operations[min(names)]
-
     assert operation_name(empty_rig.host, "a") not in names - {min(names)}
 
 
@@ -127,6 +123,5 @@ def test_an_error_is_an_outcome(empty_rig) -> None:
         metadata=empty_pb2.Empty(),
         outcome=SpannerError(Code.FAILED_PRECONDITION, "no"),
     )
-
     assert operation.WhichOneof("result") == "error"
     assert (operation.error.code, operation.error.message) == (9, "no")

@@ -50,7 +50,6 @@ def test_records_come_in_runs_of_at_most_the_size_and_are_encoded_once() -> None
         assert len(rows) <= 2000
         found += texts(rows)
         index = after
-
     assert found == [f"{number:04d}" for number in range(100, 900)]
     assert texts(encoder.records(form, one, range(900), size_max=10**6)[0])[99:102] == [
         "0099",
@@ -67,7 +66,6 @@ def test_the_least_used_bytes_go_and_are_made_again() -> None:
         encoder.records(form, one, range(256), size_max=10**6)
     assert encoder.kept_bytes <= 5000
     again, _ = encoder.records(form, parts[0], range(256), size_max=10**6)
-
     assert len(texts(again)) == 256
     assert len(form.encoded) == 6 * 256
 
@@ -99,7 +97,6 @@ def test_dialect_and_mode_choose_the_form() -> None:
     code, plain = spanner.TypeCode, spanner.TypeAnnotationCode.TYPE_ANNOTATION_CODE_UNSPECIFIED
     google, postgres = "GOOGLE_STANDARD_SQL", "POSTGRESQL"
     fixed, mutable = "IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"
-
     assert columns(fixed, google) == ("ChangeRecord", code.ARRAY, plain)
     assert columns(mutable, google) == ("ChangeRecord", code.PROTO, plain)
     assert columns(mutable, postgres) == ("read_proto_bytes_s", code.BYTES, plain)

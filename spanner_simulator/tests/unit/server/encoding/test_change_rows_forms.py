@@ -38,7 +38,6 @@ def decode(form: RowForm, row: StreamRow) -> Any:
 def test_a_heartbeat_and_children() -> None:
     struct, text = StructRows(), JsonRows("read_json_s")
     start = "1970-01-01T00:00:00.000001Z"
-
     assert decode(struct, HeartbeatRecord(1_000)) == [[[], [[start]], []]]
     assert (
         decode(text, HeartbeatRecord(1_000)) == f'{{"heartbeat_record":{{"timestamp":"{start}"}}}}'
@@ -73,7 +72,6 @@ def test_values_of_any_size(size: int) -> None:
             is_system_transaction=False,
         )
         ((((data,), heartbeats, children),),) = (decode(StructRows(), record),)
-
         assert (heartbeats, children) == ([], [])
         assert len(data) == 13
         assert [json.loads(one[1]) for one in data[6]] == [new] * count
@@ -90,7 +88,6 @@ def test_heartbeat_start_end_and_event() -> None:
     end = decode_proto(PartitionEndRecord(3_000_000, "a-1", "t")).partition_end_record
     event = decode_proto(PartitionEventRecord(4_000_000, "a-2", "t", ("x", "y"), ("z",)))
     started, moved = start.partition_start_record, event.partition_event_record
-
     assert heartbeat.timestamp.timestamp() == 1.5
     assert heartbeat.timestamp.nanosecond == 500_000_001
     assert (started.start_timestamp.timestamp(), started.record_sequence) == (2, "a-0")

@@ -130,7 +130,6 @@ def test_immutable_key_ranges_in_both_dialects(seed: int) -> None:
         assert isinstance(record, DataChangeRecord)
         (google,) = named(field.type_, value_of(structs.encode(record)))
         postgres = json.loads(value_of(texts.encode(record)))
-
         assert google == {
             "data_change_record": [described(record)],
             "heartbeat_record": [],

@@ -89,7 +89,6 @@ def test_a_folder_in_use_by_another_process_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
-
     assert "holds other files (letters.txt): choose an empty folder" in refusal(tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["letters.txt"]
 
@@ -106,5 +105,4 @@ def test_a_database_whose_file_is_gone_is_missed(tmp_path: Path) -> None:
     with opened(tmp_path) as directory:
         directory.keep_database("a", dialect="POSTGRESQL", created_us=1, entries=[])
     (tmp_path / "database-000001.journal").unlink()
-
     assert "database-000001.journal, with the data of a, is gone" in refusal(tmp_path)

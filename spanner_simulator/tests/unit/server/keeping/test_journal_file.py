@@ -52,7 +52,6 @@ def test_a_last_entry_with_bytes_lost_is_cut_away(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-2:] = b"\0\0"
     path.write_bytes(content)
-
     assert read(path)[0] == ["first"]
 
 

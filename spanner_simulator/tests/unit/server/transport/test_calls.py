@@ -43,7 +43,6 @@ def failure(channel: grpc.Channel, method: str, request: bytes, **options) -> gr
 
 def test_bytes_that_are_no_request_are_an_invalid_argument(channel: grpc.Channel) -> None:
     error = failure(channel, "Commit", b"\xff\xff\xff")
-
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "cannot be parsed" in (error.details() or "")
 
@@ -55,7 +54,6 @@ def test_bytes_that_are_no_request_are_an_invalid_argument(channel: grpc.Channel
 def test_an_unknown_method_is_refused_by_name(channel: grpc.Channel, method: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(f"/{method}")(b"", timeout=20)
-
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert caught.value.details() == f"The simulator does not support: the method {method}"
 

@@ -62,7 +62,6 @@ def values(messages):
 )
 def test_a_status_comes_when_it_is_to_come(rig, fault: Fault, sent: list[str]) -> None:
     messages, error = run_stream(rig, fault, 2, 2)
-
     assert values(messages) == sent
     assert error.code is Code.UNAVAILABLE
 
@@ -81,7 +80,6 @@ def test_a_stall_goes_on_when_it_is_released(rig) -> None:
         return before, found
 
     before, found = rig.run(act())
-
     assert before == ["0.0"]
     assert values(found) == ["0.0", "0.1", "1.0"]
     assert [one.resume_token for one in found] == [b"", b"0", b"1"]
@@ -91,7 +89,6 @@ def test_a_dropped_connection_is_cut(rig, monkeypatch) -> None:
     cut = []
     monkeypatch.setattr(rig.host.faults, "drop", cut.append)
     _, error = run_stream(rig, Fault(kind="drop"), 1)
-
     assert cut == [CONTEXT]
     assert error.code is Code.UNAVAILABLE
 
@@ -116,7 +113,6 @@ def test_a_released_stall_and_a_clean_end_of_one_reply(rig) -> None:
     stall = Fault(kind="stall")
     stall.released.set()
     run = rig.run
-
     assert run(faulty_reply(rig.host, stall, CONTEXT, answer)) == b"reply"
     assert run(faulty_reply(rig.host, Fault(kind="clean_end"), CONTEXT, answer)) == b""
 

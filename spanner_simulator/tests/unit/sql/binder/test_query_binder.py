@@ -64,7 +64,6 @@ def test_a_query_in_from_leaves_out_what_it_leaves_out(shared_world) -> None:
 def test_a_nan_among_the_keys_is_greater_than_all_in_postgresql(pg_world: Any) -> None:
     pg_world.database.apply_ddl(["CREATE TABLE f (f float8 PRIMARY KEY, s text)"], now_us=1)
     pg_world.run("INSERT INTO f (f, s) VALUES ('NaN', 'n'), (1.5, 'o'), ('-Infinity', 'm')")
-
     assert sorted(pg_world.rows("SELECT s FROM f WHERE f > 1")) == [["n"], ["o"]]
     assert sorted(pg_world.rows("SELECT s FROM f WHERE f < 'NaN'")) == [["m"], ["o"]]
     assert pg_world.rows("SELECT s FROM f WHERE f = 'NaN'") == [["n"]]

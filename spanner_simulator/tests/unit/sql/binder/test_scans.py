@@ -68,7 +68,6 @@ def test_descending_keys(world) -> None:
         ["CREATE TABLE Z (A INT64, B INT64) PRIMARY KEY (A, B DESC)"], now_us=NOW_US
     )
     world.run("INSERT INTO Z (A, B) VALUES (1, 1), (1, 2), (1, 3), (2, 2), (1, NULL)")
-
     assert world.rows("SELECT B FROM Z WHERE A = 1 AND B > 1 ORDER BY B") == [["2"], ["3"]]
     assert world.rows("SELECT B FROM Z WHERE A = 1 AND B >= 2 AND B < 3") == [["2"]]
     assert world.rows("SELECT B FROM Z WHERE A = 1 AND B <= 1") == [["1"]]

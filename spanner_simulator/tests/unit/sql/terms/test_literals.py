@@ -37,7 +37,6 @@ def test_parameters(shared_shop, sql: str, parameter: Parameter, rows) -> None:
 def test_types_that_nobody_knows(shared_shop, kind: ValueType, message: str) -> None:
     with pytest.raises(SpannerError) as caught:
         shared_shop.run("SELECT @p", p=Parameter("1", kind))
-
     assert (caught.value.code, caught.value.message) == (Code.NOT_FOUND, message)
 
 
@@ -53,7 +52,6 @@ def test_types_that_nobody_knows(shared_shop, kind: ValueType, message: str) -> 
 )  # fmt: skip
 def test_dml(shop, source: str, parameters: dict[str, Parameter], row) -> None:
     shop.run(f"INSERT INTO T (K, C, E) {source}", **parameters)
-
     assert shop.rows("SELECT C, E FROM T WHERE K = 9") == [row]
 
 
