@@ -40,13 +40,18 @@ def test_reads_are_in_key_order_without_repeats(bank) -> None:
 
 
 def test_what_did_not_exist_yet_is_not_found_by_a_read_and_invalid_in_a_query(bank) -> None:
-    table = bank.database.catalogue.table("Accounts")
-    with pytest.raises(SpannerError, match="Table not found: Accounts") as caught:
-        read(bank, ALL, read_us=1)
-    assert caught.value.code is Code.NOT_FOUND
-    with pytest.raises(SpannerError, match="Table not found: Accounts") as caught:
-        bank.database.scan(table, KeyRange(b"", None), transaction=None, read_us=1)
-    assert caught.value.code is Code.INVALID_ARGUMENT
+    database = bank.database
+    table, everything = database.catalogue.table("Accounts"), KeyRange(b"", None)
+    for code, ask in (
+        (Code.NOT_FOUND, lambda: read(bank, ALL, read_us=1)),
+        (
+            Code.INVALID_ARGUMENT,
+            lambda: database.scan(table, everything, transaction=None, read_us=1),
+        ),
+    ):
+        with pytest.raises(SpannerError, match="Table not found: Accounts") as caught:
+            ask()
+        assert caught.value.code is code
 
 
 def test_versions_older_than_their_retention_are_refused(bank) -> None:
@@ -247,35 +252,22 @@ def full_disk(_entry: object) -> None:
 
 def picture(database: Database) -> object:
     """Everything that a client can see of a database."""
-    return (
-        {
-            name: [
-                [(key, history.versions) for key, history in rows.histories(KeyRange(b"", None))],
-                rows.created_us,
-            ]
-            for name, rows in database._store.tables.items()
-        },
-        {
-            name: [
-                (
-                    one.token,
-                    one.low,
-                    one.high,
-                    one.start_us,
-                    one.end_us,
-                    one.parents,
-                    list(one.records),
-                )
+    everything = KeyRange(b"", None)
+    rows = {
+        name: ([(key, one.versions) for key, one in held.histories(everything)], held.created_us)
+        for name, held in database._store.tables.items()
+    }
+    streams = {
+        name: (
+            [
+                (one.token, one.ranges, one.start_us, one.end_us, one.parents, list(one.records))
                 for one in state.partitions.by_token.values()
-            ]
-            for name, state in database.streams.by_name.items()
-        },
-        {
-            name: [one.as_json() for one in state.log.transactions]
-            for name, state in database.streams.by_name.items()
-        },
-        (database.clock.next_us(0), database.commit_number),
-    )
+            ],
+            [one.as_json() for one in state.log.transactions],
+        )
+        for name, state in database.streams.by_name.items()
+    }
+    return rows, streams, database.clock.next_us(0), database.commit_number
 
 
 class Seven:

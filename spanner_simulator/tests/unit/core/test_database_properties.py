@@ -89,12 +89,20 @@ class World:
             self.actors[number] = Actor(self.database.begin())
         return self.actors[number]
 
-    def read(self, actor: Actor | None, table: str, keys: KeySet, read_us: int | None) -> object:
+    def read(
+        self,
+        actor: Actor | None,
+        table: str,
+        keys: KeySet = ALL,
+        read_us: int | None = None,
+        index: str = "",
+    ) -> object:
         found = self.database.read(
             self.database.catalogue.table(table),
             keys,
             transaction=None if actor is None else actor.transaction,
             read_us=read_us,
+            index=index,
         )
         return [tuple(row.values()) for row in found]
 
@@ -127,33 +135,21 @@ class World:
 
     def check(self) -> None:
         """What must hold after every step."""
-        for table, rows in self.rows.items():
-            assert self.read(None, table, ALL, None) == [(*key, rows[key]) for key in sorted(rows)]
-        for at_us, model in self.past.items():
+        for at_us, model in [(None, self.rows), *self.past.items()]:
             for table, rows in model.items():
-                assert self.read(None, table, ALL, at_us) == [
-                    (*key, rows[key]) for key in sorted(rows)
-                ]
-            assert self.index("P", "PV", at_us) == sorted(
-                ((value, *key) for key, value in model["P"].items() if value is not None),
-                reverse=True,
+                expected = [(*key, rows[key]) for key in sorted(rows)]
+                assert self.read(None, table, read_us=at_us) == expected
+            by_value = {
+                table: [(value, *key) for key, value in model[table].items()] for table in "PC"
+            }
+            assert self.read(None, "P", read_us=at_us, index="PV") == sorted(
+                (entry for entry in by_value["P"] if entry[0] is not None), reverse=True
             )
-            assert self.index("C", "CV", at_us) == sorted(
-                ((value, *key) for key, value in model["C"].items()),
-                key=lambda entry: (entry[0] is not None, entry),
+            assert self.read(None, "C", read_us=at_us, index="CV") == sorted(
+                by_value["C"], key=lambda entry: (entry[0] is not None, entry)
             )
         for table in ("C", "N"):
             assert all(key[:1] in self.rows["P"] for key in self.rows[table])
-
-    def index(self, table: str, index: str, read_us: int) -> list[tuple[object, ...]]:
-        found = self.database.read(
-            self.database.catalogue.table(table),
-            ALL,
-            transaction=None,
-            read_us=read_us,
-            index=index,
-        )
-        return [tuple(row.values()) for row in found]
 
 
 def outcome(action: Any, rows: Model) -> object:
@@ -228,12 +224,12 @@ def step(world: World, one: Any) -> None:
     key = two[: KEYS[table]]
     match kind:
         case "read":
-            seen = world.read(actor, table, KeySet(keys=([str(part) for part in key],)), None)
+            seen = world.read(actor, table, KeySet(keys=([str(part) for part in key],)))
             actor.history.append(
                 (lambda rows: [(*key, rows[table][key])] if key in rows[table] else [], seen)
             )
         case "scan":
-            seen = world.read(actor, table, ALL, None)
+            seen = world.read(actor, table)
             actor.history.append(
                 (lambda rows: [(*one, rows[table][one]) for one in sorted(rows[table])], seen)
             )

@@ -49,22 +49,11 @@ class TestInterleaving:
         )
 
     def test_children_go_with_their_parent_each_as_a_change_of_its_own(self, family) -> None:
-        family.apply(delete("P", ["1"]))
+        family.apply(delete("P", ["1"]), write("replace", "P", "A", ["2"]))
         assert family.changes() == [
-            ("P", "DELETE", [1]),
-            ("C", "DELETE", [1, 1]),
-            ("G", "DELETE", [1, 1, 1]),
-            ("C", "DELETE", [1, 2]),
-            ("G", "DELETE", [1, 2, 1]),
-            ("D", "DELETE", [1, 1]),
-        ]
-
-    def test_replacing_a_parent_takes_its_children_along(self, family) -> None:
-        family.apply(write("replace", "P", "A", ["2"]))
-        assert family.changes() == [
-            ("P", "DELETE", [2]),
-            ("C", "DELETE", [2, 1]),
-            ("P", "INSERT", [2]),
+            *(("P", "DELETE", [1]), ("C", "DELETE", [1, 1]), ("G", "DELETE", [1, 1, 1])),
+            *(("C", "DELETE", [1, 2]), ("G", "DELETE", [1, 2, 1]), ("D", "DELETE", [1, 1])),
+            *(("P", "DELETE", [2]), ("C", "DELETE", [2, 1]), ("P", "INSERT", [2])),
         ]
 
     @pytest.mark.parametrize("mutation", [delete("P", ["1"]), write("replace", "P", "A", ["1"])])
