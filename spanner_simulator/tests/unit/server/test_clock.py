@@ -84,12 +84,8 @@ class TestTimers:
         clock.call_at(HOUR_US, lambda: seen.append(("second", clock.now_us())))
         clock.call_at(90, lambda: seen.append(("early", clock.now_us())))
         assert clock.advance(2 * HOUR_US + 5) == 2 * HOUR_US + 5
-        assert seen == [
-            ("early", 90),
-            ("hour", HOUR_US),
-            ("second", HOUR_US),
-            ("hour", 2 * HOUR_US),
-        ]
+        hours = [("hour", HOUR_US), ("second", HOUR_US), ("hour", 2 * HOUR_US)]
+        assert seen == [("early", 90), *hours]
 
     def test_a_jump_over_very_many_of_them_ends_all_the_same(self) -> None:
         clock, seen = Clock(frozen_at_us=0), list[int]()

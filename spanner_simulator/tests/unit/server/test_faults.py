@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from spanner_simulator.errors import Code, SpannerError
@@ -16,27 +18,21 @@ class TestFaults:
         assert (rule.number, rule.fired) == (1, 2)
 
     @pytest.mark.parametrize(
-        ("rule", "call", "fires"),
+        ("rule", "meets", "spares"),
         [
-            ({}, {}, True),
-            ({"method": "commit"}, {}, True),
-            ({"method": "Read"}, {}, False),
-            ({"stream": "S"}, {"stream": "s"}, True),
-            ({"stream": "S"}, {}, False),
-            ({"stream": "S"}, {"stream": "t"}, False),
-            ({"token": "a"}, {"token": "a"}, True),
-            ({"token": "a"}, {"token": "A"}, False),
-            ({"token": "a"}, {}, False),
-            ({"database": "d"}, {"database": "d"}, True),
-            ({"database": "d"}, {"database": "e"}, False),
+            ({}, [{}], []),
+            ({"method": "commit"}, [{}], []),
+            ({"method": "Read"}, [], [{}]),
+            ({"stream": "S"}, [{"stream": "s"}], [{}, {"stream": "t"}]),
+            ({"token": "a"}, [{"token": "a"}], [{}, {"token": "A"}]),
+            ({"database": "d"}, [{"database": "d"}], [{"database": "e"}]),
         ],
     )
-    def test_which_calls_it_meets(
-        self, rule: dict[str, str], call: dict[str, str], fires: bool
-    ) -> None:
+    def test_which_calls_it_meets(self, rule: dict[str, str], meets: Any, spares: Any) -> None:
         faults = Faults()
-        faults.add(FaultRule(fault=UNAVAILABLE, **rule))
-        assert (faults.plan("Commit", **call) is not None) is fires
+        faults.add(FaultRule(fault=UNAVAILABLE, count=None, **rule))
+        assert all(faults.plan("Commit", **call) is not None for call in meets)
+        assert all(faults.plan("Commit", **call) is None for call in spares)
 
     def test_of_several_the_oldest_that_has_something_left_wins(self) -> None:
         faults = Faults()
@@ -93,18 +89,12 @@ class TestFaults:
             faults.add(FaultRule(fault=UNAVAILABLE))
 
 
-class TestHolds:
-    def test_held_until_released_and_the_listener_hears_of_it(self) -> None:
-        heard: list[str] = []
-        holds = Holds(heard.extend)
-        holds.hold(["b", "a"])
-        assert ("a" in holds, "c" in holds, list(holds), len(list(holds))) == (
-            True,
-            False,
-            ["a", "b"],
-            2,
-        )
-        assert holds.release(["a", "c"]) == 1
-        assert heard == ["a"]
-        assert holds.release() == 1
-        assert list(holds) == []
+def test_held_until_released_and_the_listener_hears_of_it() -> None:
+    heard: list[str] = []
+    holds = Holds(heard.extend)
+    holds.hold(["b", "a"])
+    assert ("a" in holds, "c" in holds, list(holds)) == (True, False, ["a", "b"])
+    assert holds.release(["a", "c"]) == 1
+    assert heard == ["a"]
+    assert holds.release() == 1
+    assert list(holds) == []

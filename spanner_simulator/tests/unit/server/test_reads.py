@@ -46,10 +46,8 @@ def test_a_transaction_begun_inline_is_aborted_by_a_conflict(rig) -> None:
 
 
 def test_a_role_may_do_what_it_was_granted(rig) -> None:
-    from spanner_simulator.core.schema.ddl import parse_ddl
-
     def ddl(statement: str) -> None:
-        rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)
+        rig.database.apply_ddl([statement], now_us=rig.now_us)
 
     ddl("CREATE ROLE clerk")
     session = rig.session(role="clerk")
@@ -68,23 +66,23 @@ def test_a_role_may_do_what_it_was_granted(rig) -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [
-        ({"limit": -1}, Code.INVALID_ARGUMENT, "Limit must be non-negative"),
-        ({"partition_token": b"zz"}, Code.INVALID_ARGUMENT, "Invalid partition token"),
-        ({"resume_token": b"zz"}, Code.INVALID_ARGUMENT, "Invalid resume_token"),
-        ({"partition_token": b"zz", "limit": 1}, Code.INVALID_ARGUMENT, "A limit cannot"),
-        ({"table": "Nope"}, Code.NOT_FOUND, "Table not found: Nope"),
-        ({"columns": ["Nope"]}, Code.NOT_FOUND, "Column not found in table Accounts: Nope"),
+        ({"limit": -1}, "INVALID_ARGUMENT", "Limit must be non-negative"),
+        ({"partition_token": b"zz"}, "INVALID_ARGUMENT", "Invalid partition token"),
+        ({"resume_token": b"zz"}, "INVALID_ARGUMENT", "Invalid resume_token"),
+        ({"partition_token": b"zz", "limit": 1}, "INVALID_ARGUMENT", "A limit cannot"),
+        ({"table": "Nope"}, "NOT_FOUND", "Table not found: Nope"),
+        ({"columns": ["Nope"]}, "NOT_FOUND", "Column not found in table Accounts: Nope"),
+        ({"index": "Nope"}, "NOT_FOUND", "No index 'Nope' was found for table 'Accounts'"),
     ],
 )
-def test_reads_that_make_no_sense(rig, fields, code: Code, words: str) -> None:
+def test_reads_that_make_no_sense(rig, fields, code: str, words: str) -> None:
     request = read_request(rig.session())
-    for name in ("columns",):
-        if name in fields:
-            request.ClearField(name)
+    if "columns" in fields:
+        request.ClearField("columns")
     request.MergeFrom(spanner.ReadRequest.pb()(**fields))
     with pytest.raises(SpannerError, match=words) as caught:
         rig.collect(rig.spanner.streaming_read(request))
-    assert caught.value.code is code
+    assert caught.value.code is Code[code]
 
 
 def test_a_read_by_index_has_the_order_and_the_columns_of_the_index(rig) -> None:
@@ -105,6 +103,3 @@ def test_a_read_by_index_has_the_order_and_the_columns_of_the_index(rig) -> None
     with pytest.raises(SpannerError, match="does not have a column named Name") as caught:
         rig.run(rig.spanner.read(request))
     assert caught.value.code is Code.NOT_FOUND
-    request.index = "Nope"
-    with pytest.raises(SpannerError, match="No index 'Nope' was found for table 'Accounts'"):
-        rig.run(rig.spanner.read(request))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -216,8 +217,6 @@ def process(data: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]
 
 
 def ask(addresses: dict[str, str], path: str, body: dict[str, Any] | None = None) -> list[Any]:
-    import urllib.request
-
     data = None if body is None else json.dumps(body).encode()
     url = f"http://{addresses['control']}{path}"
     with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=60) as reply:
@@ -228,25 +227,21 @@ def read_stream(
     addresses: dict[str, str], name: str, start_us: int, token: str, resume_token: bytes = b""
 ) -> Iterator[Any]:
     """Messages of one query of a stream partition, over a connection of its own."""
+    service = "/google.spanner.v1.Spanner"
     with grpc.insecure_channel(addresses["grpc"]) as channel:
-        open_session = channel.unary_unary(
-            "/google.spanner.v1.Spanner/CreateSession",
-            request_serializer=types.CreateSessionRequest.serialize,
-            response_deserializer=types.Session.deserialize,
+        open_session = channel.unary_unary(f"{service}/CreateSession")
+        query = channel.unary_stream(f"{service}/ExecuteStreamingSql")
+        made = open_session(
+            types.CreateSessionRequest.serialize(types.CreateSessionRequest(database=name))
         )
-        query = channel.unary_stream(
-            "/google.spanner.v1.Spanner/ExecuteStreamingSql",
-            request_serializer=types.ExecuteSqlRequest.serialize,
-            response_deserializer=types.PartialResultSet.deserialize,
-        )
-        session = open_session(types.CreateSessionRequest(database=name), timeout=60)
         request = types.ExecuteSqlRequest(
-            session=session.name,
+            session=types.Session.deserialize(made).name,
             sql="SELECT ChangeRecord FROM READ_S(@start, NULL, @token, 300000)",
             params={"start": format_us(start_us), "token": token},
             resume_token=resume_token,
         )
-        yield from query(request, timeout=60)
+        for message in query(types.ExecuteSqlRequest.serialize(request), timeout=60):
+            yield types.PartialResultSet.deserialize(message)
 
 
 def keys_of(message: Any) -> list[str]:
@@ -266,15 +261,10 @@ def test_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost(tmp_path: 
         made = ask(addresses, "/create-database", {"database": "bank", "ddl": DDL})[0]
         client = connect(addresses["grpc"], project="test-project")
         database = client.instance("test-instance").database("bank")
-        (partition,) = [
-            one
-            for one in ask(addresses, f"/stream-partitions?{WHERE}")[0]["stream_partitions"]
-            if one["low"]["hex"] == ""
-        ]
+        first_one = ask(addresses, f"/stream-partitions?{WHERE}")[0]["stream_partitions"][0]
+        place = (made["name"], first_one["start_timestamp_us"], first_one["token"])
         write(database, 1)
-        messages = read_stream(
-            addresses, made["name"], partition["start_timestamp_us"], partition["token"]
-        )
+        messages = read_stream(addresses, *place)
         message = next(messages)
         assert keys_of(message) == ["1"]
 
@@ -306,13 +296,7 @@ def test_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost(tmp_path: 
         client = connect(addresses["grpc"], project="test-project")
         database = client.instance("test-instance").database("bank")
         assert [row[0] for row in rows_of(database)] == list(range(1, len(keys) + 1))
-        resumed = read_stream(
-            addresses,
-            made["name"],
-            partition["start_timestamp_us"],
-            partition["token"],
-            message.resume_token,
-        )
+        resumed = read_stream(addresses, *place, message.resume_token)
         found: list[str] = []
         while len(found) < len(keys) - 1:
             found += keys_of(next(resumed))

@@ -25,65 +25,51 @@ def test_no_selector_is_a_strong_single_use_read_that_closes_its_time(rig) -> No
     assert rig.database.clock.closed_us == rig.now_us
 
 
-def test_a_time_to_come_is_waited_for(rig) -> None:
+def waiting(rig, meanwhile):
+    """What a read of a time to come gets; something happens while it waits."""
     one = selector()
-    ahead_us = rig.now_us + 2_000
-    one.single_use.read_only.read_timestamp.CopyFrom(timestamp_message(ahead_us))
+    one.single_use.read_only.read_timestamp.CopyFrom(timestamp_message(rig.now_us + 2_000))
     session = rig.host.session(rig.session())
 
     async def wait():
-        waiting = asyncio.create_task(select_transaction(rig.host, session, one))
+        task = asyncio.create_task(select_transaction(rig.host, session, one))
         await asyncio.sleep(0)
-        assert not waiting.done()
+        assert not task.done()
+        meanwhile()
         rig.host.clock.advance(2_000)
-        return await waiting
+        return await task
 
-    assert rig.run(wait()).read_us == ahead_us
+    return rig.run(wait())
+
+
+def test_a_time_to_come_is_waited_for(rig) -> None:
+    ahead_us = rig.now_us + 2_000
+    assert waiting(rig, lambda: None).read_us == ahead_us
     rig.insert(rig.session(), 1)
     assert rig.database.clock.last_commit_us > ahead_us
 
 
 def test_a_session_may_go_while_its_read_waits(rig) -> None:
-    one = selector()
-    one.single_use.read_only.read_timestamp.CopyFrom(timestamp_message(rig.now_us + 2_000))
-    session = rig.host.session(rig.session())
-
-    async def wait() -> None:
-        waiting = asyncio.create_task(select_transaction(rig.host, session, one))
-        await asyncio.sleep(0)
-        rig.host.drop_database(rig.database.name)
-        rig.host.clock.advance(2_000)
-        await waiting
-
     with pytest.raises(SpannerError, match="Database not found"):
-        rig.run(wait())
+        waiting(rig, lambda: rig.host.drop_database(rig.database.name))
 
 
 @pytest.mark.parametrize(
-    ("mode", "where", "code"),
+    ("fields", "words"),
     [
-        ("read_write", "single_use", Code.INVALID_ARGUMENT),
-        ("partitioned_dml", "single_use", Code.INVALID_ARGUMENT),
-        (None, "begin", Code.INVALID_ARGUMENT),
+        ({"single_use": {"read_write": {}}}, "should be read_only"),
+        ({"single_use": {"partitioned_dml": {}}}, "should be read_only"),
+        ({"begin": {}}, ""),
+        (
+            {"begin": {"read_only": {"strong": True}, "exclude_txn_from_change_streams": True}},
+            "only for read-write and partitioned",
+        ),
     ],
 )
-def test_what_makes_no_sense_is_refused(rig, mode: str | None, where: str, code: Code) -> None:
-    one = selector()
-    options = getattr(one, where)
-    options.SetInParent()
-    if mode is not None:
-        getattr(options, mode).SetInParent()
-    with pytest.raises(SpannerError) as caught:
-        select(rig, one)
-    assert caught.value.code is code
-
-
-def test_exclusion_is_only_for_writers(rig) -> None:
-    one = selector()
-    one.begin.read_only.strong = True
-    one.begin.exclude_txn_from_change_streams = True
-    with pytest.raises(SpannerError, match="only for read-write and partitioned"):
-        select(rig, one)
+def test_what_makes_no_sense_is_refused(rig, fields, words: str) -> None:
+    with pytest.raises(SpannerError, match=words) as caught:
+        select(rig, selector(**fields))
+    assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("bound", ["min_read_timestamp", "max_staleness"])
