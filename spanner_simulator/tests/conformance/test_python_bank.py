@@ -15,10 +15,8 @@ from spanner_simulator import Simulator
 
 def test_money_is_moved_by_concurrent_transactions_and_none_is_lost(bank: Any) -> None:
     transfers(bank, threads=4, each=15)
-    with bank.snapshot() as snapshot:
-        ((total,),) = snapshot.execute_sql("SELECT SUM(Balance) FROM Accounts")
-    with bank.snapshot() as snapshot:
-        ((entries,),) = snapshot.execute_sql("SELECT COUNT(*) FROM Ledger")
+    ((total,),) = _query(bank, "SELECT SUM(Balance) FROM Accounts")
+    ((entries,),) = _query(bank, "SELECT COUNT(*) FROM Ledger")
     assert (total, entries) == (100 * ACCOUNTS, 60)
 
 

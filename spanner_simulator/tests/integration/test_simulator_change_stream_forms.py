@@ -18,29 +18,24 @@ from spanner_simulator import Simulator
 from spanner_simulator.core.timestamps import format_us
 
 MUTABLE = "partition_mode = 'MUTABLE_KEY_RANGE'"
+POSTGRES = "CREATE TABLE t (k bigint PRIMARY KEY, v varchar, n numeric, a bigint[])"
+GOOGLE = "CREATE TABLE t (k INT64, v STRING(MAX), n NUMERIC, a ARRAY<INT64>) PRIMARY KEY (k)"
+STREAM = "CREATE CHANGE STREAM s FOR ALL"
+# By form: the dialect, the schema and the query.
 SCHEMAS: dict[str, tuple[Any, list[str], str]] = {
     "postgres": (
         "POSTGRESQL",
-        [
-            "CREATE TABLE t (k bigint PRIMARY KEY, v varchar, n numeric, a bigint[])",
-            "CREATE CHANGE STREAM s FOR ALL",
-        ],
+        [POSTGRES, STREAM],
         'SELECT * FROM "spanner"."read_json_s"($1, $2, $3, $4, null)',
     ),
     "mutable": (
         "GOOGLE_STANDARD_SQL",
-        [
-            "CREATE TABLE t (k INT64, v STRING(MAX), n NUMERIC, a ARRAY<INT64>) PRIMARY KEY (k)",
-            f"CREATE CHANGE STREAM s FOR ALL OPTIONS ({MUTABLE})",
-        ],
+        [GOOGLE, f"{STREAM} OPTIONS ({MUTABLE})"],
         "SELECT ChangeRecord FROM READ_s(@p1, @p2, @p3, @p4)",
     ),
     "mutable postgres": (
         "POSTGRESQL",
-        [
-            "CREATE TABLE t (k bigint PRIMARY KEY, v varchar, n numeric, a bigint[])",
-            f"CREATE CHANGE STREAM s FOR ALL WITH ({MUTABLE})",
-        ],
+        [POSTGRES, f"{STREAM} WITH ({MUTABLE})"],
         "SELECT * FROM spanner.read_proto_bytes_s($1, $2, $3, $4, null)",
     ),
 }

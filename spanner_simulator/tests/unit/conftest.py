@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from spanner_simulator.core.change_streams.records import ColumnType, DataChangeRecord
+from spanner_simulator.core.change_streams.row_mod import Mod
 from spanner_simulator.core.database import Database, DatabaseSettings
 from spanner_simulator.core.rows.expressions import Expressions
 from spanner_simulator.core.rows.mutations import Mutation
@@ -51,6 +54,19 @@ class Bank:
 
     def commit(self, *mutations: Mutation, tag: str = "") -> int:
         return self.database.commit(self.database.begin(tag=tag), mutations, now_us=self.tick())
+
+
+def data_record(*mods: Mod, **changes: Any) -> DataChangeRecord:
+    """A data change record of a table with a key, K, and one column, V."""
+    columns = (
+        ColumnType("K", '{"code":"INT64"}', True, 1),
+        ColumnType("V", '{"code":"STRING"}', False, 2),
+    )
+    made = DataChangeRecord(
+        *(10, "00000000", "7", True, "T", columns, mods),
+        *("INSERT", "NEW_VALUES", 1, 1, "", False),
+    )
+    return made._replace(**changes)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from google.cloud.spanner_v1 import types as spanner
 from google.cloud.spanner_v1.streamed import StreamedResultSet
 
-from spanner_simulator.core.change_streams.records import ColumnType, DataChangeRecord
+from spanner_simulator.core.change_streams.records import DataChangeRecord
 from spanner_simulator.core.change_streams.row_mod import Mod
 from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 from spanner_simulator.server.change_messages import ChangeMessages
@@ -15,6 +15,7 @@ from spanner_simulator.server.encoding.change_rows_json import JsonRows
 from spanner_simulator.server.encoding.change_rows_proto import ProtoRows
 from spanner_simulator.server.encoding.change_rows_struct import StructRows
 from spanner_simulator.server.messages import plain_of
+from unit.conftest import data_record
 
 MEBIBYTE = 1 << 20
 FORMS: dict[str, RowForm] = {
@@ -25,24 +26,7 @@ FORMS: dict[str, RowForm] = {
 
 
 def record(*values: str) -> DataChangeRecord:
-    return DataChangeRecord(
-        commit_timestamp_us=1,
-        record_sequence="0",
-        server_transaction_id="7",
-        is_last_record_in_transaction_in_partition=True,
-        table_name="t",
-        column_types=(
-            ColumnType("k", '{"code":"INT64"}', True, 1),
-            ColumnType("v", '{"code":"STRING"}', False, 2),
-        ),
-        mods=tuple(Mod({"k": str(at)}, {"v": value}, {}) for at, value in enumerate(values)),
-        mod_type="INSERT",
-        value_capture_type="NEW_VALUES",
-        number_of_records_in_transaction=1,
-        number_of_partitions_in_transaction=1,
-        transaction_tag="",
-        is_system_transaction=False,
-    )
+    return data_record(*(Mod({"K": str(at)}, {"V": one}, {}) for at, one in enumerate(values)))
 
 
 def partition_of(*records: DataChangeRecord) -> StreamPartition:

@@ -75,9 +75,8 @@ class World:
         self.database = Database("d", random.Random(seed + 1), DatabaseSettings(3, 0.5))
         self.journal: list[Plain] = []
         self.database.journal.listener = lambda entry: self.journal.append(entry_to_plain(entry))
-        self.ddl(
-            *TABLES, f"CREATE CHANGE STREAM S FOR A, B OPTIONS (partition_mode = '{self.MODE}')"
-        )
+        stream = f"CREATE CHANGE STREAM S FOR A, B OPTIONS (partition_mode = '{self.MODE}')"
+        self.ddl(*TABLES, stream)
         self.state = self.database.streams.state("S")
         self.open: list[Transaction] = []
         self.out: list[DataChangeRecord] = []
@@ -100,15 +99,17 @@ class World:
 
     def step(self) -> None:
         self.now_us += self.chance.choice([0, 0, 1, 1, 5, 50])
-        acts = [self.commit] * 10 + [self.begin] * 4 + [self.change] * 4 + [self.read] * 6
+        acts = (
+            [self.commit] * 10
+            + [lambda: self.open.append(self.database.begin())] * 4
+            + [self.change] * 4
+            + [self.read] * 6
+        )
         self.chance.choice([*acts, self.alter])()
 
     def alter(self) -> None:
         capture = self.chance.choice(CAPTURES)
         self.ddl(f"ALTER CHANGE STREAM S SET OPTIONS (value_capture_type = '{capture}')")
-
-    def begin(self) -> None:
-        self.open.append(self.database.begin())
 
     def commit(self) -> None:
         if self.open and self.chance.random() < 0.7:

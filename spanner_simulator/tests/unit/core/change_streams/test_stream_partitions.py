@@ -4,15 +4,14 @@ import random
 
 import pytest
 
-from spanner_simulator.core.change_streams.records import DataChangeRecord, PartitionEndRecord
+from spanner_simulator.core.change_streams.records import PartitionEndRecord
 from spanner_simulator.core.change_streams.stream_partition import RecordLog, StreamPartition
 from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
 from spanner_simulator.core.rows.storage import KeyRange
 from spanner_simulator.errors import BrokenInvariantError, Code, SpannerError
+from unit.conftest import data_record
 
-RECORD = DataChangeRecord(
-    10, "00000000", "1", True, "T", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
-)
+RECORD = data_record()
 
 
 def test_it_holds_the_keys_of_all_its_ranges() -> None:

@@ -57,6 +57,10 @@ def column(text: str, **extra: object) -> ColumnDefinition:
     return ColumnDefinition(name, value_type, required is None, **extra)  # type: ignore[arg-type]
 
 
+def key_columns(text: str) -> tuple[KeyColumn, ...]:
+    return tuple(KeyColumn(one.lstrip("-"), one.startswith("-")) for one in text.split())
+
+
 class Shop:
     """Tables, a write set that the test fills, and a way to commit it."""
 
@@ -76,13 +80,8 @@ class Shop:
     ) -> Table:
         """Make a table, or another form of it; key columns may have a leading minus."""
         made = tuple(column(one) if isinstance(one, str) else one for one in columns)
-        parts = tuple(KeyColumn(one.lstrip("-"), one.startswith("-")) for one in key.split())
-        self.catalogue.tables[name.lower()] = table = Table(
-            name,
-            made,
-            parts,
-            **extra,  # type: ignore[arg-type]
-        )
+        table = Table(name, made, key_columns(key), **extra)  # type: ignore[arg-type]
+        self.catalogue.tables[name.lower()] = table
         return table
 
     def alter(self, name: str, **changes: object) -> None:
@@ -92,8 +91,8 @@ class Shop:
 
     def index(self, name: str, table: str, key: str, **extra: object) -> Index:
         """Make an index."""
-        parts = tuple(KeyColumn(one.lstrip("-"), one.startswith("-")) for one in key.split())
-        made = self.catalogue.indexes[name.lower()] = Index(name, table, parts, **extra)  # type: ignore[arg-type]
+        made = Index(name, table, key_columns(key), **extra)  # type: ignore[arg-type]
+        self.catalogue.indexes[name.lower()] = made
         return made
 
     def follow(self) -> list[tuple[bytes, Row]]:
@@ -122,13 +121,9 @@ class Shop:
         hidden = {
             one.name: one.table for rules in self.store.rules.values() for one in rules.indexes
         }
-        found = hidden[name] if name in hidden else self.catalogue.table(name)
-        where = found.prefix
-        return [
-            list(row.values())
-            for key, row in self.writes.scan(name, KeyRange(b"", None))
-            if key.startswith(where)
-        ]
+        where = (hidden.get(name) or self.catalogue.table(name)).prefix
+        everything = self.writes.scan(name, KeyRange(b"", None))
+        return [list(row.values()) for key, row in everything if key.startswith(where)]
 
     def changes(self) -> list[tuple[str, str, list[Value]]]:
         """Net changes: table, kind, key."""

@@ -12,8 +12,6 @@ from google.cloud.spanner_v1 import types as spanner
 from spanner_simulator.core.change_streams.records import (
     Child,
     ChildPartitionsRecord,
-    ColumnType,
-    DataChangeRecord,
     HeartbeatRecord,
     PartitionEndRecord,
     PartitionEventRecord,
@@ -26,6 +24,7 @@ from spanner_simulator.server.encoding.change_rows_json import JsonRows
 from spanner_simulator.server.encoding.change_rows_proto import ProtoRows
 from spanner_simulator.server.encoding.change_rows_struct import StructRows
 from spanner_simulator.server.messages import plain_of
+from unit.conftest import data_record
 
 CHILDREN = ChildPartitionsRecord(1_000, "00000000", (Child("c", ("p", "q")), Child("d", ())))
 
@@ -55,26 +54,12 @@ def test_a_heartbeat_and_children() -> None:
 @pytest.mark.parametrize("size", [0, 100, 128, 16_384, 3_000_000])
 def test_values_of_any_size(size: int) -> None:
     for count in (1, 3):
-        new = {"a": "ä" * size, "b": None}
-        record = DataChangeRecord(
-            commit_timestamp_us=1_500_000,
-            record_sequence="00000001",
-            server_transaction_id="7",
-            is_last_record_in_transaction_in_partition=True,
-            table_name="T",
-            column_types=(ColumnType("K", '{"code":"INT64"}', True, 1),),
-            mods=(Mod({"K": "1"}, new, {}),) * count,
-            mod_type="UPDATE",
-            value_capture_type="OLD_AND_NEW_VALUES",
-            number_of_records_in_transaction=3,
-            number_of_partitions_in_transaction=2,
-            transaction_tag="tag",
-            is_system_transaction=False,
-        )
-        ((((data,), heartbeats, children),),) = (decode(StructRows(), record),)
+        new = {"V": "ä" * size, "W": None}
+        record = data_record(*(Mod({"K": "1"}, new, {}),) * count)
+        ((data, heartbeats, children),) = decode(StructRows(), record)
         assert (heartbeats, children) == ([], [])
-        assert len(data) == 13
-        assert [json.loads(one[1]) for one in data[6]] == [new] * count
+        assert len(data[0]) == 13
+        assert [json.loads(one[1]) for one in data[0][6]] == [new] * count
 
 
 def decode_proto(row: StreamRow) -> Any:
