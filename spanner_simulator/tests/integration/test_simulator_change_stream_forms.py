@@ -172,14 +172,6 @@ def test_an_interrupted_query_loses_and_repeats_nothing(stream: Stream) -> None:
     assert found == ["before", "after 0", "after 1", "after 2"]
 
 
-def test_heartbeats_come(stream: Stream) -> None:
-    token = stream.tokens()[0]
-    end_us = stream.opened_us + 1_700_000_000
-    for row in stream.read(token, stream.opened_us, end_us, heartbeat=100):
-        assert list(row) == ["heartbeat_record"]
-        break
-
-
 def test_a_large_backlog_is_read_by_resuming_after_every_few_rows(stream: Stream) -> None:
     last_us = 0
     for number in range(40):

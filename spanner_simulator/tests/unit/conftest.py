@@ -63,8 +63,7 @@ def data_record(*mods: Mod, **changes: Any) -> DataChangeRecord:
         ColumnType("V", '{"code":"STRING"}', False, 2),
     )
     made = DataChangeRecord(
-        *(10, "00000000", "7", True, "T", columns, mods),
-        *("INSERT", "NEW_VALUES", 1, 1, "", False),
+        *(10, "00000000", "7", True, "T", columns, mods), *("INSERT", "NEW_VALUES", 1, 1, "", False)
     )
     return made._replace(**changes)
 

@@ -287,20 +287,7 @@ def large_result(databases: Databases) -> None:
 
 
 CHECKS = [
-    instance_created,
-    database_created,
-    ddl_changed,
-    session_multiplexed,
-    mutations,
-    mutation_errors,
-    commit_timestamp,
-    batch_write,
-    types_scalar,
-    types_extreme,
-    types_array,
-    types_parameter,
-    read_ranges,
-    read_index,
-    large_value,
-    large_result,
+    *(instance_created, database_created, ddl_changed, session_multiplexed, mutations),
+    *(mutation_errors, commit_timestamp, batch_write, types_scalar, types_extreme, types_array),
+    *(types_parameter, read_ranges, read_index, large_value, large_result),
 ]

@@ -213,11 +213,6 @@ def stream_errors(databases: Databases) -> None:
 
 
 CHECKS = [
-    stream_initial,
-    stream_data,
-    stream_heartbeats,
-    stream_split,
-    stream_resume,
-    stream_tag,
+    *(stream_initial, stream_data, stream_heartbeats, stream_split, stream_resume, stream_tag),
     stream_errors,
 ]

@@ -208,15 +208,7 @@ def partition_query(databases: Databases) -> None:
 
 
 CHECKS = [
-    query_parameters,
-    dml_inline_begin,
-    dml_returning,
-    dml_partitioned,
-    dml_seen_in_transaction,
-    transaction_retried,
-    transaction_rolled_back,
-    snapshot_strong,
-    snapshot_read_timestamp,
-    partition_read,
-    partition_query,
+    *(query_parameters, dml_inline_begin, dml_returning, dml_partitioned),
+    *(dml_seen_in_transaction, transaction_retried, transaction_rolled_back, snapshot_strong),
+    *(snapshot_read_timestamp, partition_read, partition_query),
 ]

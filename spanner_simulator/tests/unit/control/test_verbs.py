@@ -56,16 +56,6 @@ def test_keys_move_between_living_ones_that_are_mutable(simulator: Simulator) ->
         simulator.move_keys("bank", "Bank", source=low, destination=high)
 
 
-def test_churn_keeps_to_its_bound(simulator: Simulator) -> None:
-    simulator.freeze()
-    simulator.churn("bank", "Bank", mean_life_ms=1000, live_max=3, weights={"split": 1, "merge": 0})
-    counts = set()
-    for _ in range(20):
-        simulator.advance(1_000)
-        counts.add(len(living(simulator)))
-    assert max(counts) == 3
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -130,13 +120,18 @@ def test_what_is_not_there(simulator: Simulator, verb: str) -> None:
         assert refused.value.code is Code.NOT_FOUND
 
 
-def test_churn_starts_and_stops(simulator: Simulator) -> None:
+def test_churn_starts_keeps_to_its_bound_and_stops(simulator: Simulator) -> None:
     simulator.freeze()
-    assert simulator.churn("bank", "Bank", mean_life_ms=1000, seed=1) == {"enabled": True}
-    simulator.advance(10_000)
+    settings = {"mean_life_ms": 1000, "live_max": 3, "weights": {"split": 1, "merge": 0}}
+    assert simulator.churn("bank", "Bank", seed=1, **settings) == {"enabled": True}
+    counts = set()
+    for _ in range(20):
+        simulator.advance(1_000)
+        counts.add(len(living(simulator)))
     count = len(simulator.stream_partitions("bank", "Bank", ended=True))
     assert simulator.stop_churn("bank", "Bank") == {"enabled": False}
     simulator.advance(10_000)
+    assert max(counts) == 3
     assert len(simulator.stream_partitions("bank", "Bank", ended=True)) == count > 5
 
 

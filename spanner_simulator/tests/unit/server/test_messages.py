@@ -41,15 +41,6 @@ def test_a_range_without_an_end_and_an_unknown_mutation_are_refused() -> None:
         mutation(spanner.Mutation.pb()())
 
 
-@pytest.mark.parametrize("kind", ["send", "ack"])
-def test_mutations_of_queues_are_refused_by_name(kind: str) -> None:
-    message = spanner.Mutation.pb()()
-    getattr(message, kind).SetInParent()
-    with pytest.raises(SpannerError, match=f"mutations of kind {kind}") as caught:
-        mutation(message)
-    assert caught.value.code is Code.UNIMPLEMENTED
-
-
 SCALARS = [ValueType(code) for code in get_args(TypeCode) if code != "ARRAY"]
 TYPES = [
     *SCALARS,

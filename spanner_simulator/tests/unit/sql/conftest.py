@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -165,34 +166,16 @@ SHOP_ROWS = (
 )
 
 
-@pytest.fixture(name="shop")
-def shop_fixture() -> World:
-    return World(SHOP, SHOP_ROWS)
+def fixture(name: str, *made: Any, scope: Any = "function") -> Any:
+    """A world as a fixture; one that a session shares is for queries only."""
+    return pytest.fixture(scope=scope, name=name)(lambda: World(*made))
 
 
-@pytest.fixture(name="world")
-def world_fixture() -> World:
-    return World(GOOGLE, GOOGLE_ROWS)
-
-
-@pytest.fixture(name="pg_world")
-def pg_world_fixture() -> World:
-    return World(POSTGRES, POSTGRES_ROWS, "POSTGRESQL")
-
-
-@pytest.fixture(scope="session", name="shared_world")
-def shared_world_fixture() -> World:
-    """For queries only."""
-    return World(GOOGLE, GOOGLE_ROWS)
-
-
-@pytest.fixture(scope="session", name="shared_pg_world")
-def shared_pg_world_fixture() -> World:
-    """For queries only."""
-    return World(POSTGRES, POSTGRES_ROWS, "POSTGRESQL")
-
-
-@pytest.fixture(scope="session", name="shared_shop")
-def shared_shop_fixture() -> World:
-    """For queries only."""
-    return World(SHOP, SHOP_ROWS)
+shop_fixture = fixture("shop", SHOP, SHOP_ROWS)
+world_fixture = fixture("world", GOOGLE, GOOGLE_ROWS)
+pg_world_fixture = fixture("pg_world", POSTGRES, POSTGRES_ROWS, "POSTGRESQL")
+shared_shop_fixture = fixture("shared_shop", SHOP, SHOP_ROWS, scope="session")
+shared_world_fixture = fixture("shared_world", GOOGLE, GOOGLE_ROWS, scope="session")
+shared_pg_world_fixture = fixture(
+    "shared_pg_world", POSTGRES, POSTGRES_ROWS, "POSTGRESQL", scope="session"
+)

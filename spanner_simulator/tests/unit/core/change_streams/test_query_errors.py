@@ -189,10 +189,7 @@ POSTGRES_TEXTS: dict[Code, list[tuple[dict[str, Plain], str]]] = {
         for name in ("spanner.read_json_nope", "read_json_sa", "spanner.read_proto_bytes_sa")
     ],
     INVALID: [
-        (
-            replaced("*", "ChangeRecord", POSTGRES),
-            '[ERROR] column "changerecord" does not exist',
-        ),
+        (replaced("*", "ChangeRecord", POSTGRES), '[ERROR] column "changerecord" does not exist'),
         (
             replaced("$4", "$4+1", POSTGRES),
             "Invalid argument of change stream TVF read_json_sa. Argument 3 is not a literal",

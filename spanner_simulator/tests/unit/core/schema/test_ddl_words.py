@@ -45,36 +45,28 @@ def test_names_have_schemas_but_not_public(
     assert DdlWords(text, dialect).object_names() == names
 
 
+PARSING = "Error parsing Spanner DDL statement: {} : Syntax error on line {}"
+SYNTAX = "[ERROR] syntax error {}; failed to parse the DDL statements."
+
+
 @pytest.mark.parametrize(
-    ("statement", "move", "message"),
+    ("dialect", "statement", "move", "where"),
     [
-        ("a select", "name", "line 1, column 3: Encountered 'select' while parsing: identifier"),
-        ("a\n  'x'", "name", "line 2, column 3: Encountered ''x'' while parsing: identifier"),
-        ("a b", "expect_end", "line 1, column 3: Expecting 'EOF' but found 'b'"),
-        ("a", "integer", "line 1, column 1: Encountered 'EOF' while parsing: integer"),
+        (GOOGLE, "a select", "name", "1, column 3: Encountered 'select' while parsing: identifier"),
+        (GOOGLE, "a\n  'x'", "name", "2, column 3: Encountered ''x'' while parsing: identifier"),
+        (GOOGLE, "a b", "expect_end", "1, column 3: Expecting 'EOF' but found 'b'"),
+        (GOOGLE, "a", "integer", "1, column 1: Encountered 'EOF' while parsing: integer"),
+        (POSTGRES, "a 'x'", "name", "at or near \"'x'\""),
+        (POSTGRES, "a", "name", "at end of input"),
+        (POSTGRES, "a Order", "name", 'at or near "Order"'),
     ],
 )
-def test_googlesql_says_what_it_expected(statement: str, move: str, message: str) -> None:
-    words = DdlWords(statement, GOOGLE)
+def test_it_says_where_it_stumbled(dialect: Dialect, statement: str, move: str, where: str) -> None:
+    words = DdlWords(statement, dialect)
     words.take()
     with pytest.raises(SpannerError) as caught:
         getattr(words, move)()
-
-    whole = f"Error parsing Spanner DDL statement: {statement} : Syntax error on {message}"
-    assert caught.value.message == whole
-
-
-@pytest.mark.parametrize(
-    ("statement", "where"),
-    [("a 'x'", "at or near \"'x'\""), ("a", "at end of input"), ("a Order", 'at or near "Order"')],
-)
-def test_postgresql_says_where_it_stumbled(statement: str, where: str) -> None:
-    words = DdlWords(statement, POSTGRES)
-    words.take()
-    with pytest.raises(SpannerError) as caught:
-        words.name()
-
-    message = f"[ERROR] syntax error {where}; failed to parse the DDL statements."
+    message = PARSING.format(statement, where) if dialect == GOOGLE else SYNTAX.format(where)
     assert caught.value.message == message
 
 

@@ -10,40 +10,27 @@ from spanner_simulator.core.values import Dialect, Value
 from spanner_simulator.errors import SpannerError
 
 STATEMENTS = {
-    "GOOGLE_STANDARD_SQL": (
-        "CREATE SCHEMA ns",
-        (
-            "CREATE TABLE T (k INT64 NOT NULL, s STRING(MAX) DEFAULT ('x'), a INT64 NOT NULL, "
-            "g INT64 AS (a+1) STORED, v INT64 AS (a), ts TIMESTAMP OPTIONS "
-            "(allow_commit_timestamp=true), CONSTRAINT ck CHECK (a > k)) PRIMARY KEY (k DESC)"
-        ),
-        "CREATE NULL_FILTERED INDEX I ON T (a, s DESC) STORING (ts)",
-        (
-            "CREATE TABLE C (k INT64 NOT NULL, c INT64) PRIMARY KEY (k DESC, c), "
-            "INTERLEAVE IN PARENT T ON DELETE CASCADE"
-        ),
-        (
-            "CREATE TABLE ns.R (k INT64, ts TIMESTAMP) PRIMARY KEY (k), "
-            "ROW DELETION POLICY (OLDER_THAN(ts, INTERVAL 3 DAY))"
-        ),
-        (
-            "CREATE CHANGE STREAM S FOR T(a), ns.R OPTIONS (retention_period='36h', "
-            "exclude_insert=true)"
-        ),
-        "CREATE CHANGE STREAM Everything FOR ALL",
-    ),
-    "POSTGRESQL": (
-        "CREATE SCHEMA ns",
-        (
-            "CREATE TABLE t (k bigint PRIMARY KEY, s varchar(9) DEFAULT 'x', "
-            "ct spanner.commit_timestamp, arr varchar(3)[], ts timestamptz) "
-            "TTL INTERVAL '3 days' ON ts"
-        ),
-        "CREATE INDEX i ON t (s DESC) INCLUDE (ct)",
-        "CREATE TABLE ns.u (k bigint PRIMARY KEY)",
-        "CREATE CHANGE STREAM s FOR t(s) WITH (retention_period = '36h')",
-        "CREATE CHANGE STREAM everything FOR ALL",
-    ),
+    "GOOGLE_STANDARD_SQL": """CREATE SCHEMA ns;
+        CREATE TABLE T (k INT64 NOT NULL, s STRING(MAX) DEFAULT ('x'), a INT64 NOT NULL,
+            g INT64 AS (a+1) STORED, v INT64 AS (a),
+            ts TIMESTAMP OPTIONS (allow_commit_timestamp=true), CONSTRAINT ck CHECK (a > k)
+        ) PRIMARY KEY (k DESC);
+        CREATE NULL_FILTERED INDEX I ON T (a, s DESC) STORING (ts);
+        CREATE TABLE C (k INT64 NOT NULL, c INT64) PRIMARY KEY (k DESC, c),
+            INTERLEAVE IN PARENT T ON DELETE CASCADE;
+        CREATE TABLE ns.R (k INT64, ts TIMESTAMP) PRIMARY KEY (k),
+            ROW DELETION POLICY (OLDER_THAN(ts, INTERVAL 3 DAY));
+        CREATE CHANGE STREAM S FOR T(a), ns.R
+            OPTIONS (retention_period='36h', exclude_insert=true);
+        CREATE CHANGE STREAM Everything FOR ALL""",
+    "POSTGRESQL": """CREATE SCHEMA ns;
+        CREATE TABLE t (k bigint PRIMARY KEY, s varchar(9) DEFAULT 'x',
+            ct spanner.commit_timestamp, arr varchar(3)[], ts timestamptz
+        ) TTL INTERVAL '3 days' ON ts;
+        CREATE INDEX i ON t (s DESC) INCLUDE (ct);
+        CREATE TABLE ns.u (k bigint PRIMARY KEY);
+        CREATE CHANGE STREAM s FOR t(s) WITH (retention_period = '36h');
+        CREATE CHANGE STREAM everything FOR ALL""",
 }
 POSTGRES = {"dialect": "POSTGRESQL"}
 KINDS = {"STRING": str, "INT64": int, "BOOL": bool, "TIMESTAMP": int}
@@ -158,7 +145,9 @@ def test_rows(make, asked: str, where: dict[str, Value], rows: list[str]) -> Non
     view, *names = asked.split()
     conditions = {name: value for name, value in where.items() if name != "dialect"}
     dialect: Dialect = "POSTGRESQL" if "dialect" in where else "GOOGLE_STANDARD_SQL"
-    _, found = information_schema_table(make(*STATEMENTS[dialect], dialect=dialect).catalogue, view)
+    _, found = information_schema_table(
+        make(*STATEMENTS[dialect].split(";"), dialect=dialect).catalogue, view
+    )
     lowered = [{name.lower(): value for name, value in row.items()} for row in found]
     assert rows == [
         ", ".join(str(row[name]) for name in names)
@@ -169,7 +158,7 @@ def test_rows(make, asked: str, where: dict[str, Value], rows: list[str]) -> Non
 
 @pytest.mark.parametrize("dialect", STATEMENTS)
 def test_every_view_has_rows_of_its_columns_and_their_types(make, dialect: Dialect) -> None:
-    catalogue = make(*STATEMENTS[dialect], dialect=dialect).catalogue
+    catalogue = make(*STATEMENTS[dialect].split(";"), dialect=dialect).catalogue
 
     for name in information_schema_names(dialect):
         columns, rows = information_schema_table(catalogue, name)

@@ -4,6 +4,7 @@ import pytest
 
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.ddl import parse_ddl
+from spanner_simulator.core.schema.expression_names import column_names
 from spanner_simulator.core.schema.schema_objects import ChangeStream, Table, duration_us
 from spanner_simulator.core.schema.statement_rules import apply_statement
 from spanner_simulator.core.schema.statements import OptionValue, Watch
@@ -70,3 +71,36 @@ def test_columns_are_found_in_any_case_and_named_as_written(table: Table) -> Non
     assert table.value_names == {"V", "W"}
     with pytest.raises(SpannerError, match="Column not found in table T: x"):
         table.column("x")
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("UPPER(Name) || `b`", {"name", "b"}),
+        ("DATE '2024-01-01'", set()),
+        ("CAST(a AS date)", {"a"}),
+        ("DATE_ADD(a, INTERVAL 1 day)", {"a"}),
+        ("'b' -- c", set()),
+        ("EXTRACT(YEAR FROM Ts)", {"ts"}),
+        ("EXTRACT(HOUR FROM Ts AT TIME ZONE Home)", {"ts", "home"}),
+        ("DATE_TRUNC(Day, DAY)", {"day"}),
+        ("TIMESTAMP_TRUNC(Ts, MONTH, 'UTC')", {"ts"}),
+        ("DATE_TRUNC(d, WEEK(MONDAY))", {"d", "monday"}),
+        ("DATE_DIFF(a, day, DAY)", {"a", "day"}),
+        ("LAST_DAY(a, YEAR)", {"a"}),
+        ("GREATEST(a, day)", {"a", "day"}),
+        ("a + INTERVAL '1' DAY", {"a"}),
+        ("j.name.first", {"j"}),
+        ("T.j.name", {"j"}),
+        ("T.a + `T`.b", {"a", "b"}),
+        ("SAFE.LOG(a)", {"a"}),
+        ("IF((a) > 1, (b), LENGTH(c))", {"a", "b", "c"}),
+    ],
+)
+def test_columns_of_an_expression_over_a_row(expression: str, names: set[str]) -> None:
+    assert column_names(expression, "GOOGLE_STANDARD_SQL", table="n.T") == names
+
+
+def test_a_column_of_postgresql_may_have_its_table_before_it() -> None:
+    text = "t.a > 0 OR \"A\" || b::text || 'c' = ''"
+    assert column_names(text, "POSTGRESQL", table="t") == {"a", "b"}
