@@ -28,10 +28,6 @@ CHECK = (
     "Error parsing expression 'a + 1' from check constraint '<unnamed>' in table 'T': "
     "Expected type BOOL; found INT64 [at 1:1]\na + 1\n^"
 )
-NO_TABLE = (
-    "Error parsing the definition of view `V`: Table not found: nope [at 1:60]\n"
-    f"CREATE VIEW `V` SQL SECURITY INVOKER AS SELECT nope.x FROM nope\n{' ' * 59}^"
-)
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,6 @@ def balance(key: int, value: int) -> Write:
     return Write("update", "Accounts", ("Id", "Balance"), ([str(key), str(value)],))
 
 
-def ledger(key: str) -> Write:
-    return Write("insert", "Ledger", ("Id", "Amount"), ([key, "1"],))
-
-
 def remove(key: int) -> Delete:
     return Delete("Accounts", KeySet(keys=([str(key)],)))
 

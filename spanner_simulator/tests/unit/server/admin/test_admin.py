@@ -6,11 +6,7 @@ from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 from google.protobuf import empty_pb2
 
 from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.server.admin.operations import (
-    OperationsService,
-    done_operation,
-    operation_name,
-)
+from spanner_simulator.server.admin.operations import done_operation, operation_name
 
 INSTANCE = "projects/p/instances/inst"
 DATABASE = f"{INSTANCE}/databases/bank"
@@ -92,18 +88,6 @@ def test_instances(rig) -> None:
     assert rig.host.databases == {}
     with pytest.raises(SpannerError, match="Instance not found"):
         rig.run(rig.instances.get_instance(get))
-
-
-@pytest.fixture
-def service(empty_rig) -> OperationsService:
-    for number in range(3):
-        done_operation(
-            empty_rig.host,
-            f"a/operations/{number}",
-            metadata=empty_pb2.Empty(),
-            outcome=empty_pb2.Empty(),
-        )
-    return OperationsService(empty_rig.host)
 
 
 def test_names_of_our_own_are_distinct(empty_rig) -> None:
