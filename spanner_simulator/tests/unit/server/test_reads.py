@@ -103,3 +103,6 @@ def test_a_read_by_index_has_the_order_and_the_columns_of_the_index(rig) -> None
     with pytest.raises(SpannerError, match="does not have a column named Name") as caught:
         rig.run(rig.spanner.read(request))
     assert caught.value.code is Code.NOT_FOUND
+    request.index = "Nope"
+    with pytest.raises(SpannerError, match="No index 'Nope' was found for table 'Accounts'"):
+        rig.run(rig.spanner.read(request))

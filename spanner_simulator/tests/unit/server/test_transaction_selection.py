@@ -62,7 +62,7 @@ def test_a_session_may_go_while_its_read_waits(rig) -> None:
     [
         ({"single_use": {"read_write": {}}}, "should be read_only"),
         ({"single_use": {"partitioned_dml": {}}}, "should be read_only"),
-        ({"begin": {}}, ""),
+        ({"begin": {}}, "TransactionOptions|mode"),
         (
             {"begin": {"read_only": {"strong": True}, "exclude_txn_from_change_streams": True}},
             "only for read-write and partitioned",
