@@ -133,7 +133,7 @@ STEPS: dict[str, Selection | Program] = {
         "integration and not smoke and not deep",
         "loadfile",
         # They wait more than half of the time.
-        processes="4",
+        processes="3",
         # Chaos is one long test: last, it would be alone.
         is_ordered=True,
         is_named=True,

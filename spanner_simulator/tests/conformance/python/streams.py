@@ -196,9 +196,10 @@ def stream_tag(databases: Databases) -> None:
     def work(transaction: Any) -> None:
         transaction.insert("Accounts", COLUMNS, [[40, 1, "tagged"]])
 
+    start = _put(databases, "insert", [39, 1, "before"])
     databases.google.run_in_transaction(work, transaction_tag="conformance")
     last = _put(databases, "insert", [41, 1, "untagged"])
-    found, _, _ = follow(changes(databases.google), last - dt.timedelta(seconds=5), last)
+    found, _, _ = follow(changes(databases.google), start, last)
     tags = {record["mods"][0]["keys"]["Id"]: record["transaction_tag"] for record in found}
     equal(("conformance", ""), (tags["40"], tags["41"]))
 
