@@ -1,4 +1,4 @@
-"""Queries, and DML with an engine that says what it is told: what surrounds it is tested."""
+"""Queries and DML over an engine whose answers the test sets: what surrounds it is tested."""
 
 from __future__ import annotations
 
