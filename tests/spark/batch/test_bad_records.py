@@ -14,7 +14,7 @@ from tidegate.spark_consumer.errors import (
     UnorderedChange,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAYS = pytest.mark.parametrize(
     "rows_max", [pytest.param(0, id="large"), pytest.param(100, marks=pytest.mark.deep, id="small")]

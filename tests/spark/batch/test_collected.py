@@ -33,7 +33,7 @@ from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.release import QUANTILES
 from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PLAN = SimpleNamespace(query_id="q", batch=7, sinks=("a",))
 BOUNDS = ReleaseBounds(3, 0, 2_000, (), is_small=True)

@@ -18,7 +18,7 @@ from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import SegmentRead
 from tidegate.spark_consumer.errors import SegmentDamaged
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture

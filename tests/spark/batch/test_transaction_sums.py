@@ -16,7 +16,7 @@ from tidegate.spark_consumer.core.transactions import ALL_WHOLE, LISTED_MAX
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 A = Topic("a", {1: {"id": "INT64"}}, ["id"])
 B = Topic("b", {2: {"id": "INT64"}}, ["id"], key_id=101)

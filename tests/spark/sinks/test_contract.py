@@ -40,8 +40,14 @@ FOLDERS = ("parquet", "parquet_transactions", "parquet_by_key")
 OWNED = tuple(name for name in MAKERS if name not in {"function", "batches", "topic"})
 KEYED = ("changelog_by_key", "mirror_by_key")
 VERSIONED = (*DELTA, *KEYED, "transactions", "iceberg_changelog", "iceberg_mirror")
+# What `./dev test` runs; `./dev test-real` and CI run all.
+QUICK = {("changelog", True), ("changelog", False), ("mirror", True), ("function", False)}
 WAYS = [
-    pytest.param((name, small), id=f"{name}-{'small' if small else 'large'}")
+    pytest.param(
+        (name, small),
+        id=f"{name}-{'small' if small else 'large'}",
+        marks=() if (name, small) in QUICK else pytest.mark.slow,
+    )
     for name in MAKERS
     for small in ((True, False) if name in (*DELTA, "parquet") else (False,))
 ]
@@ -233,12 +239,21 @@ PER_MERGE = {
     ("mirror_by_key", False, "_merge", 0, True),
     ("iceberg_mirror", False, "publish", 0, True),
 }
-"""A third of the kills; the others are `deep`."""
+"""A third of the kills, of which those of `QUICK` are not `slow`; the others are `deep`."""
+
+
+def when(kill, way):
+    """The mark that says which lane runs a kill."""
+    if kill not in PER_MERGE:
+        return pytest.mark.deep
+    return () if way in QUICK else pytest.mark.slow
+
+
 KILLS = [
     pytest.param(
         name, small, owner, step, call, after,
         id=f"{name}-{'small' if small else 'large'}-{'after' if after else 'before'} {step} {call}",
-        marks=() if (name, small, step, call, after) in PER_MERGE else pytest.mark.deep,
+        marks=when((name, small, step, call, after), (name, small)),
     )
     for (name, small), steps in STEPS.items()
     for owner, step, call in steps

@@ -19,7 +19,7 @@ from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.named_sink import named
 from tidegate.spark_consumer.sinks.manifest import Manifest, drop_manifests, write_manifest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.partitions import refuse_lost_texts, refuse_lost_values
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "b": "INT64"}
 SMALL = pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tidegate.spark_consumer.sinks.delta.side_table import append_once
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.spark import sink_factory
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(("is_direct", "of"), [(False, "mirror"), (True, "history")])
