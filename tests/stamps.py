@@ -1,9 +1,9 @@
 """What a step's tests can depend on, as one hash: `./dev ci` leaves out steps whose hash is known.
 
 A step covers the files in its folders, everything that these import, directly or not, the data
-below the folders of all these, and the folders of the programs that its tests start.  A step that
-has passed leaves its hash in `.ci/tested/`; committed, it says that nothing which the step covers
-has changed since.
+below the folders of all these, the pages that they name, and the folders of the programs that its
+tests start.  A step that has passed leaves its hash in `.ci/tested/`; committed, it says that
+nothing which the step covers has changed since.
 
 Standard library only: `dev` imports this module before anything is installed.
 """
@@ -89,7 +89,7 @@ class Stamps:
             found.add(path)
             todo |= self._imported(path) - found
         folders_read = tuple({path.rpartition("/")[0] for path in found if path.endswith(".py")})
-        data = {path for path in self._files if not path.endswith(".py")}
+        data = {path for path in self._files if not path.endswith((".py", ".md"))}
         return sorted(
             found | {path for path in data if any(_is_in(path, one) for one in folders_read)}
         )
@@ -108,18 +108,24 @@ class Stamps:
         return frozenset(files_of_git(self._root))
 
     def _imported(self, path: str) -> set[str]:
-        """Return the files that a module imports, at any depth of it, and their packages."""
+        """Return the files that a module imports, at any depth of it, and their packages.
+
+        With them the files that it names, as a test names the page whose program it runs.
+        """
         if not path.endswith(".py"):
             return set()
         if path not in self._imports:
             named: set[str] = set()
+            files: set[str] = set()
             for node in ast.walk(ast.parse((self._root / path).read_text())):
                 if isinstance(node, ast.Import):
                     named |= {alias.name for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module is not None:
                     # A name may be a module of the package, or something in it.
                     named |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
-            self._imports[path] = {file for name in named for file in self._modules(name)}
+                elif isinstance(node, ast.Constant) and node.value in self._files:
+                    files.add(node.value)
+            self._imports[path] = files.union(*(self._modules(name) for name in named))
         return self._imports[path]
 
     def _modules(self, name: str) -> set[str]:
