@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.schemas.errors import SchemaError
-
 # Words and the spaces between them are separate, so that matching takes linear time.  What follows
 # in parentheses (a length, `MAX`, a precision, `vector_length=>128`) never changes the type's code.
 _OPTIONS = r"\s*(?:\([^()]*\))?"
@@ -58,6 +56,12 @@ _POSTGRESQL_CODES: Mapping[str, tuple[str, str]] = {
 }
 """Type code and annotation of each type that Spanner's PostgreSQL has, by its names."""
 _SHOWN_MAX = 80
+
+
+def _named(value: object, field: str) -> str:
+    """Return a name for a part of a type that has none: no type of Spanner's has a space in it."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return f"{field} {value}" if is_number else f"{field} OF {type(value).__name__.upper()}"
 
 
 def folded(name: str) -> str:
@@ -120,17 +124,16 @@ class ColumnType:
 
     @classmethod
     def from_type_json(cls, value: Mapping[str, Any]) -> ColumnType:
-        """Read a data change record's notation; raises SchemaError without a code.
+        """Read a data change record's notation; nothing supports an array of arrays.
 
-        A code may be any; nothing supports an array of arrays.
+        A code may be any.  One that is not a name, as JSON has an enum's value without a name, is
+        that of a type which nothing supports: the records of other tables can still be read.
         """
         element = value.get("array_element_type")
         if element is None:
             return cls._from_json(value, None)
         if not isinstance(element, Mapping):
-            raise SchemaError(
-                "element type of an array in an unknown notation", kind=type(element).__name__
-            )
+            return cls._from_json(value, cls(_named(element, "TYPE")))
         if element.get("array_element_type") is not None:
             return cls._from_json(value, cls("ARRAY"))
         return cls._from_json(value, cls._from_json(element, None))
@@ -138,12 +141,10 @@ class ColumnType:
     @classmethod
     def _from_json(cls, value: Mapping[str, Any], element: ColumnType | None) -> ColumnType:
         code, annotation = value.get("code"), value.get("type_annotation")
-        if not isinstance(code, str) or not isinstance(annotation, str | None):
-            raise SchemaError(
-                "column type without a code",
-                kinds=f"{type(code).__name__}, {type(annotation).__name__}",
-            )
-        return cls(code.upper(), element, annotation or "")
+        named = code.upper() if isinstance(code, str) else _named(code, "TYPE_CODE")
+        if annotation is None or isinstance(annotation, str):
+            return cls(named, element, annotation or "")
+        return cls(named, element, _named(annotation, "TYPE_ANNOTATION"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,17 +237,18 @@ def _values(mod_values: Any, columns: tuple[RecordColumn, ...]) -> dict[str, Any
                 index=index,
                 columns=len(columns),
             )
-        values[columns[index].name] = _plain(one.value)
+        values[columns[index].name] = plain(one.value)
     return values
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as it is in JSON."""
+def plain(value: Any) -> Any:
+    """Return a `google.protobuf.Value` as it is in JSON."""
     kind = value.WhichOneof("kind")
     if kind == "list_value":
-        return [_plain(one) for one in value.list_value.values]
+        return [plain(one) for one in value.list_value.values]
     if kind in (None, "null_value"):
         return None
     if kind == "struct_value":
-        raise SchemaError("a value that is a struct", field="mods")
+        # Of a type that does not exist yet: whether it matters depends on what is published.
+        return {name: plain(one) for name, one in value.struct_value.fields.items()}
     return getattr(value, kind)

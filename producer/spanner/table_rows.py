@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.producer.backfill.read_partition import Key, ReadPartition
 from tidegate.producer.backfill.read_plan import KeyRanges
 from tidegate.producer.backfill.table_run import RunPlace
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn, StreamRecord
 from tidegate.producer.spanner.chunks import Chunks, row_type
-from tidegate.producer.spanner.decode_proto import type_of
+from tidegate.producer.spanner.decode_proto import plain, type_of
 from tidegate.producer.spanner.raw_values import NULL, TEXT, Serialised, content_of, parse_value
 from tidegate.schemas.avro_types import is_carried
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column
 from tidegate.schemas.topics import beside
-
-if TYPE_CHECKING:
-    from google.protobuf.struct_pb2 import Value
-
 
 BACKFILL_TAG = "spanner-backfill"
 """Stands for the transaction tag of a row that was read from its table."""
@@ -249,20 +245,4 @@ def _plain(cell: Serialised) -> Any:
     text = content_of(cell, TEXT)
     if text is not None:
         return str(text, "utf-8")
-    return None if cell == NULL else _of(parse_value(cell))
-
-
-def _of(value: Value) -> Any:
-    match value.WhichOneof("kind"):
-        case "list_value":
-            return [_of(one) for one in value.list_value.values]
-        case "number_value":
-            return value.number_value
-        case "bool_value":
-            return value.bool_value
-        case "string_value":
-            return value.string_value
-        case None | "null_value":
-            return None
-        case kind:
-            raise SchemaError("a table read returned a value of another kind", kind=str(kind))
+    return None if cell == NULL else plain(parse_value(cell))

@@ -8,9 +8,12 @@ from tests.unit.producer.commands.conftest import started
 from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands import check as check_command
 from tidegate.producer.commands.check import check
+from tidegate.producer.commands.discover import discover_spanner
 from tidegate.producer.config import ProducerConfig
+from tidegate.producer.discover_config import DiscoverConfig
 from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.topics import KafkaTopics
+from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.schemas.errors import ConfigError
 
 
@@ -154,6 +157,66 @@ def test_a_table_that_cannot_be_published_is_named_once_the_stream_has_begun(pla
     spanner, _, registry, _ = check(config)
     assert "watches Single, Users, cannot publish Single: watched table has no primary" in spanner
     assert "would register bank.Users-key, bank.Users-value" in registry
+
+
+ODD = {
+    "GOOGLE_STANDARD_SQL": (
+        "VECTOR<FLOAT16, 3>",
+        "CREATE TABLE Users (Id INT64, Name STRING(9), Odd FLOAT64) PRIMARY KEY (Id)",
+        "CREATE TABLE Other (Id INT64, Odd FLOAT64) PRIMARY KEY (Id)",
+        "CREATE CHANGE STREAM Feed FOR ALL",
+        "CREATE CHANGE STREAM Part FOR Users(Name)",
+    ),
+    "POSTGRESQL": (
+        "vector[3] of float16",
+        'CREATE TABLE "Users" ("Id" bigint PRIMARY KEY, "Name" text, "Odd" float8)',
+        'CREATE TABLE "Other" ("Id" bigint PRIMARY KEY, "Odd" float8)',
+        'CREATE CHANGE STREAM "Feed" FOR ALL',
+        'CREATE CHANGE STREAM "Part" FOR "Users"("Name")',
+    ),
+}
+"""By dialect: a notation that nothing knows, and tables with a column that has it."""
+
+
+@pytest.mark.parametrize("dialect", ODD)
+def test_a_type_that_is_not_known_concerns_its_own_table_only(
+    place, database, monkeypatch, dialect
+):
+    """No database has such a type yet: INFORMATION_SCHEMA's answer is changed on its way."""
+    asked, (notation, *ddl) = SpannerChannels.execute_sql, ODD[dialect]
+
+    def answer(channels, request, **more):
+        result = asked(channels, request, **more)
+        names = [field.name.lower() for field in result.metadata.row_type.fields]
+        for row in result.rows if "spanner_type" in names else ():
+            if row.values[names.index("column_name")].string_value == "Odd":
+                row.values[names.index("spanner_type")].string_value = notation
+        return result
+
+    monkeypatch.setattr(SpannerChannels, "execute_sql", answer)
+    config = database("odd", *ddl, dialect=dialect)
+    # Neither another table nor a column that the stream does not watch keeps it from starting.
+    assert check(config(change_stream="Part"))[0].endswith("watches Users")
+    with pytest.raises(ConfigError) as caught:
+        check(config())
+    _, *lines = str(caught.value).splitlines()
+    assert [line.split()[1] for line in lines] == ["Other:", "Users:"]
+    assert all(notation in line and "do not watch this table" in line for line in lines)
+    # The remedies.
+    left_out = {"tables_left_out": "Other", "columns_left_out": "Users.Odd"}
+    assert check(config(**left_out))[0].endswith("watches Users")
+    # A stream that runs meets it in a record first.
+    record = started_here(place, config())
+    place.record(replace(record, body=replace(record.body, dialect=dialect)))
+    assert check(config())[0].endswith("watches Other, Users")
+
+    names = {
+        name: place.settings[name] for name in ("project", "instance", "spanner_emulator_host")
+    }
+    found = discover_spanner(DiscoverConfig.load(None, **names, database=config().database))
+    shown = {one.name: {field.name: field.type for field in one.fields} for one in found.objects}
+    assert shown["Users"]["Odd"] == shown["Other"]["Odd"] == notation
+    assert shown["Users"]["Id"] == "INT64"
 
 
 def test_topics_that_kafka_takes_for_one_are_named_before_anything_is_created(place, database):
