@@ -26,8 +26,9 @@ _PARTITION_MODES = (IMMUTABLE_KEY_RANGE, MUTABLE_KEY_RANGE)
 _CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 _RETENTION = re.compile(r"([0-9]{1,9})([smhd])")
 _CLOCKS_DIFFER_NS = 60_000_000_000
-"""How far a start may be ahead of this host's clock: the host that chose it has another one."""
-_RETENTION_DEFAULT = "1d"
+"""How far a start may be ahead of the service's clock: the host that chose it has another one."""
+_RETENTION_DEFAULT = "7d"
+"""Since May 2026, for streams too that are older; Google's emulator still keeps one day."""
 _UNIT_NS = {
     "s": 1_000_000_000,
     "m": 60_000_000_000,
@@ -155,12 +156,13 @@ def retention_ns(text: str) -> int | None:
 def check_start(description: StreamDescription, *, start_ns: int, now_ns: int) -> None:
     """Raise ConfigError for a start later than now, or before what the stream still holds.
 
-    The latter only where retention was set: its default has changed, and the service knows it best.
+    `now_ns` is the service's time.  What the stream holds is known only where retention was set:
+    its default has changed, and the service knows it best.
     """
     if start_ns > now_ns + _CLOCKS_DIFFER_NS:
         raise ConfigError(
             "start: it is later than now, so that there is nothing to read",
-            hint='Choose a start that has passed, or "now"; check this host\'s clock',
+            hint='Choose a start that has passed, or "now"',
             start=format_rfc3339(start_ns),
             now=format_rfc3339(now_ns),
         )

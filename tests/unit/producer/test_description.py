@@ -92,10 +92,10 @@ def test_filters_are_what_the_stream_leaves_out_and_retention_has_its_units():
     filters = replace(GOOD, options=options).filters
     assert filters == ("exclude_insert=true", "exclude_ttl_deletes=true")
     assert GOOD.value_capture_type == "OLD_AND_NEW_VALUES"
-    for text, hours in (("36h", 36), ("1d", 24), ("60m", 1), ("3600s", 1)):
+    for text, hours in (("36h", 36), ("1d", 24), ("30d", 720), ("60m", 1), ("3600s", 1)):
         assert retention_ns(text) == hours * HOUR_NS
     assert [retention_ns(text) for text in ("", "1w", "-1h")] == [None] * 3
-    assert GOOD.retention_us == 24 * HOUR_NS // 1_000
+    assert GOOD.retention_us == 7 * 24 * HOUR_NS // 1_000
     assert replace(GOOD, options={"retention_period": "36h"}).retention_us == 36 * HOUR_NS // 1_000
 
 
