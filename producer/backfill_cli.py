@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tidegate.producer.backfill.requests import CHUNK_ROWS_DEFAULT, SHARE_DEFAULT, RunState
 from tidegate.producer.config import ProducerConfig
-from tidegate.program.logs import log_to_stderr
+from tidegate.program.logs import start_log
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ConfigError, ExitCode
 
@@ -84,7 +84,7 @@ def backfill(
             "--share belongs to a new run or to --resume", hint="Leave it out, or give --resume"
         )
     settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import backfill as command  # noqa: PLC0415 - loads Kafka's client
 
     states = (RunState.STOPPED, RunState.RUNNING, RunState.CANCELLED, None)

@@ -28,7 +28,7 @@ from tidegate.producer.fleet_config import FleetConfig
 from tidegate.producer.schemas_cli import schemas_app
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
-from tidegate.program.logs import log_to_stderr
+from tidegate.program.logs import start_log, start_log_of_run
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.schemas.instants import NS_PER_US
@@ -70,7 +70,7 @@ class GraphForm(StrEnum):
 def run(config: ConfigFile = None, **flags: Any) -> None:
     """Run one worker until SIGTERM or SIGINT, which drain; a second signal ends it at once."""
     settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log_of_run(settings)
     from tidegate.producer.commands import run as command  # noqa: PLC0415 - loads gRPC, see `main`
 
     command.run(settings)
@@ -81,7 +81,7 @@ def run(config: ConfigFile = None, **flags: Any) -> None:
 def check(config: ConfigFile = None, **flags: Any) -> None:
     """Check settings, Spanner, Kafka and the registry, and change nothing."""
     settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import check as command  # noqa: PLC0415 - loads gRPC, as above
 
     for line in command.check(settings):
@@ -104,7 +104,7 @@ def redrive(
     Exit code 1 if some keys stay parked, because a change of theirs still cannot be published.
     """
     settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import redrive as command  # noqa: PLC0415 - loads gRPC, as above
 
     with Console(stderr=True).status("connecting") as status:
@@ -151,7 +151,7 @@ def accept_gap(
     Exit code 1 if the question was answered with no.
     """
     settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     if bool(token) == every:
         raise ConfigError(
             "give either --token or --all",
@@ -206,7 +206,7 @@ def status(
 ) -> None:
     """Print how far the fleet is, as its progress topic says; needs no Spanner, changes nothing."""
     settings = FleetConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import status as command  # noqa: PLC0415 - loads gRPC, as above
     from tidegate.producer.commands.status_table import status_table  # noqa: PLC0415 - as above
 
@@ -247,7 +247,7 @@ def lineage(
 ) -> None:
     """Print which stream partition came from which; needs no Spanner, changes nothing."""
     settings = FleetConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import lineage as command  # noqa: PLC0415 - loads gRPC, see `main`
 
     with Console(stderr=True).status("reading the progress topic"):
@@ -284,7 +284,7 @@ def reset(
     Exit code 1 if the question was answered with no.
     """
     settings = FleetConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     _require_answer(is_given=yes or dry_run)
     from tidegate.producer.commands import reset as command  # noqa: PLC0415 - loads gRPC, see `main`
 

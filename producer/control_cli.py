@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.status import Status
 
 from tidegate.producer.fleet_config import FleetConfig
-from tidegate.program.logs import log_to_stderr
+from tidegate.program.logs import start_log
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ExitCode
 from tidegate.schemas.progress import ControlState
@@ -78,7 +78,7 @@ def drain(
     Exit code 1 if the time-out ends the wait.
     """
     settings = FleetConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import control as command  # noqa: PLC0415 - loads Kafka's client
 
     with Console(stderr=True).status("connecting") as status:
@@ -104,7 +104,7 @@ def _control(
     as_json: bool,
 ) -> None:
     settings = FleetConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import control as command  # noqa: PLC0415 - loads Kafka's client
 
     with Console(stderr=True).status("connecting") as status:

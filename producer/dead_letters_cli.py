@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.status import Status
 
 from tidegate.producer.fleet_config import FleetConfig
-from tidegate.program.logs import log_to_stderr
+from tidegate.program.logs import start_log
 from tidegate.program.settings_flags import ConfigFile, with_flags
 
 
@@ -29,7 +29,7 @@ def dead_letters(
 ) -> None:
     """List what is in the dead-letter topic, by reason and by table or file; changes nothing."""
     settings = FleetConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import dead_letters as command  # noqa: PLC0415 - loads gRPC
 
     with Console(stderr=True).status("connecting") as status:

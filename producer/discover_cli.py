@@ -12,7 +12,7 @@ from rich.status import Status
 
 from tidegate.producer.discover_config import DISCOVER_FLAGS, DiscoverConfig
 from tidegate.producer.source_objects import Discovery
-from tidegate.program.logs import log_to_stderr
+from tidegate.program.logs import start_log
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ConfigError
 
@@ -57,7 +57,7 @@ def discover(
             )
     else:
         settings = DiscoverConfig.load(config, **flags)
-        log_to_stderr(settings.log_level)
+        start_log(settings)
         with stderr.status("asking Spanner"):
             found = command.discover_spanner(settings)
     _print(found, command.as_json if as_json else None, discovery_table)
@@ -75,7 +75,7 @@ def _require_no_other_source(flags: dict[str, Any]) -> None:
     given = [
         f"--{name.replace('_', '-')}"
         for name, value in flags.items()
-        if value is not None and name != "log_level"
+        if value is not None and name not in {"log_level", "log_format"}
     ]
     if given:
         raise ConfigError(

@@ -21,6 +21,7 @@ DISCOVER_FLAGS = (
     "spanner_endpoint",
     "credentials_file",
     "log_level",
+    "log_format",
 )
 """The settings that are flags of the command."""
 

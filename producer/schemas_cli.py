@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.fleet_config import FleetConfig
-from tidegate.program.logs import log_to_stderr
+from tidegate.program.logs import start_log
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ExitCode
 
@@ -33,7 +33,7 @@ def list_schemas(
 ) -> None:
     """List the registry's subjects of the stream; needs no Spanner, changes nothing."""
     settings = FleetConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
 
     with _asking():
@@ -56,7 +56,7 @@ def check_schemas(config: ConfigFile = None, **flags: Any) -> None:
     Exit code 1 if there is one; a table that cannot be published is an error.
     """
     settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
 
     with _asking():
@@ -72,7 +72,7 @@ def check_schemas(config: ConfigFile = None, **flags: Any) -> None:
 def register_schemas(config: ConfigFile = None, **flags: Any) -> None:
     """Register what is missing and print its subjects; creates no topic, needs no worker."""
     settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
 
     with _asking():
@@ -91,7 +91,7 @@ def show_schema(
 ) -> None:
     """Print the newest registered schema of a table; needs no Spanner, changes nothing."""
     settings = FleetConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
 
     with _asking():
@@ -104,7 +104,7 @@ def show_schema(
 def describe_topics(config: ConfigFile = None, **flags: Any) -> None:
     """Print the stream's topics as an AsyncAPI document; needs no Spanner, changes nothing."""
     settings = FleetConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
     from tidegate.producer.commands.asyncapi import asyncapi  # noqa: PLC0415 - as above
 

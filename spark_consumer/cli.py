@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tidegate.program.command_line import new_app, run_program
-from tidegate.program.logs import log_to_stderr
+from tidegate.program.logs import start_log, start_log_of_run
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ExitCode
 from tidegate.spark_consumer.commands import adopt as adopt_command
@@ -38,7 +38,7 @@ def run(config: ConfigFile = None, **flags: Any) -> None:
     """Run the gate until it is stopped (SIGTERM, Ctrl-C), or until it has caught up."""
     begun_us = time.time_ns() // 1_000
     settings = ConsumerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log_of_run(settings)
     run_command.run(settings, begun_us=begun_us)
 
 
@@ -50,7 +50,7 @@ def adopt(
 ) -> None:
     """Go on with an output in which others have changed rows; prints a line for each change."""
     settings = ConsumerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     with _shown_steps("adopt step") as step:
         changes = adopt_command.adopt(settings, step=step)
     for change in changes:
@@ -66,7 +66,7 @@ def audit(
 ) -> None:
     """Prove the output complete against the stream's completion markers; exit 1 if it is not."""
     settings = ConsumerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
+    start_log(settings)
     with _shown_steps("audit step") as step:
         report = audit_command.audit(settings, step=step)
     if as_json:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import structlog
 
-from tidegate.program.logs import log_to_stderr
+from tidegate.program.logs import start_log
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.commands.stream_check import require_stream
@@ -378,7 +378,7 @@ class StreamBuilder:
                 name=name,
             )
         if not structlog.is_configured():
-            log_to_stderr(config.log_level)
+            start_log(config)
         require_stream(config)
         if not config.take_over:
             require_turn(Storage(self._spark, f"{config.checkpoint}/gate"))

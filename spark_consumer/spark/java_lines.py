@@ -1,4 +1,4 @@
-"""The lines that Spark's JVM writes to standard error, where ours are logs in JSON.
+"""The lines that Spark's JVM writes to standard error, where commands that answer log too.
 
 While Spark starts they are those of Apache Ivy, hundreds at the first start, and warnings about the
 machine.  They are shown if it does not start.
@@ -7,6 +7,7 @@ machine.  They are shown if it does not start.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ from contextlib import contextmanager
 
 _STANDARD_ERROR = 2
 _LINES_MAX = 300
-_OF_LOGS = b"{"
+_OF_LOGS = re.compile(rb"\{|\x1b\[|\d{4}-\d\d-")
+"""How a line of our log begins: with JSON, or for people with the date, in colour or not."""
+
 _LAST_LINES_S = 2.0
 """How long the last lines of a JVM that dies are waited for; one that lives on writes no end."""
 
@@ -24,7 +27,7 @@ def held_back() -> Iterator[None]:
     """Hold back what a JVM that starts within the block writes until the block has ended.
 
     If the block raises, the last lines are shown.  What the JVM writes later is passed on.  Our own
-    lines in JSON, of other threads, are passed on at once.
+    lines, of other threads, are passed on at once.
     """
     try:
         own = os.dup(_STANDARD_ERROR)
@@ -71,7 +74,7 @@ class _Lines:
         with os.fdopen(source, "rb") as lines:
             for line in lines:
                 with self._lock:
-                    if self._held is None or line.startswith(_OF_LOGS):
+                    if self._held is None or _OF_LOGS.match(line):
                         self._write(line)
                     else:
                         self._held.append(line)

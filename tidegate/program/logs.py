@@ -1,25 +1,114 @@
-"""Log lines: JSON on standard error, one object a line."""
+"""Log lines: one event a line, for people, as JSON, or as Cloud Logging reads JSON.
+
+A command that prints an answer logs to standard error, `run` to standard output: collectors of
+containers, Google's among them, take a line of standard error for an error.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import threading
+from collections.abc import MutableMapping
+from types import TracebackType
+from typing import Any, Literal, Protocol, TextIO
 
 import structlog
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["", "console", "json", "gcp"]
 
-def log_to_stderr(level: str) -> None:
-    """Write log lines of a level (`debug`, `info`, `warning`, `error`) and above, as JSON."""
+
+class LogSettings(Protocol):
+    """The settings that decide on log lines."""
+
+    @property
+    def log_level(self) -> LogLevel:
+        """The least severe level that is written."""
+
+    @property
+    def log_format(self) -> LogFormat:
+        """The form of a line; empty: by what the stream is."""
+
+
+def start_log(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Write log lines from now on, to standard error unless a stream is given."""
+    target = stream or sys.stderr
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
+            *_FORMS[_form(settings, target)](target),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
+            logging.getLevelNamesMapping()[settings.log_level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(target),
     )
+
+
+def start_log_of_run(settings: LogSettings) -> None:
+    """Write log lines to standard output, with one for an error that ends the process or a thread.
+
+    In the form for people such an error stays a traceback on standard error.
+    """
+    start_log(settings, sys.stdout)
+    if _form(settings, sys.stdout) != "console":
+        sys.excepthook = _log_uncaught
+        threading.excepthook = _log_uncaught_of_thread
+
+
+def _form(settings: LogSettings, stream: TextIO) -> LogFormat:
+    return settings.log_format or ("console" if stream.isatty() else "json")
+
+
+def _for_people(stream: TextIO) -> list[Any]:
+    has_colors = stream.isatty() and "NO_COLOR" not in os.environ
+    # The other formatters print the values of local variables, and with them secrets.
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=has_colors, exception_formatter=plain)]
+
+
+def _as_json(_: TextIO) -> list[Any]:
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+
+
+def _for_cloud_logging(stream: TextIO) -> list[Any]:
+    formatted, rendered = _as_json(stream)
+    return [formatted, _name_for_cloud_logging, rendered]
+
+
+_FORMS = {"console": _for_people, "json": _as_json, "gcp": _for_cloud_logging}
+
+
+def _name_for_cloud_logging(
+    _: object, __: str, line: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Name fields as Cloud Logging does; Error Reporting groups by the traceback in `stack_trace`.
+
+    The names are those of Google's pages "Structured logging" and "Format a log entry to report
+    error events".
+    """
+    line["severity"] = line.pop("level").upper()
+    line["message"] = line.pop("event")
+    line["time"] = line.pop("timestamp")
+    if "exception" in line:
+        line["stack_trace"] = line.pop("exception")
+    return line
+
+
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    if not issubclass(kind, Exception):
+        sys.__excepthook__(kind, error, traceback)
+        return
+    structlog.get_logger().critical("unexpected error", exc_info=(kind, error, traceback))
+
+
+def _log_uncaught_of_thread(caught: threading.ExceptHookArgs) -> None:
+    # None: the thread's error was collected at the end of the process.
+    if caught.exc_value is not None:
+        _log_uncaught(caught.exc_type, caught.exc_value, caught.exc_traceback)

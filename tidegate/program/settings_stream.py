@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
+from tidegate.program.logs import LogFormat, LogLevel
 from tidegate.program.settings import Settings
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topic_template import TEMPLATE_DEFAULT
@@ -20,8 +21,6 @@ from tidegate.schemas.topics import TopicNames
 
 _INSTEAD = {"url": "registry_url", "basic.auth.user.info": "registry_user_info"}
 """Options of the registry's client that have a setting of their own."""
-
-LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def _usable_prefix(value: str) -> str:
@@ -84,6 +83,11 @@ class StreamSettings(Settings):
     )
     log_level: LogLevel = Field(
         default="info", description="Least severe log lines that are written"
+    )
+    log_format: LogFormat = Field(
+        default="",
+        description="Form of log lines: console for people, json, or gcp as Cloud Logging reads "
+        "them; empty: console on a terminal, else json",
     )
     metrics_host: str = Field(
         default="127.0.0.1",

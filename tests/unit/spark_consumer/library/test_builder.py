@@ -54,7 +54,7 @@ def started(monkeypatch):
         ("require_session", "session"),
         ("require_stream", "stream"),
         ("require_turn", "turn"),
-        ("log_to_stderr", "log"),
+        ("start_log", "log"),
     ):
         monkeypatch.setattr(builder, name, note(step))
     monkeypatch.setattr(builder, "Storage", lambda *_: None)

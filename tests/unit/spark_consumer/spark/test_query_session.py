@@ -449,8 +449,9 @@ def copy(lines, *texts):
 
 def test_lines_are_held_except_our_own_and_then_passed_on():
     with written() as (lines, found):
-        copy(lines, "a", '{"event": "ours"}', "b")
-        assert found() == ['{"event": "ours"}']
+        ours = ['{"event": "ours"}', "2026-11-30T02:00:00Z [info] ours", "\x1b[2m2026-11-30 ours"]
+        copy(lines, "a", *ours, "26/11/30 02:00:00 WARN Utils: Spark's", "b")
+        assert found() == ours
         lines.drop()
         copy(lines, "c", "{}")
         assert found() == ["c", "{}"]
