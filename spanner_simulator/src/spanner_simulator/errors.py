@@ -70,8 +70,18 @@ def failed_precondition(message: str) -> SpannerError:
     return SpannerError(Code.FAILED_PRECONDITION, message)
 
 
+def already_exists(message: str) -> SpannerError:
+    """What the request makes is there."""
+    return SpannerError(Code.ALREADY_EXISTS, message)
+
+
+def out_of_range(message: str) -> SpannerError:
+    """A value or a time lies outside what is possible."""
+    return SpannerError(Code.OUT_OF_RANGE, message)
+
+
 def unsupported(what: str) -> SpannerError:
-    """The simulator lacks what the request needs."""
+    """The simulator lacks what the request needs, named as a construct."""
     return SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {what}")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from spanner_simulator.control import Verbs
 from spanner_simulator.core.values import Dialect
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, failed_precondition
 from spanner_simulator.server.host import Host
 from spanner_simulator.server.keeping.data_directory import DataDirectoryError
 from spanner_simulator.server.provision import create_database
@@ -47,8 +47,7 @@ class FirstDatabase:
             name = f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
             dialect = host.database(name).database.catalogue.dialect
             if dialect != self.dialect:
-                raise SpannerError(
-                    Code.FAILED_PRECONDITION,
+                raise failed_precondition(
                     f"{self.database} exists already, in the dialect {dialect}",
                 ) from error
 

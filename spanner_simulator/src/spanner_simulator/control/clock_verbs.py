@@ -7,7 +7,7 @@ from typing import Any
 from spanner_simulator.control.on_loop import OnLoop
 from spanner_simulator.control.verb import action, question
 from spanner_simulator.core.timestamps import format_us, parse_ns
-from spanner_simulator.errors import Code, SpannerError, invalid_argument
+from spanner_simulator.errors import invalid_argument, out_of_range
 from spanner_simulator.server.host import Host
 
 # Commit timestamps begin with the Unix epoch; the last year that can be written is left for what
@@ -82,7 +82,7 @@ class ClockVerbs(OnLoop):
 
 def _jump(host: Host, by_us: int) -> None:
     if host.now_us() + by_us > _LATEST_US:
-        raise SpannerError(Code.OUT_OF_RANGE, f"The clock does not go beyond {LATEST}.")
+        raise out_of_range(f"The clock does not go beyond {LATEST}.")
     host.clock.advance(by_us)
     host.keep_time()
 

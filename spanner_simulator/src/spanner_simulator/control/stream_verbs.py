@@ -182,10 +182,6 @@ class StreamVerbs(OnLoop):
 
         return self._run(act)
 
-    def stop_churn(self, database: str, stream: str) -> dict[str, Any]:
-        """Stop the churn: the same as `churn` with `enabled` false."""
-        return self.churn(database, stream, enabled=False)
-
     @action
     def interrupt(
         self,

@@ -42,7 +42,13 @@ from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statement_rules import apply_statement
 from spanner_simulator.core.timestamps import CommitClock, format_us
 from spanner_simulator.core.values import Dialect, Row
-from spanner_simulator.errors import Code, SpannerError, invariant
+from spanner_simulator.errors import (
+    Code,
+    SpannerError,
+    failed_precondition,
+    invalid_argument,
+    invariant,
+)
 
 _EXPIRED_ROWS_PER_COMMIT = 1_000
 
@@ -352,9 +358,7 @@ class Database:
                 case _:
                     assert_never(entry)
             if not self.journal.chance.is_spent:
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT, "A journal's entry has other draws than it needs."
-                )
+                raise invalid_argument("A journal's entry has other draws than it needs.")
         finally:
             self.journal.is_replaying = False
             self.journal.chance.begin()
@@ -386,8 +390,7 @@ class Database:
     def check_versions(self, timestamp_us: int, *, now_us: int) -> None:
         """FAILED_PRECONDITION when the versions of rows at a past time may be gone."""
         if timestamp_us < now_us - VERSION_RETENTION_US:
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
+            raise failed_precondition(
                 f"Read-only transaction timestamp {format_us(timestamp_us)} has exceeded the "
                 "maximum timestamp staleness",
             )
@@ -437,7 +440,7 @@ class Database:
             self._store.check_readable(table, columns, transaction=transaction, read_us=read_us)
         except SpannerError as error:
             if error.code is Code.NOT_FOUND:
-                raise SpannerError(Code.INVALID_ARGUMENT, error.message) from error
+                raise invalid_argument(error.message) from error
             raise
         return self._store.scan(table, where, transaction=transaction, read_us=read_us)
 

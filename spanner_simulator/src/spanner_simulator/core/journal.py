@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias, assert_never
 from spanner_simulator.core.rng import Rng
 from spanner_simulator.core.rows.mutations import ModType
 from spanner_simulator.core.values import Plain
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, invalid_argument
 
 Draw: TypeAlias = "int | float"
 TurnKind = Literal["split", "merge", "move", "move_keys"]
@@ -228,4 +228,4 @@ def _draws(plain: list[Plain]) -> tuple[Draw, ...]:
 
 
 def _unreadable(plain: Plain) -> SpannerError:
-    return SpannerError(Code.INVALID_ARGUMENT, f"This is no entry of a journal: {str(plain)[:200]}")
+    return invalid_argument(f"This is no entry of a journal: {str(plain)[:200]}")

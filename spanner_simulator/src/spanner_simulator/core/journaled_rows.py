@@ -6,7 +6,7 @@ from spanner_simulator.core.journal import JournaledChange
 from spanner_simulator.core.rows.mutations import RowChange
 from spanner_simulator.core.rows.write_set import WriteSet
 from spanner_simulator.core.values import Row, decode, encode
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, invalid_argument
 
 
 def journaled_change(change: RowChange) -> JournaledChange:
@@ -47,7 +47,6 @@ def replay_change(writes: WriteSet, change: JournaledChange) -> None:
 
 
 def _unfit(change: JournaledChange, reason: str) -> SpannerError:
-    return SpannerError(
-        Code.INVALID_ARGUMENT,
+    return invalid_argument(
         f"A journal's {change.mod_type} in {change.table} does not fit: {reason}.",
     )

@@ -18,7 +18,7 @@ from typing import Final, NoReturn, TypeAlias
 
 from spanner_simulator.core.json_text import normalise_json, normalise_jsonb
 from spanner_simulator.core.timestamps import parse_ns
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, failed_precondition, invalid_argument
 
 Plain: TypeAlias = "bool | float | str | list[Plain] | dict[str, Plain] | None"
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -42,7 +42,7 @@ _DATE_HINT: Final = (
 
 
 def _refuse(message: str) -> NoReturn:
-    raise SpannerError(Code.FAILED_PRECONDITION, f"Could not parse {message}")
+    raise failed_precondition(f"Could not parse {message}")
 
 
 def _wrong_kind(plain: Plain, name: str) -> NoReturn:
@@ -208,7 +208,7 @@ def read_date(plain: Plain) -> dt.date:
         _refuse(f"{plain} as a DATE. {_DATE_HINT}")
     year, month, day = (int(part) for part in found.groups())
     if year == 0:
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid date value: {plain}. {_DATE_HINT}")
+        raise invalid_argument(f"Invalid date value: {plain}. {_DATE_HINT}")
     try:
         return dt.date(year, month, day)
     except ValueError:
@@ -224,8 +224,7 @@ def read_timestamp(plain: Plain) -> int:
             return parse_ns(plain)
     except SpannerError as error:
         if plain[:5] == "0000-":
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 f"Timestamp out of range: {plain}. For details on the TIMESTAMP type encoding, "
                 f"see {_DOCS}data-types#timestamp-type",
             ) from error

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument
 
 _RFC3339 = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[Tt ](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?"
@@ -32,7 +32,7 @@ def parse_ns(text: str) -> int:
     """
     found = _RFC3339.fullmatch(text)
     if found is None:
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid timestamp: '{text}'")
+        raise invalid_argument(f"Invalid timestamp: '{text}'")
     year, month, day, hour, minute, second, fraction, _, sign, off_h, off_m = found.groups()
     try:
         moment = dt.datetime(
@@ -45,14 +45,14 @@ def parse_ns(text: str) -> int:
             tzinfo=dt.UTC,
         )
     except ValueError as error:
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid timestamp: '{text}'") from error
+        raise invalid_argument(f"Invalid timestamp: '{text}'") from error
     seconds = (moment - _EPOCH) // _SECOND
     if sign is not None:
         offset_s = int(off_h) * 3600 + int(off_m or 0) * 60
         seconds -= offset_s if sign == "+" else -offset_s
     nanoseconds = seconds * 10**9 + int((fraction or "").ljust(9, "0"))
     if not MIN_NS <= nanoseconds <= MAX_NS:
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Timestamp out of range: '{text}'")
+        raise invalid_argument(f"Timestamp out of range: '{text}'")
     return nanoseconds
 
 

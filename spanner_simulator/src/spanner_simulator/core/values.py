@@ -20,7 +20,7 @@ from typing import Final, Literal, TypeAlias
 from spanner_simulator.core import plain_forms
 from spanner_simulator.core.plain_forms import Plain
 from spanner_simulator.core.timestamps import format_ns
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, failed_precondition
 
 __all__ = [
     "KEY_CODES",
@@ -137,6 +137,14 @@ class ValueType:
         if self.element is not None:
             return f"ARRAY<{self.element.wire_name()}>"
         return f"{self.code}<{self.proto_name}>" if self.proto_name is not None else self.ddl()
+
+    def base_name(self, *, element: bool = True) -> str:
+        """Without its length, PostgreSQL's as PG.NUMERIC; ARRAY with its element or without."""
+        if self.element is not None:
+            return f"ARRAY<{self.element.base_name()}>" if element else "ARRAY"
+        if self.annotation is not None:
+            return self.annotation.replace("_", ".", 1)
+        return self.proto_name or self.code
 
     def json_text(self) -> str:
         """The `type` member of a change record's column types; keys are alphabetical."""
@@ -286,8 +294,7 @@ def _array_reader(
 ) -> Callable[[Plain], Value]:
     def read_array(plain: Plain) -> Value:
         if not isinstance(plain, list):
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
+            raise failed_precondition(
                 f"Could not parse {plain_forms.proto_text(plain)} as {value_type.wire_name()}",
             )
         return tuple([decode_element(item) for item in plain])
@@ -300,8 +307,7 @@ def _struct_reader(value_type: ValueType, where: str) -> Callable[[Plain], Value
 
     def read_struct(plain: Plain) -> Value:
         if not isinstance(plain, list) or len(plain) != len(decoders):
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
+            raise failed_precondition(
                 f"Could not parse {plain_forms.proto_text(plain)} as {value_type.ddl()}",
             )
         return tuple([read(item) for read, item in zip(decoders, plain, strict=True)])
@@ -310,8 +316,7 @@ def _struct_reader(value_type: ValueType, where: str) -> Callable[[Plain], Value
 
 
 def _too_long(where: str, size: int, limit: int) -> SpannerError:
-    return SpannerError(
-        Code.FAILED_PRECONDITION,
+    return failed_precondition(
         f"New value exceeds the maximum size limit for this column: {where}, size: {size}, "
         f"limit: {limit}.",
     )

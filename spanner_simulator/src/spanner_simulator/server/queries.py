@@ -16,6 +16,7 @@ from typing import Any
 from google.cloud.spanner_v1 import types as spanner
 
 from spanner_simulator.core.change_streams.change_stream_call import is_change_stream_query
+from spanner_simulator.core.change_streams.query_errors import wrong_method
 from spanner_simulator.errors import Code, SpannerError, invalid_argument, unsupported
 from spanner_simulator.server.change_stream_query import serve_change_stream_query
 from spanner_simulator.server.host import Host, Session
@@ -40,11 +41,7 @@ class QueryMethods:
     async def execute_sql(self, request: Message) -> bytes:
         """A query or DML, answered in one message."""
         if is_change_stream_query(request.sql):
-            raise invalid_argument(
-                "Change stream queries are not supported for the ExecuteSql API. Change stream "
-                "queries must be strong reads executed via single use transactions using the "
-                "ExecuteStreamingSql API."
-            )
+            raise wrong_method()
         return await answer(self._host, request, functools.partial(self._run, request))
 
     def execute_streaming_sql(

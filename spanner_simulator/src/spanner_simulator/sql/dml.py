@@ -20,7 +20,7 @@ from spanner_simulator.core.rows.mutations import (
 )
 from spanner_simulator.core.rows.write_set import key_text
 from spanner_simulator.core.values import encode
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import already_exists, failed_precondition, invalid_argument
 from spanner_simulator.sql.binder.bound_query import BoundQuery
 from spanner_simulator.sql.binder.dml_binder import BoundDml, bind_dml
 from spanner_simulator.sql.binder.scans import Scan
@@ -171,8 +171,7 @@ class _Written:
     def _check_not_pending(self, row: Row, names: Iterable[str]) -> None:
         for name in names:
             if row.get(name) == PENDING and self._table.type_of[name].code == "TIMESTAMP":
-                raise SpannerError(
-                    Code.FAILED_PRECONDITION,
+                raise failed_precondition(
                     f"The column {self._table.name}.{name} has a pending commit timestamp, which "
                     "THEN RETURN cannot return.",
                 )
@@ -194,13 +193,9 @@ class _Written:
             if key in keyed and self._dml.kind == "insert":
                 shown, name = key_text(self._table, row), self._table.name
                 raise (
-                    SpannerError(
-                        Code.INVALID_ARGUMENT, f"Cannot affect a row second time for key: {shown}"
-                    )
+                    invalid_argument(f"Cannot affect a row second time for key: {shown}")
                     if self._dml.conflict == "update"
-                    else SpannerError(
-                        Code.ALREADY_EXISTS, f"Row {shown} in table {name} already exists"
-                    )
+                    else already_exists(f"Row {shown} in table {name} already exists")
                 )
             keyed[key] = row
         return keyed

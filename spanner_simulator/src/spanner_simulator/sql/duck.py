@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import duckdb
 from duckdb.func import SPECIAL
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, out_of_range, unsupported
 from spanner_simulator.sql.arrow_tables import arrow_table
 from spanner_simulator.sql.functions import number_routines, text_routines, time_routines
-from spanner_simulator.sql.functions.routines import ROUTINES, Routine, out_of_range
-from spanner_simulator.sql.syntax import unsupported
+from spanner_simulator.sql.functions.routines import ROUTINES, Routine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -195,4 +194,4 @@ def _translated(error: duckdb.Error, refusals: Sequence[SpannerError]) -> Spanne
         case duckdb.BinderException() | duckdb.ParserException() | duckdb.CatalogException():
             return unsupported(f"this query ({first})")
         case _:
-            return SpannerError(Code.INVALID_ARGUMENT, f"The query failed: {first}")
+            return invalid_argument(f"The query failed: {first}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sqlglot import exp
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, invalid_argument
 from spanner_simulator.sql.binder.statement import new_binding
 from spanner_simulator.sql.binder.tables import check_hints
 from spanner_simulator.sql.dml import DmlPlan, DmlResult, make_dml_plan
@@ -104,8 +104,7 @@ class SqlEngine:
     ) -> Result:
         """Run a query. `check_privilege(table, privilege)` may raise PERMISSION_DENIED."""
         if statement.kind != "query":
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 "DML statements can only be performed in a read-write or partitioned-dml "
                 "transaction. Current transaction type is ReadOnly.",
             )
@@ -125,7 +124,7 @@ class SqlEngine:
     ) -> DmlResult:
         """Run a DML statement in a read-write transaction; all of it or, raising, nothing."""
         if statement.kind != "dml":
-            raise SpannerError(Code.INVALID_ARGUMENT, "The statement is not valid DML.")
+            raise invalid_argument("The statement is not valid DML.")
         plan: DmlPlan = self._plan(statement, parameters)
         at = ReadAt(self.database, transaction, None, now_us)
         return plan.run(open_duck, parameters, at, transaction, check_privilege)
@@ -153,8 +152,7 @@ class SqlEngine:
         """
         reason = _obstacle(statement.syntax.tree, FUNCTIONS[statement.dialect])
         if reason is not None:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 "Query is not root partitionable since it does not have a DistributedUnion at the "
                 f"root: it has {reason}.",
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spanner_simulator.core.rows.mutations import PENDING
 from spanner_simulator.core.schema.catalogue import Catalogue
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument
 from spanner_simulator.sql.binder.binding import NOW, NOW_SQL, Binding
 from spanner_simulator.sql.binder.scans import Scan
 from spanner_simulator.sql.binder.statement import new_binding
@@ -69,7 +69,7 @@ def bind_over_row(expression: str, table: Table, dialect: Dialect) -> tuple[Bind
     syntax = parse_expression(expression, dialect)
     trees = syntax.tree.expressions
     if len(trees) != 1 or syntax.tree.args.get("from_"):
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid expression: {expression}")
+        raise invalid_argument(f"Invalid expression: {expression}")
     catalogue = Catalogue(dialect)
     for column in table.columns:
         kind = column.value_type.element or column.value_type
@@ -88,8 +88,7 @@ def bind_over_row(expression: str, table: Table, dialect: Dialect) -> tuple[Bind
 def _bind(expression: str, table: Table, result: ValueType, dialect: Dialect) -> _BoundExpression:
     binding, bound, scan = bind_over_row(expression, table, dialect)
     if not binding.accepts(bound, result):
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
+        raise invalid_argument(
             f"Expression {expression} of table {table.name} has type {binding.type_name(bound)}, "
             f"which does not convert to {result.ddl(dialect)}",
         )

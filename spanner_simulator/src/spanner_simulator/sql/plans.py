@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spanner_simulator.core.values import Plain, Value, ValueType, decode
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, invalid_argument
 from spanner_simulator.sql.binder.binding import NOW, Binding
 from spanner_simulator.sql.binder.scans import Scan, key_plan
 from spanner_simulator.sql.sql_types import carrier, from_duck, to_duck
@@ -202,8 +202,8 @@ def decode_parameter(name: str, plain: Plain, kind: ValueType) -> Value:
     try:
         return decode(kind, plain, where=name)
     except SpannerError as error:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, f"Invalid value for bind parameter {name}: {error.message}"
+        raise invalid_argument(
+            f"Invalid value for bind parameter {name}: {error.message}"
         ) from None
 
 

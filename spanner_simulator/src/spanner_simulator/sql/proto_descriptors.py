@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from spanner_simulator.core.schema.analysis import ProtoFiles
 from spanner_simulator.core.values import ValueType
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +30,7 @@ def read_descriptors(serialised: bytes) -> ProtoFiles:
     try:
         read = FileDescriptorSet.FromString(serialised)
     except DecodeError as error:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, "Could not parse contents of proto_descriptor_file"
-        ) from error
+        raise invalid_argument("Could not parse contents of proto_descriptor_file") from error
     return ProtoFiles(
         dict(found for file in read.file for found in _types_of(file)),
         {file.name: FileDescriptorSet(file=[file]).SerializeToString() for file in read.file},

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spanner_simulator.core.tokens import EscapeError, content, scan
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, invalid_argument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ class StatementText:
 
     def error(self, message: str, parsed_position: int | None = None) -> SpannerError:
         """INVALID_ARGUMENT with the place, where it is known."""
-        return SpannerError(Code.INVALID_ARGUMENT, self.located(message, parsed_position))
+        return invalid_argument(self.located(message, parsed_position))
 
 
 def read_statement_text(sql: str, dialect: Dialect) -> StatementText:
@@ -99,7 +99,7 @@ def read_statement_text(sql: str, dialect: Dialect) -> StatementText:
 
 
 def _syntax_error(sql: str, message: str, at: int) -> SpannerError:
-    return SpannerError(Code.INVALID_ARGUMENT, _located(sql, f"Syntax error: {message}", at))
+    return invalid_argument(_located(sql, f"Syntax error: {message}", at))
 
 
 def _opened_hint(tokens: Sequence[Token], index: int) -> int | None:
@@ -136,7 +136,7 @@ def _decode_literal(sql: str, token: Token, dialect: Dialect) -> str | bytes:
         return content(token, dialect)
     except EscapeError as error:
         message = f"Syntax error: Illegal escape sequence: {error}"
-        raise SpannerError(Code.INVALID_ARGUMENT, _located(sql, message, token.at)) from error
+        raise invalid_argument(_located(sql, message, token.at)) from error
 
 
 def _located(written: str, message: str, position: int) -> str:

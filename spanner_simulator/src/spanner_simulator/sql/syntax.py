@@ -19,7 +19,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.bigquery import BigQueryParser
 from sqlglot.parsers.postgres import PostgresParser
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, invalid_argument, unsupported
 from spanner_simulator.sql.statement_text import StatementText, read_statement_text
 
 if TYPE_CHECKING:
@@ -120,11 +120,6 @@ def parse_expression(sql: str, dialect: Dialect) -> Syntax:
     return parse_statement(f"SELECT {sql}", dialect)
 
 
-def unsupported(construct: str) -> SpannerError:
-    """UNIMPLEMENTED, naming the construct."""
-    return SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {construct}")
-
-
 @contextmanager
 def bounded_depth() -> Iterator[None]:
     """UNIMPLEMENTED where a statement is nested more deeply than the interpreter can follow."""
@@ -175,7 +170,7 @@ def _check_first_word(text: StatementText, parsed: str, dialect: Dialect) -> Non
     if word.upper() in _OTHER_WORDS:
         raise unsupported(f"{word.upper()} statements here")
     if dialect == "POSTGRESQL":
-        raise SpannerError(Code.INVALID_ARGUMENT, f'[ERROR] syntax error at or near "{word}"')
+        raise invalid_argument(f'[ERROR] syntax error at or near "{word}"')
     raise text.error(f'Syntax error: Unexpected identifier "{word}"', parsed.find(word))
 
 
@@ -191,7 +186,7 @@ def _syntax_error(
     at_end = at is None or not parsed[at + len(word) :].strip()
     if dialect == "POSTGRESQL":
         where = "at end of input" if at_end else f'at or near "{word}"'
-        return SpannerError(Code.INVALID_ARGUMENT, f"[ERROR] syntax error {where}")
+        return invalid_argument(f"[ERROR] syntax error {where}")
     if re.fullmatch(r"b?'~\d+'", word):
         return text.error("Syntax error: Unexpected string literal", at)
     if at_end:

@@ -129,7 +129,7 @@ def test_churn_starts_keeps_to_its_bound_and_stops(simulator: Simulator) -> None
         simulator.advance(1_000)
         counts.add(len(living(simulator)))
     count = len(simulator.stream_partitions("bank", "Bank", ended=True))
-    assert simulator.stop_churn("bank", "Bank") == {"enabled": False}
+    assert simulator.churn("bank", "Bank", enabled=False) == {"enabled": False}
     simulator.advance(10_000)
     assert max(counts) == 3
     assert len(simulator.stream_partitions("bank", "Bank", ended=True)) == count > 5

@@ -19,10 +19,8 @@ from spanner_simulator.core.change_streams.call_syntax import (
     find_call,
 )
 from spanner_simulator.core.change_streams.query_errors import (
-    invalid,
     located,
     no_longer_valid,
-    out_of_range,
     start_too_old,
     time_text,
 )
@@ -35,7 +33,7 @@ from spanner_simulator.core.schema.statements import ObjectKind
 from spanner_simulator.core.timestamps import parse_ns
 from spanner_simulator.core.tokens import content
 from spanner_simulator.core.values import Dialect, Plain
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found, out_of_range
 
 _FUTURE_MAX_NS = 600 * 10**9
 _MUTABLE_WINDOW_MAX_NS = 1800 * 10**9
@@ -93,7 +91,7 @@ def parse_call(
     dialect = catalogue.dialect
     syntax = find_call(sql, dialect)
     if syntax is None:
-        raise SpannerError(Code.INVALID_ARGUMENT, "Not a change stream query")
+        raise invalid_argument("Not a change stream query")
     types = types or {}
     stream = _find_stream(syntax, catalogue)
     if stream is None:
@@ -124,8 +122,7 @@ def _not_found(sql: str, syntax: CallSyntax, dialect: Dialect) -> SpannerError:
     name = syntax.function if syntax.schema is None else f"{syntax.schema}.{syntax.function}"
     if dialect == "GOOGLE_STANDARD_SQL":
         return located(f"Table-valued function not found: {name}", sql, syntax.at)
-    return SpannerError(
-        Code.NOT_FOUND,
+    return not_found(
         f"[ERROR] function {name} does not exist\nHint: No function matches the given name and "
         "argument types. You might need to add explicit type casts.",
     )
@@ -198,7 +195,7 @@ def _check_shape(sql: str, syntax: CallSyntax, function: str, dialect: Dialect) 
     if dialect == "POSTGRESQL":
         folded = text if word.kind == "quoted_name" else text.lower()
         if word.kind in ("name", "quoted_name") and folded != function:
-            raise SpannerError(Code.INVALID_ARGUMENT, f'[ERROR] column "{folded}" does not exist')
+            raise invalid_argument(f'[ERROR] column "{folded}" does not exist')
         if folded == function:
             return
     elif text == "ChangeRecord":
@@ -256,7 +253,7 @@ def _check_types(
         if isinstance(argument, Expression) or (
             isinstance(argument, Parameter) and types.get(argument.name, wanted) != wanted
         ):
-            raise invalid(
+            raise invalid_argument(
                 f"Invalid argument of change stream TVF {function}. Argument {index} is not a "
                 "literal or parameter. Implicit type conversions are not supported."
             )
@@ -292,11 +289,11 @@ def resolve(
     values = {name: _value(call.arguments.get(name), parameters) for name in ARGUMENT_NAMES}
     start, end = values["start_timestamp"], values["end_timestamp"]
     if start is None:
-        raise invalid("start_timestamp must not be null.")
+        raise invalid_argument("start_timestamp must not be null.")
     start_ns = parse_ns(str(start))
     end_ns = None if end is None else parse_ns(str(end))
     if end_ns is None and call.stream.partition_mode == "MUTABLE_KEY_RANGE":
-        raise invalid("end_timestamp must not be null.")
+        raise invalid_argument("end_timestamp must not be null.")
     token = values["partition_token"]
     if token is None or not is_resumed:
         check_start(call.stream, start_ns, now_us=now_us, kept_since_us=kept_since_us)
@@ -318,7 +315,7 @@ def _value(argument: Argument | None, parameters: Mapping[str, Plain]) -> Plain:
     match argument:
         case Parameter(name):
             if name not in parameters:
-                raise SpannerError(Code.INVALID_ARGUMENT, f"No parameter found for binding: {name}")
+                raise invalid_argument(f"No parameter found for binding: {name}")
             return parameters[name]
         case LiteralValue():
             return argument.text
@@ -348,7 +345,7 @@ def check_start(
 
 def _check_end(stream: ChangeStream, start_ns: int, end_ns: int) -> None:
     if start_ns > end_ns:
-        raise invalid(
+        raise invalid_argument(
             "If end_timestamp is specified, start_timestamp must be <= end_timestamp. Received "
             f"start_timestamp: {time_text(start_ns)}, end_timestamp: {time_text(end_ns)}."
         )
@@ -363,7 +360,7 @@ def _check_end(stream: ChangeStream, start_ns: int, end_ns: int) -> None:
 
 def _heartbeat_ms(plain: Plain) -> int:
     if plain is None:
-        raise invalid("heartbeat_milliseconds must not be null.")
+        raise invalid_argument("heartbeat_milliseconds must not be null.")
     heartbeat_ms = read_int(plain)
     if not _HEARTBEAT_MS_MIN <= heartbeat_ms <= _HEARTBEAT_MS_MAX:
         raise out_of_range(
@@ -381,7 +378,7 @@ def check_partition(
     if found is None:
         if token in partitions.expired_tokens:
             raise no_longer_valid()
-        raise invalid(
+        raise invalid_argument(
             "Specified partition_token is invalid, as it does not belong to the Change Stream "
             f"associated with the TVF. Received partition_token: {token}."
         )

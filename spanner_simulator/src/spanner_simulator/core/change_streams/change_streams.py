@@ -30,7 +30,7 @@ from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.schema_objects import ChangeStream
 from spanner_simulator.core.timestamps import CommitClock
 from spanner_simulator.core.values import Plain
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument
 
 
 @dataclass(slots=True)
@@ -138,9 +138,7 @@ class ChangeStreams:
         """Split the one with a token, or the one that holds a table's key, or the busiest one."""
         partitions = self.state(stream).partitions
         if (key is None) != (table is None) or (table is not None and token):
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, "A split takes a token, or a table and a key, or neither."
-            )
+            raise invalid_argument("A split takes a token, or a table and a key, or neither.")
         if table is not None:
             at = whole_key(self._catalogue.table(table), key or [])
             parent = partitions.locate(at)
@@ -211,9 +209,7 @@ class ChangeStreams:
         """
         partitions = self.state(stream).partitions
         if table is None and (first_key is not None or last_key is not None):
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, "Keys are moved of a table, which is missing."
-            )
+            raise invalid_argument("Keys are moved of a table, which is missing.")
         keys = KeyRange(b"", None)
         if table is not None:
             found = self._catalogue.table(table)

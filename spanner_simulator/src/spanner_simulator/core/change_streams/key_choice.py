@@ -13,7 +13,7 @@ from spanner_simulator.core.change_streams.stream_partition import StreamPartiti
 from spanner_simulator.core.key_encoding import midpoint
 from spanner_simulator.core.rows.storage import TableRows
 from spanner_simulator.core.schema.schema_objects import Table
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import failed_precondition
 
 _HEX = "0123456789abcdef"
 
@@ -82,18 +82,14 @@ def split_key(one: StreamPartition) -> bytes:
             return middle
     found = midpoint(one.low, one.high) if one.ranges else None
     if found is None:
-        raise SpannerError(
-            Code.FAILED_PRECONDITION, f"The stream partition {one.token} is too narrow to split"
-        )
+        raise failed_precondition(f"The stream partition {one.token} is too narrow to split")
     return found
 
 
 def merge_candidates(live: Sequence[StreamPartition]) -> list[StreamPartition]:
     """Two neighbours: the least written pair of which both were written, else the least written."""
     if len(live) < 2:
-        raise SpannerError(
-            Code.FAILED_PRECONDITION, "There is only one live stream partition, so nothing to merge"
-        )
+        raise failed_precondition("There is only one live stream partition, so nothing to merge")
     pairs = [list(pair) for pair in pairwise(live)]
     return min(
         pairs,

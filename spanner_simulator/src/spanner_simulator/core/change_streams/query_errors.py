@@ -6,7 +6,7 @@ Timestamps in them are printed as the service does: RFC 3339 with +00:00.
 from __future__ import annotations
 
 from spanner_simulator.core.timestamps import format_ns
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, out_of_range
 
 _ONLY_SINGLE_USE = (
     "Change stream queries must be strong reads executed via single use transactions using the "
@@ -20,16 +20,6 @@ def time_text(timestamp_ns: int) -> str:
     return format_ns(timestamp_ns).removesuffix("Z") + "+00:00"
 
 
-def invalid(message: str) -> SpannerError:
-    """INVALID_ARGUMENT."""
-    return SpannerError(Code.INVALID_ARGUMENT, message)
-
-
-def out_of_range(message: str) -> SpannerError:
-    """OUT_OF_RANGE."""
-    return SpannerError(Code.OUT_OF_RANGE, message)
-
-
 def located(message: str, sql: str, at: int) -> SpannerError:
     """A refusal by the analyser: the message, line and column, and the line with a caret."""
     line_start = sql.rfind("\n", 0, at) + 1
@@ -37,19 +27,19 @@ def located(message: str, sql: str, at: int) -> SpannerError:
     line = sql[line_start:] if line_end < 0 else sql[line_start:line_end]
     column = at - line_start
     number = sql.count("\n", 0, at) + 1
-    return invalid(f"{message} [at {number}:{column + 1}]\n{line}\n{' ' * column}^")
+    return invalid_argument(f"{message} [at {number}:{column + 1}]\n{line}\n{' ' * column}^")
 
 
 def wrong_transaction() -> SpannerError:
     """Anything but a strong single-use read."""
-    return invalid(
+    return invalid_argument(
         f"Change stream queries are not supported for multi use transactions. {_ONLY_SINGLE_USE}"
     )
 
 
 def wrong_method() -> SpannerError:
     """ExecuteSql instead of ExecuteStreamingSql."""
-    return invalid(
+    return invalid_argument(
         f"Change stream queries are not supported for the ExecuteSql API. {_ONLY_SINGLE_USE}"
     )
 

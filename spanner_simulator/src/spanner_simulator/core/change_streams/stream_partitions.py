@@ -21,7 +21,7 @@ from spanner_simulator.core.change_streams.mutable_events import (
 from spanner_simulator.core.change_streams.stream_partition import StreamPartition
 from spanner_simulator.core.rng import Rng
 from spanner_simulator.core.rows.storage import KeyRange
-from spanner_simulator.errors import Code, SpannerError, invariant
+from spanner_simulator.errors import failed_precondition, invalid_argument, invariant, not_found
 
 _EXPIRED_TOKENS_MAX = 65_536
 _TOKEN_BYTES = 132
@@ -85,11 +85,9 @@ class StreamPartitions:
         """A live stream partition by token: NOT_FOUND, or FAILED_PRECONDITION when it ended."""
         found = self.by_token.get(token)
         if found is None:
-            raise SpannerError(Code.NOT_FOUND, f"No stream partition has the token {token}")
+            raise not_found(f"No stream partition has the token {token}")
         if not found.is_live:
-            raise SpannerError(
-                Code.FAILED_PRECONDITION, f"The stream partition {token} has ended already"
-            )
+            raise failed_precondition(f"The stream partition {token} has ended already")
         return found
 
     def active_at(self, timestamp_ns: int) -> list[StreamPartition]:
@@ -115,9 +113,7 @@ class StreamPartitions:
         """End one, start two that meet at the key `at`, which must lie strictly inside."""
         below, above = _cut(parent.ranges, at)
         if not below or not above:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, "The split key is not inside the stream partition"
-            )
+            raise invalid_argument("The split key is not inside the stream partition")
         children = [
             self._make(below, start_us=at_us, parents=(parent,)),
             self._make(above, start_us=at_us, parents=(parent,)),
@@ -133,8 +129,7 @@ class StreamPartitions:
             left.high == right.low for left, right in pairwise(ordered)
         )
         if len(ordered) < 2 or not neighbours:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 "A merge needs two or more stream partitions whose key ranges touch each other",
             )
         ranges = _joined(held for one in ordered for held in one.ranges)
@@ -157,15 +152,13 @@ class StreamPartitions:
     ) -> None:
         """Give those of `keys` that one living mutable stream partition holds to another one."""
         if not self.is_mutable:
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
+            raise failed_precondition(
                 "Keys move between stream partitions only with partition_mode MUTABLE_KEY_RANGE",
             )
         below, rest = _cut(source.ranges, keys.low)
         moved, above = (rest, ()) if keys.high is None else _cut(rest, keys.high)
         if source is destination or not moved:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 "A move needs two stream partitions and keys that the first of them holds",
             )
         source.ranges = (*below, *above)

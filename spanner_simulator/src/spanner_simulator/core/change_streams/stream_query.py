@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spanner_simulator.core.change_streams.query_errors import (
-    no_longer_valid,
-    start_too_old,
-)
+from spanner_simulator.core.change_streams.query_errors import no_longer_valid, start_too_old
 from spanner_simulator.core.change_streams.records import (
     Child,
     ChildPartitionsRecord,

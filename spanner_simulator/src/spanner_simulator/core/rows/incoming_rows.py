@@ -19,7 +19,12 @@ from spanner_simulator.core.schema.statements import ColumnDefinition
 from spanner_simulator.core.timestamps import format_ns
 from spanner_simulator.core.values import Dialect, Plain, Row, Value, ValueType
 from spanner_simulator.core.values import reader as value_reader
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import (
+    SpannerError,
+    failed_precondition,
+    invalid_argument,
+    out_of_range,
+)
 
 STRING_CHARACTERS_MAX: Final = 2_621_440
 CELL_BYTES_MAX: Final = 10 * 1024 * 1024
@@ -68,8 +73,7 @@ class WritePlan:
     def read(self, plain: list[Plain], *, now_us: int) -> Row:
         """The named columns' values; a mutation may not write the future as its own timestamp."""
         if len(plain) != len(self.names):
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 f"Mutation column and value size mismatch: Found: {len(self.names)} columns and "
                 f"{len(plain)} values",
             )
@@ -79,8 +83,7 @@ class WritePlan:
         for name in self.timestamps:
             moment = row[name]
             if isinstance(moment, int) and now_us * 1000 < moment != PENDING:
-                raise SpannerError(
-                    Code.FAILED_PRECONDITION,
+                raise failed_precondition(
                     "Cannot write timestamps in the future, found: "
                     f"{format_ns(moment).removesuffix('Z')}+00:00",
                 )
@@ -104,8 +107,7 @@ class WritePlan:
             elif column.is_nullable:
                 row[name] = None
             elif kind == "update":
-                raise SpannerError(
-                    Code.FAILED_PRECONDITION,
+                raise failed_precondition(
                     f"Cannot specify a null value for column: {name} in table: {table.name}",
                 )
             else:
@@ -147,13 +149,12 @@ def _make_plan(rules: TableRules, columns: tuple[str, ...], kind: WriteKind) -> 
     names = tuple(column.name for column in found)
     for position, column in enumerate(found):
         if column.name in names[:position]:
-            raise SpannerError(Code.INVALID_ARGUMENT, f"Multiple values for column {column.name}.")
+            raise invalid_argument(f"Multiple values for column {column.name}.")
         # An update has to say which row it means.
         if column.generated is not None and not (
             kind == "update" and column.name in table.key_names
         ):
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
+            raise failed_precondition(
                 f"Cannot write into generated column `{table.name}.{column.name}`.",
             )
     rest = [column for column in table.columns if column.name not in names]
@@ -206,8 +207,7 @@ def _timestamp_reader(column: ColumnDefinition, where: str, table: str) -> Calla
         if plain != COMMIT_TIMESTAMP:
             return read(plain)
         if not column.commit_timestamp:
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
+            raise failed_precondition(
                 "Cannot write commit timestamp because the allow_commit_timestamp column option "
                 f"is not set to true for column {where}, or for all corresponding shared key "
                 "columns in this table's interleaved table hierarchy.",
@@ -229,8 +229,7 @@ def _check_size(value_type: ValueType, value: Value, where: str) -> None:
     else:
         size, limit = _bytes_of(value), CELL_BYTES_MAX
     if size > limit:
-        raise SpannerError(
-            Code.FAILED_PRECONDITION,
+        raise failed_precondition(
             f"New value exceeds the maximum size limit for this column: {where}, size: {size}, "
             f"limit: {limit}.",
         )
@@ -258,8 +257,7 @@ def check_row(rules: TableRules, row: Row, evaluation: Evaluation) -> None:
     for check in table.checks:
         if evaluation.value(check.expression, table, row, _BOOL) is False:
             key = key_text(table, row)[1:-1]
-            raise SpannerError(
-                Code.OUT_OF_RANGE,
+            raise out_of_range(
                 f"Check constraint `{table.name}`.`{check.name}` is violated for key ({key})",
             )
 
@@ -270,23 +268,20 @@ def check_key_size(table: Table, key: bytes) -> None:
         return
     size = len(key) - len(table.prefix) - _KEY_PART_OVERHEAD * len(table.key)
     if size > _KEY_BYTES_MAX:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
+        raise invalid_argument(
             f"Number of bytes for key of table {table.name} is {size} which exceeds the maximum "
             f"of {_KEY_BYTES_MAX}.",
         )
 
 
 def _null_refused(where: str, table: str) -> SpannerError:
-    return SpannerError(
-        Code.FAILED_PRECONDITION,
+    return failed_precondition(
         f"Cannot specify a null value for column: {where} in table: {table}",
     )
 
 
 def _not_given(table: Table, column: str) -> SpannerError:
-    return SpannerError(
-        Code.FAILED_PRECONDITION,
+    return failed_precondition(
         f"A new row in table {table.name} does not specify a non-null value for NOT NULL column: "
         f"{column}",
     )

@@ -13,7 +13,7 @@ from spanner_simulator.core.plain_forms import proto_text
 from spanner_simulator.core.rows.storage import KeyRange
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.values import Plain, Value, decode
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, failed_precondition
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,7 @@ def key_range(table: Table, span: KeySpan | None) -> KeyRange:
 
 def _wrong_count(table: Table, expected: int, plain: list[Plain]) -> SpannerError:
     supplied = "".join(f" values {{ {proto_text(value).strip()} }}" for value in plain)
-    return SpannerError(
-        Code.FAILED_PRECONDITION,
+    return failed_precondition(
         f"Wrong number of key parts for {table.name}. Expected {expected} key parts, found "
         f"{len(plain)} key parts. Supplied key:{supplied}",
     )

@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from spanner_simulator.core.rng import Rng
 from spanner_simulator.core.rows.transactions import Transaction
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, failed_precondition, not_found
 
 _FINISHED_TRANSACTIONS_MAX = 10_000
 # Clients simply forget read-only transactions; the oldest of this many cannot be in use any more.
@@ -43,8 +43,7 @@ class KnownTransactions:
         """A transaction that may go on, or has committed; else NOT_FOUND or ABORTED."""
         transaction = self._by_id.get(transaction_id)
         if transaction is None:
-            raise SpannerError(
-                Code.NOT_FOUND,
+            raise not_found(
                 f"Transaction was not found: {transaction_id.decode(errors='replace')}",
             )
         if transaction.state == "ABORTED":
@@ -54,12 +53,11 @@ class KnownTransactions:
     def check_writable(self, transaction: Transaction, verb: str) -> None:
         """Refuse to write in, or to commit, one that has ended or only reads."""
         if transaction.is_read_only:
-            raise SpannerError(Code.FAILED_PRECONDITION, f"Cannot {verb} a read-only transaction.")
+            raise failed_precondition(f"Cannot {verb} a read-only transaction.")
         if transaction.state == "ABORTED":
             raise _aborted("Transaction was aborted")
         if transaction.state != "ACTIVE":
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
+            raise failed_precondition(
                 f"Cannot {verb} a transaction that was rolled back or committed.",
             )
 

@@ -19,7 +19,7 @@ from spanner_simulator.core.rows.write_set import WriteSet
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.values import Row
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, failed_precondition, not_found
 
 _DAY_NS = 86_400 * 10**9
 
@@ -87,7 +87,7 @@ class RowStore:
         for index in rules.indexes if rules is not None else ():
             if index.name == name.lower():
                 return index
-        raise SpannerError(Code.NOT_FOUND, f"No index '{name}' was found for table '{table.name}'.")
+        raise not_found(f"No index '{name}' was found for table '{table.name}'.")
 
     def read(
         self,
@@ -153,7 +153,7 @@ class RowStore:
     def _existing(self, table: Table, read_us: int | None) -> TableRows:
         rows = self.tables.get(table.name.lower())
         if rows is None or (read_us is not None and read_us < rows.created_us):
-            raise SpannerError(Code.NOT_FOUND, f"Table not found: {table.name}")
+            raise not_found(f"Table not found: {table.name}")
         return rows
 
     def check_readable(
@@ -172,16 +172,13 @@ class RowStore:
             added_us = self._existing(table, read_us).added_us
             for column in columns if added_us else ():
                 if added_us.get(column.lower(), 0) > read_us:
-                    raise SpannerError(
-                        Code.NOT_FOUND, f"Column not found in table {table.name}: {column}"
-                    )
+                    raise not_found(f"Column not found in table {table.name}: {column}")
         if transaction is None:
             return
         if transaction.state == "ABORTED":
             raise SpannerError(Code.ABORTED, "Transaction was aborted")
         if transaction.state != "ACTIVE":
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
+            raise failed_precondition(
                 "Cannot read or query using a transaction after it has been committed or "
                 "rolledback.",
             )

@@ -29,7 +29,13 @@ from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.rows.write_set import WriteSet, key_text
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.values import Row, Value
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import (
+    SpannerError,
+    already_exists,
+    failed_precondition,
+    not_found,
+    out_of_range,
+)
 
 
 class RowWriter:
@@ -65,7 +71,7 @@ class RowWriter:
     def _apply(self, mutation: Mutation) -> int:
         rules = self._writes.rules.get(mutation.table.lower())
         if rules is None:
-            raise SpannerError(Code.NOT_FOUND, f"Table not found: {mutation.table}")
+            raise not_found(f"Table not found: {mutation.table}")
         match mutation:
             case Write():
                 plan = write_plan(rules, mutation.columns, mutation.kind)
@@ -124,15 +130,13 @@ class RowWriter:
         match kind:
             case "insert":
                 if old is not None:
-                    raise SpannerError(
-                        Code.ALREADY_EXISTS,
+                    raise already_exists(
                         f"Row {key_text(table, given)} in table {table.name} already exists",
                     )
                 self._insert(plan, key, given)
             case "update":
                 if old is None:
-                    raise SpannerError(
-                        Code.NOT_FOUND,
+                    raise not_found(
                         f"Row {key_text(table, given)} in table {table.name} is missing. "
                         "Row cannot be updated.",
                     )
@@ -171,8 +175,7 @@ class RowWriter:
     def _check_parent(self, parent: Table, child: Table, row: Row) -> None:
         values = [row.get(name) for name in child.key_names[: len(parent.key)]]
         if self._row(parent.name.lower(), parent.encoded_key_of(values)) is None:
-            raise SpannerError(
-                Code.NOT_FOUND,
+            raise not_found(
                 f"Parent row for row {key_text(child, row)} in table {child.name} is missing. Row "
                 "cannot be written.",
             )
@@ -202,8 +205,7 @@ class RowWriter:
             values = [row.get(name) for name in rules.table.key_names]
             below = self._having(child.table, values)
             if below and not child.cascades:
-                raise SpannerError(
-                    Code.FAILED_PRECONDITION,
+                raise failed_precondition(
                     "Integrity constraint violation during DELETE/REPLACE. Found child row "
                     f"{key_text(child.table, below[0][1])} in table {child.table.name}.",
                 )
@@ -234,8 +236,7 @@ class RowWriter:
         if len(entries) > 1:
             base = index.base
             others = [one for _, one in entries if key_text(base, one) != key_text(base, row)]
-            raise SpannerError(
-                Code.ALREADY_EXISTS,
+            raise already_exists(
                 f"Unique index violation on index {index.index.name} at index key "
                 f"{key_text(index.table, row, index.key_length)}. It conflicts with row "
                 f"{key_text(base, (others or [row])[0])} in table {base.name}.",
@@ -247,8 +248,7 @@ def _check_key_stays(table: Table, key: bytes, old: Row, new: Row) -> None:
     if table.encoded_key(new) == key:
         return
     column = next(name for name in table.key_names if new[name] != old[name])
-    raise SpannerError(
-        Code.OUT_OF_RANGE,
+    raise out_of_range(
         f"The value of generated primary key column `{table.name}.{column}` cannot be modified "
         "when its non-key dependent columns are updated.",
     )

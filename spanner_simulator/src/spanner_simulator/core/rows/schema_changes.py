@@ -18,7 +18,7 @@ from spanner_simulator.core.rows.write_set import key_text
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statements import ColumnDefinition
 from spanner_simulator.core.values import Row, Value, ValueType
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import failed_precondition
 
 _EVERYTHING = KeyRange(b"", None)
 
@@ -174,8 +174,7 @@ class _NewForm:
         for _, row in rows.scan(_EVERYTHING, None):
             for column in required:
                 if row.get(column.name) is None:
-                    raise SpannerError(
-                        Code.FAILED_PRECONDITION,
+                    raise failed_precondition(
                         f"Cannot specify a null value for column: {column.name} in table: "
                         f"{table.name} referenced by key: {key_text(table, row)}",
                     )
@@ -191,8 +190,7 @@ def _check_length(table: Table, column: ColumnDefinition, row: Row, limit: int) 
     value = row.get(column.name)
     for item in value if isinstance(value, tuple) else (value,):
         if isinstance(item, str | bytes) and len(item) > limit:
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
+            raise failed_precondition(
                 f"Reducing the length of column {column.name} to {limit} is not allowed because "
                 f"it has a value of length {len(item)} at key: {key_text(table, row)}",
             )
@@ -214,8 +212,7 @@ def _build(index: HiddenIndex, rows: Iterator[tuple[bytes, Row, int]], at_us: in
         if values is not None:
             own = index.table.encoded_key_of(values)
             if own in seen:
-                raise SpannerError(
-                    Code.FAILED_PRECONDITION,
+                raise failed_precondition(
                     f"Found uniqueness violation on index {index.index.name},  duplicate key: "
                     f"{key_text(index.table, row, index.key_length)}",
                 )

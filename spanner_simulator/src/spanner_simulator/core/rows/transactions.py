@@ -14,7 +14,7 @@ from typing import Literal
 from spanner_simulator.core.rows.storage import KeyRange, TableRows
 from spanner_simulator.core.rows.write_set import WriteSet
 from spanner_simulator.core.schema.schema_objects import Table
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument
 
 TransactionState = Literal["ACTIVE", "COMMITTED", "ROLLED_BACK", "ABORTED"]
 
@@ -96,8 +96,7 @@ class Transaction:
             if not hit:
                 return
             culprit = f"Column {hit[0]}"
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
+        raise invalid_argument(
             f"{culprit} cannot be accessed because it, or its associated index, has a pending "
             "CommitTimestamp",
         )

@@ -19,7 +19,7 @@ from spanner_simulator.core.rows.storage import KeyRange, TableRows
 from spanner_simulator.core.rows.table_rules import Rules, TableRules
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.values import Row, encode
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import already_exists
 
 _NOTHING_WRITTEN: frozenset[str] = frozenset()
 
@@ -241,8 +241,7 @@ class WriteSet:
             if new_key != key:
                 place = self.state(name, new_key)
                 if place.after is not None:
-                    raise SpannerError(
-                        Code.ALREADY_EXISTS,
+                    raise already_exists(
                         f"Row {key_text(rules.table, row)} in table {rules.table.name} already "
                         "exists",
                     )

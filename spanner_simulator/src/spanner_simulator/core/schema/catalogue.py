@@ -15,7 +15,7 @@ from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.analysis import Analysis
 from spanner_simulator.core.schema.schema_objects import ChangeStream, Index, Role, Table
 from spanner_simulator.core.values import Dialect, ValueType
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import failed_precondition, invalid_argument, not_found
 
 SYSTEM_ROLES = ("public", "spanner_info_reader", "spanner_sys_reader")
 _NAME_MAX = 128
@@ -48,28 +48,28 @@ class Catalogue:
         """A table by name, or NOT_FOUND."""
         table = self.tables.get(name.lower())
         if table is None:
-            raise SpannerError(Code.NOT_FOUND, f"Table not found: {name}")
+            raise not_found(f"Table not found: {name}")
         return table
 
     def index(self, name: str) -> Index:
         """An index by name, or NOT_FOUND."""
         index = self.indexes.get(name.lower())
         if index is None:
-            raise SpannerError(Code.NOT_FOUND, f"Index not found: {name}")
+            raise not_found(f"Index not found: {name}")
         return index
 
     def stream(self, name: str) -> ChangeStream:
         """A change stream by name, or NOT_FOUND."""
         stream = self.streams.get(name.lower())
         if stream is None:
-            raise SpannerError(Code.NOT_FOUND, f"Change Stream not found: {name}")
+            raise not_found(f"Change Stream not found: {name}")
         return stream
 
     def role(self, name: str) -> Role:
         """A role by name, or NOT_FOUND."""
         role = self.roles.get(name.lower())
         if role is None:
-            raise SpannerError(Code.NOT_FOUND, f"Role not found: {name}.")
+            raise not_found(f"Role not found: {name}.")
         return role
 
     def indexes_of(self, table: str) -> list[Index]:
@@ -123,15 +123,15 @@ class Catalogue:
         """Refuse a name that is malformed, in a schema that is not there, or taken already."""
         schema, _, own = name.rpartition(".")
         if schema and schema.lower() not in self.schemas:
-            raise SpannerError(Code.NOT_FOUND, f"Schema not found: {schema}")
+            raise not_found(f"Schema not found: {schema}")
         if not self.is_valid_name(own):
-            raise SpannerError(Code.INVALID_ARGUMENT, f"{kind} name not valid: {name}.")
+            raise invalid_argument(f"{kind} name not valid: {name}.")
         self.check_free_name(name)
 
     def check_free_name(self, name: str) -> None:
         """Refuse a name that anything else has, for all kinds share one namespace."""
         if name.lower() in self._taken_names():
-            raise SpannerError(Code.FAILED_PRECONDITION, f"Duplicate name in schema: {name}.")
+            raise failed_precondition(f"Duplicate name in schema: {name}.")
 
     def is_valid_name(self, name: str) -> bool:
         """Whether a table, index, stream or schema may be so called."""

@@ -12,7 +12,6 @@ from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema import stream_rules
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.expression_names import column_names
-from spanner_simulator.core.schema.refusals import invalid, refused, type_name, unsupported
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.sql_rules import (
     check_default,
@@ -20,7 +19,13 @@ from spanner_simulator.core.schema.sql_rules import (
     check_without_commit_timestamps,
     used_columns,
 )
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import (
+    Code,
+    SpannerError,
+    failed_precondition,
+    invalid_argument,
+    unsupported,
+)
 
 NAME_LENGTH_MAX = 128
 _LENGTH_MAX = {"STRING": 2_621_440, "BYTES": 10_485_760}
@@ -36,15 +41,15 @@ def check_columns(catalogue: Catalogue, table: Table) -> None:
 def _check_column(catalogue: Catalogue, table: Table, column: ddl.ColumnDefinition) -> None:
     name = f"{table.name}.{column.name}"
     if len(column.name) > NAME_LENGTH_MAX:
-        raise invalid(f"Column name not valid: {name}.")
+        raise invalid_argument(f"Column name not valid: {name}.")
     scalar = column.value_type.element or column.value_type
     limit = _LENGTH_MAX.get(scalar.code)
     if limit is not None and scalar.length is not None and not 1 <= scalar.length <= limit:
-        raise invalid(
+        raise invalid_argument(
             f"Bad length for column {name}: {scalar.length} : Allowed length range: [1, {limit}]."
         )
     if column.commit_timestamp and column.value_type.code != "TIMESTAMP":
-        raise refused(
+        raise failed_precondition(
             f"Column {name} has invalid allow_commit_timestamp option.  Option only allowed on "
             "TIMESTAMP columns."
         )
@@ -57,7 +62,7 @@ def add_column(catalogue: Catalogue, statement: ddl.AddColumn) -> None:
     if column.name.lower() in table.by_name:
         if statement.if_not_exists:
             return
-        raise refused(f"Duplicate column name {table.name}.{column.name}.")
+        raise failed_precondition(f"Duplicate column name {table.name}.{column.name}.")
     if not column.is_nullable and column.default is None and column.generated is None:
         raise SpannerError(
             Code.UNIMPLEMENTED,
@@ -75,7 +80,7 @@ def drop_column(catalogue: Catalogue, statement: ddl.DropColumn) -> None:
     column = table.column(statement.column)
     name = column.name.lower()
     if column.name in table.key_names:
-        raise invalid(f"Cannot drop key column {column.name} from table {table.name}.")
+        raise invalid_argument(f"Cannot drop key column {column.name} from table {table.name}.")
     stream_rules.check_column_is_untracked(catalogue, table, column.name)
     users = [
         f"index {index.name}"
@@ -93,7 +98,7 @@ def drop_column(catalogue: Catalogue, statement: ddl.DropColumn) -> None:
         if name in column_names(check.expression, catalogue.dialect, table=table.name)
     ]
     if users:
-        raise refused(
+        raise failed_precondition(
             f"Cannot drop column {column.name} from table {table.name} because it is used by "
             f"{users[0]}."
         )
@@ -107,7 +112,7 @@ def _check_row_deletion(table: Table, name: str, column: ddl.ColumnDefinition | 
     policy = table.row_deletion
     is_lost = column is None or column.value_type.code != "TIMESTAMP"
     if policy is not None and policy.column.lower() == name.lower() and is_lost:
-        raise invalid(
+        raise invalid_argument(
             f"ROW DELETION POLICY will break if drop/alter column named {policy.column} in table "
             f"{table.name}. Row Deletion Policy must be set on column of type TIMESTAMP."
         )
@@ -121,7 +126,7 @@ def alter_column(catalogue: Catalogue, statement: ddl.AlterColumn) -> None:
     name = f"{table.name}.{old.name}"
     _check_row_deletion(table, old.name, new)
     if (old.generated, old.is_stored) != (new.generated, new.is_stored):
-        raise invalid(f"Cannot change whether or how column `{name}` is generated.")
+        raise invalid_argument(f"Cannot change whether or how column `{name}` is generated.")
     if old.name in table.key_names:
         _check_key_change(catalogue, table, old, new)
     if new.value_type != old.value_type:
@@ -129,7 +134,7 @@ def alter_column(catalogue: Catalogue, statement: ddl.AlterColumn) -> None:
     if new.is_nullable != old.is_nullable:
         for index in catalogue.indexes_of(table.name):
             if old.name in (*(part.name for part in index.key), *index.storing):
-                raise refused(
+                raise failed_precondition(
                     f"Changing NOT NULL constraints on column {old.name} is not allowed because it "
                     f"affects index {index.name}."
                 )
@@ -145,19 +150,21 @@ def _check_key_change(
 ) -> None:
     name = f"{table.name}.{old.name}"
     if catalogue.children_of(table.name):
-        raise invalid(f"Requested change to key column {name} could not be made.")
+        raise invalid_argument(f"Requested change to key column {name} could not be made.")
     if table.interleave is not None and new.value_type != old.value_type:
         parent = catalogue.table(table.interleave.parent)
         if old.name.lower() in (part.lower() for part in parent.key_names):
-            raise invalid(f"Cannot alter parent key column {name}.")
+            raise invalid_argument(f"Cannot alter parent key column {name}.")
     if new.is_nullable != old.is_nullable:
-        raise invalid(f"Cannot change key column {name}.")
+        raise invalid_argument(f"Cannot change key column {name}.")
 
 
 def _check_type_change(old: ddl.ColumnDefinition, new: ddl.ColumnDefinition) -> None:
     """Lengths change freely, and nothing else does."""
-    before, after = type_name(old.value_type), type_name(new.value_type)
+    before, after = old.value_type.base_name(), new.value_type.base_name()
     if {before, after} in ({"STRING", "BYTES"}, {"ARRAY<STRING>", "ARRAY<BYTES>"}):
         raise unsupported("ALTER COLUMN from STRING to BYTES and back")
     if before != after:
-        raise invalid(f"Cannot change type of column `{old.name}` from `{before}` to `{after}`")
+        raise invalid_argument(
+            f"Cannot change type of column `{old.name}` from `{before}` to `{after}`"
+        )

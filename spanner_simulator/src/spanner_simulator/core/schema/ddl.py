@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.ddl_words import DdlWords
-from spanner_simulator.core.schema.refusals import invalid, refused, unsupported
 from spanner_simulator.core.schema.stream_ddl import alter_stream, create_stream
 from spanner_simulator.core.schema.table_ddl import (
     alter_table,
@@ -17,6 +16,7 @@ from spanner_simulator.core.schema.table_ddl import (
     type_path,
 )
 from spanner_simulator.core.values import Dialect
+from spanner_simulator.errors import failed_precondition, invalid_argument, unsupported
 
 _UNSUPPORTED_KINDS = (
     "SEQUENCE", "MODEL", "PLACEMENT", "SEARCH", "VECTOR", "PROPERTY", "LOCALITY", "FUNCTION",
@@ -31,7 +31,7 @@ def parse_ddl(text: str, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> ddl.Statem
     """One DDL statement. Raises `SpannerError`: INVALID_ARGUMENT, or UNIMPLEMENTED by name."""
     words = DdlWords(text, dialect)
     if words.at_end():
-        raise invalid("DDL statement is empty.")
+        raise invalid_argument("DDL statement is empty.")
     statement = _statement(words)
     words.expect_end()
     return statement
@@ -99,7 +99,9 @@ def _drop(words: DdlWords) -> ddl.Statement:
             name = words.object_name()
             if words.dialect == "POSTGRESQL":
                 if words.peek().is_keyword("CASCADE"):
-                    raise refused("Only <RESTRICT> behavior is supported by <DROP> statement.")
+                    raise failed_precondition(
+                        "Only <RESTRICT> behavior is supported by <DROP> statement."
+                    )
                 words.accept("RESTRICT")
             return ddl.Drop(kind, name, if_exists)
     if words.peek().is_keyword("SCHEMA"):

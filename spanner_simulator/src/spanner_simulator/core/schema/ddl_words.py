@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 from spanner_simulator.core.lexicon import LEXICONS
-from spanner_simulator.core.schema.refusals import invalid
 from spanner_simulator.core.tokens import EscapeError, Token, content, is_skipped, scan
 from spanner_simulator.core.values import Dialect
+from spanner_simulator.errors import invalid_argument
 
 _POSTGRES_NAME_MAX: Final = 63
 # Enough for whatever is counted here; Python itself refuses to read numbers without end.
@@ -51,7 +51,7 @@ class DdlWords:
             found = content(token, self.dialect)
         except EscapeError as error:
             line, column = self._line_and_column(token.at)
-            raise invalid(
+            raise invalid_argument(
                 f"Syntax error: Illegal escape sequence: {error} [at {line}:{column}]"
             ) from error
         return found if isinstance(found, str) else found.decode("latin-1")
@@ -214,8 +214,10 @@ class DdlWords:
     def reject(self, message: str) -> NoReturn:
         """Raise INVALID_ARGUMENT: the statement parses, and yet says something impossible."""
         if self.dialect == "POSTGRESQL":
-            raise invalid(message)
-        raise invalid(f"Error parsing Spanner DDL statement: {self.statement.strip()} : {message}")
+            raise invalid_argument(message)
+        raise invalid_argument(
+            f"Error parsing Spanner DDL statement: {self.statement.strip()} : {message}"
+        )
 
     def _found(self) -> str:
         word = self.peek()

@@ -11,10 +11,15 @@ from typing import assert_never
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.catalogue import SYSTEM_ROLES, Catalogue
-from spanner_simulator.core.schema.refusals import invalid, refused, type_name, unsupported
 from spanner_simulator.core.schema.schema_objects import Index, Role, Table
 from spanner_simulator.core.values import ValueType
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import (
+    SpannerError,
+    failed_precondition,
+    invalid_argument,
+    not_found,
+    unsupported,
+)
 
 _ALLOWED: dict[ddl.ObjectKind, tuple[str, ...]] = {
     "TABLE": ("SELECT", "INSERT", "UPDATE", "DELETE"),
@@ -35,26 +40,28 @@ def create_index(catalogue: Catalogue, statement: ddl.CreateIndex) -> None:
     catalogue.check_new_name("Index", name)
     table = catalogue.table(statement.table)
     if name.rpartition(".")[0].lower() != table.name.rpartition(".")[0].lower():
-        raise refused(f"Index {name} does not match the schema of the indexed table {table.name}.")
+        raise failed_precondition(
+            f"Index {name} does not match the schema of the indexed table {table.name}."
+        )
     if not statement.key:
-        raise invalid(f"Index {name} does not specify any key columns.")
+        raise invalid_argument(f"Index {name} does not specify any key columns.")
     named = [
         _indexed(name, table, one)
         for one in (*(part.name for part in statement.key), *statement.storing)
     ]
     for position, column in enumerate(named):
         if column in named[:position]:
-            raise invalid(f"Index {name} specifies key column {column.name} twice.")
+            raise invalid_argument(f"Index {name} specifies key column {column.name} twice.")
     keys, stored = named[: len(statement.key)], named[len(statement.key) :]
     for column in keys:
         if not column.value_type.is_key_type:
-            raise refused(
-                f"Cannot reference {type_name(column.value_type, element=False)} {column.name} in "
+            raise failed_precondition(
+                f"Cannot reference {column.value_type.base_name(element=False)} {column.name} in "
                 f"the creation of index {name}."
             )
     for column in stored:
         if column.name in table.key_names:
-            raise refused(
+            raise failed_precondition(
                 f"Index {name} specifies stored column {column.name} which is a key of table "
                 f"{table.name}."
             )
@@ -74,7 +81,7 @@ def create_index(catalogue: Catalogue, statement: ddl.CreateIndex) -> None:
 def _indexed(index: str, table: Table, name: str) -> ddl.ColumnDefinition:
     column = table.by_name.get(name.lower())
     if column is None:
-        raise invalid(
+        raise invalid_argument(
             f"Index {index} specifies key column {name} which does not exist in the index's base "
             "table."
         )
@@ -91,13 +98,13 @@ def create_bundle(
     if catalogue.proto_types:
         raise unsupported("a second CREATE PROTO BUNDLE")
     if not descriptors:
-        raise invalid("Contents of proto_descriptor_file cannot be empty")
+        raise invalid_argument("Contents of proto_descriptor_file cannot be empty")
     if catalogue.analysis is None:
         raise unsupported("PROTO BUNDLE here")
     read = catalogue.analysis.proto_files(descriptors)
     for name in sorted(set(statement.names)):
         if name not in read.types:
-            raise SpannerError(Code.NOT_FOUND, f"Missing descriptor for `{name}`")
+            raise not_found(f"Missing descriptor for `{name}`")
         catalogue.proto_types[name] = read.types[name]
     catalogue.proto_files.update(read.files)
 
@@ -127,7 +134,7 @@ def _known_type(catalogue: Catalogue, kind: ValueType) -> ValueType:
         return kind
     found = catalogue.proto_types.get(name)
     if found is None:
-        raise invalid(f"Type not found: {name}")
+        raise invalid_argument(f"Type not found: {name}")
     return found if kind.element is None else replace(kind, element=found)
 
 
@@ -140,16 +147,16 @@ def create_role(catalogue: Catalogue, statement: ddl.CreateRole) -> None:
     if name.lower() in catalogue.roles:
         if statement.if_not_exists:
             return
-        raise refused(f"Duplicate name in schema: {name}.")
+        raise failed_precondition(f"Duplicate name in schema: {name}.")
     if name.lower().startswith("spanner_"):
-        raise invalid(f"Role name not valid: {name}.")
+        raise invalid_argument(f"Role name not valid: {name}.")
     catalogue.roles[name.lower()] = Role(name)
 
 
 def drop_role(catalogue: Catalogue, role: Role) -> None:
     """Remove a role that DDL made."""
     if role.name in SYSTEM_ROLES:
-        raise refused(f"Cannot alter or drop the system role {role.name}.")
+        raise failed_precondition(f"Cannot alter or drop the system role {role.name}.")
     del catalogue.roles[role.name.lower()]
 
 
@@ -173,7 +180,7 @@ def grant(catalogue: Catalogue, statement: ddl.Grant) -> None:
     """Give privileges to roles, or take them away."""
     for privilege in statement.privileges:
         if privilege not in _ALLOWED[statement.kind]:
-            raise invalid(f"Privilege {privilege} cannot be granted on {statement.kind}.")
+            raise invalid_argument(f"Privilege {privilege} cannot be granted on {statement.kind}.")
     names = [_grantable(catalogue, statement.kind, name) for name in statement.objects]
     entries = frozenset(
         (statement.kind, name.lower(), privilege)
@@ -192,7 +199,7 @@ def _grantable(catalogue: Catalogue, kind: ddl.ObjectKind, name: str) -> str:
             return catalogue.table(name).name
         case "SCHEMA":
             if name.lower() not in catalogue.schemas:
-                raise SpannerError(Code.NOT_FOUND, f"Schema not found: {name}")
+                raise not_found(f"Schema not found: {name}")
             return catalogue.schemas[name.lower()]
         case "CHANGE STREAM":
             return catalogue.stream(name).name
@@ -201,6 +208,6 @@ def _grantable(catalogue: Catalogue, kind: ddl.ObjectKind, name: str) -> str:
                 function = stream.read_function(catalogue.dialect)
                 if function.lower() == name.lower():
                     return function
-            raise SpannerError(Code.NOT_FOUND, f"Table function not found: {name}")
+            raise not_found(f"Table function not found: {name}")
         case _:
             assert_never(kind)

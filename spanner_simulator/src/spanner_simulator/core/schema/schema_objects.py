@@ -23,7 +23,7 @@ from spanner_simulator.core.schema.statements import (
     Watch,
 )
 from spanner_simulator.core.values import Dialect, Row, Value, ValueType
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import failed_precondition, not_found
 
 CaptureType = Literal["OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"]
 PartitionMode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
@@ -36,7 +36,7 @@ def duration_us(text: str) -> int:
     # More digits than that are no number to the service either.
     found = re.fullmatch(r"([0-9]{1,18})([smhd])", text)
     if found is None:
-        raise SpannerError(Code.FAILED_PRECONDITION, f"Invalid time duration format: {text}.")
+        raise failed_precondition(f"Invalid time duration format: {text}.")
     return int(found.group(1)) * _UNIT_S[found.group(2)] * 1_000_000
 
 
@@ -111,7 +111,7 @@ class Table:
         """A column by name in any case; NOT_FOUND otherwise."""
         column = self.by_name.get(name.lower())
         if column is None:
-            raise SpannerError(Code.NOT_FOUND, f"Column not found in table {self.name}: {name}")
+            raise not_found(f"Column not found in table {self.name}: {name}")
         return column
 
     def encoded_key(self, row: Row) -> bytes:

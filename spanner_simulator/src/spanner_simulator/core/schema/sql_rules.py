@@ -12,11 +12,10 @@ from dataclasses import replace
 
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.expression_names import column_names
-from spanner_simulator.core.schema.refusals import invalid, refused, type_name
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statements import Check, ColumnDefinition
 from spanner_simulator.core.values import ValueType
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, failed_precondition, invalid_argument
 
 
 def check_default(catalogue: Catalogue, table: Table, column: ColumnDefinition) -> None:
@@ -25,16 +24,16 @@ def check_default(catalogue: Catalogue, table: Table, column: ColumnDefinition) 
         return
     what = f"Error parsing the default value of column `{table.name}`.`{column.name}`: "
     if column.commit_timestamp:
-        raise refused(
+        raise failed_precondition(
             f"Cannot use commit timestamp column `{column.name}` as a column with default value."
         )
     if "PENDING_COMMIT_TIMESTAMP" in column.default.upper():
-        raise invalid(
+        raise invalid_argument(
             f"{what}The PENDING_COMMIT_TIMESTAMP() function may only be used as a value for INSERT "
             "or UPDATE of an appropriately typed column."
         )
     if column_names(column.default, catalogue.dialect, table=table.name) & table.by_name.keys():
-        raise invalid(
+        raise invalid_argument(
             f"{what}Default value expression of column `{column.name}` has a reference to another "
             "column. Default expressions referencing other columns are not supported."
         )
@@ -47,20 +46,20 @@ def check_generated(catalogue: Catalogue, table: Table) -> None:
     used = {column.name.lower(): used_columns(catalogue, table, column) for column in generated}
     for column in generated:
         if column.default is not None:
-            raise refused(
+            raise failed_precondition(
                 f"Column {table.name}.{column.name} with a DEFAULT value cannot be a generated "
                 "column and vice versa."
             )
         what = f"Error parsing the definition of generated column `{table.name}`.`{column.name}`: "
         _analyse(catalogue, table, f"({column.generated})", column.value_type, what)
         if not column.is_stored and column.name in table.key_names:
-            raise invalid(
+            raise invalid_argument(
                 f"Generated column `{table.name}`.`{column.name}` must be STORED to be part of the "
                 "primary key."
             )
         for other in (table.column(one) for one in sorted(used[column.name.lower()])):
             if other.commit_timestamp and column.is_stored:
-                raise refused(
+                raise failed_precondition(
                     f"Cannot use commit timestamp column `{other.name}` as a dependency of a "
                     "materialized generated column."
                 )
@@ -69,7 +68,7 @@ def check_generated(catalogue: Catalogue, table: Table) -> None:
             del used[name]
     if used:
         circle = ",".join(table.column(name).name for name in used)
-        raise refused(
+        raise failed_precondition(
             f"Cycle detected while analysing generated column, which include objects ({circle})"
         )
 
@@ -86,7 +85,7 @@ def with_check(catalogue: Catalogue, table: Table, check: Check) -> Table:
     if check.is_named:
         catalogue.check_free_name(f"{schema}.{check.name}" if schema else check.name)
         if check.name.lower() in (one.name.lower() for one in table.checks):
-            raise refused(f"Duplicate name in schema: {check.name}.")
+            raise failed_precondition(f"Duplicate name in schema: {check.name}.")
     else:
         # A name such as CK_T_0123456789ABCDEF_1, as the service makes one up.
         digest = hashlib.sha256(f"CK/{table.name}/".encode()).hexdigest()[:16].upper()
@@ -108,7 +107,7 @@ def check_without_commit_timestamps(catalogue: Catalogue, table: Table) -> None:
         names = column_names(check.expression, catalogue.dialect, table=table.name)
         for column in table.columns:
             if column.commit_timestamp and column.name.lower() in names:
-                raise invalid(
+                raise invalid_argument(
                     f"Column `{column.name}` has option commit_timestamp, which is not supported "
                     "in check constraint."
                 )
@@ -124,8 +123,8 @@ def _analyse(
     except SpannerError as error:
         if error.code is Code.UNIMPLEMENTED:
             raise
-        raise invalid(what + error.message) from error
+        raise invalid_argument(what + error.message) from error
     if found is not None:
-        raise invalid(
-            f"{what}Expected type {type_name(result)}; found {found} [at 1:1]\n{expression}\n^"
+        raise invalid_argument(
+            f"{what}Expected type {result.base_name()}; found {found} [at 1:1]\n{expression}\n^"
         )

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.ddl_words import DdlWords
-from spanner_simulator.core.schema.refusals import refused, unsupported
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, failed_precondition, unsupported
 
 _TEXTS = ("retention_period", "value_capture_type", "partition_mode")
 _BOOLS = (
@@ -155,4 +154,6 @@ def _check_kind(words: DdlWords, verb: str, name: str, value: ddl.OptionValue) -
     if isinstance(value, int) and not isinstance(value, bool):
         words.reject(f"Failed to provide valid option value for '{name}' {statement}")
     if known in _BOOLS and isinstance(value, str) and value.lower() not in ("true", "false"):
-        raise refused(f"Unsupported option value in change stream option '{name}' {statement}")
+        raise failed_precondition(
+            f"Unsupported option value in change stream option '{name}' {statement}"
+        )

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.catalogue import Catalogue
-from spanner_simulator.core.schema.refusals import refused
 from spanner_simulator.core.schema.schema_objects import (
     DEFAULT_RETENTION,
     ChangeStream,
     Table,
     duration_us,
 )
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import failed_precondition, invalid_argument
 
 STREAMS_MAX = 10
 STREAMS_PER_OBJECT_MAX = 3
@@ -36,12 +35,12 @@ def create_stream(catalogue: Catalogue, statement: ddl.CreateStream, now_us: int
     if statement.if_not_exists and name.lower() in catalogue.streams:
         return
     if len(name) > NAME_LENGTH_MAX:
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Change Stream name not valid: {name}.")
+        raise invalid_argument(f"Change Stream name not valid: {name}.")
     catalogue.check_new_name("Change Stream", name)
     if catalogue.dialect == "GOOGLE_STANDARD_SQL":
         catalogue.check_free_name(f"READ_{name}")
     if len(catalogue.streams) >= STREAMS_MAX:
-        raise refused(
+        raise failed_precondition(
             f"Cannot add Change Stream {name} : because the maximum number of Change Streams per "
             f"Database (limit {STREAMS_MAX}) has been reached."
         )
@@ -55,7 +54,7 @@ def alter_watch(catalogue: Catalogue, statement: ddl.AlterStreamWatch) -> None:
     """Watch something else, or nothing."""
     stream = catalogue.stream(statement.name)
     if statement.watch is None and stream.watch is None:
-        raise refused(
+        raise failed_precondition(
             "The ALTER CHANGE STREAM DROP FOR clause cannot be applied on Change Stream "
             f"{stream.name}, because it does not have a FOR clause and it does not track any "
             "database object."
@@ -72,7 +71,7 @@ def alter_options(catalogue: Catalogue, statement: ddl.AlterStreamOptions) -> No
     for name, value in statement.options:
         if name == "partition_mode":
             if (value or "IMMUTABLE_KEY_RANGE") != stream.partition_mode:
-                raise refused(
+                raise failed_precondition(
                     "Cannot alter partition_mode to a different value. Change Stream "
                     f"{stream.name} was created with partition_mode {stream.partition_mode}."
                 )
@@ -102,12 +101,12 @@ def _check_options(options: tuple[tuple[str, ddl.OptionValue], ...]) -> None:
         if name == "retention_period":
             _check_retention(str(value))
         elif name == "value_capture_type" and value not in _CAPTURE_TYPES:
-            raise refused(
+            raise failed_precondition(
                 f"Invalid value_capture_type: {value}. Change Streams only support value capture "
                 "types in OLD_AND_NEW_VALUES, NEW_ROW, and NEW_VALUES."
             )
         elif name == "partition_mode" and value not in _PARTITION_MODES:
-            raise refused(
+            raise failed_precondition(
                 f"Invalid partition_mode: {value}. Change Streams only support partition modes in "
                 "IMMUTABLE_KEY_RANGE and MUTABLE_KEY_RANGE."
             )
@@ -115,7 +114,7 @@ def _check_options(options: tuple[tuple[str, ddl.OptionValue], ...]) -> None:
 
 def _check_retention(value: str) -> None:
     if not duration_us(RETENTION_MIN) <= duration_us(value) <= duration_us(RETENTION_MAX):
-        raise refused(
+        raise failed_precondition(
             f"Invalid retention_period: {value}. Change Streams retention period must be a value "
             f"in the range [{RETENTION_MIN}, {RETENTION_MAX}]."
         )
@@ -135,7 +134,7 @@ def _checked_watch(catalogue: Catalogue, stream: str, watch: ddl.Watch | None) -
     for name, columns in watch.tables:
         table = _watched_table(catalogue, stream, name)
         if any(table.name == earlier for earlier, _ in tables):
-            raise refused(
+            raise failed_precondition(
                 f"Change Stream {stream} should not list Table {name} more than once in the FOR "
                 "clause."
             )
@@ -148,12 +147,12 @@ def _checked_watch(catalogue: Catalogue, stream: str, watch: ddl.Watch | None) -
 def _watched_table(catalogue: Catalogue, stream: str, name: str) -> Table:
     if name.lower() in catalogue.indexes:
         index = catalogue.index(name).name
-        raise refused(
+        raise failed_precondition(
             f"Change Stream {stream} does not support tracking Index {index}. {_TRACKABLE}"
         )
     table = catalogue.tables.get(name.lower())
     if table is None:
-        raise refused(
+        raise failed_precondition(
             f"Change Stream {stream} cannot track {name} because either Change Streams do not "
             "track database objects of this type, or this Table does not exist."
         )
@@ -169,23 +168,23 @@ def _watched_columns(
     for name in names:
         column = table.by_name.get(name.lower())
         if column is None:
-            raise refused(
+            raise failed_precondition(
                 f"Change Stream {stream} cannot track column {name} because it does not exist in "
                 f"Table {table.name}."
             )
         if column.name in table.key_names:
-            raise refused(
+            raise failed_precondition(
                 f"The FOR clause of Change Stream {stream} should not list the primary key column "
                 f"{column.name} of Table {table.name}. Please list non-key columns only, because "
                 "primary key columns are always tracked if the table is tracked."
             )
         if column.generated is not None:
-            raise refused(
+            raise failed_precondition(
                 f"Change Stream {stream} does not support tracking non-key generated column "
                 f"{table.name}.{column.name}. {_TRACKABLE}"
             )
         if column.name in found:
-            raise refused(
+            raise failed_precondition(
                 f"Change Stream {stream} should not list Column {column.name} of Table "
                 f"{table.name} more than once in the FOR clause."
             )
@@ -209,7 +208,7 @@ def _check_crowd(catalogue: Catalogue, name: str, watch: ddl.Watch) -> None:
 
 def _check_count(stream: str, tracked: str, others: int) -> None:
     if others >= STREAMS_PER_OBJECT_MAX:
-        raise refused(
+        raise failed_precondition(
             f"Failed to create or alter Change Stream {stream} : because it is not allowed to have "
             f"more than {STREAMS_PER_OBJECT_MAX} Change Streams tracking the same table or non-key "
             f"column or ALL: {tracked}."
@@ -238,7 +237,7 @@ def check_table_is_untracked(catalogue: Catalogue, table: Table) -> None:
         if any(name == table.name for name, _ in (stream.watch.tables if stream.watch else ()))
     )
     if trackers:
-        raise refused(
+        raise failed_precondition(
             f"Cannot drop table {table.name}. Table {table.name} is tracked by {len(trackers)} "
             f"Change Stream: {','.join(trackers)}. Tables explicitly tracked by a Change Stream "
             "cannot be dropped. Please drop the Change Stream or modify its FOR clause to stop "
@@ -262,7 +261,7 @@ def check_column_is_untracked(catalogue: Catalogue, table: Table, column: str) -
         stream.name for stream in streams if column in (stream.tracked_columns(table) or ())
     )
     name = f"{table.name}.{column}"
-    raise refused(
+    raise failed_precondition(
         f"Cannot drop column {name} . Column {name} is tracked by {len(trackers)} Change Stream: "
         f"{','.join(trackers)}. Columns explicitly tracked by a Change Stream cannot be dropped. "
         "Please alter the Change Stream to stop tracking the column before dropping the column."

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.ddl_words import DdlWords
-from spanner_simulator.core.schema.refusals import invalid, refused, unsupported
 from spanner_simulator.core.values import TypeCode, ValueType
+from spanner_simulator.errors import failed_precondition, invalid_argument, unsupported
 
 _GOOGLE_SCALARS: Final[tuple[TypeCode, ...]] = (
     "BOOL", "INT64", "FLOAT32", "FLOAT64", "NUMERIC", "DATE", "TIMESTAMP", "JSON", "UUID",
@@ -72,7 +72,7 @@ def create_table(words: DdlWords) -> ddl.CreateTable:
     if not parts.keys:
         if is_google:
             words.reject("Must specify either table or column PRIMARY KEY")
-        raise refused(f'Primary key must be defined for table "{name}".')
+        raise failed_precondition(f'Primary key must be defined for table "{name}".')
     if len(parts.keys) > 1:
         words.reject(f'multiple primary keys for table "{name}" are not allowed')
     (key,) = parts.keys
@@ -140,9 +140,9 @@ def _time_to_live(words: DdlWords) -> ddl.RowDeletionPolicy:
     words.expect("ON")
     found = re.fullmatch(r"\s*([0-9]+)\s*(days?|weeks?)\s*", interval, re.IGNORECASE)
     if found is None:
-        raise invalid("TTL interval must be a whole number of days")
+        raise invalid_argument("TTL interval must be a whole number of days")
     if len(found[1]) > _INTERVAL_DIGITS_MAX:
-        raise invalid(f'interval field value out of range: "{interval}"')
+        raise invalid_argument(f'interval field value out of range: "{interval}"')
     days = int(found[1]) * (7 if found[2].lower().startswith("week") else 1)
     return ddl.RowDeletionPolicy(words.name(), days)
 
@@ -189,7 +189,9 @@ def _check(words: DdlWords) -> ddl.Check:
     if words.accept("CHECK"):
         return ddl.Check(label or "", words.expression_in_brackets(), label is not None)
     if words.peek().is_keyword("UNIQUE"):
-        raise refused("<UNIQUE> constraint is not supported, create a unique index instead.")
+        raise failed_precondition(
+            "<UNIQUE> constraint is not supported, create a unique index instead."
+        )
     if words.peek().is_keyword("FOREIGN", "REFERENCES"):
         raise unsupported("FOREIGN KEY")
     raise unsupported(f"the constraint {words.peek().text.upper()}")
@@ -246,7 +248,7 @@ def _google_type(words: DdlWords) -> ValueType:
         element = _google_type(words)
         words.expect_symbol(">")
         if element.code == "ARRAY":
-            raise invalid("Array of arrays type is not supported by the schema.")
+            raise invalid_argument("Array of arrays type is not supported by the schema.")
         if words.peek().is_symbol("("):
             raise unsupported("vector_length of an ARRAY column")
         return ValueType("ARRAY", element)
@@ -327,7 +329,7 @@ def _postgres_type(words: DdlWords) -> tuple[ValueType, bool]:
     if words.accept("ARRAY"):
         dimensions += 1
     if dimensions > 1:
-        raise refused("Multi-dimensional arrays are not supported.")
+        raise failed_precondition("Multi-dimensional arrays are not supported.")
     return (ValueType("ARRAY", scalar) if dimensions else scalar), False
 
 
@@ -343,15 +345,15 @@ def _postgres_scalar(words: DdlWords) -> ValueType:
         name = "TIMESTAMPTZ"
     found = _POSTGRES_TYPES.get(name)
     if found is None:
-        raise refused(f"Type <{name.lower()}> is not supported.")
+        raise failed_precondition(f"Type <{name.lower()}> is not supported.")
     if not words.accept_symbol("("):
         return found
     if name != "VARCHAR":
-        raise refused(f"Type modifier is not supported for type <{name.lower()}>.")
+        raise failed_precondition(f"Type modifier is not supported for type <{name.lower()}>.")
     length = words.integer()
     words.expect_symbol(")")
     if length > _VARCHAR_MAX:
-        raise refused(f"Maximum length for <varchar> fields is {_VARCHAR_MAX}.")
+        raise failed_precondition(f"Maximum length for <varchar> fields is {_VARCHAR_MAX}.")
     return ValueType("STRING", None, length)
 
 
@@ -445,5 +447,5 @@ def _postgres_alter(words: DdlWords, table: str) -> ddl.Statement:
     elif words.accept("DROP", "DEFAULT"):
         changes = {"default": None}
     else:
-        raise refused("Operation is not supported in <ALTER TABLE> statement.")
+        raise failed_precondition("Operation is not supported in <ALTER TABLE> statement.")
     return ddl.AlterColumn(table, name, changes)

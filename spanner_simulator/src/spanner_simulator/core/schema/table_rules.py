@@ -12,10 +12,9 @@ from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema import stream_rules
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.column_rules import check_columns
-from spanner_simulator.core.schema.refusals import invalid, refused, type_name
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.sql_rules import with_check
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import failed_precondition, invalid_argument, not_found
 
 _KEY_COLUMNS_MAX = 16
 _INTERLEAVING_DEPTH_MAX = 7
@@ -30,13 +29,13 @@ def create_table(catalogue: Catalogue, statement: ddl.CreateTable) -> None:
     if len(table.by_name) < len(table.columns):
         names = [column.name.lower() for column in table.columns]
         twice = [one.name for one in table.columns if names.count(one.name.lower()) > 1]
-        raise refused(f"Duplicate column name {table.name}.{twice[1]}.")
+        raise failed_precondition(f"Duplicate column name {table.name}.{twice[1]}.")
     check_columns(catalogue, table)
     for part in table.key:
         kind = table.column(part.name).value_type
         if not kind.is_key_type:
-            raise invalid(
-                f"Column {table.name}.{part.name} has type {type_name(kind, element=False)}, but "
+            raise invalid_argument(
+                f"Column {table.name}.{part.name} has type {kind.base_name(element=False)}, but "
                 "is part of the primary key."
             )
     if statement.interleave is not None:
@@ -53,12 +52,14 @@ def drop_table(catalogue: Catalogue, table: Table) -> None:
     stream_rules.check_table_is_untracked(catalogue, table)
     children = sorted(child.name for child in catalogue.children_of(table.name))
     if children:
-        raise refused(
+        raise failed_precondition(
             f"Cannot drop table {table.name} with interleaved tables: {','.join(children)}."
         )
     indexes = sorted(index.name for index in catalogue.indexes_of(table.name))
     if indexes:
-        raise refused(f"Cannot drop table {table.name} with indices: {','.join(indexes)}.")
+        raise failed_precondition(
+            f"Cannot drop table {table.name} with indices: {','.join(indexes)}."
+        )
     del catalogue.tables[table.name.lower()]
 
 
@@ -68,14 +69,16 @@ def _key(statement: ddl.CreateTable) -> tuple[ddl.KeyColumn, ...]:
     for part in statement.key:
         column = by_name.get(part.name.lower())
         if column is None:
-            raise refused(f"Table {statement.name} references nonexistent key column {part.name}.")
+            raise failed_precondition(
+                f"Table {statement.name} references nonexistent key column {part.name}."
+            )
         if any(earlier.name == column.name for earlier in key):
-            raise invalid(
+            raise invalid_argument(
                 f"Table {statement.name} references key column {part.name} more than once."
             )
         key.append(replace(part, name=column.name))
     if len(key) > _KEY_COLUMNS_MAX:
-        raise invalid(
+        raise invalid_argument(
             f"Table {statement.name} has too many keys ({len(key)}); the limit is "
             f"{_KEY_COLUMNS_MAX}."
         )
@@ -87,18 +90,18 @@ def _key(statement: ddl.CreateTable) -> tuple[ddl.KeyColumn, ...]:
 
 def _interleaved(catalogue: Catalogue, table: Table, interleave: ddl.Interleave) -> Table:
     if interleave.parent.lower() == table.name.lower():
-        raise SpannerError(Code.NOT_FOUND, f"Table not found: {interleave.parent}")
+        raise not_found(f"Table not found: {interleave.parent}")
     parent = catalogue.table(interleave.parent)
     above = [parent, *_ancestors(catalogue, parent)]
     if len(above) >= _INTERLEAVING_DEPTH_MAX:
-        raise refused(
+        raise failed_precondition(
             f"Table {table.name} is too deeply nested; the limit is {_INTERLEAVING_DEPTH_MAX}."
         )
     for position, part in enumerate(parent.key):
         _check_parent_key(table, parent, position, part)
     for ancestor in above if interleave.on_delete == "NO ACTION" else ():
         if ancestor.row_deletion is not None:
-            raise invalid(
+            raise invalid_argument(
                 f"Cannot create or alter table {table.name} with ON DELETE NO ACTION because there "
                 f"is a row deletion policy on ancestor table {ancestor.name}."
             )
@@ -109,20 +112,24 @@ def _check_parent_key(table: Table, parent: Table, position: int, part: ddl.KeyC
     names = [name.lower() for name in table.key_names]
     what = f"Table {table.name} references parent key column {part.name}"
     if part.name.lower() not in names:
-        raise refused(f"Table {table.name} does not reference parent key column {part.name}.")
+        raise failed_precondition(
+            f"Table {table.name} does not reference parent key column {part.name}."
+        )
     if names[position] != part.name.lower():
-        raise refused(f"{what} at incorrect position {names.index(part.name.lower())}.")
+        raise failed_precondition(f"{what} at incorrect position {names.index(part.name.lower())}.")
     theirs, ours = parent.column(part.name), table.column(part.name)
     if theirs.value_type != ours.value_type:
-        raise refused(
+        raise failed_precondition(
             f"{what} with incorrect type {ours.value_type.ddl()} (should be "
             f"{theirs.value_type.ddl()})."
         )
     if part.descending != table.key[position].descending:
-        raise refused(f"{what} with incorrect order {'DESC' if part.descending else 'ASC'}.")
+        raise failed_precondition(
+            f"{what} with incorrect order {'DESC' if part.descending else 'ASC'}."
+        )
     if theirs.is_nullable != ours.is_nullable:
         kinds = ("nullable", "not null") if theirs.is_nullable else ("not null", "nullable")
-        raise refused(f"{what} that is {kinds[0]}, but child key is {kinds[1]}.")
+        raise failed_precondition(f"{what} that is {kinds[0]}, but child key is {kinds[1]}.")
 
 
 def _ancestors(catalogue: Catalogue, table: Table) -> Iterator[Table]:
@@ -144,9 +151,9 @@ def set_row_deletion(catalogue: Catalogue, statement: ddl.SetRowDeletion) -> Non
     """Give a table a row deletion policy, another one, or none."""
     table = catalogue.table(statement.table)
     if statement.action != "ADD" and table.row_deletion is None:
-        raise invalid(f"ROW DELETION POLICY does not exist on table {table.name}.")
+        raise invalid_argument(f"ROW DELETION POLICY does not exist on table {table.name}.")
     if statement.action == "ADD" and table.row_deletion is not None:
-        raise invalid(
+        raise invalid_argument(
             "Cannot create ROW DELETION POLICY because there is already one on column named "
             f"{table.row_deletion.column} in table {table.name}."
         )
@@ -157,13 +164,13 @@ def _set_policy(catalogue: Catalogue, table: Table, policy: ddl.RowDeletionPolic
     if policy is not None:
         column = table.by_name.get(policy.column.lower())
         if column is None or column.value_type.code != "TIMESTAMP":
-            raise invalid(
+            raise invalid_argument(
                 f"Cannot create ROW DELETION POLICY because there is no column named "
                 f"{policy.column} of type TIMESTAMP in table {table.name}."
             )
         for child in _descendants(catalogue, table):
             if child.interleave is not None and child.interleave.on_delete == "NO ACTION":
-                raise invalid(
+                raise invalid_argument(
                     f"Cannot create row deletion policy on {table.name} because there is a "
                     f"descendant Table {child.name} with ON DELETE NO ACTION."
                 )

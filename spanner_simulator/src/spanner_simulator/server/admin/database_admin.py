@@ -16,7 +16,13 @@ from spanner_simulator.core.rows.storage import VERSION_RETENTION_US
 from spanner_simulator.core.schema.ddl import parse_ddl
 from spanner_simulator.core.schema.ddl_text import catalogue_ddl
 from spanner_simulator.core.values import Dialect
-from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found, unsupported
+from spanner_simulator.errors import (
+    SpannerError,
+    already_exists,
+    invalid_argument,
+    not_found,
+    unsupported,
+)
 from spanner_simulator.server.admin.operations import done_operation, operation_name
 from spanner_simulator.server.host import Host
 from spanner_simulator.server.messages import Message, timestamp_message
@@ -49,7 +55,7 @@ class DatabaseAdminService:
         name = f"{request.parent}/databases/{_database_id(request.create_statement, dialect)}"
         self._check_instance(request.parent)
         if name in self._host.databases:
-            raise SpannerError(Code.ALREADY_EXISTS, f"Database already exists: {name}")
+            raise already_exists(f"Database already exists: {name}")
         database = self._host.create_database(name, dialect=dialect)
         statements = _parsable(request.extra_statements, dialect)
         database.apply_ddl(

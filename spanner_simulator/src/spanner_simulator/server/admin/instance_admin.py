@@ -7,7 +7,7 @@ import re
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 from google.protobuf import empty_pb2
 
-from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found, unsupported
+from spanner_simulator.errors import already_exists, invalid_argument, not_found, unsupported
 from spanner_simulator.server.admin.operations import done_operation, operation_name
 from spanner_simulator.server.host import Host
 from spanner_simulator.server.messages import Message, timestamp_message
@@ -35,7 +35,7 @@ class InstanceAdminService:
         _check_project(request.parent)
         name = f"{request.parent}/instances/{request.instance_id}"
         if name in self._host.instances:
-            raise SpannerError(Code.ALREADY_EXISTS, f"Instance already exists: {name}")
+            raise already_exists(f"Instance already exists: {name}")
         instance = instance_admin.Instance.pb()()
         instance.CopyFrom(request.instance)
         instance.name = name

@@ -9,7 +9,7 @@ import re
 
 from google.longrunning import operations_pb2
 
-from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found
+from spanner_simulator.errors import SpannerError, already_exists, invalid_argument, not_found
 from spanner_simulator.server.host import Host
 from spanner_simulator.server.messages import Message
 from spanner_simulator.server.statuses import status_message
@@ -31,7 +31,7 @@ def operation_name(host: Host, parent: str, operation_id: str = "") -> str:
         raise invalid_argument(f"Invalid operation id: {operation_id}.")
     name = f"{parent}/operations/{operation_id}"
     if name in host.operations:
-        raise SpannerError(Code.ALREADY_EXISTS, f"Operation already exists: {name}")
+        raise already_exists(f"Operation already exists: {name}")
     return name
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, not_found
 from spanner_simulator.sql.sql_types import (
     BOOL,
     FLOAT64,
@@ -139,7 +139,7 @@ class Binding:
     def error(self, message: str, node: Node | None = None) -> SpannerError:
         """INVALID_ARGUMENT, with the node's place in GoogleSQL."""
         if self.is_postgres:
-            return SpannerError(Code.INVALID_ARGUMENT, f"[ERROR] {message}")
+            return invalid_argument(f"[ERROR] {message}")
         return self.text.error(message, None if node is None else position(node))
 
     def type_name(self, bound: Bound) -> str:
@@ -154,7 +154,7 @@ class Binding:
         """A parameter. INVALID_ARGUMENT when it is not bound."""
         lowered = name.lower()
         if lowered not in self.parameters:
-            raise SpannerError(Code.INVALID_ARGUMENT, f"No parameter found for binding: {name}")
+            raise invalid_argument(f"No parameter found for binding: {name}")
         self.used_parameters.add(lowered)
         declared = self._known(self.parameters[lowered].value_type)
         value_type = self.types.get(lowered) or declared
@@ -178,7 +178,7 @@ class Binding:
         found = self.named_type(declared.proto_name or "")
         if found is None or found.code != declared.code:
             what = "Type" if declared.code == "PROTO" else "Enum type"
-            raise SpannerError(Code.NOT_FOUND, f"{what} not found: `{declared.proto_name or ''}`")
+            raise not_found(f"{what} not found: `{declared.proto_name or ''}`")
         return found
 
     def named_type(self, name: str) -> ValueType | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 from sqlglot import exp
 
 from spanner_simulator.core.values import ValueType
-from spanner_simulator.errors import SpannerError
+from spanner_simulator.errors import SpannerError, unsupported
 from spanner_simulator.sql.binder import conditions
 from spanner_simulator.sql.binder.bound_query import unwrapped
 from spanner_simulator.sql.binder.names import pack
@@ -31,7 +31,7 @@ from spanner_simulator.sql.sql_types import (
     carrier,
     is_same,
 )
-from spanner_simulator.sql.syntax import literal_of, position, unsupported
+from spanner_simulator.sql.syntax import literal_of, position
 from spanner_simulator.sql.terms.bound import Bound, Constant, Scope
 from spanner_simulator.sql.terms.coercion import cast_sql, read_literal
 from spanner_simulator.sql.terms.literals import literal, text_literal

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, not_found, unsupported
 from spanner_simulator.sql.sql_types import BOOL, array_of, is_floating
-from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import (
     Bound,
     Comparison,
@@ -106,7 +105,7 @@ def _no_operator(
     one, other = binding.type_name(left), binding.type_name(right)
     if binding.is_postgres:
         message = f"[ERROR] operator does not exist: {one} {operator} {other}"
-        return SpannerError(Code.NOT_FOUND, message)
+        return not_found(message)
     shown = "!=" if operator == "<>" else operator
     return binding.error(
         f"No matching signature for operator {shown} for argument types: {one}, {other}. "

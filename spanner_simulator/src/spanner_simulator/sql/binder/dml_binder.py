@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from sqlglot import exp
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument, unsupported
 from spanner_simulator.sql.binder.bound_query import BoundQuery, Lookup, OutputColumn
 from spanner_simulator.sql.binder.conditions import bind_condition
 from spanner_simulator.sql.binder.from_binder import bind_relation
 from spanner_simulator.sql.binder.tables import path_of, table_not_found
 from spanner_simulator.sql.sql_types import type_name
-from spanner_simulator.sql.syntax import parse_expression, unsupported
+from spanner_simulator.sql.syntax import parse_expression
 from spanner_simulator.sql.terms.bound import Bound, Scope, quoted
 from spanner_simulator.sql.terms.literals import literal
 
@@ -142,7 +142,7 @@ def _conflict(
     if clause.args.get("constraint") or clause.args.get("where"):
         raise unsupported("ON CONFLICT ON CONSTRAINT or WHERE")
     if keys != {name.lower() for name in table.key_names}:
-        raise SpannerError(Code.INVALID_ARGUMENT, "ON CONFLICT target must list all key columns")
+        raise invalid_argument("ON CONFLICT target must list all key columns")
     if "UPDATE" not in clause.args["action"].name.upper():
         return "ignore"
     assigned: set[str] = set()
@@ -320,7 +320,7 @@ def _assignment(
 ) -> OutputColumn:
     column = _column(binding, table, item.this, "UPDATE")
     if column.name in table.key_names:
-        raise SpannerError(Code.INVALID_ARGUMENT, "Cannot modify a primary key column with UPDATE")
+        raise invalid_argument("Cannot modify a primary key column with UPDATE")
     if any(one.name == column.name for one in before):
         raise binding.error(f"Update item {column.name} assigned more than once", item)
     value = item.expression

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from sqlglot import exp
 
+from spanner_simulator.errors import unsupported
 from spanner_simulator.sql.binder import composites, conditions, function_binder
 from spanner_simulator.sql.binder.bound_query import unwrapped
 from spanner_simulator.sql.binder.function_binder import apply
 from spanner_simulator.sql.binder.names import access_field, bind_name, name_parts
 from spanner_simulator.sql.sql_types import BOOL, INT64
-from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, Scope
 from spanner_simulator.sql.terms.literals import literal
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
+from spanner_simulator.errors import unsupported
 from spanner_simulator.sql.binder.bound_query import has_tail, relation_of, unwrapped
 from spanner_simulator.sql.binder.conditions import all_of, bind_condition, compare
 from spanner_simulator.sql.binder.names import identifier_name
 from spanner_simulator.sql.binder.tables import path_of, table_relation
 from spanner_simulator.sql.sql_types import BOOL, INT64, field_key
-from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, Relation, RelationColumn, Scope
 
 if TYPE_CHECKING:

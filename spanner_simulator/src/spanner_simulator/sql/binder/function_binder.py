@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from spanner_simulator.core.rows.mutations import PENDING
 from spanner_simulator.core.values import ValueType
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, invalid_argument, not_found, unsupported
 from spanner_simulator.sql.binder import conditions
 from spanner_simulator.sql.binder.binding import NOW_SQL, Binding
 from spanner_simulator.sql.binder.bound_query import unwrapped
@@ -19,7 +19,6 @@ from spanner_simulator.sql.function_tables.functions import FUNCTIONS
 from spanner_simulator.sql.function_tables.signatures import resolve
 from spanner_simulator.sql.functions.time_routines import DATE_PARTS, DEFAULT_ZONE
 from spanner_simulator.sql.sql_types import DATE, INT64, INTERVAL, PG_NUMERIC, STRING, TIMESTAMP
-from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, Constant, Scope
 from spanner_simulator.sql.terms.coercion import cast_sql
 from spanner_simulator.sql.terms.literals import literal, text_literal
@@ -96,8 +95,7 @@ def _interval(binding: Binding, scope: Scope, node: Node) -> Bound:
 
 def _pending(binding: Binding) -> Bound:
     if not binding.allows_pending:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT,
+        raise invalid_argument(
             "The PENDING_COMMIT_TIMESTAMP() function may only be used as a value for INSERT or "
             "UPDATE of an appropriately typed column. It cannot be used in SELECT, or as the input "
             "to any other scalar expression.",
@@ -236,7 +234,7 @@ def unresolved(binding: Binding, name: str, arguments: Sequence[Bound], node: No
     types = ", ".join(binding.type_name(one) for one in arguments)
     if binding.is_postgres:
         message = f"[ERROR] {kind} does not exist: {name}({types})"
-        return SpannerError(Code.NOT_FOUND, message)
+        return not_found(message)
     return binding.error(
         f"No matching signature for {kind} {name} for argument types: {types}", node
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from spanner_simulator.errors import unsupported
 from spanner_simulator.sql.binder import from_binder
 from spanner_simulator.sql.binder.bound_query import (
     BoundQuery,
@@ -28,7 +29,7 @@ from spanner_simulator.sql.binder.select_clauses import (
     tail_sql,
 )
 from spanner_simulator.sql.sql_types import carrier, is_same
-from spanner_simulator.sql.syntax import position, unsupported
+from spanner_simulator.sql.syntax import position
 from spanner_simulator.sql.terms.bound import Bound, Scope, quoted
 from spanner_simulator.sql.terms.coercion import cast_sql
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
+from spanner_simulator.errors import unsupported
 from spanner_simulator.sql.binder.bound_query import (
     BoundQuery,
     OutputColumn,
@@ -15,7 +16,6 @@ from spanner_simulator.sql.binder.bound_query import (
 from spanner_simulator.sql.binder.conditions import bind_condition, direction_sql, orderable
 from spanner_simulator.sql.binder.names import output_name, pack, unknown
 from spanner_simulator.sql.sql_types import INT64
-from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound, RelationColumn, Scope
 
 if TYPE_CHECKING:

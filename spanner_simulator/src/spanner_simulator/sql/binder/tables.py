@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from spanner_simulator.core.schema.information_schema import information_schema_table
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, invalid_argument, not_found
 from spanner_simulator.sql.binder.scans import Scan
 from spanner_simulator.sql.syntax import position
 from spanner_simulator.sql.terms.bound import Bound, ColumnRef, Relation, RelationColumn, quoted
@@ -51,7 +51,7 @@ def table_not_found(binding: Binding, node: exp.Table) -> SpannerError:
     """There is no such table."""
     written, _ = _name(binding, node)
     if binding.is_postgres:
-        return SpannerError(Code.NOT_FOUND, f'relation "{written}" does not exist')
+        return not_found(f'relation "{written}" does not exist')
     return binding.text.error(f"Table not found: {written}", position(node))
 
 
@@ -116,7 +116,7 @@ def check_hints(binding: Binding) -> None:
     """Refuse hints that Spanner does not know."""
     for hint in binding.text.hints:
         if hint.name not in _HINTS:
-            raise SpannerError(Code.INVALID_ARGUMENT, f"Unsupported hint: {hint.name.upper()}.")
+            raise invalid_argument(f"Unsupported hint: {hint.name.upper()}.")
 
 
 def _check_force_index(binding: Binding, node: exp.Table, table: Table) -> None:
@@ -134,8 +134,7 @@ def _check_force_index(binding: Binding, node: exp.Table, table: Table) -> None:
             continue
         index = binding.catalogue.indexes.get(name)
         if index is None or index.table.lower() != table.name.lower():
-            raise SpannerError(
-                Code.INVALID_ARGUMENT,
+            raise invalid_argument(
                 f"The table {table.name} does not have a secondary index called {hint.value}",
             )
         binding.dependencies.append(("indexes", name, index))

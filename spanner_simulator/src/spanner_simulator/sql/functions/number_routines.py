@@ -12,8 +12,8 @@ import struct
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
-from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.functions.routines import out_of_range, postgres_reader, routine
+from spanner_simulator.errors import Code, SpannerError, invalid_argument, out_of_range
+from spanner_simulator.sql.functions.routines import postgres_reader, routine
 from spanner_simulator.sql.sql_types import pg_numeric_text
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def pg_numeric_to_int(value: str) -> int:
 def float_to_pg_numeric(value: float) -> str:
     """The shortest decimal that means this double."""
     if math.isinf(value):
-        raise SpannerError(Code.INVALID_ARGUMENT, "Cannot cast infinity to PG.NUMERIC")
+        raise invalid_argument("Cannot cast infinity to PG.NUMERIC")
     return pg_numeric_text(Decimal(f"{value:.15g}"))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import SpannerError, invalid_argument, out_of_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +48,8 @@ def postgres_reader(kind: str, result: str) -> Callable[..., Callable[[str], Any
             try:
                 return read(text)
             except (SpannerError, ValueError):
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT, f'[ERROR] invalid input syntax for type {kind}: "{text}"'
+                raise invalid_argument(
+                    f'[ERROR] invalid input syntax for type {kind}: "{text}"'
                 ) from None
 
         ROUTINES[name or read.__name__] = Routine(("VARCHAR",), result, reader)
@@ -62,8 +62,3 @@ def postgres_reader(kind: str, result: str) -> Callable[..., Callable[[str], Any
 def refuse(message: str) -> str:
     """End the statement with this message."""
     raise out_of_range(message)
-
-
-def out_of_range(message: str) -> SpannerError:
-    """The code of a value that an expression cannot take."""
-    return SpannerError(Code.OUT_OF_RANGE, message)

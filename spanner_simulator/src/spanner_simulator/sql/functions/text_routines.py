@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from spanner_simulator.core.json_text import normalise_json, normalise_jsonb
-from spanner_simulator.sql.functions.routines import out_of_range, postgres_reader, routine
+from spanner_simulator.errors import out_of_range
+from spanner_simulator.sql.functions.routines import postgres_reader, routine
 
 _Json: TypeAlias = "dict[str, _Json] | list[_Json] | str | int | Decimal | bool | None"
 _BOOLS = {"true": True, "false": False}

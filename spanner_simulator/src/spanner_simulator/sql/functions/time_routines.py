@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from spanner_simulator.core.timestamps import MAX_NS, MIN_NS, format_ns
-from spanner_simulator.errors import Code, SpannerError
-from spanner_simulator.sql.functions.routines import out_of_range, postgres_reader, routine
+from spanner_simulator.errors import SpannerError, invalid_argument, out_of_range
+from spanner_simulator.sql.functions.routines import postgres_reader, routine
 
 T = TypeVar("T")
 
@@ -158,9 +158,7 @@ def date_timestamp(day: dt.date, zone_name: str) -> int:
 
 def _part(parts: Mapping[str, T], part: str, function: str) -> T:
     if part not in parts:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, f"{function} does not support the {part} date part"
-        )
+        raise invalid_argument(f"{function} does not support the {part} date part")
     return parts[part]
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument, unsupported
 from spanner_simulator.sql.functions import number_routines, text_routines, time_routines
 from spanner_simulator.sql.sql_types import is_same, supertype, type_name
-from spanner_simulator.sql.syntax import unsupported
 from spanner_simulator.sql.terms.bound import Bound
 from spanner_simulator.sql.terms.literals import enum_cast_sql, literal, member_number
 
@@ -225,7 +224,7 @@ def _template(source: ValueType, target: ValueType, dialect: Dialect) -> str:
         raise unsupported("CAST between messages and their text form")
     if template is None:
         one, other = type_name(source, dialect), type_name(target, dialect)
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid cast from {one} to {other}")
+        raise invalid_argument(f"Invalid cast from {one} to {other}")
     return template
 
 

@@ -12,7 +12,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from spanner_simulator.core.plain_forms import is_enum_number
-from spanner_simulator.sql.functions.routines import out_of_range, routine
+from spanner_simulator.errors import out_of_range
+from spanner_simulator.sql.functions.routines import routine
 from spanner_simulator.sql.sql_types import carrier, pg_numeric_text
 from spanner_simulator.sql.terms.bound import Bound, Constant
 

@@ -10,7 +10,7 @@ from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.information_schema.layout import Column, columns_of, view_names
 from spanner_simulator.core.schema.information_schema.rows import ROWS, ViewRow
 from spanner_simulator.core.values import Dialect, Value, ValueType
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import invalid_argument
 
 _TYPES = {"TEXT": ValueType("STRING"), "INT64": ValueType("INT64"), "BOOL": ValueType("BOOL")}
 _OPTION_TYPES = {"STRING": "character varying", "BOOL": "boolean", "INT64": "bigint"}
@@ -35,7 +35,7 @@ def information_schema_table(
     columns = columns_of(catalogue.dialect, name)
     if columns is None:
         shown = "INFORMATION_SCHEMA" if is_google else "information_schema"
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Table not found: {shown}.{name}")
+        raise invalid_argument(f"Table not found: {shown}.{name}")
     make = ROWS.get(name.lower())
     rows = () if make is None else make(catalogue)
     if is_google:
