@@ -10,7 +10,6 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -40,7 +39,6 @@ _MOD_TYPES = ("insert", "update", "delete")
 _ADDRESS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?:[0-9]{1,5}")
 _REPLICA = re.compile(r"[a-z][a-z0-9-]{0,62}(?::(?:READ_ONLY|READ_WRITE))?")
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_NS_PER_SECOND = 1_000_000_000
 _INSTANTS_END_NS = 1 << 63
 
 
@@ -371,8 +369,8 @@ class ProducerConfig(StreamSettings):
 
     @model_validator(mode="after")
     def _check_together(self) -> ProducerConfig:
-        end_ns = self.end_ns
-        if end_ns is not None and self.start != "now" and end_ns < parse_rfc3339_ns(self.start):
+        start_ns, end_ns = self.start_ns, self.end_ns
+        if start_ns is not None and end_ns is not None and end_ns < start_ns:
             raise ValueError("end: is before start")
         if 0 < self.drift_ms_max < 10 * self.heartbeat_ms:
             raise ValueError("drift_ms_max: must be 0 or at least ten times heartbeat_ms")
@@ -456,10 +454,7 @@ class ProducerConfig(StreamSettings):
         """The stream's end in nanoseconds since 1970, or None."""
         return parse_rfc3339_ns(self.end) if self.end else None
 
-    def start_ns(self, *, now: datetime | None = None) -> int:
-        """The stream's start in nanoseconds since 1970; `now` is for the setting of that name."""
-        if self.start != "now":
-            return parse_rfc3339_ns(self.start)
-        elapsed = (now or datetime.now(UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-        whole = elapsed.days * 86_400 + elapsed.seconds
-        return whole * _NS_PER_SECOND + elapsed.microseconds * 1_000
+    @property
+    def start_ns(self) -> int | None:
+        """The stream's start in nanoseconds since 1970, or None for one that starts now."""
+        return None if self.start == "now" else parse_rfc3339_ns(self.start)

@@ -54,4 +54,5 @@ def open_files(config: ProducerConfig, files: FilesSource) -> OpenedSource:
         catalogue=catalogue,
         description=catalogue.describe(config.change_stream),
         tasks=tasks,
+        start_ns=config.start_ns,
     )

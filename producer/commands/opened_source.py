@@ -23,6 +23,8 @@ class OpenedSource:
     description: StreamDescription
     tasks: TaskThread
     """What queries of the stream are read by."""
+    start_ns: int | None = None
+    """Where a stream that has not begun starts, in nanoseconds since 1970; None: when it does."""
     channels: SpannerChannels | None = None
     """Connections to Spanner; None for files."""
     query_options: QueryOptions = field(default_factory=QueryOptions)

@@ -88,7 +88,7 @@ class Parts:
             name=config.worker,
             epoch=uuid.uuid4().hex,
             identity=self.identity,
-            start_ns=None if config.start == "now" else config.start_ns(),
+            start_ns=self.found.source.start_ns,
             end_ns=config.end_ns,
             limits=WorkerLimits(
                 commit_interval_us=config.commit_interval_ms * 1_000,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 
 from tidegate.producer.backfill.stream import BackfillStream
@@ -48,7 +47,8 @@ def open_spanner(config: ProducerConfig, *, has_begun: bool, has_dead_letter: bo
     """
     with ExitStack() as exits:
         channels = channels_to(config)
-        catalogue: Catalogue = SpannerCatalogue(channels)
+        spanner = SpannerCatalogue(channels)
+        catalogue: Catalogue = spanner
         record_filter = filter_of(config)
         if not record_filter.is_empty:
             catalogue = FilteredCatalogue(catalogue, record_filter, is_new=not has_begun)
@@ -60,9 +60,7 @@ def open_spanner(config: ProducerConfig, *, has_begun: bool, has_dead_letter: bo
             tag=config.request_tag,
             replicas=config.replicas,
         )
-        now_ns = time.time_ns()
-        starts_now = has_begun or config.start == "now"
-        description, stream = validate_stream(
+        description, stream, start_ns = validate_stream(
             catalogue,
             lambda described: SpannerChangeStream(
                 channels,
@@ -71,8 +69,8 @@ def open_spanner(config: ProducerConfig, *, has_begun: bool, has_dead_letter: bo
             ),
             run_task=tasks.run,
             name=config.change_stream,
-            start_ns=now_ns if starts_now else config.start_ns(),
-            now_ns=now_ns,
+            start_ns=None if has_begun else config.start_ns,
+            now_ns=spanner.now_ns,
             has_begun=has_begun,
         )
         require_mode(config, description, has_dead_letter=has_dead_letter)
@@ -93,6 +91,7 @@ def open_spanner(config: ProducerConfig, *, has_begun: bool, has_dead_letter: bo
         catalogue=catalogue,
         description=description,
         tasks=tasks,
+        start_ns=start_ns,
         channels=channels,
         query_options=options,
     )

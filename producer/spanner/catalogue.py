@@ -22,6 +22,7 @@ from tidegate.producer.description import (
 )
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, TypeCode
 from tidegate.producer.spanner.chunk_sql import KeyOrder, KeyPart
+from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _DIALECT = (
     "SELECT option_value FROM information_schema.database_options "
     "WHERE option_name = 'database_dialect'"
 )
+_NOW = {GOOGLE_SQL: "SELECT CURRENT_TIMESTAMP() AS now", POSTGRESQL: "SELECT now() AS now"}
 _STREAMS = "SELECT * FROM information_schema.change_streams"
 _OPTIONS = (
     "SELECT option_name, option_value FROM information_schema.change_stream_options "
@@ -166,6 +168,14 @@ class SpannerCatalogue:
             for row in sorted(found, key=lambda row: int(row["ordinal_position"]))
         )
         return KeyOrder(self._dialect(), parts)
+
+    def now_ns(self) -> int:
+        """Return the service's time in nanoseconds since 1970, which no clock of ours has part in.
+
+        In a database of another dialect that is 0: nothing of it is read.
+        """
+        sql = _NOW.get(self._dialect(), "")
+        return next((parse_rfc3339_ns(row["now"]) for row in self._rows(sql)), 0) if sql else 0
 
     def _dialect(self) -> str:
         """Return the database's dialect, which never changes."""

@@ -27,11 +27,14 @@ def validate_stream(
     *,
     run_task: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
     name: str,
-    start_ns: int,
-    now_ns: int,
+    start_ns: int | None,
+    now_ns: Callable[[], int],
     has_begun: bool = False,
-) -> tuple[StreamDescription, _Stream]:
-    """Return the stream and its description if it can be read from `start_ns`.
+) -> tuple[StreamDescription, _Stream, int]:
+    """Return the stream and its description if it can be read from `start_ns`, and its start.
+
+    `start_ns` is None for one that starts now, or has begun.  `now_ns` asks the service for its
+    time, with which every start is compared: the clock of this host may be wrong.
 
     Also runs the smallest possible query, because no table shows the right to read a stream, nor
     since when it holds changes.
@@ -42,12 +45,14 @@ def validate_stream(
     try:
         description = catalogue.describe(name)
         check_stream(description, has_begun=has_begun)
-        check_start(description, start_ns=start_ns, now_ns=now_ns)
+        now = now_ns()
+        start = now if start_ns is None else start_ns
+        check_start(description, start_ns=start, now_ns=now)
         stream = open_stream(description)
-        run_task(lambda: _probe(stream, instant_ns=min(start_ns, now_ns), now_ns=now_ns))
+        run_task(lambda: _probe(stream, instant_ns=min(start, now), now_ns=now))
     except QueryError as error:
         raise setup_error(error) from error
-    return description, stream
+    return description, stream, start
 
 
 async def _probe(stream: ChangeStream, *, instant_ns: int, now_ns: int) -> None:
@@ -65,7 +70,7 @@ async def _probe(stream: ChangeStream, *, instant_ns: int, now_ns: int) -> None:
         await query.next_size()
     except PositionExpired as error:
         if instant_ns == now_ns:
-            # Only the instant does not fit (a new stream, this host's clock): the right to read is
+            # Only the instant does not fit (a stream that is a moment old): the right to read is
             # checked before it.
             return
         raise ConfigError(

@@ -83,7 +83,7 @@ def load(program, file=None, *, variables=None, **flags):
     assert type(settings) is program
     assert SECRET not in f"{settings!r} {settings} {settings.model_dump()}"
     if isinstance(settings, ProducerConfig):
-        assert 0 <= settings.start_ns() < 2**63
+        assert 0 <= (settings.start_ns or 0) < 2**63
         assert settings.end_ns is None or 0 <= settings.end_ns < 2**63
     return settings
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Consumer
 
+from spanner_simulator import Simulator
 from tests.unit.producer.commands.conftest import NOWHERE, started
 from tidegate.producer.backfill.read_partition import ReadPartition, read_token
 from tidegate.producer.commands import environment
@@ -35,6 +36,7 @@ from tidegate.producer.spanner import channel
 from tidegate.program import from_beginning
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.instants import format_rfc3339
 from tidegate.schemas.progress import ChildPartition, DataTopic, ProgressRecord, TableAdded
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
@@ -189,6 +191,35 @@ def test_a_start_that_cannot_be_read_is_refused_but_not_of_a_stream_that_runs(pl
     assert find(start=LONG_AGO).source.channels is not None
 
 
+@pytest.mark.rule("spanner-start-in-retention")
+@pytest.mark.parametrize("year", [2003, 2103], ids=["fast", "slow"])
+def test_a_start_is_compared_with_the_clock_of_the_service_and_not_with_ours(place, year):
+    with Simulator(frozen_at=f"{year}-01-01T12:00:00Z") as simulator:
+        stream = "CREATE CHANGE STREAM Feed FOR Users"
+        table = "CREATE TABLE Users (Id INT64) PRIMARY KEY (Id)"
+        simulator.create_database("other", ddl=[table, stream])
+        simulator.advance(24 * 3_600_000)
+        address = simulator.grpc_address
+
+        def start_of(start):
+            config = place.config(spanner_emulator_host=address, database="other", start=start)
+            with closing(open_spanner(config, has_begun=False, has_dead_letter=False)) as source:
+                return format_rfc3339(source.start_ns)
+
+        assert start_of("now").startswith(f"{year}-01-02T12:00:00")
+        for text in ("01T12:10:00", "02T11:59:59", "02T12:00:50"):
+            start = f"{year}-01-{text}Z"
+            assert start_of(start) == start
+        for text, message in (
+            ("02T12:05:00", rf"later than now.*-02T12:05:00Z.*{year}-01-02T12:00:00"),
+            ("03T12:00:00", rf"later than now.*-03T12:00:00Z.*{year}-01-02T12:00:00"),
+            ("01T11:59:59", rf"creation or retention.*-01T11:59:59Z.*{year}-01-01T12:00:0"),
+        ):
+            with pytest.raises(ConfigError, match=message) as caught:
+                start_of(f"{year}-01-{text}Z")
+            assert caught.value.exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("setting", "address", "named"),
     [
@@ -265,7 +296,7 @@ def test_the_connections_are_closed_before_what_reads_by_them():
     channels, tasks = (
         SimpleNamespace(close=lambda name=name: closed.append(name)) for name in ("a", "b")
     )
-    OpenedSource(None, None, None, tasks, channels).close()
+    OpenedSource(None, None, None, tasks, channels=channels).close()
     OpenedSource(None, None, None, tasks).close()  # of files, without connections
     assert closed == ["a", "b", "b"]
 

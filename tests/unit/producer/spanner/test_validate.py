@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import grpc
 import pytest
@@ -11,6 +12,7 @@ from tests.unit.producer.spanner.conftest import channels_to
 from tidegate.producer.description import GOOGLE_SQL, POSTGRESQL, StreamDescription
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused
 from tidegate.producer.spanner.call import CallError
+from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import rpc_error
 from tidegate.producer.spanner.condition_check import (
     WHERE_MAX,
@@ -61,7 +63,7 @@ class Source:
 @pytest.fixture
 def validate(tasks):
     def run(source, **changes):
-        arguments = {"name": "S", "start_ns": 10**13, "now_ns": 10**13, **changes}
+        arguments = {"name": "S", "start_ns": 10**13, "now_ns": lambda: 10**13, **changes}
 
         def open_stream(described):
             source.opened.append(described.dialect)
@@ -74,7 +76,7 @@ def validate(tasks):
 
 def test_a_good_source_is_described_after_the_smallest_query(validate):
     source = Source()
-    assert validate(source) == (DESCRIPTION, source)
+    assert validate(source, start_ns=None) == (DESCRIPTION, source, 10**13)
     assert source.opened == [GOOGLE_SQL]
     (asked,) = source.asked
     assert asked["token"] == ""
@@ -88,7 +90,7 @@ def test_a_good_source_is_described_after_the_smallest_query(validate):
 def test_a_start_in_the_past_is_asked_for_and_one_in_the_next_minute_is_not(validate):
     for start_ns, asked_ns in ((10**13 - 5, 10**13 - 5), (10**13 + 5, 10**13)):
         source = Source()
-        validate(source, start_ns=start_ns)
+        assert validate(source, start_ns=start_ns)[2] == start_ns
         (asked,) = source.asked
         assert asked["start_ns"] == asked["end_ns"] == asked_ns
     source = Source()
@@ -108,6 +110,23 @@ def test_a_start_that_the_stream_does_not_hold_is_a_fault_of_the_settings(valida
     assert caught.value.exit_code == 2
     with pytest.raises(ConfigError, match="later than now"):
         validate(Source(), start_ns=2 * 10**13)
+
+
+@pytest.mark.parametrize("database", ["gs", "pg"])
+def test_the_time_is_that_of_the_service(databases, database):
+    before_ns = time.time_ns()
+    now_ns = SpannerCatalogue(databases[database]).now_ns()  # here it has this host's clock
+    assert before_ns // 1_000 * 1_000 <= now_ns <= time.time_ns()
+
+
+def test_a_service_that_does_not_tell_its_time_is_named(validate):
+    error = rpc_error(CallError(grpc.StatusCode.PERMISSION_DENIED, "why"), what="query Spanner")
+
+    def refuse():
+        raise error
+
+    with pytest.raises(ConfigError, match=r"PERMISSION_DENIED.*why"):
+        validate(Source(), now_ns=refuse)
 
 
 RETRIED = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL", "RESOURCE_EXHAUSTED",
@@ -249,6 +268,7 @@ def test_a_name_whose_value_changes_is_found_outside_of_quotes(dialect, where, w
 
 WORKER = """
 import sys
+import time
 import tidegate.producer.cli
 import tidegate.producer.commands.run
 import tidegate.producer.commands.spanner_source
