@@ -36,7 +36,8 @@ _ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
 _PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
 _STREAM = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
 _MOD_TYPES = ("insert", "update", "delete")
-_ADDRESS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?:[0-9]{1,5}")
+_PLAINTEXT = "http://"
+_ADDRESS = re.compile(r"(?:http://)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?:[0-9]{1,5}")
 _REPLICA = re.compile(r"[a-z][a-z0-9-]{0,62}(?::(?:READ_ONLY|READ_WRITE))?")
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _INSTANTS_END_NS = 1 << 63
@@ -86,7 +87,23 @@ class ProducerConfig(StreamSettings):
     )
     spanner_endpoint: str = Field(
         default="spanner.googleapis.com:443",
-        description="host:port of Spanner's API: a regional endpoint, or one in your own network",
+        description=(
+            "host:port of Spanner's API: a regional endpoint, or one in your own network; with "
+            "http:// in front it is reached in plaintext and without credentials"
+        ),
+    )
+    spanner_ca_file: Path | None = Field(
+        default=None,
+        description=(
+            "PEM file with the authority of a Spanner Omni deployment; without one, those that "
+            "the host trusts"
+        ),
+    )
+    spanner_client_cert: Path | None = Field(
+        default=None, description="PEM file with the certificate of a user of Spanner Omni"
+    )
+    spanner_client_key: Path | None = Field(
+        default=None, description="PEM file with the private key of that certificate"
     )
     credentials_file: Path | None = Field(
         default=None,
@@ -372,6 +389,12 @@ class ProducerConfig(StreamSettings):
         start_ns, end_ns = self.start_ns, self.end_ns
         if start_ns is not None and end_ns is not None and end_ns < start_ns:
             raise ValueError("end: is before start")
+        files = ("spanner_ca_file", "spanner_client_cert", "spanner_client_key")
+        ca_file, cert, key = (getattr(self, name) for name in files)
+        if (cert is None) != (key is None):
+            raise ValueError("spanner_client_cert: goes with spanner_client_key, and this with it")
+        if (ca_file or cert) and self.spanner_endpoint.startswith(_PLAINTEXT):
+            raise ValueError("spanner_endpoint: http:// is plaintext, and the settings have TLS's")
         if 0 < self.drift_ms_max < 10 * self.heartbeat_ms:
             raise ValueError("drift_ms_max: must be 0 or at least ten times heartbeat_ms")
         if self.poison == "park" and self.progress_version == 1:
@@ -434,9 +457,14 @@ class ProducerConfig(StreamSettings):
         return f"{self.database_path}/changeStreams/{self.change_stream}"
 
     @property
-    def emulator_host(self) -> str:
-        """`host:port` of an emulator or simulator; empty for the service."""
-        return self.spanner_emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
+    def plaintext_host(self) -> str:
+        """`host:port` of what is reached in plaintext; empty for the service.
+
+        An emulator or simulator, or Spanner Omni in plaintext.
+        """
+        emulator = self.spanner_emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
+        plain = self.spanner_endpoint.removeprefix(_PLAINTEXT)
+        return emulator or (plain if plain != self.spanner_endpoint else "")
 
     @property
     def replicas(self) -> tuple[tuple[str, str], ...]:

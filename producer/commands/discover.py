@@ -22,7 +22,8 @@ from tidegate.producer.errors import QueryError
 from tidegate.producer.source_objects import Discovery
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.source_tables import source_tables
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.producer.spanner.validate import setup_error
+from tidegate.schemas.errors import ConfigError
 
 _FILES = "the files were read to their end: the newest {count} of each object"
 _ALL_FILES = "all files were read to their end"
@@ -42,8 +43,7 @@ def discover_spanner(config: DiscoverConfig) -> Discovery:
         try:
             return _of_spanner(config, SpannerCatalogue(channels))
         except QueryError as error:
-            kind = UnreachableError if error.retriable else ConfigError
-            raise kind(error.message, hint=error.hint, **error.fields) from error
+            raise setup_error(error) from error
 
 
 def _of_spanner(config: DiscoverConfig, catalogue: SpannerCatalogue) -> Discovery:

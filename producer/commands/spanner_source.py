@@ -22,6 +22,7 @@ from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.table_reads import SpannerTableReads
 from tidegate.producer.spanner.tables_at import TablesAt
+from tidegate.producer.spanner.tls import Tls
 from tidegate.producer.spanner.validate import validate_stream
 from tidegate.producer.translation.beside_tables import require_other_names
 from tidegate.producer.translation.filtering import FilteredCatalogue
@@ -31,10 +32,15 @@ def channels_to(config: ProducerConfig) -> SpannerChannels:
     """Return connections to the database of the settings, which the caller closes."""
     return SpannerChannels(
         database=config.database_path,
-        emulator_host=config.emulator_host,
+        emulator_host=config.plaintext_host,
         database_role=config.database_role,
         endpoint=config.spanner_endpoint,
         credentials_file=str(config.credentials_file or ""),
+        tls=Tls(
+            ca_file=str(config.spanner_ca_file or ""),
+            client_cert=str(config.spanner_client_cert or ""),
+            client_key=str(config.spanner_client_key or ""),
+        ),
     )
 
 

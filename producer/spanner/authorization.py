@@ -35,15 +35,13 @@ class Authorization:
         self._turn = asyncio.Lock()
         """One of the calls that start together refreshes the token."""
 
-    def channel_credentials(self) -> grpc.ChannelCredentials:
+    def channel_credentials(self, tls: grpc.ChannelCredentials) -> grpc.ChannelCredentials:
         """Return TLS with the credentials; raises ConfigError if there are none."""
         # Only where credentials are used: these modules reach for the network and the disk.
         import google.auth.transport.grpc  # noqa: PLC0415 - see above
 
         plugin = google.auth.transport.grpc.AuthMetadataPlugin(*self._default())  # type: ignore[no-untyped-call]  # it has no types
-        return grpc.composite_channel_credentials(
-            grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin)
-        )
+        return grpc.composite_channel_credentials(tls, grpc.metadata_call_credentials(plugin))
 
     async def headers(self) -> Sequence[tuple[str, str]]:
         """Return a call's headers; refreshes the token beside the running loop.

@@ -35,6 +35,7 @@ from tidegate.producer.spanner.status_details import (
     is_web_page,
 )
 from tidegate.producer.spanner.stream_channels import ResponseStream, StreamChannels
+from tidegate.producer.spanner.tls import Tls
 from tidegate.program.rejections import Rejections
 from tidegate.version import __version__
 
@@ -61,7 +62,8 @@ _HINTS = {
         "role, also SELECT on the change stream and EXECUTE on its READ function"
     ),
     grpc.StatusCode.UNAUTHENTICATED: (
-        "Give the worker credentials (GOOGLE_APPLICATION_CREDENTIALS, or the host's own account)"
+        "Give the worker credentials (GOOGLE_APPLICATION_CREDENTIALS, or the host's own account); "
+        "with Spanner Omni a certificate of its user (spanner_client_cert)"
     ),
     grpc.StatusCode.NOT_FOUND: "Check the settings project, instance, database and change_stream",
     grpc.StatusCode.INVALID_ARGUMENT: "Check the setting change_stream and what the message names",
@@ -97,7 +99,9 @@ class SpannerChannels:
     """Channels to one database, and the multiplexed session that all its queries share.
 
     `emulator_host` is `host:port` of an emulator or simulator, reached in plaintext without
-    credentials; empty means the service, with the host's default credentials.
+    credentials; empty means the service, with the host's default credentials.  One that `tls` says
+    is of a deployment of one's own knows no accounts of Google's: calls carry no credentials of
+    them, unless `credentials_file` has some.
     """
 
     def __init__(
@@ -108,8 +112,13 @@ class SpannerChannels:
         database_role: str = "",
         endpoint: str = ENDPOINT_DEFAULT,
         credentials_file: str = "",
+        tls: Tls | None = None,
     ) -> None:
         self.database = database
+        self._tls = tls or Tls()
+        self._is_signed = not emulator_host and (
+            bool(credentials_file) or not self._tls.is_of_deployment
+        )
         self._emulator_host = emulator_host
         self._database_role = database_role
         self._service = endpoint
@@ -283,20 +292,23 @@ class SpannerChannels:
         options.append(("grpc.http_proxy", proxy) if proxy else ("grpc.enable_http_proxy", 0))
         if self._emulator_host:
             return grpc.insecure_channel(self._emulator_host, options=options)
-        return grpc.secure_channel(
-            self._service, self._authorization.channel_credentials(), options=options
-        )
+        credentials = self._tls.credentials()
+        if self._is_signed:
+            credentials = self._authorization.channel_credentials(credentials)
+        return grpc.secure_channel(self._service, credentials, options=options)
 
     def _endpoint(self) -> Endpoint:
         """Return where streaming queries connect to."""
         if self._endpoint_of_streams is None:
             self._endpoint_of_streams = Endpoint(
-                self._emulator_host or self._service, is_secure=not self._emulator_host
+                self._emulator_host or self._service,
+                is_secure=not self._emulator_host,
+                tls=self._tls,
             )
         return self._endpoint_of_streams
 
     async def _signed(self, metadata: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
         """Return a call's metadata with the token of the credentials; raises `grpc.RpcError`."""
-        if self._emulator_host:
+        if not self._is_signed:
             return metadata
         return (*metadata, *await self._authorization.headers())

@@ -10,7 +10,8 @@ from tidegate.producer.errors import QueryError, QueryRefused
 from tidegate.producer.spanner.api_messages import ExecuteSqlRequest
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.producer.spanner.validate import setup_error
+from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidegate.producer.spanner.channel import SpannerChannels
@@ -59,8 +60,7 @@ def require_condition(
     try:
         _require(channels, table, change_stream, where)
     except QueryError as error:
-        kind = UnreachableError if error.retriable else ConfigError
-        raise kind(error.message, hint=error.hint, **error.fields) from error
+        raise setup_error(error) from error
 
 
 def changing_word(where: str, *, dialect: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import ssl
 from base64 import b64encode
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
@@ -15,12 +14,8 @@ from urllib.request import (  # type: ignore[attr-defined]  # the stubs lack the
     proxy_bypass_environment,
 )
 
-import certifi
+from tidegate.producer.spanner.tls import Tls
 
-from tidegate.schemas.errors import ConfigError
-
-_ROOTS_VARIABLE = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
-"""As gRPC reads it, so that both kinds of connection trust the same."""
 _NEXT_ADDRESS_S = 0.25
 _ANSWER_BYTES_MAX = 64 << 10
 
@@ -30,16 +25,17 @@ class Endpoint:
 
     With TLS a proxy that `HTTPS_PROXY` names is asked for a tunnel, unless `NO_PROXY` has the host;
     see `proxy`.
-    Raises ConfigError if `GRPC_DEFAULT_SSL_ROOTS_FILE_PATH` names no certificates.
+    Raises ConfigError for files of TLS that cannot be used.
     """
 
-    def __init__(self, address: str, *, is_secure: bool) -> None:
+    def __init__(self, address: str, *, is_secure: bool, tls: Tls | None = None) -> None:
+        """Take the files of TLS; without them the host's authorities are trusted."""
         parts = urlsplit(f"//{address}")
         self.address = self.authority = address
         self.scheme = "https" if is_secure else "http"
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if is_secure else 80)
-        self._tls = _tls() if is_secure else None
+        self._tls = (tls or Tls()).context() if is_secure else None
 
     async def connect(self, protocol: Callable[[], asyncio.Protocol]) -> None:
         """Open a connection; raises OSError."""
@@ -150,24 +146,3 @@ async def _status(tunnel: socket.socket) -> str:
             break
         answer += byte
     return answer.split(b"\r\n", 1)[0].decode(errors="replace")
-
-
-def _tls() -> ssl.SSLContext:
-    """Return TLS that trusts the host's certificates and certifi's, or those that gRPC is given.
-
-    Raises ConfigError for a file of certificates that cannot be read.
-    """
-    roots = os.environ.get(_ROOTS_VARIABLE)
-    try:
-        context = ssl.create_default_context(cafile=roots or None)
-    except OSError as error:
-        raise ConfigError(
-            f"{_ROOTS_VARIABLE}: the certificates cannot be read",
-            hint="Name a file of certificates in PEM, or unset the variable",
-            path=roots,
-            cause=str(error),
-        ) from error
-    if not roots:
-        context.load_verify_locations(certifi.where())
-    context.set_alpn_protocols(["h2"])
-    return context

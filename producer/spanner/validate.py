@@ -6,6 +6,7 @@ written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.instants import format_rfc3339
 
 _NO_ANSWER = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+_NOT_TRUSTED = re.compile("certificate.verify.failed", re.IGNORECASE)
+"""As gRPC and Python's own TLS say it."""
 _PROBE_HEARTBEAT_MS = 1_000
 
 _Stream = TypeVar("_Stream", bound="ChangeStream")
@@ -90,10 +93,19 @@ def setup_error(error: QueryError) -> ConfigError | UnreachableError:
     What the same call may do a moment later is no error of the settings.
     """
     fields: dict[str, Any] = dict(error.fields)
+    if _NOT_TRUSTED.search(str(fields.get("details", ""))):
+        return ConfigError(
+            "Spanner's certificate is not of an authority that this host trusts",
+            hint="With Spanner Omni name its authority in spanner_ca_file; check spanner_endpoint",
+            **fields,
+        )
     if error.code in _NO_ANSWER:
         return UnreachableError(
             "Spanner does not answer",
-            hint="Check SPANNER_EMULATOR_HOST if it is set, and the network",
+            hint=(
+                "Check SPANNER_EMULATOR_HOST if it is set, spanner_endpoint and the network; with "
+                "Spanner Omni also spanner_client_cert"
+            ),
             **fields,
         )
     if error.retriable:

@@ -174,7 +174,7 @@ def test_data_is_kept_and_the_next_run_continues(story: list[str], tmp_path: Pat
     folder = tmp_path / "up"
     producer = ProducerConfig.load(folder / "producer.toml")
     assert producer.bootstrap_servers == "here:1"
-    assert producer.emulator_host == "here:1"
+    assert producer.plaintext_host == "here:1"
     assert producer.change_stream == STREAM
     consumer = ConsumerConfig.load(folder / "consumer.toml")
     assert consumer.output == str(UpFolder(tmp_path).output)

@@ -51,7 +51,7 @@ def faults(load=load, *arguments, **changes):
 def test_defaults():
     config = load()
     assert (config.slots, config.open_queries_max) == (16, OPEN_QUERIES_MAX)
-    assert (config.end_ns, config.emulator_host, config.poison) == (None, "", "stop")
+    assert (config.end_ns, config.plaintext_host, config.poison) == (None, "", "stop")
     assert config.worker
     assert config.database_path == "projects/p/instances/inst/databases/my_db"
     assert config.stream_path == config.database_path + "/changeStreams/Everything"
@@ -121,6 +121,11 @@ NEEDS_DEBEZIUM = 'key_format: "json" needs envelope "debezium" and value_format 
         ({"log_level": "loud"}, "log_level"), ({"metrics_port": 70000}, "metrics_port"),
         ({"heart_beat": 5}, "heart_beat"), ({"rpc_priority": "urgent"}, "rpc_priority"),
         ({"spanner_endpoint": "https://spanner.googleapis.com"}, "spanner_endpoint"),
+        ({"spanner_endpoint": "http://omni"}, "spanner_endpoint"),
+        ({"spanner_client_cert": "a.pem"}, "spanner_client_cert: goes with spanner_client_key"),
+        ({"spanner_client_key": "a.pem"}, "spanner_client_cert: goes with spanner_client_key"),
+        ({"spanner_endpoint": "http://omni:15000", "spanner_ca_file": "ca.pem"},
+         "spanner_endpoint: http:// is plaintext"),
         ({"request_tag": "a\nb"}, "request_tag"), ({"request_tag": "x" * 51}, "request_tag"),
         ({"directed_reads": "us-east4:ANY"}, "directed_reads"), ({"poison": "skip"}, "poison"),
         ({"drift_ms_max": 9_999, "heartbeat_ms": 1_000}, "drift_ms_max: must be 0 or at least"),
@@ -201,8 +206,11 @@ def test_instants():
 
 def test_the_emulators_address_is_taken_from_the_usual_variable(monkeypatch):
     monkeypatch.setenv("SPANNER_EMULATOR_HOST", "127.0.0.1:9010")
-    assert load().emulator_host == "127.0.0.1:9010"
-    assert load(spanner_emulator_host="127.0.0.1:1").emulator_host == "127.0.0.1:1"
+    assert load().plaintext_host == "127.0.0.1:9010"
+    assert load(spanner_emulator_host="127.0.0.1:1").plaintext_host == "127.0.0.1:1"
+    monkeypatch.delenv("SPANNER_EMULATOR_HOST")
+    assert load(spanner_endpoint="http://omni:15000").plaintext_host == "omni:15000"
+    assert load(spanner_endpoint="omni:15000").plaintext_host == ""
 
 
 def test_files_need_no_setting_of_spanner(tmp_path):

@@ -22,8 +22,9 @@ NOW_US = 1_700_000_000_000_000
 RUNNING, STOPPED, CANCELLED = RunState.RUNNING, RunState.STOPPED, RunState.CANCELLED
 CONFIG = SimpleNamespace(
     topic_names=TopicNames("bank"), bootstrap_servers="k:1", replication_factor=1,
-    kafka_client_options=dict, database_path="d", emulator_host="s:1", database_role="",
-    spanner_endpoint="s:2", credentials_file=None, change_stream="Feed",
+    kafka_client_options=dict, database_path="d", plaintext_host="s:1", database_role="",
+    spanner_endpoint="s:2", credentials_file=None, spanner_ca_file=None,
+    spanner_client_cert=None, spanner_client_key=None, change_stream="Feed",
 )  # fmt: skip
 
 

@@ -189,7 +189,8 @@ class FakeSpanner:
     and returns a ResultSet, or yields PartialResultSets.
     """
 
-    def __init__(self):
+    def __init__(self, credentials=None):
+        """Speak plaintext, or TLS with the credentials of a server."""
         self.requests = []
         self.times_left_s = []
         self.sessions = 0
@@ -219,7 +220,11 @@ class FakeSpanner:
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("google.spanner.v1.Spanner", handlers),)
         )
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        if credentials is None:
+            port = self._server.add_insecure_port("127.0.0.1:0")
+        else:
+            port = self._server.add_secure_port("127.0.0.1:0", credentials)
+        self.address = f"127.0.0.1:{port}"
         self._server.start()
 
     def stop(self):
@@ -285,31 +290,38 @@ def channels_to(simulator, **names):
         one.close()
 
 
+class Issued:
+    """A file with a key and a certificate of 127.0.0.1, signed by another one or by nobody else."""
+
+    def __init__(self, path, name="a test", *, issuer=None, is_authority=False, password=b""):
+        self.path = path
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        now = datetime.datetime.now(datetime.UTC)
+        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        signs = issuer or self
+        built = (
+            x509.CertificateBuilder()
+            .subject_name(self.name)
+            .issuer_name(signs.name)
+            .public_key(self._key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(names, critical=False)
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .sign(signs._key, hashes.SHA256())
+        )
+        hidden = serialization.BestAvailableEncryption(password) if password else None
+        key = self._key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            hidden or serialization.NoEncryption(),
+        )
+        path.write_bytes(key + built.public_bytes(serialization.Encoding.PEM))
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A file with a key and a certificate of 127.0.0.1 that no authority signed."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(names, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + built.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
+    return Issued(tmp_path_factory.mktemp("tls") / "both.pem").path

@@ -163,7 +163,7 @@ def test_the_connection_of_unary_calls_is_kept_alive_and_has_no_other_proxy(
 
     monkeypatch.setattr(grpc, "insecure_channel", note)
     monkeypatch.setattr(grpc, "secure_channel", note)
-    monkeypatch.setattr(Authorization, "channel_credentials", lambda _self: None)
+    monkeypatch.setattr(Authorization, "channel_credentials", lambda _self, _tls: None)
     SpannerChannels(database="d", emulator_host=emulator_host)._open()
     (options,) = opened
     assert options["grpc.keepalive_time_ms"] == 120_000
@@ -202,9 +202,7 @@ def test_unary_calls_go_through_the_proxy_of_streaming_queries(monkeypatch, name
     for proxies in ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy"):
         monkeypatch.delenv(proxies, raising=False)
         monkeypatch.delenv(proxies.upper(), raising=False)
-    monkeypatch.setattr(
-        Authorization, "channel_credentials", lambda _: grpc.ssl_channel_credentials()
-    )
+    monkeypatch.setattr(Authorization, "channel_credentials", lambda _self, tls: tls)
     host = "spanner.example.invalid:443"
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         proxy.settimeout(20)

@@ -347,7 +347,7 @@ def test_credentials_of_a_file_take_the_place_of_the_hosts(tmp_path, monkeypatch
 
 
 def test_unary_calls_use_the_same_credentials(authorization, monkeypatch):
-    found = use(monkeypatch, SimpleNamespace(token="t"))
-    assert isinstance(authorization.channel_credentials(), grpc.ChannelCredentials)
-    authorization.channel_credentials()
+    found, tls = use(monkeypatch, SimpleNamespace(token="t")), grpc.ssl_channel_credentials()
+    assert isinstance(authorization.channel_credentials(tls), grpc.ChannelCredentials)
+    authorization.channel_credentials(tls)
     assert len(found) == 1
