@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from spanner_simulator.core.values import ValueType
+from spanner_simulator.errors import SpannerError, unsupported
 from spanner_simulator.sql.sql_types import JSON, field_key
 from spanner_simulator.sql.terms.bound import Bound, Scope
 from spanner_simulator.sql.terms.literals import text_literal
@@ -15,7 +16,6 @@ from spanner_simulator.sql.terms.literals import text_literal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spanner_simulator.errors import SpannerError, unsupported
     from spanner_simulator.sql.binder.binding import Binding
     from spanner_simulator.sql.syntax import Node
     from spanner_simulator.sql.terms.bound import Relation, RelationColumn
