@@ -30,7 +30,7 @@ _POSTGRES_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A column's type; `length` of STRING and BYTES, None for the greatest."""
+    """A column's type; `length` of STRING and BYTES, None for the greatest, and of a vector."""
 
     code: str
     length: int | None = None
@@ -39,8 +39,10 @@ class Kind:
     def ddl(self, dialect: Dialect) -> str:
         """As CREATE TABLE names it."""
         if self.element is not None:
+            google = "" if self.length is None else f"(vector_length=>{self.length})"
+            postgres = "" if self.length is None else f" VECTOR LENGTH {self.length}"
             inner = self.element.ddl(dialect)
-            return f"ARRAY<{inner}>" if dialect == GOOGLE else f"{inner}[]"
+            return f"ARRAY<{inner}>{google}" if dialect == GOOGLE else f"{inner}[]{postgres}"
         if dialect == POSTGRES:
             sized = self.code == "STRING" and self.length is not None
             return _POSTGRES_NAMES[self.code] + (f"({self.length})" if sized else "")
@@ -72,6 +74,7 @@ COLUMN_KINDS = (
     *_SCALARS,
     Kind("STRING", 40),
     *(Kind("ARRAY", element=kind) for kind in (*_SCALARS, Kind("STRING", 40))),
+    *(Kind("ARRAY", 2, kind) for kind in _scalars("FLOAT32 FLOAT64")),
 )
 
 
@@ -109,7 +112,8 @@ _EDGES: dict[tuple[str, Dialect], tuple[str, ...]] = {
 def value(chance: Random, kind: Kind, dialect: Dialect) -> Any:
     """A value that fits; never NULL, and never a NULL in an array, which ends the emulator."""
     if kind.element is not None:
-        return [value(chance, kind.element, dialect) for _ in range(chance.randrange(4))]
+        count = chance.randrange(4) if kind.length is None else kind.length
+        return [value(chance, kind.element, dialect) for _ in range(count)]
     if kind.code == "INT64" and chance.random() < 0.4:
         return str(chance.randrange(-5, 20))
     if kind.code == "STRING" and chance.random() < 0.4:

@@ -74,6 +74,13 @@ def mods(simulator: list[str], emulator: list[str], step: Any) -> Difference:
         (None, code("INTERNAL oh", UNKNOWN)),
         ("read of a pending timestamp by DML", code(MISSING, PENDING, STAMPED)),
         (None, code("INTERNAL oh", PENDING, STAMPED)),
+        (
+            "printed vector_length",
+            value("a ARRAY<FLOAT32>(vector_length=>3),", "a ARRAY<FLOAT32>,"),
+        ),
+        ("printed vector_length", value("a real[] VECTOR LENGTH 3", "a real[]")),
+        (None, value("a ARRAY<FLOAT32>(vector_length=>3)", "a ARRAY<FLOAT64>")),
+        (None, value("a ARRAY<FLOAT32>", "b ARRAY<FLOAT32>")),
     ],
 )
 def test_as_narrow_as_it_is_meant(name: str | None, found: Difference):

@@ -314,6 +314,9 @@ class _Maker:
         wrong += [row | {one.name: None} for one in written if not one.nullable]
         wrong += [row | {one.name: "abc"} for one in written if one.kind.code == "INT64"]
         wrong += [row | {one.name: "x" * 50} for one in written if one.kind == Kind("STRING", 40)]
+        wrong += [
+            row | {one.name: [0.5]} for one in written if one.kind.element and one.kind.length
+        ]
         last = table.key_names[-1]
         if not table.column(last).nullable:
             wrong.append({name: data for name, data in row.items() if name != last})

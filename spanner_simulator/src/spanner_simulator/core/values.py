@@ -20,7 +20,7 @@ from typing import Final, Literal, TypeAlias
 from spanner_simulator.core import plain_forms
 from spanner_simulator.core.plain_forms import Plain
 from spanner_simulator.core.timestamps import format_ns
-from spanner_simulator.errors import SpannerError, failed_precondition
+from spanner_simulator.errors import SpannerError, failed_precondition, invalid_argument
 
 __all__ = [
     "KEY_CODES",
@@ -31,6 +31,7 @@ __all__ = [
     "TypeCode",
     "Value",
     "ValueType",
+    "check_vector",
     "decode",
     "decoder",
     "encode",
@@ -92,7 +93,8 @@ class ValueType:
     """A column's or result's type.
 
     `element` only for ARRAY, `length` None for MAX, `proto_name` for PROTO and ENUM, the names and
-    numbers of its `members` for ENUM. A STRUCT, which results and parameters may be but columns
+    numbers of its `members` for ENUM. `vector_length` is how many elements each array of a column
+    has; no type on the wire says it. A STRUCT, which results and parameters may be but columns
     may not, has its `fields` by name and type.
     """
 
@@ -103,6 +105,7 @@ class ValueType:
     proto_name: str | None = None
     fields: tuple[tuple[str, ValueType], ...] = ()
     members: tuple[tuple[str, int], ...] = ()
+    vector_length: int | None = None
 
     @property
     def is_key_type(self) -> bool:
@@ -114,7 +117,9 @@ class ValueType:
         if dialect == "POSTGRESQL":
             return self._postgres_ddl()
         if self.element is not None:
-            return f"ARRAY<{self.element.ddl()}>"
+            size = self.vector_length
+            vector = "" if size is None else f"(vector_length=>{size})"
+            return f"ARRAY<{self.element.ddl()}>{vector}"
         if self.proto_name is not None:
             return f"`{self.proto_name}`"
         if self.code == "STRUCT":
@@ -126,7 +131,9 @@ class ValueType:
 
     def _postgres_ddl(self) -> str:
         if self.element is not None:
-            return f"{self.element.ddl('POSTGRESQL')}[]"
+            size = self.vector_length
+            vector = "" if size is None else f" vector length {size}"
+            return f"{self.element.ddl('POSTGRESQL')}[]{vector}"
         if self.annotation == "PG_OID":
             return "oid"
         name = _POSTGRES_NAMES.get(self.code, self.code)
@@ -268,7 +275,7 @@ def decoder(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
 def reader(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
     """As `decoder`, for what is not null."""
     if value_type.element is not None:
-        return _array_reader(value_type, decoder(value_type.element, where))
+        return _array_reader(value_type, decoder(value_type.element, where), where)
     if value_type.code == "STRUCT":
         return _struct_reader(value_type, where)
     if value_type.code == "PROTO":
@@ -290,16 +297,35 @@ def reader(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
 
 
 def _array_reader(
-    value_type: ValueType, decode_element: Callable[[Plain], Value]
+    value_type: ValueType, decode_element: Callable[[Plain], Value], where: str
 ) -> Callable[[Plain], Value]:
     def read_array(plain: Plain) -> Value:
         if not isinstance(plain, list):
             raise failed_precondition(
                 f"Could not parse {plain_forms.proto_text(plain)} as {value_type.wire_name()}",
             )
-        return tuple([decode_element(item) for item in plain])
+        value = tuple([decode_element(item) for item in plain])
+        check_vector(value_type, value, where)
+        return value
 
     return read_array
+
+
+def check_vector(value_type: ValueType, value: Value, where: str) -> None:
+    """Hold a value to the `vector_length` of its column's type, if it has one: INVALID_ARGUMENT."""
+    limit = value_type.vector_length
+    if limit is None or not isinstance(value, tuple):
+        return
+    if len(value) != limit:
+        what = "exceeds" if len(value) > limit else "is less than"
+        raise invalid_argument(
+            f"Array column {where} has {len(value)} elements and {what} the `vector_length` limit: "
+            f"{limit}."
+        )
+    if None in value:
+        raise invalid_argument(
+            f"The array column {where} has `vector_length`, and Null is not allowed.."
+        )
 
 
 def _struct_reader(value_type: ValueType, where: str) -> Callable[[Plain], Value]:

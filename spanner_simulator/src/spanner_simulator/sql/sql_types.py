@@ -92,7 +92,7 @@ def is_same(one: ValueType, other: ValueType) -> bool:
 def unsized(value_type: ValueType) -> ValueType:
     """The type without lengths: it is the column that has a limit, not what is given for it."""
     if value_type.element is not None:
-        return replace(value_type, element=unsized(value_type.element))
+        return replace(value_type, element=unsized(value_type.element), vector_length=None)
     return value_type if value_type.length is None else replace(value_type, length=None)
 
 

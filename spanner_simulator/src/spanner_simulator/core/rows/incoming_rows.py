@@ -17,7 +17,7 @@ from spanner_simulator.core.rows.write_set import key_text
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statements import ColumnDefinition
 from spanner_simulator.core.timestamps import format_ns
-from spanner_simulator.core.values import Dialect, Plain, Row, Value, ValueType
+from spanner_simulator.core.values import Dialect, Plain, Row, Value, ValueType, check_vector
 from spanner_simulator.core.values import reader as value_reader
 from spanner_simulator.errors import (
     SpannerError,
@@ -247,8 +247,10 @@ def compute_generated(rules: TableRules, row: Row, evaluation: Evaluation) -> No
         row[column.name] = evaluation.value(
             column.generated or "", rules.table, row, column.value_type
         )
+        where = f"{rules.table.name}.{column.name}"
+        check_vector(column.value_type, row[column.name], where)
         if row[column.name] is None and not column.is_nullable:
-            raise _null_refused(f"{rules.table.name}.{column.name}", rules.table.name)
+            raise _null_refused(where, rules.table.name)
 
 
 def check_row(rules: TableRules, row: Row, evaluation: Evaluation) -> None:

@@ -17,7 +17,7 @@ from spanner_simulator.core.rows.table_rules import Rules, TableRules
 from spanner_simulator.core.rows.write_set import key_text
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statements import ColumnDefinition
-from spanner_simulator.core.values import Row, Value, ValueType
+from spanner_simulator.core.values import Row, Value, check_vector
 from spanner_simulator.errors import failed_precondition
 
 _EVERYTHING = KeyRange(b"", None)
@@ -157,18 +157,13 @@ class _NewForm:
 
     def check(self, rows: TableRows) -> None:
         """Hold the current rows to what the new definition demands."""
-        narrowed = [
-            (column, length)
-            for before, column in self._altered
-            for length in (_scalar(column).length,)
-            if length is not None and before.value_type != column.value_type
-        ]
+        changed = [one for old, one in self._altered if old.value_type != one.value_type]
         required = [
             column
             for before, column in self._altered
             if before.is_nullable and not column.is_nullable
         ]
-        if not (narrowed or required):
+        if not (changed or required):
             return
         table = self._rules.table
         for _, row in rows.scan(_EVERYTHING, None):
@@ -178,18 +173,16 @@ class _NewForm:
                         f"Cannot specify a null value for column: {column.name} in table: "
                         f"{table.name} referenced by key: {key_text(table, row)}",
                     )
-            for column, length in narrowed:
-                _check_length(table, column, row, length)
+            for column in changed:
+                _check_length(table, column, row)
 
 
-def _scalar(column: ColumnDefinition) -> ValueType:
-    return column.value_type.element or column.value_type
-
-
-def _check_length(table: Table, column: ColumnDefinition, row: Row, limit: int) -> None:
+def _check_length(table: Table, column: ColumnDefinition, row: Row) -> None:
     value = row.get(column.name)
+    check_vector(column.value_type, value, f"{table.name}.{column.name}")
+    limit = (column.value_type.element or column.value_type).length
     for item in value if isinstance(value, tuple) else (value,):
-        if isinstance(item, str | bytes) and len(item) > limit:
+        if limit is not None and isinstance(item, str | bytes) and len(item) > limit:
             raise failed_precondition(
                 f"Reducing the length of column {column.name} to {limit} is not allowed because "
                 f"it has a value of length {len(item)} at key: {key_text(table, row)}",

@@ -48,6 +48,17 @@ def _check_column(catalogue: Catalogue, table: Table, column: ddl.ColumnDefiniti
         raise invalid_argument(
             f"Bad length for column {name}: {scalar.length} : Allowed length range: [1, {limit}]."
         )
+    if column.value_type.vector_length is not None:
+        if scalar is column.value_type or scalar.code not in ("FLOAT32", "FLOAT64"):
+            raise invalid_argument(
+                "`vector_length` can only be applied on ARRAY<FLOAT32>or ARRAY<FLOAT64>, but it is "
+                f"applied on {name}."
+            )
+        if column.default is not None or not (column.generated is None or column.is_stored):
+            raise invalid_argument(
+                "`vector_length` cannot be applied on generated column or default column,but it is "
+                f"applied on {name}."
+            )
     if column.commit_timestamp and column.value_type.code != "TIMESTAMP":
         raise failed_precondition(
             f"Column {name} has invalid allow_commit_timestamp option.  Option only allowed on "
@@ -160,7 +171,7 @@ def _check_key_change(
 
 
 def _check_type_change(old: ddl.ColumnDefinition, new: ddl.ColumnDefinition) -> None:
-    """Lengths change freely, and nothing else does."""
+    """Lengths change freely, and nothing else does; a vector does not stop being one."""
     before, after = old.value_type.base_name(), new.value_type.base_name()
     if {before, after} in ({"STRING", "BYTES"}, {"ARRAY<STRING>", "ARRAY<BYTES>"}):
         raise unsupported("ALTER COLUMN from STRING to BYTES and back")
@@ -168,3 +179,5 @@ def _check_type_change(old: ddl.ColumnDefinition, new: ddl.ColumnDefinition) -> 
         raise invalid_argument(
             f"Cannot change type of column `{old.name}` from `{before}` to `{after}`"
         )
+    if old.value_type.vector_length is not None and new.value_type.vector_length is None:
+        raise failed_precondition(f"Cannot change column {old.name} to remove `vector_length`")

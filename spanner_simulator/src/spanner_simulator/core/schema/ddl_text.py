@@ -104,7 +104,7 @@ class _Printer:
         return text
 
     def _postgres_column(self, column: ColumnDefinition) -> str:
-        kind = column.value_type.ddl("POSTGRESQL")
+        kind = column.value_type.ddl("POSTGRESQL").replace(" vector length ", " VECTOR LENGTH ")
         text = f"{self._part(column.name)} "
         text += "spanner.commit_timestamp" if column.commit_timestamp else kind
         if column.default is not None:

@@ -35,7 +35,7 @@ _VARCHAR_MAX: Final = 2_621_440
 _INTERVAL_DIGITS_MAX: Final = 9
 _COLUMN_CLAUSES: Final = (
     "NOT", "NULL", "PRIMARY", "CONSTRAINT", "CHECK", "REFERENCES", "UNIQUE", "GENERATED",
-    "DEFAULT", "COLLATE",
+    "DEFAULT", "COLLATE", "VECTOR",
 )  # fmt: skip
 
 
@@ -203,6 +203,9 @@ def _check(words: DdlWords) -> ddl.Check:
 def _google_column(words: DdlWords, parts: _Parts) -> bool:
     """Read a column; whether it has OPTIONS."""
     column = ddl.ColumnDefinition(words.name("column name"), _google_type(words))
+    size = column.value_type.vector_length
+    if size is not None and size < 0:
+        words.reject(f"Invalid length for column: {column.name}, found: {size}")
     has_options = False
     if words.accept("NOT", "NULL"):
         column = replace(column, is_nullable=False)
@@ -249,9 +252,7 @@ def _google_type(words: DdlWords) -> ValueType:
         words.expect_symbol(">")
         if element.code == "ARRAY":
             raise invalid_argument("Array of arrays type is not supported by the schema.")
-        if words.peek().is_symbol("("):
-            raise unsupported("vector_length of an ARRAY column")
-        return ValueType("ARRAY", element)
+        return ValueType("ARRAY", element, vector_length=_vector_length(words))
     if name in ("STRING", "BYTES"):
         words.take()
         words.expect_symbol("(")
@@ -268,6 +269,16 @@ def _google_type(words: DdlWords) -> ValueType:
         words.encountered("column_type")
     # A message or an enum: the catalogue knows which, and whether there is one of that name.
     return ValueType("PROTO", proto_name=type_path(words))
+
+
+def _vector_length(words: DdlWords) -> int | None:
+    if not words.accept_symbol("("):
+        return None
+    words.expect("VECTOR_LENGTH")
+    words.expect_symbol("=>")
+    length = words.integer()
+    words.expect_symbol(")")
+    return length
 
 
 def type_path(words: DdlWords) -> str:
@@ -293,6 +304,12 @@ def _postgres_column(words: DdlWords, parts: _Parts) -> None:
             column = replace(column, default=words.expression_until(*_COLUMN_CLAUSES))
         elif words.accept("GENERATED"):
             column = _generated(words, column)
+        elif words.accept("VECTOR"):
+            words.expect("LENGTH")
+            length = words.integer()
+            if length < 0:
+                raise invalid_argument(f"Vector length cannot be negative: {length}.")
+            column = replace(column, value_type=replace(column.value_type, vector_length=length))
         elif words.peek().is_keyword("COLLATE"):
             raise unsupported(f"COLLATE of column {name}")
         else:

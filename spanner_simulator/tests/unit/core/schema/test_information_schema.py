@@ -25,7 +25,8 @@ STATEMENTS = {
         CREATE CHANGE STREAM Everything FOR ALL""",
     "POSTGRESQL": """CREATE SCHEMA ns;
         CREATE TABLE t (k bigint PRIMARY KEY, s varchar(9) DEFAULT 'x',
-            ct spanner.commit_timestamp, arr varchar(3)[], ts timestamptz
+            ct spanner.commit_timestamp, arr varchar(3)[], vec float8[] vector length 4,
+            ts timestamptz
         ) TTL INTERVAL '3 days' ON ts;
         CREATE INDEX i ON t (s DESC) INCLUDE (ct);
         CREATE TABLE ns.u (k bigint PRIMARY KEY);
@@ -79,6 +80,7 @@ ROWS: list[tuple[str, dict[str, Value], list[str]]] = [
             "s, character varying, 9, character varying(9)",
             "ct, spanner.commit_timestamp, None, spanner.commit_timestamp",
             "arr, ARRAY, None, character varying(3)[]",
+            "vec, ARRAY, None, double precision[] vector length 4",
             "ts, timestamp with time zone, None, timestamp with time zone",
         ],
     ),
