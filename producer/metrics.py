@@ -40,7 +40,7 @@ GaugeName: TypeAlias = Literal[
     "stream_partitions_stopped",
     "stream_paused",
     "parked_keys",
-    "tokens",
+    "stream_partitions",
     "slots",
     "bytes_in_flight",
     "watermark_lag_seconds",
@@ -48,7 +48,7 @@ GaugeName: TypeAlias = Literal[
     "files_unread",
     "files_open_seconds",
 ]
-
+HistogramName: TypeAlias = Literal["commit_to_kafka_seconds"]
 
 METRICS: tuple[Metric, ...] = (
     Metric("records_total", "counter", "Data change records committed to Kafka", ("topic",)),
@@ -144,13 +144,19 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "Keys whose changes the owned stream partitions park: alarm above 0",
     ),
-    Metric("tokens", "gauge", "Stream partitions in the owned slots"),
+    Metric("stream_partitions", "gauge", "Stream partitions in the owned slots"),
     Metric("slots", "gauge", "Slots owned"),
     Metric("bytes_in_flight", "gauge", "Bytes read and not yet committed to Kafka"),
     Metric(
         "watermark_lag_seconds",
         "gauge",
         "Age of the lowest watermark over the owned stream partitions",
+    ),
+    Metric(
+        "commit_to_kafka_seconds",
+        "histogram",
+        "From a change's commit in Spanner to that of its transaction in Kafka: of the earliest "
+        "change that each transaction has of each stream partition",
     ),
     Metric(
         "retention_headroom_seconds",
@@ -195,7 +201,7 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-ProducerMetrics: TypeAlias = Metrics[CounterName, GaugeName]
+ProducerMetrics: TypeAlias = Metrics[CounterName, GaugeName, HistogramName]
 
 
 def producer_metrics() -> ProducerMetrics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -96,6 +97,8 @@ class Observer:
         self._health.step()
         at_us = time.time_ns() // 1_000
         note_event(self._faults, event, at_us=at_us, with_details=self._shows_details)
+        if worker.counters.first_commits_us:
+            self._measure(worker.counters.first_commits_us, at_us)
         match event:
             case SlotsAssigned():
                 # Also without slots: more workers than slots are idle, and ready to take over.
@@ -116,6 +119,12 @@ class Observer:
                 self._set_gauges(worker)
             case _:
                 pass
+
+    def _measure(self, first_commits_us: deque[int], at_us: int) -> None:
+        """Count how long the changes of a committed transaction were on their way."""
+        for commit_us in first_commits_us:
+            self._metrics.observe("commit_to_kafka_seconds", (at_us - commit_us) / US_PER_SECOND)
+        first_commits_us.clear()
 
     def _set_gauges(self, worker: Worker) -> None:
         noticed = worker.counters.noticed
@@ -138,7 +147,7 @@ class Observer:
         parked_keys = _parked_keys(worker)
         self._metrics.set("parked_keys", parked_keys)
         self._metrics.set("slots", len(worker.slots))
-        self._metrics.set("tokens", sum(worker.states.values()))
+        self._metrics.set("stream_partitions", sum(worker.states.values()))
         self._metrics.set("queries_running", worker.states.get(PartitionState.RUNNING, 0))
         self._metrics.set("bytes_in_flight", self._bytes_in_flight())
         queued = worker.states.get(PartitionState.QUEUED, 0)

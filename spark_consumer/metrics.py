@@ -20,7 +20,7 @@ CounterName: TypeAlias = Literal[
     "sink_seconds_total",
 ]
 GaugeName: TypeAlias = Literal[
-    "watermark_seconds",
+    "watermark_timestamp_seconds",
     "watermark_lag_seconds",
     "waiting_changes",
     "waiting_segments",
@@ -28,15 +28,26 @@ GaugeName: TypeAlias = Literal[
     "mirror_releases_behind",
     "accepted_gaps",
     "finished_stream_partitions",
-    "batch_seconds",
     "batch_input_rows",
     "sink_release",
 ]
+HistogramName: TypeAlias = Literal["commit_to_release_seconds", "batch_duration_seconds"]
 
 METRICS: tuple[Metric, ...] = (
-    Metric("watermark_seconds", "gauge", "Released up to this commit time (seconds since 1970)"),
+    Metric(
+        "watermark_timestamp_seconds",
+        "gauge",
+        "Released up to this commit time (seconds since 1970)",
+    ),
     Metric(
         "watermark_lag_seconds", "gauge", "Age of that time, at the scrape; NaN before the first"
+    ),
+    Metric(
+        "commit_to_release_seconds",
+        "histogram",
+        "From a change's commit in Spanner to its release's manifest: of each portion of changes"
+        " that a release has, 64 by evenly spaced quantiles, or all if there are fewer; a mirror"
+        " may take a release later",
     ),
     Metric("released_changes_total", "counter", "Changes released since this process started"),
     Metric("releases_total", "counter", "Releases written since this process started"),
@@ -59,7 +70,7 @@ METRICS: tuple[Metric, ...] = (
         " a batch, by its own names",
         ("phase",),
     ),
-    Metric("batch_seconds", "gauge", "Duration of the last batch"),
+    Metric("batch_duration_seconds", "histogram", "Duration of a batch, as Spark measures it"),
     Metric("batch_input_rows", "gauge", "Rows read by the last batch, progress rows included"),
     Metric("sink_release", "gauge", "The newest release that a sink has; -1: none", ("sink",)),
     Metric("sink_releases_total", "counter", "Releases that a sink took since start", ("sink",)),
@@ -73,7 +84,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("sink_seconds_total", "counter", "Time that a sink needed for them", ("sink",)),
 )
 
-ConsumerMetrics: TypeAlias = Metrics[CounterName, GaugeName]
+ConsumerMetrics: TypeAlias = Metrics[CounterName, GaugeName, HistogramName]
 
 
 def consumer_metrics() -> ConsumerMetrics:

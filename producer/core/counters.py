@@ -9,6 +9,7 @@ from tidegate.producer.core.stream_partition import Publication, StreamPartition
 from tidegate.schemas.progress import TopicTotals
 
 _NOTICED_MAX = 1_000
+_FIRST_COMMITS_MAX = 10_000
 
 _COUNTED = (
     "committed",
@@ -38,6 +39,9 @@ class Counters:
         self.parked: Counter[tuple[str, str]] = Counter()
         """Changes that were committed to the dead-letter topic, by data topic and reason."""
 
+        self.first_commits_us: deque[int] = deque(maxlen=_FIRST_COMMITS_MAX)
+        """The commit timestamp of the earliest change that a transaction took from each stream
+        partition; the observer empties it after each event."""
         self.noticed: deque[tuple[str, str]] = deque(maxlen=_NOTICED_MAX)
         """Counts that no event shows, with the token; the observer of the worker empties it."""
 
@@ -52,6 +56,8 @@ class Counters:
         """Count one slot's part of a committed transaction; `tokens` are as they were before it."""
         for token, publication in publications.items():
             self.counts["finished"] += publication.finish is not None
+            if publication.records:
+                self.first_commits_us.append(publication.records[0].commit_timestamp_us)
             if publication.parked.changes != tokens[token].published_parked.changes:
                 for record in publication.records:
                     self.parked.update((one.topic, one.reason) for one in record.parked)

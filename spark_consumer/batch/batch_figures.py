@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ SINK_STEP = "sink-"
 """The begin of the name of each step that writes to a sink."""
 
 _OBSERVED = "tidegate"
+
+_NOT_OBSERVED = {"batch", "watermark_us", "phase_seconds", "release_delays_seconds", "sinks"}
+"""What is named otherwise, or has rows of its own, or no single value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class BatchFigures:
     """Seconds by phase; all writing to sinks is one."""
     sinks: Mapping[str, SinkFigures]
     dead_letters: int = 0
+    release_delays_seconds: Sequence[float] = ()
+    """From commits to their releases: some of its changes, evenly spaced."""
 
     @classmethod
     def of(
@@ -93,6 +98,7 @@ class BatchFigures:
             mirror_releases_behind=state.next_release - 1 - state.mirrored,
             accepted_gaps=len(state.gaps),
             dead_letters=loop.dead_letters,
+            release_delays_seconds=[us / US_PER_SECOND for us in loop.release_delays_us],
             phase_seconds=dict(phases),
             sinks={
                 sink: SinkFigures(stands_at, *taken[sink], seconds.get(f"{SINK_STEP}{sink}", 0.0))
@@ -102,15 +108,11 @@ class BatchFigures:
 
     def observed(self) -> dict[str, dict[str, Any]]:
         """Return them as observed metrics: flat rows by name, one for each sink."""
-        own = {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in {"batch", "watermark_us", "phase_seconds", "sinks"}
-        }
+        own = {name: value for name, value in asdict(self).items() if name not in _NOT_OBSERVED}
         is_known = self.watermark_lag_seconds is not None
         watermark = self.watermark_us / US_PER_SECOND if is_known else None
         return {
-            _OBSERVED: {"watermark_seconds": watermark, **own},
+            _OBSERVED: {"watermark_timestamp_seconds": watermark, **own},
             f"{_OBSERVED}_phase_seconds": dict(self.phase_seconds),
             **{f"{_OBSERVED}_sink_{name}": asdict(one) for name, one in self.sinks.items()},
         }

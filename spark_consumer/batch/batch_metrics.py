@@ -58,6 +58,8 @@ class BatchMetrics:
         metrics.add("mismatches_total", figures.mismatches)
         metrics.add("releases_total", figures.releases)
         metrics.add("released_changes_total", figures.released_changes)
+        for seconds in figures.release_delays_seconds:
+            metrics.observe("commit_to_release_seconds", seconds)
         for phase, seconds in figures.phase_seconds.items():
             metrics.add("batch_phase_seconds_total", seconds, phase=phase)
         for sink, one in figures.sinks.items():
@@ -69,7 +71,7 @@ class BatchMetrics:
     def _set_watermark(self, watermark_us: int) -> None:
         self._watermark_us = watermark_us
         if watermark_us > BEFORE_EVERYTHING_US:
-            self._metrics.set("watermark_seconds", watermark_us / US_PER_SECOND)
+            self._metrics.set("watermark_timestamp_seconds", watermark_us / US_PER_SECOND)
 
     def _lag_s(self) -> float:
         if self._watermark_us <= BEFORE_EVERYTHING_US:

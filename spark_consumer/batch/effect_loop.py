@@ -57,6 +57,7 @@ from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
     Plan,
+    ReleaseBounds,
     SetLateAside,
     StoreDeadLetters,
     StoreSegment,
@@ -115,11 +116,16 @@ class EffectLoop:
         self._opened = ExitStack()
         self._release: Release | None = None
         self._progress: Iterator[Sequence[ProgressRow]] = iter(())
+        self._fresh_times_us: tuple[int, ...] = ()
+        self._waiting_times_us: dict[str, tuple[int, ...]] = {}
         self.input_rows = 0
         """Rows read, progress rows included; 0 in a replay that executes a stored plan."""
         self.released_rows = 0
         self.release_rows: dict[int, int] = {}
         """The changes of each release that was written, by its number."""
+        self.release_delays_us: list[int] = []
+        """How long after their commits changes were in a release with its manifest: of the batch's
+        own and of each segment up to 64 commit timestamps, evenly spaced."""
         self.copies = 0
         """Records that were left out of the releases because they repeat a change."""
         self.recorded = 0
@@ -207,6 +213,7 @@ class EffectLoop:
                     offsets=effect.offsets,
                 )
                 self.input_rows += stats.rows
+                self._fresh_times_us = stats.due.quantiles_us
                 return ChangesCounted(stats)
             case StoreSchemas() | StoreFrontier() | StorePlan():
                 yield LoopStep("plan")
@@ -239,7 +246,10 @@ class EffectLoop:
         files = self._parts.files
         match effect:
             case LoadState():
-                return StateLoaded(files.state(effect.batch))
+                state = files.state(effect.batch)
+                segments = () if state is None else state.segments
+                self._waiting_times_us = {one.name: one.quantiles_us for one in segments}
+                return StateLoaded(state)
             case LoadPlan():
                 return PlanLoaded(files.plan(effect.batch))
             case LoadFrontier():
@@ -345,8 +355,17 @@ class EffectLoop:
         self.released_rows += release.rows
         self.release_rows[release.number] = release.rows
         self.copies += release.copies
+        self._note_delays(step.bounds)
         self._release = None
         self._opened.close()
+
+    def _note_delays(self, bounds: ReleaseBounds) -> None:
+        """Note how old changes of a release are, now that its manifest is written."""
+        now_us = self._parts.now_us()
+        waiting = (self._waiting_times_us.get(name, ()) for name in bounds.segments)
+        for times_us in (self._fresh_times_us, *waiting):
+            inside = {us for us in times_us if bounds.after_us < us <= bounds.through_us}
+            self.release_delays_us += [now_us - us for us in inside]
 
     def _merge_mirrors(self, step: MergeMirror) -> Iterator[LoopStep]:
         parts = self._parts

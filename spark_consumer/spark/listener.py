@@ -24,7 +24,7 @@ _WHOLE = frozenset({"addBatch", "triggerExecution"})
 
 
 class MetricsListener(StreamingQueryListener):
-    """Sets the metrics for duration and size of the last batch, and adds up Spark's own phases."""
+    """Counts the durations of batches, sets the size of the last, adds up Spark's own phases."""
 
     def __init__(self, metrics: ConsumerMetrics) -> None:
         """Take the metrics to set."""
@@ -34,8 +34,8 @@ class MetricsListener(StreamingQueryListener):
         """Nothing to measure."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Set duration and size; add the time that Spark needed around the batch."""
-        self._metrics.set("batch_seconds", event.progress.batchDuration / 1000)
+        """Count duration and size; add the time that Spark needed around the batch."""
+        self._metrics.observe("batch_duration_seconds", event.progress.batchDuration / 1000)
         self._metrics.set("batch_input_rows", event.progress.numInputRows)
         for name, duration_ms in event.progress.durationMs.items():
             if name not in _WHOLE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -96,6 +97,17 @@ def change(database, keys):
     return commit_time_us(batch.committed)
 
 
+def lint_metrics(*pages):
+    """Let Prometheus' own tool look at pages, where it is installed."""
+    promtool = shutil.which("promtool")
+    for page in pages if promtool else ():
+        done = subprocess.run(
+            [promtool, "check", "metrics"],
+            input=f"{page}\n", capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 def test_it_waits_for_topics_is_operated_and_is_replaced_when_it_is_killed(shared_stack):
     database = shared_stack.create_database(DDL)
     ports = choose_ports({"worker": 0, "first": 0, "spare": 0})
@@ -128,6 +140,9 @@ def test_it_waits_for_topics_is_operated_and_is_replaced_when_it_is_killed(share
         _, scrape = probe(ports["worker"], "/metrics")
         assert "tidegate_producer_slots 16.0" in scrape
         assert "process_resident_memory_bytes" in scrape
+        ages = re.search(r"tidegate_producer_commit_to_kafka_seconds_count (\S+)", scrape)[1]
+        assert float(ages) > 0
+        lint_metrics(scrape, probe(ports["first"], "/metrics")[1])
 
         what_is_printed_fits_and_says_the_same_everywhere(
             Operator(programs), pipeline, lambda: change(database, [KEYS]), ports["first"]
@@ -191,6 +206,8 @@ def what_is_printed_fits_and_says_the_same_everywhere(operator, pipeline, deed, 
         assert metrics[f'batch_phase_seconds_total{{phase="{phase}"}}'] > 0
     assert metrics["released_changes_total"] == changes
     assert metrics["watermark_lag_seconds"] > 0
+    for name in ("commit_to_release_seconds", "batch_duration_seconds"):
+        assert metrics[f'{name}_bucket{{le="3600.0"}}'] > 0
     assert "proved" in audited[0]
 
 

@@ -189,15 +189,18 @@ DASHBOARD = json.loads((REPOSITORY / "deploy/grafana/tidegate.json").read_text()
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
+OF_HISTOGRAMS = {"_bucket": ("le",), "_count": (), "_sum": ()}
 OF_EVERY_SCRAPE = frozenset({"job", "instance"})
 LABELS = {
-    f"tidegate_{program}_{metric.name}": OF_EVERY_SCRAPE.union(metric.labels)
+    f"tidegate_{program}_{metric.name}{suffix}": OF_EVERY_SCRAPE.union(metric.labels, labels)
     for program, metrics in (("producer", PRODUCER_METRICS), ("consumer", CONSUMER_METRICS))
     for metric in metrics
+    for suffix, labels in (OF_HISTOGRAMS if metric.kind == "histogram" else {"": ()}).items()
 } | dict.fromkeys(
     ("up", "tidegate_build_info", "process_cpu_seconds_total", "process_resident_memory_bytes"),
     OF_EVERY_SCRAPE,
 )
+COUNTED = ("_total", *OF_HISTOGRAMS)
 QUERIES = [rule["expr"] for rule in RULES] + [
     target["expr"].replace("$__rate_interval", "5m").replace("$job", ".*")
     for panel in PANELS
@@ -232,7 +235,7 @@ def faults(query: str) -> Iterator[str]:
             selected += 1
             if part.name not in LABELS:
                 yield f"no metric {part.name}"
-            elif (part.name.endswith("_total")) != (function in {"rate", "increase"}):
+            elif part.name.endswith(COUNTED) != (function in {"rate", "increase"}):
                 yield f"{part.name} in {function or 'no function'}"
             used = {matcher.name for matcher in part.matchers.matchers}
             yield from sorted(used - LABELS.get(part.name, used))
@@ -247,7 +250,9 @@ def test_queries_name_metrics_and_labels_that_there_are():
     for query in (
         "tidegate_consumer_nonsense",
         "tidegate_producer_parked_total",
-        "rate(tidegate_consumer_batch_seconds[5m])",
+        "rate(tidegate_consumer_batch_input_rows[5m])",
+        "tidegate_consumer_batch_duration_seconds",
+        "tidegate_consumer_batch_duration_seconds_bucket",
         'up{nonsense="x"}',
         "sum by (nonsense) (up)",
         "1",
@@ -273,7 +278,9 @@ def test_what_the_docs_alarm_on_has_an_alert():
     by_hand = {
         "tidegate_producer_bytes_in_flight",
         "tidegate_producer_files_open_seconds",
-        "tidegate_consumer_batch_seconds",
+        "tidegate_consumer_batch_duration_seconds",
+        "tidegate_consumer_commit_to_release_seconds",
+        "tidegate_producer_commit_to_kafka_seconds",
         "tidegate_consumer_batch_phase_seconds_total",
         "tidegate_producer_orphan_rounds_total",
         "tidegate_producer_parked_total",

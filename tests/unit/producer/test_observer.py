@@ -21,7 +21,13 @@ from tidegate.producer.core.events import (
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.datastream_source.file_figures import FileFigures, Progress
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, TokenRefused
-from tidegate.producer.metrics import METRICS, CounterName, GaugeName, producer_metrics
+from tidegate.producer.metrics import (
+    METRICS,
+    CounterName,
+    GaugeName,
+    HistogramName,
+    producer_metrics,
+)
 from tidegate.producer.observer import Observer
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.retried_faults import RetriedFaults
@@ -29,6 +35,7 @@ from tidegate.program.health import Health
 from tidegate.schemas.progress import TopicTotals
 
 DAY_US = 86_400_000_000
+KINDS = {"counter": CounterName, "gauge": GaugeName, "histogram": HistogramName}
 NOTHING_COUNTED = dict.fromkeys(Counters().counts, 0)
 
 
@@ -42,11 +49,11 @@ def slot(*parked_keys):
     )
 
 
-def core(*, counts=(), published=(), parked=(), noticed=(), **changes):
+def core(*, counts=(), published=(), parked=(), noticed=(), first_commits_us=(), **changes):
     """Return what the observer looks at."""
     counters = SimpleNamespace(
         counts={**NOTHING_COUNTED, **dict(counts)}, published=dict(published), parked=dict(parked),
-        noticed=deque(noticed),
+        noticed=deque(noticed), first_commits_us=deque(first_commits_us),
     )  # fmt: skip
     others = {
         "slots": {}, "states": {}, "watermark_us": None, "stopped": {}, "is_paused": False,
@@ -79,7 +86,7 @@ def observed():
 
 def test_metrics_are_a_closed_set_with_bounded_labels():
     """There are as many values as topics, gRPC codes and classes of errors."""
-    for kind, literal in {"counter": CounterName, "gauge": GaugeName}.items():
+    for kind, literal in KINDS.items():
         names = [metric.name for metric in METRICS if metric.kind == kind]
         assert sorted(names) == sorted(typing.get_args(literal))
     labels = {label for metric in METRICS for label in metric.labels}
@@ -105,7 +112,8 @@ def test_counts_and_gauges(observed):
         observed.notify(Ticked(), worker)
     for name, expected in {
         "heartbeats_total": 2, "transactions_committed_total": 5, "unproven_finishes_total": 3,
-        "query_turns_total": 6, "bytes_in_flight": 42, "tokens": 15, "stream_partitions_paused": 5,
+        "query_turns_total": 6, "bytes_in_flight": 42, "stream_partitions": 15,
+        "stream_partitions_paused": 5,
         "stream_partitions_held": 3, "stream_partition_pauses_total": 8,
         "stream_partitions_queued": 4, "queries_running": 2, "stream_paused": 1,
     }.items():  # fmt: skip
@@ -115,6 +123,19 @@ def test_counts_and_gauges(observed):
     assert observed.value("mods_total", topic="bank.accounts") == 3
     assert observed.value("value_bytes_total", topic="bank.accounts") == 400
     assert observed.value("watermark_lag_seconds") > 1_000_000
+
+
+def test_each_committed_change_that_was_first_is_counted_once_by_its_age(observed):
+    now_us = time.time_ns() // 1_000
+    worker = core(first_commits_us=[now_us - 20_000_000, now_us - 90_000_000])
+    for event in (SlotsAssigned((1,)), Ticked()):
+        observed.notify(event, worker)
+    within = [
+        observed.value("commit_to_kafka_seconds_bucket", le=edge)
+        for edge in ("10.0", "30.0", "60.0", "120.0")
+    ]
+    assert within == [0, 1, 1, 2]
+    assert not worker.counters.first_commits_us
 
 
 def test_the_headroom_is_what_retention_leaves_of_the_lag(observed):

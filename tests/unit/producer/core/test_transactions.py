@@ -410,8 +410,10 @@ def test_counters_add_what_a_transaction_added():
     assert counters.published == {"bank.t": TopicTotals("bank.t", 3, 3, 30, 0)}
     assert counters.parked == {("bank.t", "SchemaError"): 2}
     assert counters.counts["finished"] == 0
-    counters.add({"p": partition}, {"p": replace(parked, finish=finish)})
+    assert list(counters.first_commits_us) == [1]
+    counters.add({"p": partition}, {"p": replace(parked, records=(), finish=finish)})
     assert counters.counts["finished"] == 1
+    assert list(counters.first_commits_us) == [1]
 
 
 def test_totals_are_those_of_each_message_added_to_the_ones_before():

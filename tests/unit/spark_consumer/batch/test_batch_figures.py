@@ -22,7 +22,13 @@ from tidegate.spark_consumer.batch.sink_work import SinkWork
 from tidegate.spark_consumer.batch.step_timer import StepTimer
 from tidegate.spark_consumer.core.batch_state import Segment, State
 from tidegate.spark_consumer.core.plan import MergeMirror, StoreSegment, WriteRelease
-from tidegate.spark_consumer.metrics import METRICS, CounterName, GaugeName, consumer_metrics
+from tidegate.spark_consumer.metrics import (
+    METRICS,
+    CounterName,
+    GaugeName,
+    HistogramName,
+    consumer_metrics,
+)
 
 SECONDS = {"load": 0.5, "sink-changelog": 2.0, "sink-mirror": 1.0, "state": 0.25}
 
@@ -32,7 +38,8 @@ STATE = State(
     sinks=("changelog", "mirror"), mirror_release=4,
 )  # fmt: skip
 
-OWN_OF_SPARK = {"batch_seconds", "batch_input_rows"}
+OWN_OF_SPARK = {"batch_duration_seconds", "batch_input_rows"}
+DISTRIBUTIONS = {"batch_duration_seconds", "commit_to_release_seconds"}
 
 
 def figures(state=STATE, **changes):
@@ -45,6 +52,7 @@ def figures(state=STATE, **changes):
         "copies": 2,
         "dead_letters": 4,
         "recorded": 1,
+        "release_delays_us": [250_000, 2_000_000, 2_400_000],
         **changes,
     }
     taken = dict.fromkeys(state.sinks, (0, 0)) | {"changelog": (2, 12)}
@@ -54,10 +62,11 @@ def figures(state=STATE, **changes):
 def test_the_observed_metrics_have_the_names_of_the_metrics():
     observed = figures().observed()
     own = set(observed["tidegate"])
-    of_process = {"batches"} | OWN_OF_SPARK
+    of_process = {"batches"} | OWN_OF_SPARK | DISTRIBUTIONS
     unlabelled = {one.name.removesuffix("_total") for one in METRICS if not one.labels}
     assert own == unlabelled - of_process
-    assert (observed["tidegate"]["watermark_seconds"], observed["tidegate"]["copies"]) == (3.0, 2)
+    assert observed["tidegate"]["watermark_timestamp_seconds"] == 3.0
+    assert observed["tidegate"]["copies"] == 2
     assert observed["tidegate_phase_seconds"]["sinks"] == 3.0
     assert observed["tidegate_sink_changelog"] == {
         "release": 8, "releases": 2, "changes": 12, "seconds": 2.0,
@@ -67,7 +76,7 @@ def test_the_observed_metrics_have_the_names_of_the_metrics():
 def test_before_the_first_watermark_there_is_no_lag_and_a_replay_reads_no_progress():
     found = figures(State(prefix="bank", query_id="q", sinks=("changelog",)), frontier=None)
     observed = found.observed()["tidegate"]
-    assert observed["watermark_seconds"] is observed["watermark_lag_seconds"] is None
+    assert observed["watermark_timestamp_seconds"] is observed["watermark_lag_seconds"] is None
     assert observed["waiting_snapshots"] is observed["finished_stream_partitions"] is None
     assert sinks_stand_at(State(prefix="p", query_id="q", sinks=("topic",))) == {"topic": -1}
 
@@ -110,28 +119,30 @@ def test_a_batch_is_counted_by_sink_and_phase(measured):
     assert value("sink_releases_total", sink="changelog") == 4
     assert value("sink_changes_total", sink="changelog") == 24
     assert value("sink_seconds_total", sink="mirror") == 2.0
+    edges = {"0.1": 0, "0.25": 2, "1.0": 2, "2.5": 6, "+Inf": 6}
+    assert {le: value("commit_to_release_seconds_bucket", le=le) for le in edges} == edges
 
 
 def test_the_lag_is_that_of_the_scrape_and_unknown_before_the_first_watermark(measured):
     batches, value = measured
     batches.finished(figures(State(prefix="p", query_id="q")))
     assert math.isnan(value("watermark_lag_seconds"))
-    assert value("watermark_seconds") == 0
+    assert value("watermark_timestamp_seconds") == 0
     batches.finished(figures())
-    assert (value("watermark_seconds"), value("watermark_lag_seconds")) == (3.0, 7.0)
+    assert (value("watermark_timestamp_seconds"), value("watermark_lag_seconds")) == (3.0, 7.0)
 
 
 def test_a_query_that_goes_on_shows_where_it_was_and_counts_from_0(measured):
     batches, value = measured
     batches.resume(STATE)
-    assert (value("watermark_seconds"), value("waiting_changes")) == (3.0, 11)
+    assert (value("watermark_timestamp_seconds"), value("waiting_changes")) == (3.0, 11)
     assert (value("waiting_segments"), value("mirror_releases_behind")) == (2, 4)
     assert value("sink_release", sink="mirror") == 4
     assert (value("batches_total"), value("released_changes_total")) == (0, 0)
 
 
 def test_the_names_are_exactly_the_literals():
-    kinds = {"counter": CounterName, "gauge": GaugeName}
+    kinds = {"counter": CounterName, "gauge": GaugeName, "histogram": HistogramName}
     for kind, literal in kinds.items():
         names = [metric.name for metric in METRICS if metric.kind == kind]
         assert sorted(names) == sorted(get_args(literal))

@@ -75,6 +75,7 @@ class Gate:
         data=4,
         progress_end=3,
         code="1",
+        now_us=lambda: 0,
     ):
         folder = self.checkpoint.gate(lambda _name, _content: None)
         writer = folder.take()
@@ -99,6 +100,7 @@ class Gate:
             writer=writer,
             late_events=self.late_events,
             records_mismatches=self.records_mismatches,
+            now_us=now_us,
         )
         ends = {PROGRESS: {0: progress_end}, DATA: {0: data}}
         return EffectLoop(batch, rows or self.rows, end_offsets=ends, parts=parts)
@@ -160,6 +162,21 @@ def test_a_batch_is_released_stored_and_counted():
     assert (loop.input_rows, loop.released_rows) == (7, 2)
     assert (loop.state.batch, loop.state.watermark_us) == (0, 20)
     assert loop.frontier.watermark().us == 20
+
+
+def test_each_release_says_how_old_its_changes_are_also_those_that_waited():
+    gate = Gate()
+    loop = gate.loop(now_us=lambda: 1_000)
+    names(loop)
+    assert sorted(loop.release_delays_us) == [980, 990]
+    # What waited in a segment, once the watermark has passed it, and nothing twice.
+    loop = gate.loop(
+        batch=1, rows=gate.memory([], [[beat(3, watermark_us=40)]]), progress_end=4,
+        now_us=lambda: 2_000,
+    )  # fmt: skip
+    names(loop)
+    assert gate.released() == [[10, 20], [30, 40]]
+    assert sorted(loop.release_delays_us) == [1_960, 1_970]
 
 
 @pytest.mark.rule("sink-mirror", "sink-joins-by-release")

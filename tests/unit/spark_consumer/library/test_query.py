@@ -204,7 +204,7 @@ def test_progress_has_the_figures_of_its_batch_among_the_observed_metrics(runnin
     running.java.recentProgress = lambda: [progress(5, **mine), progress(6, **mine)]
     running.java.lastProgress = lambda: progress(6)
     observed = query.lastProgress.observedMetrics
-    assert observed["tidegate"].watermark_seconds == 3.0
+    assert observed["tidegate"].watermark_timestamp_seconds == 3.0
     assert observed["tidegate_phase_seconds"].sinks == 3.0
     assert observed["tidegate_sink_changelog"].release == 8
     assert '"tidegate_sink_changelog"' in query.lastProgress.prettyJson

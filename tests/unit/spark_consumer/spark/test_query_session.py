@@ -275,7 +275,7 @@ def test_packages_are_the_same_wherever_they_are_named():
     assert set(re.findall(r'"(delta-spark==[^"]+)"', text)) == {requirements._DELTA_PYTHON}
 
 
-def test_duration_and_size_of_the_last_batch_are_kept():
+def test_durations_of_batches_are_counted_and_the_last_size_is_kept():
     metrics = consumer_metrics()
     listener = MetricsListener(metrics)
     for duration_ms, rows in ((900, 5), (1_500, 7)):
@@ -285,7 +285,10 @@ def test_duration_and_size_of_the_last_batch_are_kept():
         )
         listener.onQueryProgress(SimpleNamespace(progress=progress))
     value = metrics.registry.get_sample_value
-    assert value("tidegate_consumer_batch_seconds") == 1.5
+    of_batches = "tidegate_consumer_batch_duration_seconds"
+    edges = {"0.5": 0, "1.0": 1, "2.5": 2}
+    assert {le: value(f"{of_batches}_bucket", {"le": le}) for le in edges} == edges
+    assert value(f"{of_batches}_sum") == 2.4
     assert value("tidegate_consumer_batch_input_rows") == 7
     phases = {
         sample.labels["phase"]: sample.value

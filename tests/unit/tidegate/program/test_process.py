@@ -404,6 +404,7 @@ DEFINITIONS = (
     Metric("burnt_total", "counter", "How often it was too much"),
     Metric("heat", "gauge", "How much"),
     Metric("level", "gauge", "How full", ("pot",)),
+    Metric("boiling_seconds", "histogram", "How long"),
 )
 
 
@@ -434,8 +435,22 @@ def test_counters_are_added_to_and_gauges_set_or_followed(metrics):
     shown = {family.name: family for family in metrics.registry.collect()}
     assert shown["kettle_heat"].documentation == "How much"
     assert shown["kettle_boiled"].type == "counter"
+    assert shown["kettle_boiling_seconds"].type == "histogram"
     assert value("tidegate_build_info", {"version": tidegate.__version__}) == 1
     assert value("process_resident_memory_bytes") > 1 << 20
+
+
+def test_durations_from_a_tenth_of_a_second_to_an_hour_have_buckets(metrics):
+    # Clocks of machines differ: a sum that falls would look like a restart.
+    for seconds in (-5.0, 0.1, 0.2, 3_600, 3_601):
+        metrics.observe("boiling_seconds", seconds)
+
+    def value(suffix, **labels):
+        return metrics.registry.get_sample_value(f"kettle_boiling_seconds_{suffix}", labels)
+
+    found = [value("bucket", le=edge) for edge in ("0.1", "0.25", "1800.0", "3600.0", "+Inf")]
+    assert found == [2, 3, 3, 4, 5]
+    assert (value("count"), value("sum")) == (5, pytest.approx(7_201.3))
 
 
 @pytest.fixture
