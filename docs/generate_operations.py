@@ -24,10 +24,12 @@ from tidegate.producer.commands.stream_state import StreamState
 from tidegate.producer.commands.stream_transitions import drawing
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
+from tidegate.program.java import JAVA_MIN
 from tidegate.program.metrics import Metric
 from tidegate.program.settings import Settings, has_flag
+from tidegate.program.spark_versions import DELTA, SPARK_LINES
 from tidegate.schemas.errors import ExitCode
-from tidegate.spark_consumer.config import KAFKA_OPTIONS, ConsumerConfig
+from tidegate.spark_consumer.config import KAFKA_OPTIONS, ConsumerConfig, spark_packages
 from tidegate.spark_consumer.metrics import METRICS as CONSUMER_METRICS
 
 FOLDER = Path(__file__).with_name("reference")
@@ -35,7 +37,10 @@ FOLDER = Path(__file__).with_name("reference")
 _BLOCK = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # What a default that is computed is, in words.
-_COMPUTED: dict[Callable[..., Any], str] = {socket.gethostname: "this host's name"}
+_COMPUTED: dict[Callable[..., Any], str] = {
+    socket.gethostname: "this host's name",
+    spark_packages: "those of the installed Spark ([versions](versions.md))",
+}
 
 
 def generated(text: str) -> str:
@@ -94,6 +99,36 @@ def names(found: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(found))
 
 
+def spark_versions() -> str:
+    """Return what belongs to each minor version of Spark."""
+    head = ("Spark", "tested", "Kafka", "Kafka client", "Avro", "Delta", "Iceberg", "Hadoop")
+    rows = (
+        (
+            line.minor,
+            line.pyspark,
+            line.kafka,
+            line.kafka_clients,
+            line.avro,
+            DELTA,
+            line.iceberg or "none yet",
+            line.hadoop,
+            f"{JAVA_MIN} to {line.java_max}",
+            f"3.11 to {line.python_max}",
+        )
+        for line in SPARK_LINES
+    )
+    return _table((*head, "Java", "Python"), rows)
+
+
+def spark_packages_list() -> str:
+    """Return the Maven coordinates for each minor version of Spark."""
+    rows = (
+        (line.minor, f"`{line.packages}`", f"`{line.iceberg_packages}`" if line.iceberg else "")
+        for line in SPARK_LINES
+    )
+    return _table(("Spark", "packages", "for the Iceberg sinks"), rows)
+
+
 def _default(field: FieldInfo) -> str:
     if field.default_factory is not None:
         return _COMPUTED[field.default_factory]
@@ -133,6 +168,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "producer owned options": lambda: names(ProducerConfig.owned_kafka_options),
     "consumer options": lambda: names(KAFKA_OPTIONS),
     "exit codes": exit_codes,
+    "spark versions": spark_versions,
+    "spark packages": spark_packages_list,
     "stream states": drawing,
     "commands by state": command_states,
     "producer metrics": lambda: metrics_table("tidegate_producer", PRODUCER_METRICS),

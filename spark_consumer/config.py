@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
+from tidegate.program.spark_versions import installed_line
 from tidegate.schemas.change_schema import (
     EXCLUSIONS,
     TRANSACTIONS_LEFT_OUT,
@@ -37,15 +38,23 @@ SINKS = (
 )
 """The sinks that settings name, in the order in which releases are written to them."""
 
-SPARK_PACKAGES = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,"
-    "org.apache.spark:spark-avro_2.13:4.0.2,"
-    "io.delta:delta-spark_4.0_2.13:4.4.0"
-)
-"""Maven coordinates of the data sources that Spark 4.0 does not ship, known to work together."""
+SPARK_PACKAGES: str = installed_line().packages
+"""Maven coordinates of the data sources that the installed Spark does not ship, tested together."""
 
-ICEBERG_PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
-"""What the Iceberg sinks need beside them: 47 MB, which a session has only on request."""
+ICEBERG_PACKAGES: str = installed_line().iceberg_packages
+"""What the Iceberg sinks need in addition: 47 MB, which a session has only on request.
+
+Empty where Iceberg has no runtime for the installed Spark.
+"""
+
+
+def spark_packages() -> str:
+    """Return `SPARK_PACKAGES`."""
+    return SPARK_PACKAGES
+
+
+ICEBERG_RUNTIME = "iceberg-spark-runtime"
+"""The name with which those of Iceberg's packages begin that a session needs."""
 
 _ICEBERG = ("iceberg_changelog", "iceberg_mirror")
 
@@ -254,7 +263,7 @@ class ConsumerConfig(TableSettings):
     )
     master: str = Field(default="local[*]", description="Spark master; not under spark-submit")
     packages: str = Field(
-        default=SPARK_PACKAGES,
+        default_factory=spark_packages,
         description="Maven coordinates that Spark fetches before it starts, comma-separated; "
         "not under spark-submit; empty: Spark has the data sources already",
     )
@@ -327,10 +336,9 @@ class ConsumerConfig(TableSettings):
     @property
     def session_packages(self) -> str:
         """`packages`, with those of the Iceberg sinks where these are asked for."""
-        artifact = ICEBERG_PACKAGES.split(":")[1].partition("_")[0]
-        if not self.packages or not self.has_iceberg or artifact in self.packages:
+        if not self.packages or not self.has_iceberg or ICEBERG_RUNTIME in self.packages:
             return self.packages
-        return f"{self.packages},{ICEBERG_PACKAGES}"
+        return ",".join(filter(None, (self.packages, ICEBERG_PACKAGES)))
 
     @field_validator("mirror_accepts")
     @classmethod

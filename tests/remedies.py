@@ -340,6 +340,7 @@ BY_VALUE = frozenset(
         "tidegate/program/kafka_errors.py",
         "tidegate/program/registry_http.py",
         "tidegate/program/settings.py",
+        "tidegate/program/spark_versions.py",
         "tidegate/program/status_server.py",
     }
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tidegate.local_stack.errors import FetchError
 from tidegate.program.java import Java
+from tidegate.program.spark_versions import installed_line
 
 # Operators behind a mirror set this to their ivysettings.xml, as for Spark.
 SETTINGS_VARIABLE = "TIDEGATE_IVY_SETTINGS"
@@ -34,7 +35,8 @@ def find_ivy_jar() -> Path:
         for jar in sorted((Path(location) / "jars").glob("ivy-*.jar")):
             return jar
     raise FetchError(
-        "the installed pyspark has no Ivy jar", hint="Type: pip install 'pyspark==4.0.5'"
+        "the installed pyspark has no Ivy jar",
+        hint=f"Type: pip install 'pyspark=={installed_line().pyspark}'",
     )
 
 

@@ -1,4 +1,4 @@
-"""Finds a Java from 17 to 21 that runs, wherever this machine keeps it.
+"""Finds a Java that runs the installed Spark, wherever this machine keeps it.
 
 Standard library only: `dev` uses this module before anything is installed.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tidegate.local_stack.errors import JavaMissingError, JavaUnsupportedError
-from tidegate.program.java import JAVA_MAX, JAVA_MIN, Java, install_hint, probe
+from tidegate.program.java import JAVA_MIN, Java, install_hint, java_max, probe
 
 USUAL_PLACES = (
     "/usr/lib/jvm/*/bin/java",
@@ -64,7 +64,7 @@ def require_java_home(environ: Mapping[str, str] | None = None) -> None:
     if home and not (Path(home) / "bin" / "java").is_file():
         raise JavaMissingError(
             f"JAVA_HOME is {home}, and {home}/bin/java does not exist",
-            hint=f"Set it to a Java {JAVA_MIN} to {JAVA_MAX}, or unset it",
+            hint=f"Set it to a Java {JAVA_MIN} to {java_max()}, or unset it",
         )
 
 
@@ -85,7 +85,7 @@ def find_java(
         if java.is_accepted:
             return java
         others.append(java)
-    wanted = f"Java {JAVA_MIN} to {JAVA_MAX} is needed"
+    wanted = f"Java {JAVA_MIN} to {java_max()} is needed"
     hint = install_hint(environ)
     if others:
         found = ", ".join(f"{java.program} is Java {java.major}" for java in others)

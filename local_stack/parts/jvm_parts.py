@@ -1,8 +1,8 @@
 """The jars of the broker, the registry and Spark, fetched once per user and machine.
 
-`ivy.xml` lists them with pinned versions.
+`ivy_file` lists them with pinned versions, those of the installed Spark.
 
-Invariant: a published folder is complete.  It appears by one rename, under the hash of `ivy.xml`,
+Invariant: a published folder is complete.  It appears by one rename, under the hash of that list,
 with a stamp that lists every file and its size; a folder that does not match its stamp is fetched
 again.
 """
@@ -20,12 +20,13 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from tidegate.local_stack.errors import FetchError
 from tidegate.local_stack.parts.ivy import retrieve
+from tidegate.local_stack.parts.ivy_file import ivy_file
 from tidegate.program.java import Java
+from tidegate.program.spark_versions import installed_line
 
 STAMP = "stamp.json"
 
@@ -101,7 +102,7 @@ def fetch_jvm_parts(
 
 
 def _ivy_xml() -> bytes:
-    return resources.files("tidegate.local_stack.parts").joinpath("ivy.xml").read_bytes()
+    return ivy_file(installed_line())
 
 
 def _published_folder(cache: Path) -> Path:

@@ -21,6 +21,7 @@ from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import wait_for_topics
 from tidegate.spark_consumer.metrics import consumer_metrics
+from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg_package
 from tidegate.spark_consumer.spark.requirements import is_submitted, require_spark
 
 _LOOK_EVERY_S = 1.0
@@ -64,6 +65,8 @@ def prepare(config: ConsumerConfig, *, stop: threading.Event, health: Health) ->
     Raises ConfigError or UnreachableError for the first thing that is missing.
     """
     require_spark(jars=config.jars)
+    if config.has_iceberg:
+        require_iceberg_package(packages=config.session_packages, jars=config.jars)
     require_locations(config)
     # Options that cannot be translated are an error now, before Spark starts.
     java_options(config.kafka_client_options())

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
-from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
+from tidegate.spark_consumer.spark.iceberg_requirements import (
+    require_iceberg,
+    require_iceberg_package,
+)
 from tidegate.spark_consumer.spark.requirements import (
     is_submitted,
     require_session,
@@ -31,11 +34,12 @@ def session(
     Spark fetches `packages` (Maven coordinates, comma-separated) into its cache at the first start;
     `jars` are used in place of them.  `settings` are Spark's own and replace what the session has:
     `session(**{"spark.driver.memory": "4g"})`.  With `iceberg` it has what the Iceberg sinks need:
-    `ICEBERG_PACKAGES` beside the packages, or among the jars.  Under spark-submit, the submitter's
-    master, packages and jars are kept.
+    `ICEBERG_PACKAGES` in addition to the packages, or among the jars.  Under spark-submit, the
+    submitter's master, packages and jars are kept.
 
-    Raises ConfigError if pyspark, Delta's Python part or Java is missing, and for a session that
-    runs already and lacks something; UnreachableError if Spark does not start.
+    Raises ConfigError if pyspark, Delta's Python part or Java is missing, if Iceberg has no runtime
+    for this Spark, and for a session that runs already and lacks something; UnreachableError if
+    Spark does not start.
     """
     unknown = sorted(name for name in settings if not name.startswith("spark."))
     if unknown:
@@ -51,7 +55,8 @@ def session(
     )
 
     if iceberg:
-        packages = f"{packages},{ICEBERG_PACKAGES}"
+        packages = ",".join(filter(None, (packages, ICEBERG_PACKAGES)))
+        require_iceberg_package(packages=packages, jars=jars)
     if is_submitted():
         spark = submitted_session(app_name=app_name, settings=own)
     else:

@@ -40,8 +40,12 @@ _SETTINGS = {
     "spark.log.level": "ERROR",
 }
 
-_FAILED_QUERIES_LOG = "org.apache.spark.sql.execution.streaming.MicroBatchExecution"
-"""Prints the stack trace of a query that failed, an expected one too; the run reports the error."""
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_FAILED_QUERIES_LOGS = (
+    f"{_STREAMING}.MicroBatchExecution",
+    f"{_STREAMING}.runtime.MicroBatchExecution",  # since Spark 4.1
+)
+"""Print the stack trace of a query that failed, an expected one too; the run reports the error."""
 
 
 def session_of(config: ConsumerConfig) -> SparkSession:
@@ -109,7 +113,8 @@ def local_session(
             hint="If it cannot fetch packages, set jars to jar files of the same names",
             cause=error.getCondition(),
         ) from error
-    _silence(spark, _FAILED_QUERIES_LOG)
+    for logger in _FAILED_QUERIES_LOGS:
+        _silence(spark, logger)
     return spark
 
 

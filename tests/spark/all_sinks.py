@@ -24,10 +24,12 @@ import pyarrow.parquet
 from tests.memory_topic import OUTPUT, MemoryStage
 from tests.spark.batch.gate_world import ACCOUNTS, LEDGER, GateWorld
 from tests.topics import Change, Topic
+from tidegate.program.spark_versions import installed_line
+from tidegate.spark_consumer import config as config_module
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.config import SINKS, ConsumerConfig
+from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.sinks.batch_function import BatchFunctionSink
@@ -37,9 +39,14 @@ from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.function import FunctionSink
 from tidegate.spark_consumer.spark import sink_factory
 
+ICEBERG = ("iceberg_changelog", "iceberg_mirror") if installed_line().iceberg else ()
+"""None for a Spark that Iceberg has no runtime for."""
+SINKS = tuple(
+    name for name in config_module.SINKS if name in ICEBERG or not name.startswith("iceberg")
+)
 FUNCTIONS = ("function", "batches")
 ALL = (*SINKS, *FUNCTIONS)
-JOINING = ("iceberg_mirror", "parquet_transactions")
+JOINING = (*ICEBERG[1:], "parquet_transactions")
 """The sinks that join with the last batch: a mirror, and one that has no past."""
 
 BATCH = 2
@@ -215,10 +222,10 @@ class AllSinks(GateWorld):
         """Rows of the tables as they are, which are those that the newest manifest names."""
         found = {}
         for table, sinks in manifest["tables"].items():
-            for name in ("iceberg_changelog", "iceberg_mirror"):
+            for name in ICEBERG:
                 path = f"{self.folder}/output/{sinks[name]['path']}"
                 reader = self.spark.read.format("iceberg")
-                then = reader.option("snapshot-id", sinks[name]["version"]).load(path)
+                then = reader.option("versionAsOf", sinks[name]["version"]).load(path)
                 now = self.spark.read.format("iceberg").load(path)
                 rows = [row.asDict(recursive=True) for row in now.collect()]
                 assert sorted(map(repr, then.collect())) == sorted(map(repr, now.collect()))

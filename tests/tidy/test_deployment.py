@@ -19,9 +19,11 @@ import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 
 from tests.tidy.pages import REPOSITORY
+from tidegate.local_stack.parts.ivy_file import ivy_file
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
+from tidegate.program.spark_versions import SPARK_LINES
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.metrics import METRICS as CONSUMER_METRICS
 
@@ -116,7 +118,7 @@ def sums(name):
 
 
 def test_the_images_jars_have_checksums():
-    ivy = (REPOSITORY / "local_stack" / "parts" / "ivy.xml").read_text()
+    ivy = ivy_file(SPARK_LINES[0]).decode()
     named = re.findall(r'name="(\S+)" rev="(\S+)" conf="spark->', ivy)
     assert sums("spark").keys() == {f"{name}-{revision}.jar" for name, revision in named}
     (aws,) = re.findall(r'name="(hadoop-aws)" rev="(\S+)"', (JARS / "s3.xml").read_text())

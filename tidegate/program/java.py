@@ -1,8 +1,8 @@
-"""Whether a `java` can run Spark 4.0, Kafka and the registry.
+"""Whether a `java` can run the installed Spark, Kafka and the registry.
 
-Spark 4.0 needs 17 and fails on 23 and later; 21 is the last release that both Spark and Kafka are
-support.  Some systems have a `java` that only prints where to get one, so a program has to print
-its version.
+Each minor version of Spark supports Java up to a release of its own (`spark_versions`): Spark 4.0
+and 4.1 fail on 24 and later.  Some systems have a `java` that only prints where to get one, so a
+program has to print its version.
 
 Standard library only: `dev` uses this module before anything is installed.
 """
@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.program.spark_versions import installed_line
 from tidegate.schemas.errors import ConfigError
 
 JAVA_MIN = 17
-JAVA_MAX = 21
 
 QUICK_START = (
     "-XX:TieredStopAtLevel=1",
@@ -53,8 +53,13 @@ class Java:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether Spark, Kafka and the registry all run on it."""
-        return JAVA_MIN <= self.major <= JAVA_MAX
+        """Whether the installed Spark, Kafka and the registry all run on it."""
+        return JAVA_MIN <= self.major <= java_max()
+
+
+def java_max() -> int:
+    """Return the newest Java that the installed Spark supports."""
+    return installed_line().java_max
 
 
 def probe(program: Path) -> Java | None:
@@ -98,7 +103,7 @@ def require_java(environ: Mapping[str, str] | None = None) -> Java:
     else:
         fault = "no java is on the path, and JAVA_HOME is not set"
     raise ConfigError(
-        f"Spark needs Java {JAVA_MIN} to {JAVA_MAX}: {fault}", hint=install_hint(environ)
+        f"Spark needs Java {JAVA_MIN} to {java_max()}: {fault}", hint=install_hint(environ)
     )
 
 
@@ -114,4 +119,4 @@ def install_hint(environ: Mapping[str, str] | None = None) -> str:
         return "Type: sudo dnf install java-17-openjdk-headless"
     if sys.platform == "darwin":
         return "Install a JDK 17 (with Homebrew: brew install openjdk@17), or set JAVA_HOME to one"
-    return f"Install a JRE {JAVA_MIN} or {JAVA_MAX} from your system's packages, or set JAVA_HOME"
+    return f"Install a JRE {JAVA_MIN} or {java_max()} from your system's packages, or set JAVA_HOME"

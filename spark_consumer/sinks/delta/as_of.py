@@ -99,7 +99,7 @@ def _of_iceberg(spark: SparkSession, files: Storage, manifest: Manifest) -> dict
     for table, sinks in manifest.tables.items():
         one = sinks.get(ICEBERG_MIRROR)
         if one is not None:
-            reader = spark.read.format("iceberg").option("snapshot-id", one.version)
+            reader = spark.read.format("iceberg").option("versionAsOf", one.version)
             # A table of a catalog of the session's own is there under its name, which is quoted.
             path = one.path if one.path.startswith("`") else files.path(one.path)
             found[table] = reader.load(path)

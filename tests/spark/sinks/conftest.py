@@ -71,7 +71,7 @@ class Lake:
     def rows(self, kind, table, version=None):
         """Rows of a table as dictionaries, read by its path and without a catalog."""
         reader = self.kit.spark.read.format("iceberg")
-        reader = reader if version is None else reader.option("snapshot-id", version)
+        reader = reader if version is None else reader.option("versionAsOf", version)
         frame = reader.load(f"{self.output}/{self.place.path(kind, table)}")
         return [row.asDict(recursive=True) for row in frame.collect()]
 

@@ -24,9 +24,11 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch.source import kafka_rows
 from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.sinks.delta import tables
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 from tidegate.spark_consumer.sinks.session_settings import session_settings
 from tidegate.spark_consumer.spark import requirements
 from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
@@ -215,7 +217,9 @@ def test_no_plan_shows_a_login(shown_session):
     shown = explained(shown_session)
     assert "kafka" in shown
     assert not [secret for secret in SECRETS if secret in shown]
-    assert ("PlainLoginModule" in shown) == (not own)
+    # Spark 4.2 replaces the whole option.
+    is_replaced = "kafka.sasl.jaas.config=*********" in shown
+    assert ("PlainLoginModule" in shown) == (not own and not is_replaced)
 
 
 FAILING_RUN = """
@@ -253,9 +257,22 @@ def test_the_local_stacks_jars_bring_all_data_sources(spark):
 
 
 def test_a_class_that_no_jar_brings_is_reported(spark, monkeypatch):
-    monkeypatch.setattr(requirements, "_DATA_SOURCES", {"no.such.Provider": "carrier pigeons"})
-    with pytest.raises(ConfigError, match="a data source for carrier pigeons"):
+    monkeypatch.setattr(requirements, "_DATA_SOURCES", ("delta", "carrier-pigeon"))
+    with pytest.raises(ConfigError, match=r"a data source for carrier-pigeon"):
         requirements.require_session(spark)
+
+
+def test_a_delta_whose_settings_have_other_names_is_asked_whether_it_works(spark, monkeypatch):
+    """A distribution with a Delta of its own has classes of other names."""
+    assert requirements._delta_fault(spark) == ""
+    monkeypatch.setattr(requirements, "_DELTA_SETTINGS", ("spark.sql.catalogImplementation",))
+    renamed = {**DELTA_SESSION_SETTINGS, "spark.sql.catalogImplementation": "another"}
+    monkeypatch.setattr(tables, "DELTA_SESSION_SETTINGS", renamed)
+    requirements.require_session(spark)
+    plain = spark.newSession()
+    plain.conf.set("spark.sql.catalog.spark_catalog", "org.no.such.Catalog")
+    with pytest.raises(ConfigError, match=r"cause='.*org\.no\.such\.Catalog"):
+        requirements.require_session(plain)
 
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 import tidegate
 from tests.unit.spark_consumer.commands.command_building import SETTINGS, flags
 from tidegate.lineage.errors import ProtocolError
+from tidegate.program.java import java_max
 from tidegate.schemas.change_schema import value_schema
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -95,7 +96,7 @@ def test_what_spark_misses_is_one_line_and_exit_code_2(invoke, monkeypatch, tmp_
     monkeypatch.setenv("PATH", str(tmp_path))
     result = invoke(*NEEDED)
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: Spark needs Java 17 to 21: no java is on the path")
+    assert result.stderr.startswith(f"error: Spark needs Java 17 to {java_max()}: no java is on")
     assert result.stderr.count("\n") == 1
 
 
@@ -403,6 +404,10 @@ def test_what_cannot_be_is_refused_by_its_name_without_a_secret(changes, text):
             },
         ),
         ({"sinks": "iceberg_mirror", "packages": ""}, {"session_packages": ""}),
+        (
+            {"sinks": "iceberg_mirror", "packages": "a:b:1"},
+            {"session_packages": f"a:b:1,{ICEBERG_PACKAGES}"},
+        ),
         (
             {"sinks": "iceberg_changelog", "packages": "org:iceberg-spark-runtime-4.0_2.13:2.0.0"},
             {"session_packages": "org:iceberg-spark-runtime-4.0_2.13:2.0.0"},

@@ -41,6 +41,9 @@ from tidegate.local_stack.parts.jvm_parts import (
 )
 from tidegate.local_stack.parts.kafka_broker import BROKER, FORMATTER
 from tidegate.local_stack.parts.schema_registry import REGISTRY
+from tidegate.program import java as java_module
+from tidegate.program.java import java_max
+from tidegate.program.spark_versions import SPARK_LINES
 
 
 def write_program(path: Path, script: str) -> Path:
@@ -74,9 +77,14 @@ def test_probe_reads_the_major_version(tmp_path, version, exit_code, major):
     assert (found and found.major) == major
 
 
-def test_seventeen_to_twenty_one_are_accepted_and_home_is_behind_links(tmp_path):
+@pytest.mark.parametrize("line", SPARK_LINES, ids=lambda line: line.minor)
+def test_from_seventeen_to_that_of_the_installed_spark_are_accepted(line, monkeypatch):
+    monkeypatch.setattr(java_module, "installed_line", lambda: line)
     accepted = [n for n in range(8, 30) if Java(program=Path("/x/bin/java"), major=n).is_accepted]
-    assert accepted == [17, 18, 19, 20, 21]
+    assert accepted == list(range(17, line.java_max + 1))
+
+
+def test_home_is_behind_links(tmp_path):
     link = tmp_path / "java"
     link.symlink_to(make_java(tmp_path / "jdk", "17.0.1"))
     assert (tmp_path / "jdk").resolve() == Java(program=link, major=17).home
@@ -109,12 +117,12 @@ def test_a_stub_and_an_old_one_do_not_hide_a_good_one(tmp_path):
 
 def test_missing_says_what_to_type_and_unsupported_what_was_found(tmp_path):
     make_java(tmp_path / "stub", None, exit_code=1)
-    make_java(tmp_path / "new", "23.0.1")
+    make_java(tmp_path / "new", "99.0.1")
     with pytest.raises(JavaMissingError) as missing:
         find_java({"PATH": str(tmp_path / "stub" / "bin")}, places=())
-    assert "17 to 21" in str(missing.value)
+    assert f"17 to {java_max()}" in str(missing.value)
     assert "JAVA_HOME" in str(missing.value)
-    with pytest.raises(JavaUnsupportedError, match="is Java 23") as unsupported:
+    with pytest.raises(JavaUnsupportedError, match="is Java 99") as unsupported:
         find_java({"JAVA_HOME": str(tmp_path / "new")}, places=())
     assert missing.value.exit_code == unsupported.value.exit_code == 2
 

@@ -12,14 +12,21 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import structlog
+from py4j.protocol import Py4JError
 
+from tidegate.local_stack.parts.ivy_file import ivy_file
+from tidegate.program.spark_versions import DELTA_PYTHON, SPARK_LINES, installed_line
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
+from tidegate.spark_consumer.config import SPARK_PACKAGES
 from tidegate.spark_consumer.errors import RunStopped
 from tidegate.spark_consumer.metrics import consumer_metrics
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
-from tidegate.spark_consumer.spark import query_session, requirements
-from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
+from tidegate.spark_consumer.spark import iceberg_requirements, query_session, requirements
+from tidegate.spark_consumer.spark.iceberg_requirements import (
+    require_iceberg,
+    require_iceberg_package,
+)
 from tidegate.spark_consumer.spark.java_lines import _Lines
 from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
@@ -160,6 +167,7 @@ def test_what_changes_stored_values_is_set_in_copies_and_in_a_session_of_our_own
 
 # ---------------------------------------------------------------- what Spark needs
 REPOSITORY = Path(__file__).resolve().parents[4]
+VERSION = f"{installed_line().minor}.1"
 
 
 @pytest.fixture
@@ -214,19 +222,50 @@ DELTA = {
     for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 }
 SOURCES = requirements._DATA_SOURCES
+OF_ANOTHER = {"spark.sql.extensions": "com.other.sql.Extension"}
+"""Settings of a distribution with a Delta of its own."""
 
 
-def session(*classes, settings=DELTA):
+class PySparkFault(Exception):
+    """As Spark's, which has its stack trace below the first line."""
+
+
+def session(*sources, settings=DELTA, version=VERSION, classes=(), fault=""):
+    """A session with these data sources; `fault` is what Delta's statements end with."""
     utils = SimpleNamespace(Utils=SimpleNamespace(classIsLoadable=lambda name: name in classes))
-    apache = SimpleNamespace(spark=SimpleNamespace(util=utils))
-    jvm = SimpleNamespace(org=SimpleNamespace(apache=apache))
-    conf = SimpleNamespace(get=settings.get)
-    return SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm), conf=conf)
+
+    def look_up(name, conf):
+        assert conf == "the session's"
+        if name not in sources:
+            raise Py4JError("DATA_SOURCE_NOT_FOUND")
+
+    execution = SimpleNamespace(
+        datasources=SimpleNamespace(DataSource=SimpleNamespace(lookupDataSource=look_up))
+    )
+    spark = SimpleNamespace(util=utils, sql=SimpleNamespace(execution=execution))
+    jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)))
+    state = SimpleNamespace(conf=lambda: "the session's")
+    statements = []
+
+    def sql(statement):
+        statements.append(statement)
+        if fault:
+            raise PySparkFault(f"{fault}\nJVM stacktrace:\n")
+
+    return SimpleNamespace(
+        sparkContext=SimpleNamespace(_jvm=jvm),
+        _jsparkSession=SimpleNamespace(sessionState=lambda: state),
+        conf=SimpleNamespace(get=settings.get),
+        version=version,
+        sql=sql,
+        statements=statements,
+    )
 
 
-def refused_session(*classes, settings=DELTA):
+def refused_session(*sources, **options):
     with pytest.raises(ConfigError) as caught:
-        requirements.require_session(session(*classes, settings=settings))
+        requirements.require_session(session(*sources, **options))
+    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
@@ -234,17 +273,20 @@ def test_a_session_needs_all_data_sources_and_settings():
     require = requirements.require_session
     require(session(*SOURCES))
     extensions = f"org.other.Extension, {DELTA['spark.sql.extensions']}"
-    require(session(*SOURCES, settings={**DELTA, "spark.sql.extensions": extensions}))
-    for missing, source in SOURCES.items():
-        text = refused_session(*(name for name in SOURCES if name != missing))
+    usual = session(*SOURCES, settings={**DELTA, "spark.sql.extensions": extensions})
+    require(usual)
+    assert usual.statements == []
+    for source in SOURCES:
+        text = refused_session(*(name for name in SOURCES if name != source))
         assert f"a data source for {source}" in text
         assert f"spark.jars.packages={SPARK_PACKAGES}" in text
         assert "--packages" in text
         assert "spark.sql.extensions=" not in text
     for missing, value in DELTA.items():
         without = {name: value for name, value in DELTA.items() if name != missing}
-        text = refused_session(*SOURCES, settings=without)
+        text = refused_session(*SOURCES, settings=without, fault="DELTA_CONFIGURE_SPARK_SESSION")
         assert f"{missing}={value}" in text
+        assert "(cause='DELTA_CONFIGURE_SPARK_SESSION')" in text
         assert "spark.jars.packages" not in text
         assert [name for name in without if f"{name}=" in text] == []
     # All that a plain session lacks is named at once.
@@ -253,26 +295,83 @@ def test_a_session_needs_all_data_sources_and_settings():
         assert f"{name}={value}" in text
 
 
+def test_a_delta_by_other_names_is_tried_and_accepted_where_it_works():
+    other = session(*SOURCES, settings=OF_ANOTHER)
+    requirements.require_session(other)
+    assert [statement.split()[0] for statement in other.statements] == ["CREATE", "MERGE"]
+    (folder,) = {re.search(r"delta\.`file:(.+)/trial`", one)[1] for one in other.statements}
+    assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("line", SPARK_LINES, ids=lambda line: line.minor)
+def test_packages_are_those_of_the_sessions_spark(line):
+    text = refused_session(version=f"{line.minor}.1-amzn-0")
+    assert f"spark.jars.packages={line.packages}" in text
+
+
+def test_an_older_spark_is_refused_and_a_newer_one_is_warned_of():
+    text = refused_session(*SOURCES, version="3.5.9")
+    assert text.startswith("Spark 3.5.9 is not supported")
+    assert "Use Spark 4.0, 4.1 or 4.2" in text
+    with structlog.testing.capture_logs() as lines:
+        requirements.require_session(session(*SOURCES))
+        assert lines == []
+        requirements.require_session(session(*SOURCES, version="4.3.0"))
+        requirements.require_session(session(*SOURCES, version="5.0.0-preview1"))
+    assert [(one["event"], one["version"]) for one in lines] == [
+        ("Spark is newer than the tested versions", "4.3.0"),
+        ("Spark is newer than the tested versions", "5.0.0-preview1"),
+    ]
+    assert {one["packages"] for one in lines} == {SPARK_LINES[-1].packages}
+
+
 def test_iceberg_and_its_catalog_are_named_where_they_are_missing():
-    jar = "org.apache.iceberg.spark.SparkCatalog"
-    require_iceberg(session(jar))
-    with pytest.raises(ConfigError, match=r"lacks Iceberg") as caught:
-        require_iceberg(session())
-    assert ICEBERG_PACKAGES in caught.value.hint
-    require_iceberg(session(jar, settings={"spark.sql.catalog.lake": "x.Y"}), catalog="lake")
+    classes = ["org.apache.iceberg.spark.SparkCatalog"]
+    require_iceberg(session(classes=classes))
+    for line in SPARK_LINES:
+        with pytest.raises(ConfigError, match=r"lacks Iceberg|no runtime") as caught:
+            require_iceberg(session(version=f"{line.minor}.0"))
+        if line.iceberg:
+            assert line.iceberg_packages in caught.value.hint
+        else:
+            assert f"no runtime for Spark {line.minor} yet" in str(caught.value)
+    catalog = {"spark.sql.catalog.lake": "x.Y"}
+    require_iceberg(session(classes=classes, settings=catalog), catalog="lake")
     with pytest.raises(ConfigError, match=r"no catalog of this name.*lake") as caught:
-        require_iceberg(session(jar), catalog="lake")
+        require_iceberg(session(classes=classes), catalog="lake")
     assert "spark.sql.catalog.lake=" in caught.value.hint
 
 
-def test_packages_are_the_same_wherever_they_are_named():
-    assert SPARK_PACKAGES in (REPOSITORY / "docker/README.md").read_text()
-    ivy = (REPOSITORY / "local_stack" / "parts" / "ivy.xml").read_text()
-    for package in (*SPARK_PACKAGES.split(","), ICEBERG_PACKAGES):
-        organisation, name, revision = package.split(":")
-        assert f'org="{organisation}" name="{name}" rev="{revision}"' in ivy
-    text = (REPOSITORY / "pyproject.toml").read_text()
-    assert set(re.findall(r'"(delta-spark==[^"]+)"', text)) == {requirements._DELTA_PYTHON}
+def test_a_spark_without_an_iceberg_runtime_is_refused_before_it_starts(monkeypatch):
+    without = next(line for line in SPARK_LINES if not line.iceberg)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    require_iceberg_package(packages=SPARK_PACKAGES, jars="")
+    monkeypatch.setattr(iceberg_requirements, "installed_line", lambda: without)
+    with pytest.raises(ConfigError, match=f"no runtime for Spark {without.minor} yet") as caught:
+        require_iceberg_package(packages=without.packages, jars="")
+    assert "Use Spark 4.0 or 4.1" in caught.value.hint
+    # One of the user's own may exist.
+    require_iceberg_package(packages="org:iceberg-spark-runtime-4.2_2.13:9", jars="")
+    require_iceberg_package(packages=without.packages, jars="/own.jar")
+    require_iceberg_package(packages="", jars="")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    require_iceberg_package(packages=without.packages, jars="")
+
+
+def test_versions_are_the_same_wherever_they_are_named():
+    """The table of versions has them; what is compiled from it says the same."""
+    page = (REPOSITORY / "docs/reference/versions.md").read_text()
+    for line in SPARK_LINES:
+        jars = ivy_file(line).decode()
+        packages = filter(None, (*line.packages.split(","), line.iceberg_packages))
+        for package in packages:
+            organisation, name, revision = package.split(":")
+            assert f'org="{organisation}" name="{name}" rev="{revision}"' in jars
+        assert line.packages in page
+        assert line.iceberg_packages in page
+    locked = (REPOSITORY / "requirements/consumer.txt").read_text()
+    assert f"\npyspark=={SPARK_LINES[0].pyspark} " in locked
+    assert f"\n{DELTA_PYTHON} " in locked
 
 
 def test_durations_of_batches_are_counted_and_the_last_size_is_kept():
