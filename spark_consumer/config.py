@@ -14,6 +14,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from tidegate.program.spark_versions import installed_line
+from tidegate.program.token_sources import AWS, GOOGLE
 from tidegate.schemas.change_schema import (
     EXCLUSIONS,
     TRANSACTIONS_LEFT_OUT,
@@ -55,6 +56,15 @@ def spark_packages() -> str:
 
 ICEBERG_RUNTIME = "iceberg-spark-runtime"
 """The name with which those of Iceberg's packages begin that a session needs."""
+
+LOGIN_PACKAGES = {
+    GOOGLE: "com.google.cloud.hosted.kafka:managed-kafka-auth-login-handler:1.0.6",
+    AWS: "software.amazon.msk:aws-msk-iam-auth:2.4.0",
+}
+"""What Spark's Kafka client needs for the tokens of `kafka_login`."""
+
+LEFT_OUT_PACKAGES = "io.confluent:kafka-schema-registry-client"
+"""A dependency of Google's handler that Maven Central does not have, and the login does not use."""
 
 _ICEBERG = ("iceberg_changelog", "iceberg_mirror")
 
@@ -335,10 +345,15 @@ class ConsumerConfig(TableSettings):
 
     @property
     def session_packages(self) -> str:
-        """`packages`, with those of the Iceberg sinks where these are asked for."""
-        if not self.packages or not self.has_iceberg or ICEBERG_RUNTIME in self.packages:
-            return self.packages
-        return ",".join(filter(None, (self.packages, ICEBERG_PACKAGES)))
+        """`packages`, with those of the Iceberg sinks and the login where these are asked for."""
+        if not self.packages:
+            return ""
+        more = (
+            [ICEBERG_PACKAGES] if self.has_iceberg and ICEBERG_RUNTIME not in self.packages else []
+        )
+        login = LOGIN_PACKAGES.get(self.kafka_login, "")
+        more += [login] if login and login.split(":")[1] not in self.packages else []
+        return ",".join(filter(None, (self.packages, *more)))
 
     @field_validator("mirror_accepts")
     @classmethod

@@ -35,6 +35,14 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/spark/spark/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
         "tests/unit/spark_consumer/sinks/delta/test_output_proof.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
     ),
+    "tidegate/program/tokens.py": (
+        "tests/unit/tidegate/program/test_tokens.py::test_a_source_that_fails_does_no_harm_while_the_token_is_valid",
+    ),
+    "tidegate/program/token_sources.py": (
+        "tests/unit/tidegate/program/test_tokens.py::test_awss_default_credentials_sign_a_request",
+        "tests/unit/tidegate/program/test_tokens.py::test_googles_default_credentials_give_a_token",
+        "tests/unit/tidegate/program/test_tokens.py::test_a_function_returns_a_token_and_its_time_of_expiry",
+    ),
     "spark_consumer/sinks/delta/refused_writes.py": (
         f"{_DELTA}/test_mirror.py::test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_it_is_gone",
     ),
@@ -331,6 +339,7 @@ BY_VALUE = frozenset(
         "spark_consumer/sinks/kafka/topic_setup.py",
         "spark_consumer/spark/audit_markers.py",
         "spark_consumer/spark/iceberg_requirements.py",
+        "spark_consumer/spark/login_requirements.py",
         "spark_consumer/spark/requirements.py",
         "spark_consumer/spark/sink_factory.py",
         "spark_consumer/spark/standby.py",

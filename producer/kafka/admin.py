@@ -86,8 +86,8 @@ class SharedAdmin:
         self._client: AdminClient | None = None
 
     def client(self) -> AdminClient:
-        """Return the client in use."""
-        self._client = self._client or AdminClient(self._config)
+        """Return the client in use; raises UnreachableError where its login has no token."""
+        self._client = self._client or make_client(AdminClient, self._config)
         return self._client
 
     def replace(self, client: AdminClient | None) -> None:

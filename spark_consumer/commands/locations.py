@@ -19,7 +19,12 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.file_systems import S3A_CLASS, missing_file_system
 from tidegate.spark_consumer.checkpoint.gate_files import require_identity
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
-from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES, ConsumerConfig
+from tidegate.spark_consumer.config import (
+    ICEBERG_PACKAGES,
+    LOGIN_PACKAGES,
+    SPARK_PACKAGES,
+    ConsumerConfig,
+)
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.spark.requirements import is_submitted
 
@@ -141,7 +146,7 @@ def _require_file_systems(config: ConsumerConfig) -> None:
 
 def _may_have_s3a(config: ConsumerConfig) -> bool:
     """Whether the session has the file system of S3, or may have it, as far as is known here."""
-    own = {*SPARK_PACKAGES.split(","), *ICEBERG_PACKAGES.split(",")}
+    own = {*SPARK_PACKAGES.split(","), ICEBERG_PACKAGES, *LOGIN_PACKAGES.values()}
     if not config.jars and not own.issuperset(config.session_packages.split(",")):
         return True  # any other package may load it
     jars = [jar for jar in config.jars.split(",") if jar]

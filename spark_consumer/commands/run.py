@@ -69,7 +69,7 @@ def prepare(config: ConsumerConfig, *, stop: threading.Event, health: Health) ->
         require_iceberg_package(packages=config.session_packages, jars=config.jars)
     require_locations(config)
     # Options that cannot be translated are an error now, before Spark starts.
-    java_options(config.kafka_client_options())
+    java_options(config.given_kafka_options(), login=config.kafka_login)
     registry_options = config.registry_client_options()
     registry = HttpSchemaRegistry(config.registry_url, options=registry_options)
     registry.require_reachable()

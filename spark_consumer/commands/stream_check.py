@@ -22,7 +22,7 @@ def require_stream(config: ConsumerConfig) -> HttpSchemaRegistry:
     options that Spark's client does not have; UnreachableError for what does not answer.
     """
     options = config.kafka_client_options()
-    java_options(options)
+    java_options(config.given_kafka_options(), login=config.kafka_login)
     registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
     registry.require_reachable()
     names = config.topic_names

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tidegate.program.token_sources import AWS, GOOGLE, NO_LOGIN
 from tidegate.schemas.errors import ConfigError
 
 _LOGIN_MODULES = {
@@ -16,18 +17,47 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+_BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_TOKENS = {
+    GOOGLE: {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": (
+            "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"
+        ),
+        "sasl.jaas.config": f"{_BEARER_MODULE} required;",
+    },
+    AWS: {
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "sasl.client.callback.handler.class": (
+            "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+        ),
+        "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    },
+}
+"""`kafka_login` in Java: classes that fetch tokens in each JVM, of the driver and executors."""
 _TRANSLATED = ("sasl.", "ssl.", "security.protocol")
 
 
-def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return what Java's client takes for the options that the settings allow.
+def java_options(options: Mapping[str, str], *, login: str = NO_LOGIN) -> dict[str, str]:
+    """Return what Java's client takes for the options that the settings allow, and `kafka_login`.
 
     Raises ConfigError for options that do not belong together, and for files that are not there.
     """
+    if login != NO_LOGIN:
+        return {**_tokens(login), **java_options(options)}
     translated = {n: value for n, value in options.items() if not n.startswith(_TRANSLATED)}
     if "security.protocol" in options:
         translated["security.protocol"] = options["security.protocol"].upper()
     return {**translated, **_login(options), **_tls(options)}
+
+
+def _tokens(login: str) -> dict[str, str]:
+    if login in _TOKENS:
+        return {"security.protocol": "SASL_SSL", **_TOKENS[login]}
+    raise ConfigError(
+        f"kafka_login: Spark reads Kafka in Java, in which there is no function {login}",
+        hint='Use "google", "aws" or a login of kafka_options',
+    )
 
 
 def _login(options: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from tidegate.program.kafka_clients import admin_config, make_client
+from tidegate.schemas.errors import UnreachableError
 
 _TIMEOUT_S = 5.0
 
@@ -26,11 +27,16 @@ class LiveTopicIds:
 
         A topic is left out if no broker answers, or if the principal may not describe it.
         """
-        self._admin = self._admin or AdminClient(self._config)
+        log = structlog.get_logger("tidegate.spark_consumer")
+        found: dict[str, str | None] = {}
+        try:
+            self._admin = self._admin or make_client(AdminClient, self._config)
+        except UnreachableError as error:  # there is no token for its login
+            log.warning("topic description failed", topic=", ".join(topics), reason=str(error))
+            return found
         answers = self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=_TIMEOUT_S
         )
-        found: dict[str, str | None] = {}
         for topic, answer in answers.items():
             try:
                 found[topic] = str(answer.result().topic_id)
@@ -39,7 +45,6 @@ class LiveTopicIds:
                 if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     found[topic] = None
                     continue
-                log = structlog.get_logger("tidegate.spark_consumer")
                 log.warning("topic description failed", topic=topic, reason=reason.str())
                 # A client that saw a broker disconnect may never answer.
                 self._admin = None

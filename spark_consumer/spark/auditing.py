@@ -48,6 +48,7 @@ from tidegate.spark_consumer.spark.audit_markers import (
     under_their_tables,
 )
 from tidegate.spark_consumer.spark.audit_rows import read_rows, sums_by_release
+from tidegate.spark_consumer.spark.login_requirements import require_login
 from tidegate.spark_consumer.spark.redaction import hide_logins
 from tidegate.spark_consumer.spark.requirements import require_session
 
@@ -71,6 +72,8 @@ def audit_stream(
     The progress topic exists.  Raises ConfigError for a session that lacks something too.
     """
     require_session(spark)
+    java = java_options(config.given_kafka_options(), login=config.kafka_login)
+    require_login(spark, java)
     hide_logins(spark)
     names, options = config.topic_names, config.kafka_client_options()
     servers = config.bootstrap_servers
@@ -79,9 +82,7 @@ def audit_stream(
         config.output,
         checkpoint=config.checkpoint,
         names=names,
-        progress=lambda: topic_rows(
-            spark, names.progress, bootstrap_servers=servers, options=java_options(options)
-        ),
+        progress=lambda: topic_rows(spark, names.progress, bootstrap_servers=servers, options=java),
         schema_of=schema_of,
         has_dead_letters=may_exist(names.dead_letter, bootstrap_servers=servers, options=options),
         step=step,

@@ -71,6 +71,7 @@ from tidegate.spark_consumer.spark.failures import require_no_conflict, require_
 from tidegate.spark_consumer.spark.gate_query import GateQuery
 from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
 from tidegate.spark_consumer.spark.listener import MetricsListener
+from tidegate.spark_consumer.spark.login_requirements import require_login
 from tidegate.spark_consumer.spark.query_session import QuerySession
 from tidegate.spark_consumer.spark.redaction import hide_logins
 from tidegate.spark_consumer.spark.requirements import require_session
@@ -117,6 +118,7 @@ def build_query(
     require_session(spark)
     if config.has_iceberg:
         require_iceberg(spark, catalog=config.iceberg_catalog)
+    require_login(spark, java_options(config.given_kafka_options(), login=config.kafka_login))
     hide_logins(spark)
     gate, output = _folders(spark, config)
     newest = newest_state(gate)
@@ -307,7 +309,7 @@ def _prepare(
         bootstrap_servers=config.bootstrap_servers,
         subscription=subscription,
         changes_per_batch_max=reads,
-        options=java_options(config.kafka_client_options()),
+        options=java_options(config.given_kafka_options(), login=config.kafka_login),
     )
     writing = rows.writeStream.queryName(query_name).foreachBatch(with_short_failures(batch))
     writing = writing.option("checkpointLocation", checkpoint.root)

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.schemas.errors import UnreachableError
-from tidegate.spark_consumer.config import ConsumerConfig
+from tidegate.spark_consumer.config import LEFT_OUT_PACKAGES, ConsumerConfig
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 from tidegate.spark_consumer.spark.java_lines import held_back
 from tidegate.spark_consumer.spark.requirements import is_submitted
@@ -100,6 +100,7 @@ def local_session(
         found["spark.jars"] = jars
     elif packages:
         found["spark.jars.packages"] = packages
+        found["spark.jars.excludes"] = LEFT_OUT_PACKAGES
     if java_options:
         found["spark.driver.extraJavaOptions"] = java_options
     for name, value in {**found, **(settings or {})}.items():

@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests import signed_tokens
 from tests.integration.shared_stack import (
     PATIENCE_S,
     now,
@@ -36,10 +37,12 @@ from tests.integration.shared_stack import (
     running,
     until,
 )
+from tests.signed_tokens import TokenListener
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNT_COLUMNS, ACCOUNTS, STREAM
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_bank_database
 from tidegate.local_stack.parts import kafka_broker
+from tidegate.local_stack.parts import stack as parts_stack
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.secure_listener import SecureListener
@@ -131,6 +134,9 @@ def stack(tmp_path_factory):
     config = load_config(data_dir=tmp_path_factory.mktemp("secure"), seed=5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kafka_broker, "SETTINGS", kafka_broker.SETTINGS + AUTHORIZER)
+        patch.setattr(parts_stack, "SecureListener", TokenListener)
+        folder = config.data_dir / "secure"
+        patch.setenv("JAVA_TOOL_OPTIONS", signed_tokens.java_tool_options(folder))
         with LocalStack(config, has_login=True) as started:
             yield started
 
@@ -262,6 +268,57 @@ def test_a_broker_of_another_authority_is_refused(programs, tmp_path):
     authority = other.client_options()["ssl.ca.location"]
     made = programs()
     assert "ssl options" in ended(made, "check", **options(made, ssl_ca_location=authority))
+
+
+TOKEN_SECONDS = 4
+
+
+@pytest.fixture
+def with_tokens(stack, programs, monkeypatch):
+    """Make programs whose tokens are those of a function, each valid for four seconds."""
+    folder = stack.kafka.secure.folder
+    monkeypatch.setenv(signed_tokens.FOLDER, str(folder))
+    monkeypatch.setenv(signed_tokens.SECONDS, str(TOKEN_SECONDS))
+    monkeypatch.setattr(TokenListener, "client_options", TokenListener.tls_options)
+    (folder / "fetched").unlink(missing_ok=True)
+    return programs("tokens", PRODUCER_KAFKA_LOGIN=signed_tokens.FUNCTION)
+
+
+@pytest.mark.deep
+def test_a_fleet_goes_on_through_changes_of_its_token(stack, bank, with_tokens, acls):
+    folder, topic = stack.kafka.secure.folder, f"tokens.{ACCOUNTS}"
+
+    def has_come(key):
+        return any(key in message.key() for message in read_bytes(stack, topic))
+
+    with acls(EVERYTHING), running(with_tokens) as pipeline:
+        log = pipeline.workers[0].spec.log
+        for number in range(3):
+            with bank.batch() as batch:
+                batch.insert(ACCOUNTS, ACCOUNT_COLUMNS, [(f"token-{number}", "owner", 1, 0)])
+            key = f"token-{number}".encode()
+            pipeline.wait(lambda key=key: has_come(key), what="a change", deadline_s=PATIENCE_S)
+            time.sleep(TOKEN_SECONDS)
+        tokens = (folder / "fetched").read_text().splitlines()
+    assert len(tokens) > 3
+    assert "SASL authentication error" not in log.read_text()
+    assert "transaction not committed" not in log.read_text()
+
+
+def test_a_source_of_tokens_that_is_down_is_named_at_once(stack, with_tokens, acls):
+    down = stack.kafka.secure.folder / "down"
+    down.touch()
+    try:
+        began = time.monotonic()
+        done = run_producer(with_tokens, "check")
+        seconds = time.monotonic() - began
+    finally:
+        down.unlink()
+    assert done.returncode == 75, done.stderr
+    assert f"kafka_login: no token: {signed_tokens.FUNCTION} raised OSError" in done.stderr
+    assert seconds < 30
+    with acls(EVERYTHING):
+        assert run_producer(with_tokens, "check").returncode == 0
 
 
 @pytest.mark.parametrize("command", ["check", "run"])

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidegate.program.kafka_errors import is_decisive, kafka_failure
+from tidegate.program.tokens import KafkaTokens
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topic_template import SETTING, TEMPLATE_DEFAULT
 from tidegate.schemas.topics import TopicNames
@@ -23,8 +24,11 @@ _CALL_S = 1.0
 def make_client(kind: Callable[[dict[str, Any]], _Client], config: Mapping[str, Any]) -> _Client:
     """Return a client; raises ConfigError with what librdkafka rejects about its options.
 
-    Values are left out of the text, because any of them may be a secret.
+    Values are left out of the text, because any of them may be a secret.  Raises UnreachableError
+    where a login needs a token and there is none.
     """
+    if isinstance(tokens := config.get("oauth_cb"), KafkaTokens):
+        tokens.prepare()
     try:
         return kind(dict(config))
     except (KafkaException, ValueError, TypeError) as error:

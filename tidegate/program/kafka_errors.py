@@ -46,6 +46,8 @@ _UNSUPPORTED = (
 _NO_SUCH_HOST = (KafkaError._RESOLVE,)  # noqa: SLF001 - the client's name
 _INTERRUPTED = "handshake failed: Local: "
 """In the text about a login that the end of the connection has interrupted: the cause is local."""
+_TOKENLESS = "Failed to acquire SASL OAUTHBEARER token"
+"""In librdkafka's text where a login has failed before any broker was asked."""
 _TLS_MISMATCH = ("SSL handshake failed", "security.protocol")
 """In librdkafka's texts about a listener that hangs up: on TLS, and on a client without it."""
 
@@ -70,9 +72,15 @@ def kafka_failure(
         message = f"{head}TLS to Kafka failed: {cause.str()}"
         hint = "Check security.protocol and the ssl options in kafka_options"
         return ConfigError(message, hint=hint, **fields)
+    if _is_without_token(cause):
+        message = f"{head}there is no token for the login to Kafka: {cause.str()}"
+        hint = "Check kafka_login or the sasl.oauthbearer options, and what issues the tokens"
+        return UnreachableError(message, hint=hint, **fields)
     if _is_login(cause):
         message = f"{head}Kafka rejected the login: {cause.str()}"
-        hint = "Check sasl.mechanism, sasl.username and sasl.password in kafka_options"
+        hint = (
+            "Check kafka_login, or sasl.mechanism, sasl.username and sasl.password in kafka_options"
+        )
         return ConfigError(message, hint=hint, **fields)
     if code in _DENIED:
         message = f"{head}Kafka denies access to {_DENIED[code]}: {cause.str()}"
@@ -100,7 +108,7 @@ def is_decisive(error: KafkaError) -> bool:
     Not for a program that runs: a broker that restarts gives some of these errors for a moment.
     """
     is_known = error.code() in (*_DENIED, *_NO_SUCH_HOST)
-    return is_known or _is_login(error) or _is_tls(error)
+    return is_known or _is_login(error) or _is_without_token(error) or _is_tls(error)
 
 
 def is_denied(error: KafkaError) -> bool:
@@ -115,7 +123,13 @@ def is_unsupported(error: KafkaError) -> bool:
 
 def _is_login(error: KafkaError) -> bool:
     """Whether the broker has rejected a login; one that leaves in the middle has not."""
-    return error.code() in _LOGIN and _INTERRUPTED not in error.str()
+    is_other = _INTERRUPTED in error.str() or _is_without_token(error)
+    return error.code() in _LOGIN and not is_other
+
+
+def _is_without_token(error: KafkaError) -> bool:
+    """Whether a login failed because what issues its tokens did."""
+    return _TOKENLESS in error.str()
 
 
 def _is_tls(error: KafkaError) -> bool:

@@ -13,6 +13,7 @@ from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistr
 
 from tidegate.program.registry_access import REJECTED, RegistryAccess, is_foreign
 from tidegate.program.retry_after import RETRY_LATER, RetryAfter, is_temporary
+from tidegate.program.tokens import RegistryTokens
 from tidegate.schemas.errors import (
     ConfigError,
     SchemaError,
@@ -52,6 +53,8 @@ class HttpSchemaRegistry:
         """
         options = options or {}
         self._url = url
+        tokens = options.get("bearer.auth.custom.provider.function")
+        self._tokens = tokens if isinstance(tokens, RegistryTokens) else None
         self._is_bearer = any(name.startswith("bearer.") for name in options)
         self._has_credentials = self._is_bearer or bool(options.get("basic.auth.user.info"))
         try:
@@ -249,8 +252,11 @@ class HttpSchemaRegistry:
         if not isinstance(error, SchemaRegistryError) or error.http_status_code not in REJECTED:
             return None
         provider = self._client._rest_client.bearer_field_provider  # noqa: SLF001 - as above
+        # The next call gets a new one.
         if hasattr(provider, "fetch_token"):
-            provider.token = ""  # the next call gets a new one
+            provider.token = ""
+        elif self._tokens is not None:
+            self._tokens.drop()
         if not self._access.may_pass(error, subject, writes=writes):
             return None
         message = f"the schema registry rejects a call: HTTP status {error.http_status_code}"
@@ -266,11 +272,14 @@ class HttpSchemaRegistry:
         return ConfigError(message, hint=hint, url=self._url)
 
     def _translate(self, error: Exception, **fields: Any) -> TidegateError:
+        if isinstance(error, TidegateError):  # there is no token for the call
+            return error
         passing = self._passing(error, str(fields.get("subject", "")))
         if passing is not None:
             return passing
         if isinstance(error, SchemaRegistryError) and error.http_status_code in REJECTED:
             setting = "registry_options" if self._is_bearer else "registry_user_info"
+            setting = "registry_login" if self._tokens is not None else setting
             message = f"{setting}: the registry rejects these credentials"
             if not self._has_credentials:
                 message = f"{setting}: the registry requires a login"

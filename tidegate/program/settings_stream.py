@@ -11,16 +11,36 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from tidegate.program.logs import LogFormat, LogLevel
 from tidegate.program.settings import Settings
+from tidegate.program.token_sources import (
+    NO_LOGIN,
+    kafka_tokens,
+    registry_tokens,
+    require_login,
+)
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topic_template import TEMPLATE_DEFAULT
 from tidegate.schemas.topics import TopicNames
 
 _INSTEAD = {"url": "registry_url", "basic.auth.user.info": "registry_user_info"}
 """Options of the registry's client that have a setting of their own."""
+
+_LOGINS = ("sasl.mechanism*", "sasl.username", "sasl.password", "sasl.oauthbearer.*", "oauth_cb")
+"""Options of librdkafka that log in otherwise than `kafka_login` does."""
+_WITH_SASL = ("SASL_SSL", "SASL_PLAINTEXT")
+_BEARER = "bearer.auth."
+_BEARER_FIELDS = frozenset({f"{_BEARER}logical.cluster", f"{_BEARER}identity.pool.id"})
+"""What a registry asks for beside a token."""
 
 
 def _usable_prefix(value: str) -> str:
@@ -66,6 +86,12 @@ class StreamSettings(Settings):
         description="Further options of the registry's client (TLS files, a bearer token), by "
         "confluent-kafka's names; values are never printed",
     )
+    registry_login: str = Field(
+        default=NO_LOGIN,
+        description="Whose tokens the registry is called with: google, those of Google's default "
+        "credentials; <module>:<function>, those of a function in Python, which returns a token "
+        "and its time of expiry; none: what registry_user_info and registry_options say",
+    )
     prefix: Annotated[str, AfterValidator(_usable_prefix)] = Field(
         description="First part of every topic's name; one stream per prefix"
     )
@@ -75,6 +101,13 @@ class StreamSettings(Settings):
         "which is schema.table in a named schema; letters, digits, '.', '_' and '-'. The producer "
         "also takes {database}, for which the consumer needs the database's id. Fixed when the "
         "stream begins, and the same for producer and consumer",
+    )
+    kafka_login: str = Field(
+        default=NO_LOGIN,
+        description="Whose tokens Kafka is called with, by SASL/OAUTHBEARER: google, those of "
+        "Google's default credentials; aws, those of AWS's; <module>:<function>, those of a "
+        "function in Python, which returns a token and its time of expiry; none: what "
+        "kafka_options say",
     )
     kafka_options: dict[str, SecretStr] = Field(
         default={},
@@ -122,6 +155,31 @@ class StreamSettings(Settings):
             raise ValueError("; ".join(instead))
         return value
 
+    @field_validator("kafka_login", "registry_login")
+    @classmethod
+    def _require_login(cls, value: str, info: ValidationInfo) -> str:
+        return require_login(value, registry=info.field_name == "registry_login")
+
+    @model_validator(mode="after")
+    def _check_logins(self) -> Self:
+        if self.kafka_login != NO_LOGIN:
+            others = [n for n in self.kafka_options if any(fnmatchcase(n, one) for one in _LOGINS)]
+            if others:
+                names = ", ".join(sorted(others))
+                raise ValueError(f"kafka_login: {names} in kafka_options is another login")
+            protocol = self.kafka_options.get("security.protocol")
+            if protocol and protocol.get_secret_value().upper() not in _WITH_SASL:
+                text = "kafka_login: security.protocol in kafka_options has to be"
+                raise ValueError(f"{text} {' or '.join(_WITH_SASL)}")
+        if self.registry_login != NO_LOGIN:
+            options = self.registry_options.keys() - _BEARER_FIELDS
+            others = [name for name in options if name.startswith(_BEARER)]
+            if self.registry_user_info.get_secret_value():
+                others.append("registry_user_info")
+            if others:
+                raise ValueError(f"registry_login: {', '.join(sorted(others))} is another login")
+        return self
+
     @model_validator(mode="after")
     def _check_topic_names(self) -> Self:
         try:
@@ -135,13 +193,30 @@ class StreamSettings(Settings):
         """The names of the stream's topics."""
         return TopicNames(self.prefix, self.topic_template)
 
-    def kafka_client_options(self) -> dict[str, str]:
-        """The further options in plain text, for the Kafka client only."""
+    def given_kafka_options(self) -> dict[str, str]:
+        """The table `kafka_options` in plain text, for Kafka clients only."""
         return {name: value.get_secret_value() for name, value in self.kafka_options.items()}
 
-    def registry_client_options(self) -> dict[str, str]:
+    def kafka_client_options(self) -> dict[str, Any]:
+        """The further options of librdkafka's clients, with the login."""
+        options: dict[str, Any] = self.given_kafka_options()
+        if self.kafka_login == NO_LOGIN:
+            return options
+        tokens = kafka_tokens(self.kafka_login, self.bootstrap_servers)
+        login = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": tokens}
+        return {"security.protocol": "SASL_SSL", **options, **login}
+
+    def registry_client_options(self) -> dict[str, Any]:
         """The registry client's further options in plain text, for that client only."""
         options = {name: one.get_secret_value() for name, one in self.registry_options.items()}
+        if self.registry_login != NO_LOGIN:
+            fields = {name: options.pop(name) for name in _BEARER_FIELDS & options.keys()}
+            return {
+                **options,
+                f"{_BEARER}credentials.source": "CUSTOM",
+                f"{_BEARER}custom.provider.function": registry_tokens(self.registry_login),
+                f"{_BEARER}custom.provider.config": fields,
+            }
         user_info = self.registry_user_info.get_secret_value()
         return {**options, **({"basic.auth.user.info": user_info} if user_info else {})}
 

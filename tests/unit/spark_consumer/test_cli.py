@@ -23,7 +23,12 @@ from tidegate.spark_consumer import cli
 from tidegate.spark_consumer.classic_session import require_classic
 from tidegate.spark_consumer.commands import run as run_command
 from tidegate.spark_consumer.commands import tail as tail_command
-from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES, ConsumerConfig
+from tidegate.spark_consumer.config import (
+    ICEBERG_PACKAGES,
+    LOGIN_PACKAGES,
+    SPARK_PACKAGES,
+    ConsumerConfig,
+)
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.spark.requirements import require_spark
 from tidegate.spark_consumer.table_settings import column_names
@@ -411,6 +416,18 @@ def test_what_cannot_be_is_refused_by_its_name_without_a_secret(changes, text):
         (
             {"sinks": "iceberg_changelog", "packages": "org:iceberg-spark-runtime-4.0_2.13:2.0.0"},
             {"session_packages": "org:iceberg-spark-runtime-4.0_2.13:2.0.0"},
+        ),
+        *(
+            (
+                {"kafka_login": login},
+                {"session_packages": f"{SPARK_PACKAGES},{LOGIN_PACKAGES[login]}"},
+            )
+            for login in ("google", "aws")
+        ),
+        ({"kafka_login": "google", "packages": ""}, {"session_packages": ""}),
+        (
+            {"kafka_login": "aws", "packages": "software.amazon.msk:aws-msk-iam-auth:9"},
+            {"session_packages": "software.amazon.msk:aws-msk-iam-auth:9"},
         ),
         (
             {"mirror_accepts": "exclude_delete, exclude_ttl_deletes"},

@@ -125,7 +125,7 @@ def test_what_the_stream_lacks_is_refused_by_its_fault(monkeypatch):
         require(**template)
 
     # Options that Spark's client cannot take are refused before anything is asked.
-    def refuse(_options):
+    def refuse(_options, **_):
         raise ConfigError("kafka_options: not for Java")
 
     monkeypatch.setattr(stream_check, "java_options", refuse)

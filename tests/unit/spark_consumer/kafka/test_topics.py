@@ -26,6 +26,7 @@ from tidegate.spark_consumer.kafka import topic_ids
 from tidegate.spark_consumer.kafka import topics as kafka
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds, may_exist
+from tidegate.spark_consumer.spark.login_requirements import login_classes
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 
@@ -383,6 +384,36 @@ def test_what_java_cannot_use_is_refused_by_its_option(tmp_path):
         *(({"ssl.certificate.pem": CERTIFICATE, "ssl.key.pem": key}, "PKCS#8") for key in keys),
     ):
         assert text in refused_options(options)
+
+
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+
+
+def test_a_login_by_tokens_is_a_handler_in_java():
+    assert java_options({"client.id": "gate"}, login="google") == {
+        "client.id": "gate",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": BEARER,
+        "sasl.login.callback.handler.class": (
+            "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"
+        ),
+    }
+    aws = java_options({"security.protocol": "sasl_plaintext"}, login="aws")
+    assert aws == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+        "sasl.client.callback.handler.class": (
+            "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+        ),
+    }
+    assert login_classes(aws) == (
+        "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        "software.amazon.msk.auth.iam.IAMLoginModule",
+    )
+    with pytest.raises(ConfigError, match="kafka_login: Spark reads Kafka in Java"):
+        java_options({}, login="own_tokens:fetch")
 
 
 @pytest.mark.parametrize("name", sorted(KAFKA_OPTIONS))

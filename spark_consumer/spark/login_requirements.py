@@ -1,0 +1,52 @@
+"""What a login to Kafka needs of a session: the classes that its options name.
+
+Without one Spark would start, wait for Kafka, and fail in a stack trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.config import LEFT_OUT_PACKAGES, LOGIN_PACKAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_MODULE = "sasl.jaas.config"
+_HANDLERS = ("sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
+_PRESENT = "org.apache.kafka."
+"""What Kafka's client itself brings."""
+
+
+def require_login(spark: SparkSession, options: Mapping[str, str]) -> None:
+    """Raise ConfigError for a session that lacks a class of the login; `options` are Java's."""
+    needed = [name for name in login_classes(options) if not name.startswith(_PRESENT)]
+    if not needed:
+        return
+    loads = spark.sparkContext._jvm.org.apache.spark.util.Utils.classIsLoadable  # type: ignore[union-attr]  # noqa: SLF001 - no public call asks this
+    for name in needed:
+        if not loads(name):
+            raise ConfigError(
+                f"the Spark session lacks the class {name}, with which Spark logs in to Kafka",
+                hint=_hint(name),
+            )
+
+
+def login_classes(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the classes that a login's options name, those of its handlers first."""
+    handlers = [options[name] for name in _HANDLERS if name in options]
+    return (*handlers, *options.get(_MODULE, "").split()[:1])
+
+
+def _hint(name: str) -> str:
+    groups = {one.partition(":")[0]: one for one in LOGIN_PACKAGES.values()}
+    package = next((groups[group] for group in groups if name.startswith(group)), None)
+    if package is None:
+        return "Stop it and start it with the jar of the class among spark.jars"
+    return (
+        f"Stop it and start it with {package} among spark.jars.packages, and "
+        f"{LEFT_OUT_PACKAGES} in spark.jars.excludes"
+    )
