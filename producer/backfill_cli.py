@@ -47,6 +47,10 @@ def backfill(
         str | None,
         typer.Option("--where", help="A condition in SQL: only rows that meet it are read."),
     ] = None,
+    data_boost: Annotated[
+        bool,
+        typer.Option("--data-boost", help="Read rows by Data Boost, beside the instance's load."),
+    ] = False,
     stop: Annotated[bool, typer.Option("--stop", help="Read no more until --resume.")] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Read on after --stop, or with another --share.")
@@ -75,6 +79,11 @@ def backfill(
         raise ConfigError(
             "--where belongs to a new run", hint="A run keeps the condition that it began with"
         )
+    if data_boost and (where is not None or any(chosen)):
+        raise ConfigError(
+            "--data-boost belongs to a new run without --where",
+            hint="Data Boost reads ranges of keys; a run keeps the way it began with",
+        )
     if chunk_rows is not None and any(chosen):
         raise ConfigError(
             "--chunk-rows belongs to a new run", hint="A run keeps the size that it began with"
@@ -96,7 +105,7 @@ def backfill(
             report = command.start_backfill(
                 settings, table,
                 chunk_rows=chunk_rows or CHUNK_ROWS_DEFAULT, share=share or SHARE_DEFAULT,
-                where=where or "", by=by,
+                where=where or "", data_boost=data_boost, by=by,
                 wait_s=timeout_s,
                 progress=lambda what, _done: status.update(what),
             )  # fmt: skip

@@ -54,11 +54,15 @@ class TableRequest:
     """When it was written, by the clock of the program that wrote it."""
     where: str = ""
     """The condition that rows have to meet; it holds for the whole run.  Empty: all rows."""
+    data_boost: bool = False
+    """Whether rows are read by Spanner's Data Boost, in the whole run."""
 
     @property
     def start(self) -> PartitionStartRecord:
         """The record that announces the run, as the parent has it among its changes."""
-        token = wait_token(RunPlace(self.run, self.table, where=self.where))
+        token = wait_token(
+            RunPlace(self.run, self.table, where=self.where, is_boosted=self.data_boost)
+        )
         return PartitionStartRecord(self.start_us * NS_PER_US, f"{self.run:08d}", (token,))
 
     def pause_ns(self, held_ns: int) -> int:
@@ -82,9 +86,10 @@ class TableRequest:
         except (ValueError, TypeError) as error:
             raise SchemaError(_NO_REQUEST, cause=str(error)) from error
         texts = (known["table"], known["parent"], found.where)
+        is_flag = isinstance(found.data_boost, bool)
         numbers = (known["run"], known["start_us"], found.chunk_rows, found.share)
         are_texts = all(isinstance(one, str) for one in texts)
-        if not (are_texts and all(isinstance(one, int) and one > 0 for one in numbers)):
+        if not (are_texts and is_flag and all(isinstance(one, int) and one > 0 for one in numbers)):
             raise SchemaError(_NO_REQUEST, value=str(content)[:200])
         return found
 

@@ -58,6 +58,8 @@ class RunPlace:
     """For a `wait`: how long the watermark was held for the chunk before; the pause follows."""
     since_ns: int = 0
     """For a `wait` that is to measure it: since when the watermark has been held."""
+    is_boosted: bool = False
+    """Whether rows are read by Spanner's Data Boost."""
 
     @property
     def is_chunk(self) -> bool:
@@ -109,7 +111,7 @@ def _further(place: RunPlace) -> list[dict[str, str | int]]:
     """Return what most tokens do not have: nothing, so that they stay short."""
     known: dict[str, str | int] = {
         "where": place.where, "failure": place.failure,
-        "held": place.held_ns, "since": place.since_ns,
+        "held": place.held_ns, "since": place.since_ns, "boost": int(place.is_boosted),
     }  # fmt: skip
     found = {name: value for name, value in known.items() if value}
     return [found] if found else []
@@ -143,5 +145,6 @@ def place_of(token: str) -> RunPlace | None:
         int(run), table, int(number), key, at_ns, refusals,
         where=further.get("where", ""), failure=further.get("failure", ""),
         held_ns=further.get("held", 0), since_ns=further.get("since", 0),
+        is_boosted=bool(further.get("boost", 0)),
     )  # fmt: skip
     return place if kind == "wait" else place.chunk(at_ns, rows=rest[0])

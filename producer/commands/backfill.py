@@ -77,13 +77,15 @@ def start_backfill(
     chunk_rows: int,
     share: int,
     where: str = "",
+    data_boost: bool = False,
     by: str = "",
     wait_s: float = 60.0,
     progress: Callable[[str, int], None] = lambda _what, _done: None,
 ) -> BackfillReport:
     """Ask for a run of a table, and wait until the fleet has taken it up, for `wait_s` at most.
 
-    With `where` only rows that meet this condition are read.  Raises ConfigError for a table that
+    With `where` only rows that meet this condition are read; with `data_boost` by Spanner's Data
+    Boost.  Raises ConfigError for a table that
     the stream does not publish, or whose last run goes on, and for a condition that Spanner does
     not take; CommandRefused for a stream that is not read; and UnreachableError.
     """
@@ -107,7 +109,7 @@ def start_backfill(
         while True:
             asked = TableRequest(
                 table, 0, *_place_in(records, ahead_s), chunk_rows=chunk_rows, share=share,
-                by=by or this_user(), at_us=_now_us(), where=where,
+                by=by or this_user(), at_us=_now_us(), where=where, data_boost=data_boost,
             )  # fmt: skip
             _require_before_end(records, asked)
             request = _write(config, known.newest(table), asked)

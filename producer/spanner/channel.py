@@ -21,6 +21,8 @@ from tidegate.producer.errors import QueryError, QueryInterrupted, QueryRefused
 from tidegate.producer.spanner.api_messages import (
     CreateSessionRequest,
     ExecuteSqlRequest,
+    PartitionReadRequest,
+    PartitionResponse,
     ResultSet,
     Session,
 )
@@ -138,15 +140,13 @@ class SpannerChannels:
 
     def execute_sql(self, request: Any, *, timeout_s: float) -> Any:
         """Run a query and return its `ResultSet`; raises QueryError."""
-        session = self.session(timeout_s=timeout_s)
-        request.session = session
-        try:
-            call = self._unary("ExecuteSql", ExecuteSqlRequest, ResultSet)
-            return self._repeat_rejected(
-                lambda: call(request, timeout=timeout_s, metadata=self._metadata(session))
-            )
-        except grpc.RpcError as error:
-            raise self.failed(error, session, what="query Spanner") from error
+        call = self._unary("ExecuteSql", ExecuteSqlRequest, ResultSet)
+        return self._ask(call, request, timeout_s=timeout_s, what="query Spanner")
+
+    def partition_read(self, request: Any, *, timeout_s: float) -> Any:
+        """Cut a read into shares and return the `PartitionResponse`; raises QueryError."""
+        call = self._unary("PartitionRead", PartitionReadRequest, PartitionResponse)
+        return self._ask(call, request, timeout_s=timeout_s, what="cut a read into shares")
 
     def stream(self, method: str, request: Any, session: str) -> ResponseStream:
         """Prepare a streaming call without a deadline, on the running asyncio loop."""
@@ -264,6 +264,16 @@ class SpannerChannels:
             ("x-goog-request-params", urlencode(routed_by, safe="/")),
             ("x-goog-api-client", _API_CLIENT),
         )
+
+    def _ask(self, call: Any, request: Any, *, timeout_s: float, what: str) -> Any:
+        session = self.session(timeout_s=timeout_s)
+        request.session = session
+        try:
+            return self._repeat_rejected(
+                lambda: call(request, timeout=timeout_s, metadata=self._metadata(session))
+            )
+        except grpc.RpcError as error:
+            raise self.failed(error, session, what=what) from error
 
     def _unary(self, method: str, request: Any, response: Any) -> Any:
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.backfill.read_partition import Key, ReadPartition
@@ -12,15 +12,26 @@ from tidegate.producer.backfill.read_plan import KeyRanges
 from tidegate.producer.backfill.table_run import RunPlace
 from tidegate.producer.errors import ConditionRefused, QueryError, QueryRefused
 from tidegate.producer.ports import Response, RunningQuery
-from tidegate.producer.records import DataChangeRecord
-from tidegate.producer.spanner.api_messages import ExecuteSqlRequest, ReadRequest, TypeCode
+from tidegate.producer.records import DataChangeRecord, RecordColumn
+from tidegate.producer.spanner.api_messages import (
+    ExecuteSqlRequest,
+    PartitionReadRequest,
+    ReadRequest,
+    TypeCode,
+)
+from tidegate.producer.spanner.boosted_reads import BoostedChunk
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.chunk_sql import chunk_query, unordered_key
 from tidegate.producer.spanner.forms import Decoder
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerQuery
-from tidegate.producer.spanner.table_rows import ChunkDecoder, KeysDecoder, RowsDecoder
+from tidegate.producer.spanner.table_rows import (
+    BoostedDecoder,
+    ChunkDecoder,
+    KeysDecoder,
+    RowsDecoder,
+)
 from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import format_rfc3339
@@ -34,6 +45,8 @@ if TYPE_CHECKING:
 _FACTOR = 8
 """What a message takes until it is decoded and translated, itself included, by its size."""
 
+_CUT_TIMEOUT_S = 60.0
+"""Of a request for the shares of a read."""
 _TOO_OLD = re.compile("read timestamp|staleness|version_retention|garbage", re.IGNORECASE)
 _KEPT_NS = 1_800_000_000_000
 """For so long every database keeps old rows: it is half of the shortest retention period."""
@@ -115,7 +128,7 @@ class SpannerChunkReads:
         self._options = options or QueryOptions()
         self._catalogue = SpannerCatalogue(channels)
 
-    async def chunk(self, place: RunPlace) -> ChunkQuery | None:
+    async def chunk(self, place: RunPlace) -> ChunkQuery | BoostedChunk | None:
         """Prepare a read of the rows of a chunk; None if there is no such table.
 
         Raises ConditionRefused for a condition on a table whose keys SQL cannot compare.
@@ -129,15 +142,44 @@ class SpannerChunkReads:
             request = await self._sql(place, found, columns)
             decoder = ChunkDecoder(place, columns)
             return ConditionQuery(self._channels, request, decoder, interval)
-        request = ReadRequest.pb()(
-            table=place.table, columns=[one.name for one in columns], limit=place.rows
-        )
+        if place.is_boosted:
+            keys = self._limited(place, found.key_columns, interval)
+            boosted = BoostedDecoder(place, columns)
+            return BoostedChunk(keys, boosted, lambda last: self._shares(place, last, boosted))
+        return self._limited(place, columns, interval)
+
+    def _limited(
+        self, place: RunPlace, columns: Sequence[Column], interval: dict[str, str]
+    ) -> ChunkQuery:
+        """Return the read of the next rows, as many as a chunk has."""
+        request = _range_read(ReadRequest, place, columns, last=None)
+        request.limit = place.rows
         request.transaction.single_use.read_only.read_timestamp.FromNanoseconds(place.read_ns)
         self._options.apply(request)
-        bounds = request.key_set.ranges.add()
-        _set_key(bounds.start_closed if place.after is None else bounds.start_open, place.after)
-        _set_key(bounds.end_closed, None)
         return ChunkQuery(self._channels, request, ChunkDecoder(place, columns), interval)
+
+    async def _shares(
+        self, place: RunPlace, last: Key, decoder: BoostedDecoder
+    ) -> list[RunningQuery]:
+        """Return the reads of the shares of a chunk up to its last key, in one transaction."""
+        asked = _range_read(PartitionReadRequest, place, decoder.columns, last=last)
+        asked.transaction.begin.read_only.read_timestamp.FromNanoseconds(place.read_ns)
+        interval = {"table": place.table, "read_timestamp": format_rfc3339(place.read_ns)}
+        try:
+            cut = await self._tables.in_thread(
+                lambda: self._channels.partition_read(asked, timeout_s=_CUT_TIMEOUT_S)
+            )
+        except QueryError as error:
+            raise _explained_boost(error) from error
+        shares: list[RunningQuery] = []
+        for one in cut.partitions:
+            request = _range_read(ReadRequest, place, decoder.columns, last=last)
+            request.transaction.id = cut.transaction.id
+            request.partition_token = one.partition_token
+            request.data_boost_enabled = True
+            self._options.apply(request)
+            shares.append(_BoostedQuery(self._channels, request, decoder, interval, factor=_FACTOR))
+        return shares
 
     async def _sql(self, place: RunPlace, table: TableSchema, columns: Iterable[Column]) -> Any:
         """Return the query of a chunk whose rows have to meet a condition."""
@@ -170,6 +212,13 @@ class _TableQuery(SpannerQuery):
         return _explained(
             self._channels.failed(error, session, what="read a table from Spanner", **fields)
         )
+
+
+class _BoostedQuery(_TableQuery):
+    """The read of a share of a chunk."""
+
+    def _failed(self, error: grpc.RpcError, session: str) -> QueryError:
+        return _explained_boost(super()._failed(error, session))
 
 
 class _OfTable:
@@ -254,6 +303,29 @@ def _explained(error: QueryError) -> QueryError:
         "version_retention_period (up to 7 days), and begin again (tidegate-producer reset)"
     )
     return QueryRefused(error.message, hint=hint, **error.fields)
+
+
+def _explained_boost(error: QueryError) -> QueryError:
+    """Return the error, with the permissions that only Data Boost needs if one is missing."""
+    if error.code != "PERMISSION_DENIED":
+        return error
+    hint = (
+        "For --data-boost grant the worker's account spanner.databases.useDataBoost and "
+        "spanner.databases.partitionRead (roles/spanner.databaseReaderWithDataBoost); or cancel "
+        "the run, and begin another without --data-boost"
+    )
+    return QueryRefused(error.message, hint=hint, **error.fields)
+
+
+def _range_read(
+    kind: Any, place: RunPlace, columns: Iterable[Column | RecordColumn], *, last: Key | None
+) -> Any:
+    """Return a request for the rows of a chunk, up to a key or, without it, the table's end."""
+    request = kind.pb()(table=place.table, columns=[one.name for one in columns])
+    bounds = request.key_set.ranges.add()
+    _set_key(bounds.start_closed if place.after is None else bounds.start_open, place.after)
+    _set_key(bounds.end_closed, last)
+    return request
 
 
 def _set_key(target: ListValue, key: Key | None) -> None:

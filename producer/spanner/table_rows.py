@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,11 @@ class _Rows:
         self._mods: list[Mod] = []
         self._mods_bytes = 0
         self._rows = 0
+
+    @property
+    def columns(self) -> tuple[RecordColumn, ...]:
+        """Those that are read, in their order."""
+        return self._columns
 
     def decode(self, message: bytes) -> list[StreamRecord]:
         """Return the records that a serialised `PartialResultSet` completes."""
@@ -187,7 +192,10 @@ class ChunkDecoder(_Rows):
         records = [self._record()] if self._mods else []
         if last is None or self._rows < self._place.rows:
             return records, None
-        return records, tuple(last.keys[name] for name in self._in_key_order)
+        return records, self._key_of(last)
+
+    def _key_of(self, mod: Mod) -> Key:
+        return tuple(mod.keys[name] for name in self._in_key_order)
 
     def _is_whole(self) -> bool:
         return len(self._mods) == _ROWS_IN_CHUNK_RECORD
@@ -202,6 +210,44 @@ class ChunkDecoder(_Rows):
             records=1,
             is_last=True,
         )
+
+
+class BoostedDecoder(ChunkDecoder):
+    """Decodes the rows of a chunk that come in any order; its keys have come before, in theirs."""
+
+    def __init__(self, place: RunPlace, columns: Sequence[Column]) -> None:
+        """`columns` are those that are read, in their order."""
+        super().__init__(place, columns)
+        self._order: list[Key] = []
+
+    @property
+    def last_key(self) -> Key | None:
+        """The last of the keys; None without one."""
+        return self._order[-1] if self._order else None
+
+    def expect(self, records: Iterable[StreamRecord]) -> None:
+        """Take the next keys, as a read of the key columns alone returns them."""
+        for record in records:
+            if isinstance(record, DataChangeRecord):
+                self._order += map(self._key_of, record.mods)
+
+    def rest(self) -> tuple[list[DataChangeRecord], Key | None]:
+        """Return all records, and the last key; None where the table ends here."""
+        order, rows = self._order, {self._key_of(mod): mod for mod in self._mods}
+        if len(self._mods) != len(order) or rows.keys() != set(order):
+            message = "the shares of a table read have other rows than the table had at this time"
+            raise SchemaError(
+                message, table=self._place.table, expected=len(order), found=len(self._mods)
+            )
+        records = []
+        for start in range(0, len(order), _ROWS_IN_CHUNK_RECORD):
+            self._mods = [rows[key] for key in order[start : start + _ROWS_IN_CHUNK_RECORD]]
+            self._rows = start + len(self._mods)
+            records.append(self._record())
+        return records, None if len(order) < self._place.rows else self.last_key
+
+    def _is_whole(self) -> bool:
+        return False
 
 
 class KeysDecoder:

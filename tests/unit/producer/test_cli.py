@@ -129,6 +129,10 @@ def flags(**changes):
             ["backfill", "Users", *flags(), "--where", "Id > 7", "--resume"],
             "--where belongs to a new run",
         ),
+        *(
+            (["backfill", "Users", *flags(), "--data-boost", *other], "--data-boost belongs to")
+            for other in (["--where", "Id > 7"], ["--stop"], ["--resume"], ["--show"])
+        ),
         # An empty variable of a shell is not a wish for the whole table.
         (["backfill", "Users", *flags(), "--where", " "], "--where: the condition is empty"),
         (["backfill", "Users", *flags(), "--where", ""], "--where: the condition is empty"),
@@ -231,13 +235,15 @@ COMMANDS = {
     "show": (schemas_command, "shown"),
     "asyncapi": (schemas_command, "stream_topics"),
 }
-NEW_RUN = {"chunk_rows": 70, "share": 20, "wait_s": 5.0, "where": ""}
+NEW_RUN = {"chunk_rows": 70, "share": 20, "wait_s": 5.0, "where": "", "data_boost": False}
 PRINTED = [
     # which function, its report, arguments, exit code, what it is called with, what is printed
     ("backfill", BackfillReport("Users", 3, "running", 1_200),
      "backfill Users --chunk-rows 70 --timeout-s 5", 0, {"arguments": ("Users",), **NEW_RUN},
      "Users: run 3 running, 1,200 chunks begun\n"),
     ("backfill", NOT_TAKEN_UP, "backfill Users", 1, {},
+     "Users: run 3 was not taken up yet; is a worker running?\n"),
+    ("backfill", NOT_TAKEN_UP, "backfill Users --data-boost", 1, {"data_boost": True},
      "Users: run 3 was not taken up yet; is a worker running?\n"),
     ("backfill", STOPPED, "backfill Users --where Id>7", 0, {"where": "Id>7"},
      "Users: run 3 failed, 2 chunks begun, of rows where 1 / Id > 7: division by zero\n"),

@@ -1,6 +1,7 @@
 """A backfill on demand: requests, of which the newest of each table holds, and a run's tokens."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,16 +19,18 @@ PLACES = st.builds(
     run=st.integers(1, 10**6), table=st.text(min_size=1), number=st.integers(0, 10**6),
     after=KEYS, due_ns=st.integers(0, 1 << 62), refusals=st.integers(0, 99),
     where=st.text(max_size=9), failure=st.text(max_size=9),
-    held_ns=st.integers(0, 1 << 62), since_ns=st.integers(0, 1 << 62),
+    held_ns=st.integers(0, 1 << 62), since_ns=st.integers(0, 1 << 62), is_boosted=st.booleans(),
 )  # fmt: skip
 
 
 def test_a_record_holds_a_request():
     stopped = TableRequest("t", 4, "p", 9, RunState.STOPPED, 100, 50, where="Id > 7 -- 'ä'")
-    assert [TableRequest.decode(one.encode()) for one in (REQUEST, stopped)] == [REQUEST, stopped]
+    boosted = replace(REQUEST, data_boost=True)
+    for one in (REQUEST, stopped, boosted):
+        assert TableRequest.decode(one.encode()) == one
     content = json.loads(REQUEST.encode())
     assert TableRequest.decode(json.dumps({**content, "columns": "Id"}).encode()) == REQUEST
-    del content["where"]  # a record of before conditions
+    del content["where"], content["data_boost"]  # a record of before they existed
     assert TableRequest.decode(json.dumps(content).encode()) == REQUEST
 
 
@@ -40,6 +43,7 @@ def test_a_record_holds_a_request():
         b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "share": 0}',
         b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "state": "x"}',
         b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "where": 7}',
+        b'{"table": "t", "run": 1, "parent": "p", "start_us": 1, "data_boost": 7}',
     ],
 )  # fmt: skip
 def test_another_record_is_refused(value):
@@ -86,6 +90,15 @@ def test_a_wait_measures_how_long_the_watermark_was_held(due_ns, now_ns, pause_f
     place = RunPlace(3, "t", 8, ("a",), due_ns=due_ns, since_ns=50)
     measured = RunPlace(3, "t", 8, ("a",), due_ns=pause_from_ns, held_ns=held_ns)
     assert place.measured(now_ns) == measured
+
+
+def test_data_boost_reads_a_whole_run():
+    (token,) = replace(REQUEST, data_boost=True).start.tokens
+    chunk = place_of(chunk_token(place_of(token).chunk(50, rows=10)))
+    followers = [chunk, chunk.next(("b",)).measured(70), chunk.again(due_ns=60)]
+    assert [place_of(wait_token(one)).is_boosted for one in followers] == [True] * 3
+    (token,) = REQUEST.start.tokens
+    assert not place_of(token).is_boosted
 
 
 @pytest.mark.parametrize(
