@@ -291,7 +291,7 @@ def channels_to(simulator, **names):
 
 
 class Issued:
-    """A file with a key and a certificate of 127.0.0.1, signed by another one or by nobody else."""
+    """A file with a key and a certificate of 127.0.0.1, signed by another one or by itself."""
 
     def __init__(self, path, name="a test", *, issuer=None, is_authority=False, password=b""):
         self.path = path

@@ -129,7 +129,7 @@ def test_a_side_that_is_not_trusted_ends_the_call(deployment, files, names, sett
     assert setting in found.hint
 
 
-def test_a_server_that_is_not_trusted_is_told_by_streaming_calls_too(deployment, files):
+def test_streaming_calls_name_a_server_that_is_not_trusted(deployment, files):
     async def connect():
         endpoint = Endpoint(deployment.address, is_secure=True, tls=Tls(files.other))
         await Connection(endpoint, ReadAhead()).call("/any", b"", ())
