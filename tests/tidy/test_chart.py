@@ -28,6 +28,48 @@ def manifests(file):
 
 MANIFESTS = manifests(RENDERED)
 ALL_MANIFESTS = {case: manifests(file) for case, (_, file) in CASES.items()}
+OF_OPERATORS = {"PodMonitoring", "ServiceMonitor"}
+"""Kinds that Kubernetes itself does not define."""
+
+_LABELS = {"type": "object", "additionalProperties": {"type": "string"}}
+POD_MONITORING = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "additionalProperties": False,
+    "properties": {
+        "apiVersion": {"const": "monitoring.googleapis.com/v1"},
+        "kind": {"const": "PodMonitoring"},
+        "metadata": {"type": "object"},
+        "spec": {
+            "type": "object",
+            "required": ["selector", "endpoints"],
+            "additionalProperties": False,
+            "properties": {
+                "selector": {
+                    "type": "object",
+                    "required": ["matchLabels"],
+                    "additionalProperties": False,
+                    "properties": {"matchLabels": _LABELS},
+                },
+                "endpoints": {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {
+                        "type": "object",
+                        "required": ["port", "interval"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "port": {"type": "string", "minLength": 1},
+                            "interval": {"type": "string", "pattern": r"^(\d+(ms|s|m|h))+$"},
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+"""What the chart uses of the resource of Google Cloud's Managed Service for Prometheus."""
+
 CONFIGS = {"PRODUCER": ProducerConfig, "CONSUMER": ConsumerConfig}
 
 
@@ -44,11 +86,11 @@ def test_the_chart_makes_every_part_and_kubernetes_takes_it():
     kinds = [(one["kind"], one["metadata"]["name"]) for one in MANIFESTS]
     assert len(set(kinds)) == len(kinds)
     assert {kind for kind, _ in kinds} == {
-        "ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service",
-        "ServiceAccount", "ServiceMonitor", "StatefulSet",
+        "ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "PodMonitoring",
+        "Service", "ServiceAccount", "ServiceMonitor", "StatefulSet",
     }  # fmt: skip
     for manifest in (one for case in ALL_MANIFESTS.values() for one in case):
-        if manifest["kind"] != "ServiceMonitor":  # Kubernetes itself does not define it
+        if manifest["kind"] not in OF_OPERATORS:
             kubernetes_validate.validate(manifest, "1.30", strict=True)
 
 
@@ -254,10 +296,37 @@ def test_what_is_set_elsewhere_or_secret_is_no_argument_variable_or_setting():
             assert not takes(**{f"{part}__settings__{name}": "x"}), name
 
 
+def test_google_finds_the_pods_and_their_port_by_a_resource_for_each_program():
+    found = {
+        one["metadata"]["labels"]["app.kubernetes.io/component"]: one
+        for one in MANIFESTS
+        if one["kind"] == "PodMonitoring"
+    }
+    assert found.keys() == {"producer", "consumer"}
+    for part, one in found.items():
+        jsonschema.validate(one, POD_MONITORING)
+        (endpoint,) = one["spec"]["endpoints"]
+        (container,) = pods("example")[part]["containers"]
+        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+        (template,) = (
+            manifest["spec"]["template"]["metadata"]["labels"]
+            for manifest in MANIFESTS
+            if manifest["kind"] in ("StatefulSet", "Deployment")
+            and manifest["metadata"]["labels"]["app.kubernetes.io/component"] == part
+        )
+        assert one["spec"]["selector"]["matchLabels"].items() <= template.items()
+    # Off unless asked for.
+    kinds = {one["kind"] for case in ("settings", "files") for one in ALL_MANIFESTS[case]}
+    assert not OF_OPERATORS & kinds
+    assert takes(podMonitoring={"enabled": True, "interval": "1m"})
+    assert not takes(podMonitoring={"enabled": True, "interval": "often"})
+
+
 def test_alerts_find_the_job_that_the_chart_makes():
-    """Prometheus' operator names a job as the service is named."""
+    """A job has the name of the service, or of the resource that Google's collectors read."""
     alerts = (ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text()
     jobs = re.findall(r'job=~"([^"]+)"', alerts)
-    services = [one["metadata"]["name"] for one in MANIFESTS if one["kind"] == "Service"]
     assert jobs
-    assert all(any(re.fullmatch(job, name) for name in services) for job in jobs)
+    for kind in ("Service", "PodMonitoring"):
+        names = [one["metadata"]["name"] for one in MANIFESTS if one["kind"] == kind]
+        assert all(any(re.fullmatch(job, name) for name in names) for job in jobs), kind
