@@ -247,6 +247,12 @@ class ConsumerConfig(TableSettings):
         f"exclude_ttl_deletes, and {UNWATCHED_COLUMNS}, comma-separated: mirrors are written in "
         "spite of them; without this the run ends with FilteredMirror",
     )
+    history_prefix: str = Field(
+        default="",
+        pattern=r"^([a-z_][a-z0-9_]*)?$",
+        description="Begin of the names of the columns that a history adds, such as dbt_ for "
+        "dbt_valid_from, dbt_valid_to and dbt_is_current; fixed when the output begins",
+    )
     until: Literal["", "caught-up"] = Field(
         default="",
         description="caught-up: stop when the watermark has passed the run's begin; empty: never",

@@ -6,7 +6,7 @@ them is safe is in `core.batch_run`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
@@ -64,10 +64,10 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.proof import Mismatch
-from tidegate.spark_consumer.core.topic_schemas import by_table, row_columns
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, by_table, row_columns
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.sinks.manifest import drop_manifests
-from tidegate.spark_consumer.sinks.port import MergingSink, Release, Sink
+from tidegate.spark_consumer.sinks.port import AdmittingSink, MergingSink, Release, Sink
 from tidegate.spark_consumer.sinks.release_writer import (
     merge_mirrors,
     merging_sinks,
@@ -287,6 +287,7 @@ class EffectLoop:
             case CountRelease():
                 yield LoopStep("release", effect.bounds.number)
                 topics = parts.schemas.topics(self.plan.topics, parts.subscription)
+                self._admit(topics)
                 self._release, count = self._opened.enter_context(
                     self._rows.release(
                         effect.bounds,
@@ -320,6 +321,7 @@ class EffectLoop:
     def _hand_over(self, effect: HandOver) -> Iterator[LoopStep]:
         parts, plan = self._parts, self.plan
         topics = parts.schemas.topics(plan.topics, parts.subscription)
+        self._admit(topics)
         with self._rows.handed_over(plan=plan, topics=topics) as batch:
             require_handed(batch.rows + batch.left_out, effect, batch=batch.number)
             for sink in self._sinks(effect.sinks):
@@ -328,6 +330,12 @@ class EffectLoop:
                 if isinstance(sink, BatchSink):
                     with parts.settings_of(sink):
                         sink.take(batch)
+
+    def _admit(self, topics: Mapping[str, TopicSchemas]) -> None:
+        """Let the sinks refuse a table before one of them has written anything."""
+        for sink in self._sinks(self.plan.sinks):
+            if isinstance(sink, AdmittingSink):
+                sink.admit(by_table(topics).values())
 
     def _write_release(self, step: WriteRelease) -> Iterator[LoopStep]:
         parts, release = self._parts, self._release
@@ -369,11 +377,13 @@ class EffectLoop:
 
     def _merge_mirrors(self, step: MergeMirror) -> Iterator[LoopStep]:
         parts = self._parts
+        topics = parts.schemas.topics(step.topics, parts.subscription)
+        self._admit(topics)
         merging = merge_mirrors(
             step,
             plan=self.plan,
             mirrors=self._mirrors(),
-            topics=by_table(parts.schemas.topics(step.topics, parts.subscription)),
+            topics=by_table(topics),
             output=parts.output,
         )
         yield from self._as_writer(merging, step.through)

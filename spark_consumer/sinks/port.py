@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "AdmittingSink",
     "AnyTable",
     "ClosingSink",
     "DecodedTable",
@@ -221,6 +222,15 @@ class Sink(Protocol):
         Returns a version for every table in `release.tables`, by table name (`schemas.table`); none
         if the output has no versions of tables.
         """
+        ...
+
+
+@runtime_checkable
+class AdmittingSink(Sink, Protocol):
+    """A sink that may refuse a table, before any sink has written of the batch."""
+
+    def admit(self, tables: Iterable[TopicSchemas]) -> None:
+        """Raise an error for a table that it cannot write; called with all of a batch's tables."""
         ...
 
 

@@ -37,6 +37,7 @@ from tidegate.spark_consumer.sinks.delta.catalog_names import SCHEMAS, CatalogNa
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
@@ -118,6 +119,7 @@ def make_sinks(
             direct=direct,
             accepted=config.accepted_exclusions,
             layout=plain,
+            columns=HistoryColumns(config.history_prefix),
         ),
         PARQUET: lambda: ParquetSink(spark, output, is_direct=direct is not None),
         TRANSACTIONS: lambda: DeltaTransactionsSink(spark, output.root),

@@ -6,23 +6,19 @@ that none passes through a type with other bounds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_merge import as_tuples, same_key
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, REPLACE, folded_value
-from tidegate.spark_consumer.sinks.delta.history_columns import IS_CURRENT, VALID_FROM, VALID_TO
+from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
 from tidegate.spark_consumer.sinks.delta.row_fold import FoldedChange
 from tidegate.spark_consumer.sinks.sql_names import double_quoted
 
 if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
-
-
-CURRENT: Mapping[str, Any] = {IS_CURRENT: True}
-"""The partition of the current versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +39,11 @@ def stage_rows(
     *,
     columns: Sequence[str],
     keys: Sequence[str],
+    ours: HistoryColumns,
 ) -> StagedRows:
     """Return the versions that folded changes close and open; `history` is before the release."""
     values = history.values(keys[0], [one.state.key[keys[0]] for one in folded])
-    current = history.found(keys[0], values, columns, part=CURRENT)
+    current = history.found(keys[0], values, columns, part=ours.current)
     place_of = {key: place for place, key in enumerate(as_tuples(current.select(list(keys))))}
     of_change = as_tuples(history.rows([one.state.key for one in folded], keys))
     places = [place_of.get(key) for key in of_change]
@@ -56,8 +53,8 @@ def stage_rows(
     both = [*((one, None) for one in closing), *opening]
     source: dict[str, Any] = {
         "is_closing": history.flags([n < len(closing) for n in range(len(both))]),
-        "starts_at": history.values(VALID_FROM, [one.starts_at for one, _ in both]),
-        "ends_at": history.values(VALID_TO, [one.ends_at for one, _ in both]),
+        "starts_at": history.values(ours.valid_from, [one.starts_at for one, _ in both]),
+        "ends_at": history.values(ours.valid_to, [one.ends_at for one, _ in both]),
     }
     for n, key in enumerate(keys):
         source[f"key_{n}"] = history.values(key, [one.state.key[key] for one, _ in both])
@@ -76,19 +73,20 @@ def merge_rows(
     *,
     columns: Sequence[str],
     keys: Sequence[str],
+    ours: HistoryColumns,
     commit: Commit,
 ) -> None:
     """Close and open versions in one commit, unless the table has it or nothing would change."""
     history.merge(
         rows,
-        same_row=f"s.is_closing AND t.{IS_CURRENT} = true AND {same_key(rows, keys)}",
-        is_deleted=f"t.{VALID_FROM} >= s.starts_at",
-        updated={VALID_TO: "s.starts_at", IS_CURRENT: "false"},
+        same_row=f"s.is_closing AND t.{ours.is_current} = true AND {same_key(rows, keys)}",
+        is_deleted=f"t.{ours.valid_from} >= s.starts_at",
+        updated={ours.valid_to: "s.starts_at", ours.is_current: "false"},
         is_inserted="NOT s.is_closing",
         inserted={
-            VALID_FROM: "s.starts_at",
-            VALID_TO: "s.ends_at",
-            IS_CURRENT: "s.ends_at IS NULL",
+            ours.valid_from: "s.starts_at",
+            ours.valid_to: "s.ends_at",
+            ours.is_current: "s.ends_at IS NULL",
             **{double_quoted(column): f"s.{folded_value(n)}" for n, column in enumerate(columns)},
         },
         commit=commit,

@@ -22,12 +22,7 @@ from tidegate.spark_consumer.sinks.delta.fold import (
     fold_each,
     folded_value,
 )
-from tidegate.spark_consumer.sinks.delta.history_columns import (
-    IS_CURRENT,
-    OURS,
-    VALID_FROM,
-    VALID_TO,
-)
+from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
 from tidegate.spark_consumer.sinks.delta.merging import key_struct
 from tidegate.spark_consumer.sinks.sql_names import quoted
 
@@ -41,6 +36,7 @@ def stage(
     *,
     columns: Sequence[str],
     keys: Sequence[str],
+    ours: HistoryColumns,
     rows: int,
 ) -> DataFrame:
     """Return the changes that close, open or lack a version, with the values of what they open.
@@ -51,7 +47,7 @@ def stage(
     UPDATE of a row that the table lacks); and a value for each of `columns` and of `_stale`.
     """
     each = fold_each(changes, columns).alias("c")
-    stale = _stale(current, columns)
+    stale = _stale(current, columns, ours)
     touched = changes.select(F.col("key").alias("touched_key")).distinct()
     if rows <= _BROADCAST_ROWS_MAX:
         touched = F.broadcast(touched)
@@ -97,6 +93,7 @@ def merge_staged(
     *,
     columns: Sequence[str],
     keys: Sequence[str],
+    ours: HistoryColumns,
     files: int,
 ) -> None:
     """Close and open versions; keys are also equal where both are null.
@@ -109,26 +106,28 @@ def merge_staged(
     # As few tasks as files: each task writes one for itself.
     source = closing.unionByName(opening).coalesce(files)
     same_key = " AND ".join(f"t.{quoted(key)} <=> s.key.{quoted(key)}" for key in keys)
-    written = [*columns, *_stale(history.toDF(), columns)]
+    written = [*columns, *_stale(history.toDF(), columns, ours)]
     inserted: dict[str, str | Column] = {
-        VALID_FROM: F.col("s.starts_at"),
-        VALID_TO: F.col("s.ends_at"),
-        IS_CURRENT: F.col("s.ends_at").isNull(),
+        ours.valid_from: F.col("s.starts_at"),
+        ours.valid_to: F.col("s.ends_at"),
+        ours.is_current: F.col("s.ends_at").isNull(),
         **{quoted(column): F.col(f"s.{_value(n)}") for n, column in enumerate(written)},
     }
     (
         history.alias("t")
-        .merge(source.alias("s"), f"s.is_closing AND t.{IS_CURRENT} AND {same_key}")
-        .whenMatchedDelete(f"t.{VALID_FROM} >= s.starts_at")
-        .whenMatchedUpdate(set={VALID_TO: F.col("s.starts_at"), IS_CURRENT: F.expr("false")})
+        .merge(source.alias("s"), f"s.is_closing AND t.{ours.is_current} AND {same_key}")
+        .whenMatchedDelete(f"t.{ours.valid_from} >= s.starts_at")
+        .whenMatchedUpdate(
+            set={ours.valid_to: F.col("s.starts_at"), ours.is_current: F.expr("false")}
+        )
         .whenNotMatchedInsert("NOT s.is_closing", values=inserted)
         .execute()
     )
 
 
-def _stale(table: DataFrame, columns: Sequence[str]) -> list[str]:
+def _stale(table: DataFrame, columns: Sequence[str], ours: HistoryColumns) -> list[str]:
     """Return the columns that no change writes any more; an UPDATE leaves them as they are."""
-    known = {name.lower() for name in (*OURS, *columns)}
+    known = {name.lower() for name in (*ours.names, *columns)}
     return [name for name in table.columns if name.lower() not in known]
 
 

@@ -1,6 +1,7 @@
 """Every version of each row and when it was valid: a slowly changing dimension of type 2.
 
-`<output>/history/<table>` has the columns of the mirror, and `valid_from`, `valid_to`: the commit
+`<output>/history/<table>` has the columns of the mirror, and `valid_from`, `valid_to` (which a
+prefix may precede): the commit
 timestamps of the change that made the version and of the one that ended it.  At any time `t` from
 the stream's start to the release that the table stands at, exactly one row of each key that existed
 then has `valid_from <= t AND (valid_to IS NULL OR t < valid_to)`.  The versions without an end are
@@ -14,27 +15,30 @@ What a release does depends on the changes alone, never on how many releases are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import StructType
 
+from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.cadence import HISTORY
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_history import (
-    CURRENT,
     StagedRows,
     merge_rows,
     stage_rows,
 )
-from tidegate.spark_consumer.sinks.delta.history_columns import IS_CURRENT, history_schema
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
 from tidegate.spark_consumer.sinks.delta.history_merge import merge_staged, stage
 from tidegate.spark_consumer.sinks.delta.incomplete import free
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.merging import DeltaMergingSink, key_names
 from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_columns
 from tidegate.spark_consumer.sinks.delta.row_fold import fold_each_row
@@ -63,11 +67,48 @@ class DeltaHistorySink(DeltaMergingSink):
     """
 
     name = HISTORY
-    part = CURRENT
     incomplete = "history_incomplete"
 
+    def __init__(
+        self,
+        spark: SparkSession,
+        output: str,
+        *,
+        direct: DirectWay | None = None,
+        accepted: Iterable[str] = (),
+        layout: TableLayout | None = None,
+        columns: HistoryColumns | None = None,
+    ) -> None:
+        """Take what `DeltaMergingSink` takes, and the names of our columns."""
+        self._columns = columns or HistoryColumns()
+        self._admitted: dict[str, TopicSchemas] = {}
+        super().__init__(
+            spark,
+            output,
+            direct=direct,
+            accepted=accepted,
+            layout=layout,
+            part=self._columns.current,
+        )
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Open as every merging sink; raises ConfigError for tables of another prefix."""
+        super().open(query_id=query_id, release_max=release_max)
+        for table in self._tables.names(Storage(self._spark, self._output)):
+            if self._tables.log(self._spark, table).exists:
+                found = self._tables.partition_columns(self._spark, table)
+                self._columns.require_same(found, table=table)
+                return  # one prefix is that of all
+
+    def admit(self, tables: Iterable[TopicSchemas]) -> None:
+        """Raise ConfigError for a table with a column of the name of one of ours."""
+        for schemas in tables:
+            if self._admitted.get(schemas.table) is not schemas:
+                self._columns.require_free(schemas)
+                self._admitted[schemas.table] = schemas
+
     def _schema(self, one: AnyTable) -> StructType:
-        return history_schema(one)
+        return self._columns.schema(one)
 
     def _merge_directly(
         self, opened: Mapping[str, tuple[CollectedTable, DirectTable]], *, commit: Commit
@@ -77,7 +118,9 @@ class DeltaHistorySink(DeltaMergingSink):
             if not history.has(commit):
                 columns, keys = mirror_columns(one.schemas), key_names(one.schemas)
                 folded = fold_each_row(one.changes, columns)
-                staged[topic] = stage_rows(history, folded, columns=columns, keys=keys)
+                staged[topic] = stage_rows(
+                    history, folded, columns=columns, keys=keys, ours=self._columns
+                )
         # First: whether the table lacks a row can be seen as long as it is without the release.
         for topic, rows in staged.items():
             one, _ = opened[topic]
@@ -88,7 +131,7 @@ class DeltaHistorySink(DeltaMergingSink):
             one, history = opened[topic]
             columns, keys = mirror_columns(one.schemas), key_names(one.schemas)
             rows = staged[topic].rows
-            merge_rows(history, rows, columns=columns, keys=keys, commit=commit)
+            merge_rows(history, rows, columns=columns, keys=keys, ours=self._columns, commit=commit)
             self._tables.log(one.spark, one.schemas.table).follow()
 
         for_each_table(self._spark, list(staged), merge)
@@ -137,7 +180,7 @@ class DeltaHistorySink(DeltaMergingSink):
         reader = spark.read.format("delta").option(
             "versionAsOf", self._tables.log(spark, table).head
         )
-        current = reader.load(self._tables.address(table)).where(F.col(IS_CURRENT))
+        current = reader.load(self._tables.address(table)).where(F.col(self._columns.is_current))
         seen = Observation()
         frame = (
             stage(
@@ -145,6 +188,7 @@ class DeltaHistorySink(DeltaMergingSink):
                 current,
                 columns=mirror_columns(one.schemas),
                 keys=key_names(one.schemas),
+                ours=self._columns,
                 rows=one.rows,
             )
             .observe(
@@ -171,6 +215,7 @@ class DeltaHistorySink(DeltaMergingSink):
             staged,
             columns=mirror_columns(one.schemas),
             keys=key_names(one.schemas),
+            ours=self._columns,
             files=files,
         )
         self._tables.log(one.spark, table).follow()

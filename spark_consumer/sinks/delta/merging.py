@@ -34,12 +34,6 @@ if TYPE_CHECKING:
 class DeltaMergingSink(TableMergingSink[SinkTables, IncompleteTables]):
     """Merges into `<output>/<name>/<table>`; a `MergingSink`."""
 
-    part: ClassVar[Mapping[str, Any]] = {}
-    """The partition, by column, that holds every row which a merge may change; empty: all of it.
-
-    Tables are partitioned by these columns.
-    """
-
     incomplete: ClassVar[str]
     """The name of the folder of the side tables."""
 
@@ -51,18 +45,23 @@ class DeltaMergingSink(TableMergingSink[SinkTables, IncompleteTables]):
         direct: DirectWay | None = None,
         accepted: Iterable[str] = (),
         layout: TableLayout | None = None,
+        part: Mapping[str, Any] | None = None,
     ) -> None:
         """Take the output's address, and how small releases are written without Spark.
 
         `accepted` says what tables are written in spite of, as the setting `mirror_accepts`;
-        `layout` is that of new tables.
+        `layout` is that of new tables.  `part` is the partition, by column, that holds every row
+        which a merge may change, where it is not all of the table: tables are partitioned by these
+        columns.
         """
+        self._output = output
+        self._part = dict(part or {})
         tables = SinkTables(
             output,
             folder=self.name,
             sink=self.name,
             direct=direct,
-            partitioned_by=tuple(self.part),
+            partitioned_by=tuple(self._part),
             layout=layout,
         )
         super().__init__(
@@ -114,13 +113,15 @@ class DeltaMergingSink(TableMergingSink[SinkTables, IncompleteTables]):
             schema=self._schema(one),
             keys=key_names(one.schemas),
             version=version,
-            part=self.part,
+            part=self._part,
         )
 
     def _files(self, tables: Mapping[str, AnyTable]) -> int:
         """Return how many files the MERGE of each of these tables writes at most."""
         return max(
-            self._tables.files_of_merge(one.spark, one.schemas.table, rows=one.rows, part=self.part)
+            self._tables.files_of_merge(
+                one.spark, one.schemas.table, rows=one.rows, part=self._part
+            )
             for one in tables.values()
         )
 

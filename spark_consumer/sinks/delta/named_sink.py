@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
-from tidegate.spark_consumer.sinks.port import Merge, MergingSink, Release, Sink, TableVersion
+from tidegate.spark_consumer.sinks.port import (
+    AdmittingSink,
+    Merge,
+    MergingSink,
+    Release,
+    Sink,
+    TableVersion,
+)
 
 if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.delta.catalog_names import CatalogNames
@@ -48,6 +55,11 @@ class NamedSink:
         if newest is not None and newest.query_id == query_id:
             tables = newest.tables.items()
             self._register({t: sinks[self.name] for t, sinks in tables if self.name in sinks})
+
+    def admit(self, tables: Iterable[TopicSchemas]) -> None:
+        """Let the sink refuse tables."""
+        if isinstance(self._sink, AdmittingSink):
+            self._sink.admit(tables)
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Write a release, then register what is not registered yet."""

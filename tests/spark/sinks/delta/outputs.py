@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.port import Merge
@@ -36,8 +37,9 @@ class Output:
     Releases that are not small are written as where there is no delta-rs.
     """
 
-    def __init__(self, kit, folder, *, accepted=()):
+    def __init__(self, kit, folder, *, accepted=(), prefix=""):
         self.kit, self.folder, self.accepted = kit, str(folder), accepted
+        self.of_sink = {"history": {"columns": HistoryColumns(prefix)}, "mirror": {}}
         self.open()
 
     def open(self, *, release_max=100, query_id="query-1"):
@@ -47,7 +49,8 @@ class Output:
             at = self.kit.spark, self.folder
             self.sinks["changelog", small] = DeltaChangelogSink(*at, **common)
             for name, make in MERGING.items():
-                self.sinks[name, small] = make(*at, **common, accepted=self.accepted)
+                of_sink = self.of_sink[name]
+                self.sinks[name, small] = make(*at, **common, **of_sink, accepted=self.accepted)
         for (name, _), sink in self.sinks.items():
             sink.open(query_id=query_id, release_max=100 if name == "changelog" else release_max)
 

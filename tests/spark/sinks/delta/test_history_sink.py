@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.spark.sinks.delta.outputs import MERGING, Output, examples
 from tests.topics import Change, Topic
-from tidegate.schemas.errors import ExitCode
+from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.spark_consumer.errors import FilteredMirror, ForeignChange
 from tidegate.spark_consumer.sinks.delta import history_sink as module
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes
@@ -218,6 +218,30 @@ def test_a_column_that_is_no_longer_watched_stays_as_it_was(kit, tmp_path, small
     assert [line["event"] for line in lines if "leaves out" in line["event"]] == [
         "the history leaves out"
     ]
+
+
+def test_columns_with_a_prefix_leave_the_plain_names_to_the_table_in_both_ways(kit, tmp_path, ways):
+    topic = Topic("t", {1: {"id": "INT64", "valid_from": "INT64", "is_current": "BOOL"}}, ["id"])
+    output = Output(kit, tmp_path / "out", prefix="dbt_")
+    values = {"valid_from": 7, "is_current": False}
+    first = Change("INSERT", {"id": 1}, values, us=10)
+    output.write(0, topic, [first], small=True)
+    for number, small in enumerate((False, True), start=1):
+        change = Change("UPDATE", {"id": 1}, {"valid_from": number}, us=10 + number, every=False)
+        output.write(number, topic, [change], small=small)
+        output.open()
+    assert ways == ["delta-rs", "spark", "delta-rs"]
+    path = f"{output.folder}/history/t"
+    assert deltalake.DeltaTable(path).metadata().partition_columns == ["dbt_is_current"]
+    rows = kit.spark.read.format("delta").load(path).orderBy("dbt_valid_from").collect()
+    assert [
+        (row["valid_from"], row["is_current"], row["dbt_is_current"], row["dbt_valid_to"] is None)
+        for row in rows
+    ] == [(7, False, False, False), (1, False, False, False), (2, False, True, True)]
+    with pytest.raises(ConfigError, match="column_in_table='dbt_is_current'"):
+        Output(kit, output.folder)
+    with pytest.raises(ConfigError, match="columns=\\['is_current', 'valid_from'\\]"):
+        Output(kit, tmp_path / "plain").write(0, topic, [first], small=True)
 
 
 @SMALL_PER_MERGE

@@ -16,7 +16,7 @@ from tests.simulation.handed import HandedModel
 from tests.simulation.tables import KEY
 from tests.topics import Change, Topic
 from tests.unit.spark_consumer.core.core_building import PROGRESS, SUBSCRIPTION, beat, opening
-from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.schemas.order_key import OrderKey
 from tidegate.spark_consumer.batch import effect_loop
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
@@ -83,6 +83,7 @@ class Gate:
             ChangelogModel(self.checkpoint.changelog, None),
             HandedModel(self.checkpoint.handed, None),
             MirrorModel(self.checkpoint.mirror, None, self.checkpoint.changelog),
+            Refusing({}, None),
         )
         for sink in made:
             sink.open(query_id="q", release_max=99)
@@ -162,6 +163,23 @@ def test_a_batch_is_released_stored_and_counted():
     assert (loop.input_rows, loop.released_rows) == (7, 2)
     assert (loop.state.batch, loop.state.watermark_us) == (0, 20)
     assert loop.frontier.watermark().us == 20
+
+
+class Refusing(ChangelogModel):
+    """A sink that takes no table, whatever comes before it."""
+
+    name = "refusing"
+
+    def admit(self, tables):
+        raise ConfigError("not this one", tables=[one.table for one in tables])
+
+
+@pytest.mark.parametrize("sinks", [("changelog", "refusing"), ("handed", "changelog", "refusing")])
+def test_a_sink_refuses_a_table_before_any_other_has_written(sinks):
+    gate = Gate()
+    with pytest.raises(ConfigError, match=r"tables=\['a'\]"):
+        names(gate.loop(sinks=sinks))
+    assert (gate.released(), gate.handed()) == ([], {})
 
 
 def test_each_release_says_how_old_its_changes_are_also_those_that_waited():

@@ -33,6 +33,7 @@ from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_history import merge_rows, stage_rows
 from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
 from tidegate.spark_consumer.sinks.delta.newest import is_ordered_by_column, newest_rows
 from tidegate.spark_consumer.sinks.delta.row_fold import fold_each_row, fold_rows
 
@@ -95,9 +96,10 @@ def test_keys_are_folded_by_themselves_and_know_their_base():
 def write(path, number, changes):
     """Merge a release; return the ordinals of the UPDATEs that were lost."""
     table = DirectTable(path)
-    staged = stage_rows(table, fold_each_row(changes, COLUMNS), columns=COLUMNS, keys=KEYS)
+    common = {"columns": COLUMNS, "keys": KEYS, "ours": HistoryColumns()}
+    staged = stage_rows(table, fold_each_row(changes, COLUMNS), **common)
     commit = Commit("query-1", "history", number, number)
-    merge_rows(table, staged.rows, columns=COLUMNS, keys=KEYS, commit=commit)
+    merge_rows(table, staged.rows, **common, commit=commit)
     return staged.lost
 
 

@@ -34,7 +34,8 @@ from tidegate.spark_consumer.sinks.change_types import change_type
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta import tables as tables_module
 from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader
-from tidegate.spark_consumer.sinks.delta.history_columns import history_schema
+from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
+from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.key_merge import key_merge, keyed_schema
 from tidegate.spark_consumer.sinks.delta.late_events import DeltaLateEvents, is_late
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
@@ -58,7 +59,8 @@ def table(*, unwatched=(), dropped=(), **columns):
     return SimpleNamespace(schemas=schemas, schema=change_type(schemas))
 
 
-HISTORY = (history_schema, ["valid_from", "valid_to", "is_current"])
+HISTORY = (HistoryColumns().schema, ["valid_from", "valid_to", "is_current"])
+PREFIXED = (HistoryColumns("dbt_").schema, ["dbt_valid_from", "dbt_valid_to", "dbt_is_current"])
 BY_KEY = (keyed_schema, ["row_state", "order_key", "column_updates"])
 
 
@@ -66,6 +68,7 @@ BY_KEY = (keyed_schema, ["row_state", "order_key", "column_updates"])
     ("schema_of", "ours", "name"),
     [
         *((*HISTORY, name) for name in ("valid_from", "Valid_To", "IS_CURRENT")),
+        *((*PREFIXED, name) for name in ("dbt_valid_from", "DBT_VALID_TO")),
         *((*BY_KEY, name) for name in ("row_state", "Order_Key", "column_updates")),
     ],
 )
@@ -80,6 +83,36 @@ def test_a_column_with_the_name_of_one_of_ours_is_refused(schema_of, ours, name)
     with pytest.raises(ConfigError):  # the topic has it still
         schema_of(table(**columns, dropped=(name,)))
     assert name in mirror_schema(table(**columns)).fieldNames()
+
+
+def test_a_history_with_a_prefix_takes_any_other_column_and_refuses_before_it_is_written():
+    columns = {"valid_from": "INT64", "is_current": "BOOL"}
+    prefixed = HistoryColumns("dbt_").schema(table(**columns))
+    assert prefixed.fieldNames() == [*PREFIXED[1], "id", *columns]
+    sink = DeltaHistorySink(None, "/out", columns=HistoryColumns("dbt_"))
+    catalogued = named(sink, MagicMock(), output=MemoryFiles())
+    bad = table(dbt_valid_to="INT64").schemas
+    for one in (sink, catalogued):
+        one.admit([table(**columns).schemas])
+        for _ in range(2):  # it is refused again and again
+            with pytest.raises(ConfigError, match=r"columns=\['dbt_valid_to'\]") as raised:
+                one.admit([table(**columns).schemas, bad])
+    assert "history_prefix" in raised.value.hint
+    # A sink that takes everything may have no such method.
+    named(SimpleNamespace(name="changelog"), MagicMock(), output=MemoryFiles()).admit([bad])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "in_table", "hint"),
+    [("dbt_", "is_current", 'history_prefix = ""'), ("", "a_is_current", 'history_prefix = "a_"')],
+)
+def test_an_output_keeps_the_names_that_its_histories_were_begun_with(prefix, in_table, hint):
+    columns = HistoryColumns(prefix)
+    with pytest.raises(ConfigError, match=rf"column_in_table='{in_table}'") as raised:
+        columns.require_same((in_table,), table="t")
+    assert hint in raised.value.hint
+    assert raised.value.exit_code == 2
+    columns.require_same((columns.is_current,), table="t")
 
 
 def schema(**fields):
