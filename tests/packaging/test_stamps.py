@@ -34,7 +34,7 @@ sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:xdist", *sys.argv[1:]], 
 
 SOURCES = {
     "tests/spark/test_a.py": (
-        "from tests import helper\nimport tidegate.spark_consumer.gate\nPAGE = 'docs/page.md'\n"
+        "from tests import helper\nimport tidegate.spark_consumer.gate\nPAGE = 'notes/page.md'\n"
     ),
     "tests/helper.py": "def later():\n    from tidegate.lineage.frontier import Frontier\n",
     "tests/conftest.py": "import tests.shared\n",
@@ -54,8 +54,8 @@ SOURCES = {
     "producer/worker.py": "",
     "requirements/dev.txt": "pytest\n",
     "pyproject.toml": "[project]\nversion = '1'\n[tool.ruff]\nline-length = 100\n",
-    "docs/page.md": "",
-    "docs/other.md": "",
+    "notes/page.md": "",
+    "notes/other.md": "",
     "tests/results.md": "",
 }
 
@@ -79,7 +79,7 @@ def test_a_stamp_covers_what_is_imported_and_nothing_else(tree):
         "producer/worker.py",
         # Its tables about what is installed are compared.
         "pyproject.toml",
-        "docs/other.md",
+        "notes/other.md",
         "tests/results.md",
     }
 
@@ -98,8 +98,8 @@ def test_a_stamp_covers_what_is_imported_and_nothing_else(tree):
         ("pyproject.toml", "[project]\nversion = '2'\n", False),
         ("pyproject.toml", "[project]\nversion = '1'\n[tool.ruff]\nline-length = 99\n", True),
         ("producer/worker.py", "1\n", True),
-        ("docs/page.md", "1\n", False),
-        ("docs/other.md", "1\n", True),
+        ("notes/page.md", "1\n", False),
+        ("notes/other.md", "1\n", True),
     ],
 )
 def test_a_step_counts_as_tested_until_something_that_it_covers_changes(
