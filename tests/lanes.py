@@ -20,6 +20,7 @@ from pathlib import Path, PurePath
 from xml.etree import ElementTree
 
 from tests.stamps import Stamps
+from tidegate.program.spark_versions import SPARK_LINES
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMULATOR = "spanner_simulator"
@@ -157,6 +158,10 @@ STEPS: dict[str, Selection | Program] = {
     "mutants": Selection(("tests/simulation", "tests/mutants"), "deep", "worksteal", limit_s=None),
     "small worlds": Program(("python", "-m", "tests.simulation.exhaustive", "--deep")),
     "fuzz": Program(("python", "-m", "tests.fuzz", "--minutes", "5")),
+    **{
+        f"Spark {line.minor}": Program(("python", "-m", "tests.another_spark", line.minor))
+        for line in SPARK_LINES[1:]
+    },
     "simulator": Selection((f"{SIMULATOR}/tests",), dist="loadfile", programs=(SIMULATOR,)),
 }
 
@@ -168,6 +173,7 @@ LANES: dict[str, tuple[str, ...]] = {
     "test-deep": (
         *("seeds", "any schema", "any schema, sinks", "mutants", "small worlds", "deep spark"),
         *("deep integration", "fuzz"),
+        *(f"Spark {line.minor}" for line in SPARK_LINES[1:]),
     ),
     "test-simulator": ("simulator",),
 }

@@ -369,9 +369,11 @@ def test_versions_are_the_same_wherever_they_are_named():
             assert f'org="{organisation}" name="{name}" rev="{revision}"' in jars
         assert line.packages in page
         assert line.iceberg_packages in page
-    locked = (REPOSITORY / "requirements/consumer.txt").read_text()
-    assert f"\npyspark=={SPARK_LINES[0].pyspark} " in locked
-    assert f"\n{DELTA_PYTHON} " in locked
+    names = ("consumer", *(f"spark-{line.minor}" for line in SPARK_LINES[1:]))
+    locked = [(REPOSITORY / f"requirements/{name}.txt").read_text() for name in names]
+    for line, text in zip(SPARK_LINES, locked, strict=True):
+        assert f"\npyspark=={line.pyspark} " in text
+    assert f"\n{DELTA_PYTHON} " in locked[0]
 
 
 def test_durations_of_batches_are_counted_and_the_last_size_is_kept():
