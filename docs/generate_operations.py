@@ -29,7 +29,13 @@ from tidegate.program.metrics import Metric
 from tidegate.program.settings import Settings, has_flag
 from tidegate.program.spark_versions import DELTA, SPARK_LINES
 from tidegate.schemas.errors import ExitCode
-from tidegate.spark_consumer.config import KAFKA_OPTIONS, ConsumerConfig, spark_packages
+from tidegate.spark_consumer.config import ConsumerConfig, spark_packages
+from tidegate.spark_consumer.kafka_options import (
+    JAVA_OPTIONS,
+    REFUSED_OPTIONS,
+    SHARED_OPTIONS,
+    TRANSLATED_OPTIONS,
+)
 from tidegate.spark_consumer.metrics import METRICS as CONSUMER_METRICS
 
 FOLDER = Path(__file__).with_name("reference")
@@ -129,6 +135,26 @@ def spark_packages_list() -> str:
     return _table(("Spark", "packages", "for the Iceberg sinks"), rows)
 
 
+def consumer_options() -> str:
+    """Return which of Kafka's two clients gets which options."""
+    rows = (
+        ("both, by the same name", names(SHARED_OPTIONS)),
+        ("both: librdkafka as it is, Java's client in its own words", names(TRANSLATED_OPTIONS)),
+        ("Java's client, with which Spark reads", names(JAVA_OPTIONS)),
+        ("librdkafka, with which everything else is done", "every other option that it knows"),
+    )
+    return _table(("goes to", "options"), rows)
+
+
+def refused_options() -> str:
+    """Return the options that the consumer refuses, by the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in REFUSED_OPTIONS.items():
+        by_reason.setdefault(reason, []).append(name)
+    rows = ((names(found), reason) for reason, found in by_reason.items())
+    return _table(("refused", "because"), rows)
+
+
 def _default(field: FieldInfo) -> str:
     if field.default_factory is not None:
         return _COMPUTED[field.default_factory]
@@ -166,7 +192,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "consumer settings": lambda: settings_table(ConsumerConfig),
     "local settings": lambda: settings_table(LocalStackConfig),
     "producer owned options": lambda: names(ProducerConfig.owned_kafka_options),
-    "consumer options": lambda: names(KAFKA_OPTIONS),
+    "consumer options": consumer_options,
+    "consumer refused options": refused_options,
     "exit codes": exit_codes,
     "spark versions": spark_versions,
     "spark packages": spark_packages_list,

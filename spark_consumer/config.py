@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from tidegate.program.spark_versions import installed_line
-from tidegate.program.token_sources import AWS, GOOGLE
+from tidegate.program.token_sources import AWS, GOOGLE, NO_LOGIN
 from tidegate.schemas.change_schema import (
     EXCLUSIONS,
     TRANSACTIONS_LEFT_OUT,
     UNWATCHED_COLUMNS,
 )
+from tidegate.spark_consumer.kafka_options import REFUSED_OPTIONS, librdkafka_options, refusals
 from tidegate.spark_consumer.table_settings import TableSettings
 
 SINKS = (
@@ -68,40 +69,6 @@ LEFT_OUT_PACKAGES = "io.confluent:kafka-schema-registry-client"
 
 _ICEBERG = ("iceberg_changelog", "iceberg_mirror")
 
-KAFKA_OPTIONS = frozenset(
-    {
-        # Translated for Spark's client, which is Java's.
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.password",
-        "sasl.username",
-        "security.protocol",
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.certificate.location",
-        "ssl.certificate.pem",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.location",
-        "ssl.key.password",
-        "ssl.key.pem",
-        # The same words for both clients.
-        "client.dns.lookup",
-        "client.id",
-        "client.rack",
-        "connections.max.idle.ms",
-        "fetch.max.bytes",
-        "fetch.min.bytes",
-        "max.partition.fetch.bytes",
-        "metadata.max.age.ms",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retry.backoff.ms",
-        "socket.connection.setup.timeout.ms",
-    }
-)
-"""Closed: an option that only one of the two clients knows would be dropped in silence."""
-
-
 _SCHEMA = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 
 
@@ -117,16 +84,7 @@ class ConsumerConfig(TableSettings):
         "packages": ",",
         "jars": ",",
     }
-    owned_kafka_options: ClassVar[frozenset[str]] = frozenset(
-        {
-            "auto.offset.reset",
-            "bootstrap.servers",
-            "enable.auto.commit",
-            "group.id",
-            "isolation.level",
-            "metadata.broker.list",
-        }
-    )
+    owned_kafka_options: ClassVar[frozenset[str]] = frozenset(REFUSED_OPTIONS)
 
     output: str = Field(min_length=1, description="Folder of the tables and release manifests")
     sinks: str = Field(
@@ -378,14 +336,23 @@ class ConsumerConfig(TableSettings):
 
     @field_validator("kafka_options")
     @classmethod
-    def _refuse_unknown(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        unknown = sorted(value.keys() - KAFKA_OPTIONS - cls.owned_kafka_options)
-        if unknown:
-            raise ValueError(
-                f"{', '.join(unknown)}: not an option that the consumer can give to Spark's "
-                "client too; docs/reference/settings.md lists those"
-            )
+    def _refuse_owned(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        if refused := refusals(value):
+            raise ValueError("; ".join(refused))
         return value
+
+    @model_validator(mode="after")
+    def _require_both_logins(self) -> Self:
+        try:
+            self.librdkafka_options()
+        except ValueError as error:
+            raise ValueError(f"kafka_options: {error}") from None
+        return self
+
+    def librdkafka_options(self) -> dict[str, str]:
+        """The options that the consumer's own clients get, with Java's words translated."""
+        has_login = self.kafka_login != NO_LOGIN
+        return librdkafka_options(self.given_kafka_options(), has_login=has_login)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Options of the Kafka client, from librdkafka's words into Java's, which Spark's sources use.
+"""Options of the Kafka client in Java's words, which Spark's sources use.
 
-One block of settings serves the fleet and the gate.  Certificates are read here and passed on as
-text, so that executors need no files.  Values are secrets: no error may hold one.
+One block of settings serves the fleet and the gate: librdkafka's words are translated.
+Certificates in those are read here and passed on as text, so that executors need no files.  Values
+are secrets: no error may hold one.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from pathlib import Path
 
 from tidegate.program.token_sources import AWS, GOOGLE, NO_LOGIN
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.kafka_options import JAVA_OPTIONS, SHARED_OPTIONS
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+_BEARER = "OAUTHBEARER"
 _BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _TOKENS = {
     GOOGLE: {
-        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.mechanism": _BEARER,
         "sasl.login.callback.handler.class": (
             "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"
         ),
@@ -35,49 +38,96 @@ _TOKENS = {
     },
 }
 """`kafka_login` in Java: classes that fetch tokens in each JVM, of the driver and executors."""
-_TRANSLATED = ("sasl.", "ssl.", "security.protocol")
+_OIDC_HANDLER = f"{_BEARER_MODULE.rpartition('.')[0]}.OAuthBearerLoginCallbackHandler"
+_OIDC_VALUES = {
+    "clientId": ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.credentials.client.id"),
+    "clientSecret": (
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.client.credentials.client.secret",
+    ),
+    "scope": ("sasl.oauthbearer.scope",),
+}
+"""Names in Java's login module -> librdkafka's, which has two for some."""
+_HANDLER = "sasl.login.callback.handler.class"
+_MODULE = "sasl.jaas.config"
 
 
 def java_options(options: Mapping[str, str], *, login: str = NO_LOGIN) -> dict[str, str]:
-    """Return what Java's client takes for the options that the settings allow, and `kafka_login`.
+    """Return what Java's client gets of the settings, and of `kafka_login`.
 
-    Raises ConfigError for options that do not belong together, and for files that are not there.
+    What is given by Java's own name replaces what is translated.  Raises ConfigError for options
+    that do not belong together, and for files that are not there.
     """
-    if login != NO_LOGIN:
-        return {**_tokens(login), **java_options(options)}
-    translated = {n: value for n, value in options.items() if not n.startswith(_TRANSLATED)}
-    if "security.protocol" in options:
-        translated["security.protocol"] = options["security.protocol"].upper()
-    return {**translated, **_login(options), **_tls(options)}
+    found = {name: value for name, value in options.items() if name in SHARED_OPTIONS}
+    own = {name: value for name, value in options.items() if name in JAVA_OPTIONS}
+    if "security.protocol" in found:
+        found["security.protocol"] = found["security.protocol"].upper()
+    if "sasl.mechanism" in found:
+        found["sasl.mechanism"] = found["sasl.mechanism"].upper()
+    if found.get("ssl.endpoint.identification.algorithm") == "none":
+        # Java's word for none is no word.
+        found["ssl.endpoint.identification.algorithm"] = ""
+    logged_in = _login(options) if login == NO_LOGIN else _tokens(login, options)
+    return {**logged_in, **_tls(options), **found, **own}
 
 
-def _tokens(login: str) -> dict[str, str]:
+def _tokens(login: str, options: Mapping[str, str]) -> dict[str, str]:
     if login in _TOKENS:
         return {"security.protocol": "SASL_SSL", **_TOKENS[login]}
+    if _HANDLER in options:
+        module = f"{_BEARER_MODULE} required;"
+        return {"security.protocol": "SASL_SSL", "sasl.mechanism": _BEARER, _MODULE: module}
     raise ConfigError(
         f"kafka_login: Spark reads Kafka in Java, in which there is no function {login}",
-        hint='Use "google", "aws" or a login of kafka_options',
+        hint=f"Name a class that has the tokens in Java as {_HANDLER} in kafka_options",
     )
 
 
 def _login(options: Mapping[str, str]) -> dict[str, str]:
     mechanism = options.get("sasl.mechanisms") or options.get("sasl.mechanism")
+    if _MODULE in options:
+        return {} if mechanism is None else {"sasl.mechanism": mechanism.upper()}
+    if options.get("sasl.oauthbearer.method", "").lower() == "oidc":
+        return _oidc(options)
     user, password = options.get("sasl.username"), options.get("sasl.password")
     if mechanism is None and user is None and password is None:
         return {}
+    module = None if mechanism is None else _LOGIN_MODULES.get(mechanism.upper())
+    if mechanism is not None and module is None:
+        raise ConfigError(
+            "kafka_options: the consumer does not know this sasl.mechanism",
+            hint=f"Use one of {', '.join(_LOGIN_MODULES)}, OAUTHBEARER with "
+            f"sasl.oauthbearer.method=oidc, kafka_login, or {_MODULE} for Java",
+        )
     if mechanism is None or user is None or password is None:
         raise ConfigError(
             "kafka_options: a login needs sasl.mechanism, sasl.username and sasl.password",
             hint="Set all three, or none",
         )
-    module = _LOGIN_MODULES.get(mechanism.upper())
-    if module is None:
-        raise ConfigError(
-            "kafka_options: the consumer does not know this sasl.mechanism",
-            hint=f"Use one of {', '.join(_LOGIN_MODULES)}",
-        )
     login = f"{module} required username={_quoted(user)} password={_quoted(password)};"
-    return {"sasl.mechanism": mechanism.upper(), "sasl.jaas.config": login}
+    return {"sasl.mechanism": mechanism.upper(), _MODULE: login}
+
+
+def _oidc(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the login by OpenID Connect, for which each JVM asks the token endpoint."""
+    values = {
+        java: next((options[name] for name in names if name in options), "")
+        for java, names in _OIDC_VALUES.items()
+    }
+    if not values["clientId"] or not values["clientSecret"]:
+        raise ConfigError(
+            "kafka_options: a login by OIDC needs sasl.oauthbearer.client.id and .client.secret",
+            hint=f"Set both, or {_MODULE} and {_HANDLER} for Java",
+        )
+    for extension in filter(None, options.get("sasl.oauthbearer.extensions", "").split(",")):
+        name, _, value = extension.partition("=")
+        values[f"extension_{name.strip()}"] = value
+    text = " ".join(f"{name}={_quoted(value)}" for name, value in values.items() if value)
+    return {
+        "sasl.mechanism": _BEARER,
+        _MODULE: f"{_BEARER_MODULE} required {text};",
+        _HANDLER: _OIDC_HANDLER,
+    }
 
 
 def _quoted(text: str) -> str:
@@ -106,13 +156,6 @@ def _tls(options: Mapping[str, str]) -> dict[str, str]:
         translated["ssl.keystore.type"] = "PEM"
         translated["ssl.keystore.certificate.chain"] = certificate
         translated["ssl.keystore.key"] = key
-    if "ssl.key.password" in options:
-        translated["ssl.key.password"] = options["ssl.key.password"]
-    if "ssl.endpoint.identification.algorithm" in options:
-        algorithm = options["ssl.endpoint.identification.algorithm"]
-        # Java's word for none is no word.
-        name = "ssl.endpoint.identification.algorithm"
-        translated[name] = "" if algorithm == "none" else algorithm
     return translated
 
 

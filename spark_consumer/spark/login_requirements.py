@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 _MODULE = "sasl.jaas.config"
 _HANDLERS = ("sasl.login.callback.handler.class", "sasl.client.callback.handler.class")
+_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+_ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 _PRESENT = "org.apache.kafka."
 """What Kafka's client itself brings."""
 
 
 def require_login(spark: SparkSession, options: Mapping[str, str]) -> None:
     """Raise ConfigError for a session that lacks a class of the login; `options` are Java's."""
+    _allow_endpoint(spark, options)
     needed = [name for name in login_classes(options) if not name.startswith(_PRESENT)]
     if not needed:
         return
@@ -33,6 +36,17 @@ def require_login(spark: SparkSession, options: Mapping[str, str]) -> None:
                 f"the Spark session lacks the class {name}, with which Spark logs in to Kafka",
                 hint=_hint(name),
             )
+
+
+def _allow_endpoint(spark: SparkSession, options: Mapping[str, str]) -> None:
+    """Let the driver's JVM ask the token endpoint: Kafka's client from 3.9.1 on wants its URL."""
+    url = options.get(_ENDPOINT)
+    if url is None:
+        return
+    system = spark.sparkContext._jvm.java.lang.System  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no way of its own
+    allowed = list(filter(None, (system.getProperty(_ALLOWED) or "").split(",")))
+    if url not in allowed:
+        system.setProperty(_ALLOWED, ",".join([*allowed, url]))
 
 
 def login_classes(options: Mapping[str, str]) -> tuple[str, ...]:

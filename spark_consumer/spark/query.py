@@ -59,6 +59,7 @@ from tidegate.spark_consumer.errors import (
 from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
+from tidegate.spark_consumer.kafka_options import one_sided
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
 from tidegate.spark_consumer.sinks.delta.dead_letters import DeltaDeadLetters
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
@@ -304,6 +305,9 @@ def _prepare(
         resumes=newest_state(gate),
         maintain=maintain,
     )
+    java, native = one_sided(config.kafka_options)
+    if java or native:
+        log.info("Kafka options of one client", java=java, librdkafka=native)
     rows = kafka_rows(
         spark,
         bootstrap_servers=config.bootstrap_servers,

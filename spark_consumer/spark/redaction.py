@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 SETTING = "spark.sql.redaction.string.regex"
 """What Spark replaces in the texts of plans."""
 
+_KINDS = "(?i:password|secret|token|passphrase|assertion|credential)"
 _LOGINS = (
-    r'(?s:password="(?:[^"\\]|\\.)*")'
+    # In `sasl.jaas.config`, quoted or not.
+    rf'(?s:\w*{_KINDS}\w*\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s;",)]+))'
     r"|(?s:-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----)"
-    r"|ssl\.key\.password -> [^,)]*"
+    # An option, up to the next one, the end of all, or else the end of the text.
+    rf"|(?s:{_KINDS} -> .*?(?=, [\w.]+ -> |\),None|$))"
 )
 
 

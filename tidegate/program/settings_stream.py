@@ -1,7 +1,7 @@
 """The settings that producer and consumer share, with their checks.
 
-Options of the Kafka client have librdkafka's names everywhere.  A program rejects those that its
-guarantees rest on: `owned_kafka_options`.
+Options of the Kafka client have librdkafka's names; the consumer takes Java's too.  A program
+rejects those that its guarantees rest on: `owned_kafka_options`.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class StreamSettings(Settings):
     )
     kafka_options: dict[str, SecretStr] = Field(
         default={},
-        description="Further options of the Kafka client (TLS, SASL), by librdkafka's names; "
-        "values are never printed",
+        description="Further options of the Kafka client (TLS, SASL), by librdkafka's names, "
+        "of the consumer also by Java's; values are never printed",
     )
     log_level: LogLevel = Field(
         default="info", description="Least severe log lines that are written"
@@ -197,9 +197,13 @@ class StreamSettings(Settings):
         """The table `kafka_options` in plain text, for Kafka clients only."""
         return {name: value.get_secret_value() for name, value in self.kafka_options.items()}
 
+    def librdkafka_options(self) -> dict[str, str]:
+        """The part of `kafka_options` that is for librdkafka, in plain text."""
+        return self.given_kafka_options()
+
     def kafka_client_options(self) -> dict[str, Any]:
         """The further options of librdkafka's clients, with the login."""
-        options: dict[str, Any] = self.given_kafka_options()
+        options: dict[str, Any] = self.librdkafka_options()
         if self.kafka_login == NO_LOGIN:
             return options
         tokens = kafka_tokens(self.kafka_login, self.bootstrap_servers)

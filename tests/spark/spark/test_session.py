@@ -194,14 +194,14 @@ def shown_session(spark, request):
     return fresh
 
 
-def explained(spark):
+def explained(spark, given=OPTIONS):
     """What Spark shows of the plans of a stream from Kafka, which is not run."""
     frame = kafka_rows(
         spark,
         bootstrap_servers="127.0.0.1:1",
         subscription=Subscription(TopicNames("bank")),
         changes_per_batch_max=10,
-        options=java_options(OPTIONS),
+        options=java_options(given),
     )
     explain = spark.sparkContext._jvm.PythonSQLUtils.explainString
     return explain(frame._jdf.queryExecution(), "extended")
@@ -220,6 +220,31 @@ def test_no_plan_shows_a_login(shown_session):
     # Spark 4.2 replaces the whole option.
     is_replaced = "kafka.sasl.jaas.config=*********" in shown
     assert ("PlainLoginModule" in shown) == (not own and not is_replaced)
+
+
+JAVA_LOGINS = [
+    {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": 'tide "4711" \\; x',
+    },
+    {"sasl.jaas.config": 'a.B required password="tide 4711, (4711)" clientSecret="4711";'},
+    {"sasl.jaas.config": "a.B required apiSecretKey=4711 password = 4711 ;"},
+    {"ssl.keystore.password": "tide, (4711) 4711", "ssl.truststore.password": "4711) 4711"},
+    {"ssl.key.password": "a -> 4711, 4711", "ssl.keystore.key": KEY.replace("tide-4712", "4711")},
+]
+
+
+@pytest.mark.parametrize("given", JAVA_LOGINS, ids=range(len(JAVA_LOGINS)))
+def test_no_plan_shows_a_login_in_javas_words(spark, given):
+    fresh = spark.newSession()
+    assert "4711" in explained(fresh, given)
+    hide_logins(fresh)
+    shown = explained(fresh, given)
+    assert "kafka" in shown
+    assert "4711" not in shown
 
 
 FAILING_RUN = """

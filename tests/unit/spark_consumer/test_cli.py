@@ -316,8 +316,10 @@ def test_all_faults_are_reported_together(file, environment):
         *(
             ({"kafka_options": {name: "secret"}}, f"kafka_options: {name}: {reason}")
             for names, reason in (
-                (("isolation.level", "group.id"), "the guarantees rest on these"),
-                (("socket.timeout.ms", "sasl.jaas.config"), "not an option that the consumer can"),
+                (("isolation.level",), "only records of committed transactions"),
+                (("group.id", "group.protocol"), "Spark assigns topic partitions"),
+                (("transactional.id",), "the sink topic publishes each release in one"),
+                (("sasl.jaas.config",), "must be `<class> required"),
             )
             for name in names
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import weakref
@@ -12,20 +13,29 @@ from typing import ClassVar
 
 import pytest
 import structlog
+from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.health import Health
-from tidegate.program.kafka_clients import list_topics
+from tidegate.program.kafka_clients import list_topics, make_client
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.config import KAFKA_OPTIONS
 from tidegate.spark_consumer.core.retention import FirstRecord
 from tidegate.spark_consumer.kafka import first_records as first_records_module
 from tidegate.spark_consumer.kafka import topic_ids
 from tidegate.spark_consumer.kafka import topics as kafka
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds, may_exist
+from tidegate.spark_consumer.kafka_options import (
+    JAVA_OPTIONS,
+    REFUSED_OPTIONS,
+    SHARED_OPTIONS,
+    TRANSLATED_OPTIONS,
+    librdkafka_options,
+    one_sided,
+    refusals,
+)
 from tidegate.spark_consumer.spark.login_requirements import login_classes
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
@@ -377,6 +387,11 @@ def test_what_java_cannot_use_is_refused_by_its_option(tmp_path):
     for options, text in (
         *(({one: LOGIN[one] for one in LOGIN if one != name}, whole_login) for name in LOGIN),
         ({**LOGIN, "sasl.mechanism": "GSSAPI"}, "PLAIN, SCRAM-SHA-256"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.method=oidc, kafka_login"),
+        (
+            {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.secret": "hush"},
+            "needs sasl.oauthbearer.client.id and .client.secret",
+        ),
         ({"ssl.ca.location": str(tmp_path / "none.pem")}, "ssl.ca.location"),
         ({"ssl.ca.location": str(store)}, "cannot be read as PEM"),
         ({"ssl.certificate.pem": CERTIFICATE}, "belong together"),
@@ -412,16 +427,159 @@ def test_a_login_by_tokens_is_a_handler_in_java():
         "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
         "software.amazon.msk.auth.iam.IAMLoginModule",
     )
-    with pytest.raises(ConfigError, match="kafka_login: Spark reads Kafka in Java"):
+    with pytest.raises(ConfigError, match=r"in Java, .* sasl\.login\.callback\.handler\.class"):
         java_options({}, login="own_tokens:fetch")
+    handler = {"sasl.login.callback.handler.class": "bank.Tokens"}
+    assert java_options(handler, login="own_tokens:fetch") == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": BEARER,
+        **handler,
+    }
+    role = {"sasl.jaas.config": 'a.b.IAMLoginModule required awsRoleArn="r";'}
+    assert java_options(role, login="aws").items() >= role.items()
 
 
-@pytest.mark.parametrize("name", sorted(KAFKA_OPTIONS))
-def test_no_option_that_settings_allow_is_dropped_in_silence(name, tmp_path):
+OIDC = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+    "sasl.oauthbearer.client.id": "fleet",
+    "sasl.oauthbearer.client.secret": 'hu"sh',
+    "sasl.oauthbearer.scope": "kafka",
+    "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-1",
+}
+OIDC_IN_JAVA = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+    "sasl.login.callback.handler.class": (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    ),
+    "sasl.jaas.config": (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+        ' clientId="fleet" clientSecret="hu\\"sh" scope="kafka"'
+        ' extension_logicalCluster="lkc-1" extension_identityPoolId="pool-1";'
+    ),
+}
+PASSWORD_IN_JAVA = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        ' username="me" password="a\\"b\\\\c; x";'
+    ),
+}
+
+
+def test_a_login_by_oidc_is_understood_in_the_words_of_either_client():
+    assert java_options(OIDC) == OIDC_IN_JAVA
+    assert java_options(OIDC_IN_JAVA) == OIDC_IN_JAVA
+    assert librdkafka_options(OIDC) == OIDC
+    assert librdkafka_options(OIDC_IN_JAVA) == OIDC
+    make_client(
+        KafkaConsumer, {**librdkafka_options(OIDC_IN_JAVA), "group.id": "g", "log_level": 0}
+    )
+
+
+def test_a_password_in_javas_words_is_understood_by_librdkafka():
+    assert java_options(PASSWORD_IN_JAVA) == PASSWORD_IN_JAVA
+    assert librdkafka_options(PASSWORD_IN_JAVA) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": 'a"b\\c; x',
+    }
+    unquoted = {"sasl.jaas.config": "a.b.ScramLoginModule required username=me password=hush;"}
+    assert librdkafka_options(unquoted) == {"sasl.username": "me", "sasl.password": "hush"}
+
+
+def test_stores_in_javas_words_are_understood_by_librdkafka_or_refused():
+    pem = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": CERTIFICATE,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": CERTIFICATE,
+        "ssl.keystore.key": KEY,
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    assert java_options(pem) == pem
+    assert librdkafka_options(pem) == {
+        "ssl.ca.pem": CERTIFICATE,
+        "ssl.certificate.pem": CERTIFICATE,
+        "ssl.key.pem": KEY,
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    store = {"ssl.truststore.location": "/jks", "ssl.truststore.password": "hush"}
+    with pytest.raises(ValueError, match=r"set ssl\.ca\.location beside it"):
+        librdkafka_options(store)
+    assert librdkafka_options({**store, "ssl.truststore.type": "pem"}) == {
+        "ssl.ca.location": "/jks"
+    }
+    assert librdkafka_options({**store, "ssl.ca.location": "/pem"}) == {"ssl.ca.location": "/pem"}
+    key = {"ssl.keystore.location": "/p12", "ssl.keystore.password": "hush"}
+    assert librdkafka_options(key) == java_options(key) == key
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "hush", "a.B required", 'a.B needed x="hush";', 'x="hush"; a.B required;'],
+)
+def test_a_login_that_java_would_not_take_is_refused_without_its_text(text):
+    with pytest.raises(ValueError, match=r"sasl\.jaas\.config: must be") as caught:
+        librdkafka_options({"sasl.jaas.config": text})
+    assert "hush" not in str(caught.value)
+
+
+def test_a_login_of_java_alone_needs_another_one_for_librdkafka():
+    own = {"sasl.jaas.config": 'bank.Module required secret="hush";', "sasl.mechanism": "BANK"}
+    with pytest.raises(
+        ValueError, match=r"bank\.Module is a login of Java.* set kafka_login"
+    ) as got:
+        librdkafka_options(own)
+    assert "hush" not in str(got.value)
+    assert librdkafka_options(own, has_login=True) == {"sasl.mechanism": "BANK"}
+    assert java_options(own) == own
+
+
+def test_each_option_is_in_one_place_and_what_one_client_gets_is_named():
+    places = (SHARED_OPTIONS, TRANSLATED_OPTIONS, JAVA_OPTIONS, REFUSED_OPTIONS.keys())
+    assert sum(map(len, places)) == len(frozenset().union(*places))
+    allowed = SHARED_OPTIONS | TRANSLATED_OPTIONS | JAVA_OPTIONS
+    assert refusals(dict.fromkeys(allowed)) == []
+    given = dict.fromkeys(["client.id", "max.poll.records", "socket.timeout.ms", "sasl.username"])
+    assert one_sided(given) == (["max.poll.records"], ["socket.timeout.ms"])
+    assert "max.poll.records" not in librdkafka_options({"max.poll.records": "1"})
+    assert java_options({"socket.timeout.ms": "1", "max.poll.records": "1"}) == {
+        "max.poll.records": "1"
+    }
+
+
+@pytest.mark.parametrize("name", sorted(SHARED_OPTIONS))
+def test_librdkafka_knows_what_both_clients_get(name):
+    try:
+        KafkaConsumer({"group.id": "g", "logger": logging.getLogger("x"), name: "not-a-value"})
+    except KafkaException as error:
+        assert "No such" not in str(error)  # noqa: PT017 - a value may be right by chance
+
+
+@pytest.mark.parametrize("name", sorted(TRANSLATED_OPTIONS | SHARED_OPTIONS | JAVA_OPTIONS))
+def test_no_option_that_java_knows_is_dropped_in_silence(name, tmp_path):
     other = KEY.replace("hush", "other")
     file = tmp_path / "other.pem"
     file.write_text(other)
-    without = {one: value for one, value in WHOLE.items() if one != name}
+    whole = OIDC if "oauthbearer" in name else WHOLE
+    without = {one: value for one, value in whole.items() if one != name}
+    for former, alias in (
+        ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.credentials.client.id"),
+        ("sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.credentials.client.secret"),
+    ):
+        if alias == name:
+            del without[former]
+    if name == "sasl.oauthbearer.method":
+        assert "oidc, kafka_login" in refused_options({**OIDC, name: "default"})
+        return
     if name == "sasl.mechanisms":
         del without["sasl.mechanism"]
     value = "SCRAM-SHA-256"
@@ -430,4 +588,4 @@ def test_no_option_that_settings_allow_is_dropped_in_silence(name, tmp_path):
     if name.endswith(".location"):
         without.pop(name.replace(".location", ".pem"), None)
         value = str(file)
-    assert java_options({**without, name: value}) != java_options(WHOLE)
+    assert java_options({**without, name: value}) != java_options(whole)
