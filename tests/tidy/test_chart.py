@@ -248,7 +248,9 @@ def test_the_chart_refuses_values_without_a_stream():
 
 SECRETS = (
     "sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.keystore.password",
-    "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config",
+    "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config", "sasl.jaas.config",
+    "sasl.oauthbearer.client.credentials.client.secret", "ssl.keystore.key",
+    "ssl.truststore.password",
     "sasl.oauthbearer.assertion.private.key.passphrase",
     "sasl.oauthbearer.assertion.private.key.pem",
     "basic.auth.user.info", "bearer.auth.token", "bearer.auth.client.secret",
