@@ -392,9 +392,11 @@ class ProducerConfig(StreamSettings):
         files = ("spanner_ca_file", "spanner_client_cert", "spanner_client_key")
         ca_file, cert, key = (getattr(self, name) for name in files)
         if (cert is None) != (key is None):
-            raise ValueError("spanner_client_cert: goes with spanner_client_key, and this with it")
+            raise ValueError("spanner_client_cert: it and spanner_client_key need each other")
         if (ca_file or cert) and self.spanner_endpoint.startswith(_PLAINTEXT):
-            raise ValueError("spanner_endpoint: http:// is plaintext, and the settings have TLS's")
+            raise ValueError(
+                "spanner_endpoint: http:// is plaintext: leave it out, or the files of TLS"
+            )
         if 0 < self.drift_ms_max < 10 * self.heartbeat_ms:
             raise ValueError("drift_ms_max: must be 0 or at least ten times heartbeat_ms")
         if self.poison == "park" and self.progress_version == 1:

@@ -103,8 +103,8 @@ def setup_error(error: QueryError) -> ConfigError | UnreachableError:
         return UnreachableError(
             "Spanner does not answer",
             hint=(
-                "Check SPANNER_EMULATOR_HOST if it is set, spanner_endpoint and the network; with "
-                "Spanner Omni also spanner_client_cert"
+                "Check SPANNER_EMULATOR_HOST if it is set, spanner_endpoint (http:// in front is "
+                "plaintext) and the network; with Spanner Omni also spanner_client_cert"
             ),
             **fields,
         )

@@ -122,7 +122,7 @@ def released(programs):
 
 
 def test_rows_come_among_the_changes(shared_stack, spark):
-    """A table that is read on demand: stopped, resumed after a kill, then a part of it again."""
+    """A table is read by Data Boost, stopped, resumed after a kill; then a part of it again."""
     rows, chunk_rows = 1_500, 100
     orders, programs = Orders(shared_stack, rows), shared_stack.programs(PRODUCER_HEARTBEAT_MS=500)
 
@@ -150,7 +150,7 @@ def test_rows_come_among_the_changes(shared_stack, spark):
         with orders.changing(0.1):
             wait_for(query, pipeline, lambda: pipeline.released().releases, what="a release")
             refused("the stream does not publish the table Missing", "Missing")
-            begun = command("--chunk-rows", str(chunk_rows))
+            begun = command("--chunk-rows", str(chunk_rows), "--data-boost")
             assert begun["is_taken_up"]
             command("--stop")
             refused("goes on", "Orders")
