@@ -1,5 +1,16 @@
-"""`python -m tidegate.spark_consumer`."""
+"""`python -m tidegate.spark_consumer`, and the file that `spark-submit` is given.
 
-from tidegate.spark_consumer.cli import main
+`spark-submit` starts it by its path, or a copy of it anywhere.  Python then puts its folder on the
+path, and that of this package has modules with the names of others, such as `kafka` and `metrics`.
+"""
+
+import sys
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+if (_HERE / "__init__.py").exists():
+    sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != _HERE]
+
+from tidegate.spark_consumer.cli import main  # noqa: E402 - the path comes first
 
 main()

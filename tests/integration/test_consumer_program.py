@@ -215,7 +215,7 @@ def test_a_submitted_run_ends_caught_up_and_on_the_submitters_master(shared_stac
     database, programs = shared_stack.create_database(DDL), shared_stack.programs()
     with running(programs):
         us = change(database, range(KEYS))
-        result = submit(programs, launcher=repository / "docker/spark_consumer/launch.py")
+        result = submit(programs, launcher=repository / "tidegate/spark_consumer/__main__.py")
 
     assert result.returncode == 0, result.stderr[-3_000:]
     manifests = [

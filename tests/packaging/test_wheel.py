@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
+import os
+import shutil
+import subprocess
+import sys
 import tomllib
 import zipfile
 
@@ -70,3 +74,32 @@ def test_requirements_are_small_and_none_has_the_name_of_a_folder(project):
     assert [one for one in ("pyspark", "delta-spark", "google", "grpc") if one in small] == []
     every = itertools.chain(project["dependencies"], *extras.values())
     assert [one for one in every if one.startswith(tuple(PACKAGES))] == []
+
+
+LAUNCHED = """
+import importlib.util, runpy, sys
+
+# What Python does with the folder of a program that it is given.
+sys.path.insert(0, sys.argv[1])
+sys.argv = [sys.argv[2], "--help"]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as end:
+    print("ended with", end.code)
+print(importlib.util.find_spec("checkpoint"))
+"""
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_spark_submit_is_given_a_file_of_the_wheel(unpacked, tmp_path, is_copied):
+    """By its path, where the package's own modules hide no other; or a copy in a bucket."""
+    program = unpacked / "tidegate/spark_consumer/__main__.py"
+    if is_copied:
+        program = shutil.copy(program, tmp_path / "launch.py")
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCHED, str(program.parent), str(program)],
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.endswith("ended with 0\nNone\n"), done.stderr
+    assert "tidegate-consumer" in done.stdout or "COMMAND" in done.stdout

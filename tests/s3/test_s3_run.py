@@ -116,7 +116,7 @@ def test_killed_in_a_release_the_next_run_goes_on_and_nothing_is_lost_or_twice(
         runs = Runs(
             programs,
             server,
-            launcher=repository / "docker/spark_consumer/launch.py",
+            launcher=repository / "tidegate/spark_consumer/__main__.py",
             package=hadoop_aws,
         )
         pipeline = Pipeline(programs)

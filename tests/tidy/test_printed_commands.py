@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 
 import tidegate
 from tests.tidy.printed_commands import PAGES, REPOSITORY, Block, blocks, blocks_in
+from tidegate.program.spark_versions import SPARK_LINES, installed_line
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.proof import AuditReport, Findings
 from tidegate.spark_consumer.library import builder
@@ -59,7 +60,7 @@ TARGETS = frozenset(
 
 
 # Programs of the machine: the tests do not check their options.
-FOREIGN = frozenset({"cd", "curl", "docker", "export", "gcloud", "git", "spark-submit"})
+FOREIGN = frozenset({"aws", "cd", "curl", "docker", "export", "gcloud", "git", "spark-submit"})
 
 
 # Options of make that ./dev knows under another name.
@@ -176,15 +177,15 @@ def test_hadoop_has_the_version_of_sparks_own():
     """`s3a://` needs the same version of all of Hadoop."""
     pyspark = pytest.importorskip("pyspark")
     jars = Path(pyspark.__file__).parent / "jars"
+    assert [jar.name for jar in jars.glob("hadoop-client-api-*.jar")] == [
+        f"hadoop-client-api-{installed_line().hadoop}.jar"
+    ]
     printed = {
         version
         for page in PAGES
         for version in re.findall(r"hadoop-aws:([\d.]+\d)", page.read_text())
     }
-
-    assert {f"hadoop-client-api-{v}.jar" for v in printed} == {
-        jar.name for jar in jars.glob("hadoop-client-api-*.jar")
-    }
+    assert printed <= {line.hadoop for line in SPARK_LINES}
 
 
 @pytest.mark.parametrize(
