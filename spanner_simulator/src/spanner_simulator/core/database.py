@@ -24,10 +24,15 @@ from spanner_simulator.core.journal import (
 )
 from spanner_simulator.core.journaled_rows import journaled_change, replay_change
 from spanner_simulator.core.rng import Rng
-from spanner_simulator.core.rows.expressions import Expressions, NoExpressions
+from spanner_simulator.core.rows.expressions import (
+    Expressions,
+    IdentityCounts,
+    NoExpressions,
+)
 from spanner_simulator.core.rows.incoming_rows import Evaluation, write_plan
+from spanner_simulator.core.rows.key_sets import KeySet
 from spanner_simulator.core.rows.known_transactions import KnownTransactions
-from spanner_simulator.core.rows.mutations import KeySet, Mutation, RowChange
+from spanner_simulator.core.rows.mutations import Mutation, RowChange
 from spanner_simulator.core.rows.row_store import RowStore
 from spanner_simulator.core.rows.row_writer import RowWriter
 from spanner_simulator.core.rows.schema_changes import BackFill
@@ -93,6 +98,7 @@ class Database:
         self._chance = chance
         self._settings = settings
         self._expressions = expressions or NoExpressions()
+        self._counts = IdentityCounts()
         self._transactions = KnownTransactions(chance)
         # The back-fills of the last statement that was replayed.
         self._owed: list[BackFill] = []
@@ -103,7 +109,8 @@ class Database:
         return self._store.commit_number
 
     def _evaluation(self, now_us: int) -> Evaluation:
-        return Evaluation(self._expressions, self.catalogue.dialect, self.clock.next_us(now_us))
+        at_us = self.clock.next_us(now_us)
+        return Evaluation(self._expressions, self.catalogue.dialect, at_us, self._counts)
 
     # -- schema
 
@@ -159,6 +166,7 @@ class Database:
             apply_statement(catalogue, statement, now_us=at_us, proto_descriptors=proto_descriptors)
             if catalogue.tables != tables or catalogue.indexes != indexes:
                 fills = self._store.follow_schema(catalogue, self._evaluation(at_us), at_us=at_us)
+        self._counts.follow(catalogue.tables.values())
         self.clock.schema_changed(at_us)
         self.streams.follow_schema(self._store.tables, at_us=at_us, initial_count=stream_partitions)
         return fills
@@ -238,6 +246,10 @@ class Database:
         plan.fill_key(row, "insert", self._evaluation(now_us))
         return row
 
+    def next_identity(self, table: Table, column: str) -> int:
+        """What DEFAULT is for an identity column."""
+        return self._counts.draw(table, table.column(column))
+
     def commit(
         self, transaction: Transaction, mutations: Sequence[Mutation], *, now_us: int
     ) -> int:
@@ -302,6 +314,7 @@ class Database:
             facts.is_system_transaction,
             is_excluded,
             tuple(journaled_change(change) for change in changes),
+            self._counts.take_drawn(),
         )
 
     def expire_rows(self, now_us: int) -> int:
@@ -373,6 +386,7 @@ class Database:
         for change in entry.changes:
             replay_change(writes, change)
         self._store.commit_number = entry.number - 1
+        self._counts.next |= entry.counts
         self.clock.committed(entry.commit_us)
         self.clock.close(entry.commit_us)
         facts = CommitFacts(entry.commit_us, f"{entry.number:020d}", entry.tag, entry.is_system)

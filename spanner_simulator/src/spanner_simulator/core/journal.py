@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import base64
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
 from spanner_simulator.core.rng import Rng
@@ -22,6 +22,8 @@ from spanner_simulator.core.rows.mutations import ModType
 from spanner_simulator.core.values import Plain
 from spanner_simulator.errors import SpannerError, invalid_argument
 
+# What came before there were identity columns.
+_COMMIT_WITHOUT_COUNTS = 7
 Draw: TypeAlias = "int | float"
 TurnKind = Literal["split", "merge", "move", "move_keys"]
 
@@ -58,7 +60,10 @@ class JournaledChange:
 
 @dataclass(frozen=True, slots=True)
 class JournaledCommit:
-    """One committed transaction; `number` counts the database's commits from 1."""
+    """One committed transaction; `number` counts the database's commits from 1.
+
+    `counts` has the next count of identity columns that were drawn from.
+    """
 
     commit_us: int
     number: int
@@ -66,6 +71,7 @@ class JournaledCommit:
     is_system: bool
     is_excluded: bool
     changes: tuple[JournaledChange, ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +169,7 @@ def entry_to_plain(entry: JournalEntry) -> list[Plain]:
             ]
             return [
                 "commit", entry.commit_us, entry.number, entry.tag, entry.is_system,
-                entry.is_excluded, changes,
+                entry.is_excluded, changes, dict(entry.counts),
             ]  # fmt: skip
         case JournaledTurn():
             return [
@@ -176,6 +182,8 @@ def entry_to_plain(entry: JournalEntry) -> list[Plain]:
 
 def entry_from_plain(plain: Plain) -> JournalEntry:
     """The entry that `entry_to_plain` made a list of; INVALID_ARGUMENT for anything else."""
+    if isinstance(plain, list) and plain[:1] == ["commit"] and len(plain) == _COMMIT_WITHOUT_COUNTS:
+        plain = [*plain, {}]
     match plain:
         case [
             "schema",
@@ -195,9 +203,13 @@ def entry_from_plain(plain: Plain) -> JournalEntry:
             bool(is_system),
             bool(is_excluded),
             list(changes),
+            dict(counts),
         ]:
             read = tuple(_change(one) for one in changes)
-            return JournaledCommit(commit_us, number, tag, is_system, is_excluded, read)
+            drawn = {place: one for place, one in counts.items() if isinstance(one, int)}
+            if len(drawn) < len(counts):
+                raise _unreadable(plain)
+            return JournaledCommit(commit_us, number, tag, is_system, is_excluded, read, drawn)
         case [
             "turn",
             int(at_us),

@@ -18,47 +18,15 @@ from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from spanner_simulator.core import plain_forms
-from spanner_simulator.core.plain_forms import Plain
 from spanner_simulator.core.timestamps import format_ns
 from spanner_simulator.errors import SpannerError, failed_precondition, invalid_argument
 
-__all__ = [
-    "KEY_CODES",
-    "Annotation",
-    "Dialect",
-    "Plain",
-    "Row",
-    "TypeCode",
-    "Value",
-    "ValueType",
-    "check_vector",
-    "decode",
-    "decoder",
-    "encode",
-    "encoder",
-    "format_numeric",
-    "reader",
-]
-
+Plain: TypeAlias = plain_forms.Plain
 Dialect = Literal["GOOGLE_STANDARD_SQL", "POSTGRESQL"]
 TypeCode = Literal[
-    "BOOL",
-    "INT64",
-    "FLOAT32",
-    "FLOAT64",
-    "NUMERIC",
-    "STRING",
-    "BYTES",
-    "DATE",
-    "TIMESTAMP",
-    "JSON",
-    "UUID",
-    "INTERVAL",
-    "PROTO",
-    "ENUM",
-    "ARRAY",
-    "STRUCT",
-]
+    "BOOL", "INT64", "FLOAT32", "FLOAT64", "NUMERIC", "STRING", "BYTES", "DATE", "TIMESTAMP",
+    "JSON", "UUID", "INTERVAL", "PROTO", "ENUM", "ARRAY", "STRUCT",
+]  # fmt: skip
 Annotation = Literal["PG_NUMERIC", "PG_JSONB", "PG_OID"]
 # TIMESTAMP is int (nanoseconds), DATE dt.date, NUMERIC Decimal (with annotation PG_NUMERIC it
 # keeps its scale and may be NaN), JSON its normalised text, UUID lower-case text, INTERVAL

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from spanner_simulator.core.rows.mutations import (
-    Delete,
-    KeyBound,
-    KeySet,
-    KeySpan,
-    Mutation,
-    Write,
-    WriteKind,
-)
+from spanner_simulator.core.rows.key_sets import KeyBound, KeySet, KeySpan
+from spanner_simulator.core.rows.mutations import Delete, Mutation, Write, WriteKind
 from spanner_simulator.core.values import Plain
 from spanner_simulator.errors import invalid_argument, unsupported
 from spanner_simulator.server.messages import Message, plain_of

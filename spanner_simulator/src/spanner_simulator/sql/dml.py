@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from spanner_simulator.core.rows.mutations import (
-    COMMIT_TIMESTAMP,
-    PENDING,
-    Delete,
-    KeySet,
-    Write,
-)
+from spanner_simulator.core.rows.key_sets import KeySet
+from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING, Delete, Write
 from spanner_simulator.core.rows.write_set import key_text
 from spanner_simulator.core.values import encode
 from spanner_simulator.errors import already_exists, failed_precondition, invalid_argument
@@ -92,6 +87,14 @@ class DmlPlan:
         if self.returning is not None:
             check_privileges(self.returning.reads | {table.name}, check)
         rows = self.source.run(duck, parameters, at)
+        for name, drawn in self.dml.drawn.items():
+            place = self.dml.columns.index(name)
+            rows = [
+                [*row[:place], at.database.next_identity(table, name), *row[place + 1 :]]
+                if drawn[min(number, len(drawn) - 1)]
+                else row
+                for number, row in enumerate(rows)
+            ]
         written = _Written(table, self.dml, self.source.columns, at, transaction)
         if self.returning is None:
             return DmlResult(written.apply(rows))

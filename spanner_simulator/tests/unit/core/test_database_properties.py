@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanner_simulator.core.database import Database, DatabaseSettings
-from spanner_simulator.core.rows.mutations import Delete, KeyBound, KeySet, KeySpan, Mutation, Write
+from spanner_simulator.core.rows.key_sets import KeyBound, KeySet, KeySpan
+from spanner_simulator.core.rows.mutations import Delete, Mutation, Write
 from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.errors import Code, SpannerError
 

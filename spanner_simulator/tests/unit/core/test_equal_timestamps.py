@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, KeySet, Write
+from spanner_simulator.core.rows.key_sets import KeySet
+from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, Write
 
 
 def account(key: int) -> Write:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 
@@ -45,6 +46,7 @@ def test_entries_survive_json(entry: JournalEntry) -> None:
         ["schema", 1, "CREATE ..", 2, ["3"], ""],
         ["turn", 1, "S", "explode", {}, []],
         ["commit", 1, 1, "", False, False, [1]],
+        ["commit", 1, 1, "", False, False, [], {"t": "3"}],
     ],
 )
 def test_what_is_no_entry_is_refused(plain: object) -> None:
@@ -64,6 +66,12 @@ def test_chance_can_be_given_again() -> None:
     assert other.is_spent
     assert other.random() not in first
     assert not other.is_spent
+
+
+def test_a_commit_from_before_identity_columns_is_read() -> None:
+    commit = JournaledCommit(1, 2, "", False, False, (), {"t\0k": 3})
+    assert entry_from_plain(entry_to_plain(commit)) == commit
+    assert entry_from_plain(entry_to_plain(commit)[:-1]) == dataclasses.replace(commit, counts={})
 
 
 def test_nothing_is_told_while_it_is_replayed() -> None:

@@ -5,7 +5,8 @@ from typing import get_args
 import pytest
 from google.cloud.spanner_v1 import types as spanner
 
-from spanner_simulator.core.rows.mutations import Delete, KeyBound, KeySet, KeySpan
+from spanner_simulator.core.rows.key_sets import KeyBound, KeySet, KeySpan
+from spanner_simulator.core.rows.mutations import Delete
 from spanner_simulator.core.values import TypeCode, ValueType
 from spanner_simulator.errors import Code, SpannerError
 from spanner_simulator.server.mutation_messages import key_set, mutation

@@ -24,7 +24,8 @@ from spanner_simulator.core.change_streams.stream_partitions import StreamPartit
 from spanner_simulator.core.journal import Journal, JournaledTurn, TurnKind
 from spanner_simulator.core.key_encoding import successor
 from spanner_simulator.core.rng import Rng
-from spanner_simulator.core.rows.mutations import RowChange, decode_key, whole_key
+from spanner_simulator.core.rows.key_sets import decode_key, whole_key
+from spanner_simulator.core.rows.mutations import RowChange
 from spanner_simulator.core.rows.storage import KeyRange, TableRows
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.schema_objects import ChangeStream

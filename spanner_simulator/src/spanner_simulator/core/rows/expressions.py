@@ -5,11 +5,17 @@ They are SQL, which lies above the core; a database gets its evaluator when it i
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.core.schema.statements import ColumnDefinition, Identity
 from spanner_simulator.core.values import Dialect, Row, Value, ValueType
-from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.errors import failed_precondition, unsupported
+
+# How many values in a row may be skipped.
+_ATTEMPTS_MAX: Final = 2_000
+_COUNT_MAX: Final = 2**63 - 1
 
 
 class Expressions(Protocol):
@@ -32,6 +38,47 @@ class Expressions(Protocol):
         ...
 
 
+class IdentityCounts:
+    """The next count of each identity column; `drawn` since the journal was last told."""
+
+    def __init__(self) -> None:
+        self.next: dict[str, int] = {}
+        self.drawn: set[str] = set()
+
+    def draw(self, table: Table, column: ColumnDefinition) -> int:
+        """A value that no other row was given."""
+        place = _place(table.name, column.name)
+        identity = column.identity or Identity()
+        low, high = identity.skip or (0, 0)
+        for _ in range(_ATTEMPTS_MAX):
+            count = self.next.get(place, identity.start or 1)
+            if count >= _COUNT_MAX:
+                break
+            self.next[place] = count + 1
+            self.drawn.add(place)
+            # The sign stays where it is.
+            value = int(f"{count:063b}"[::-1], 2)
+            if not low <= value <= high:
+                return value
+        raise failed_precondition(f"Sequence of {table.name}.{column.name} is exhausted")
+
+    def take_drawn(self) -> dict[str, int]:
+        """The next counts of what was drawn from since this was last asked."""
+        counts = {place: self.next[place] for place in sorted(self.drawn & self.next.keys())}
+        self.drawn.clear()
+        return counts
+
+    def follow(self, tables: Iterable[Table]) -> None:
+        """Forget what is gone, as the next column of that name begins anew."""
+        known = {_place(table.name, one.name) for table in tables for one in table.columns}
+        for place in self.next.keys() - known:
+            del self.next[place]
+
+
+def _place(table: str, column: str) -> str:
+    return f"{table}\0{column}".lower()
+
+
 class NoExpressions:
     """The evaluator of a database that was created without one: it refuses."""
 
@@ -46,8 +93,4 @@ class NoExpressions:
         now_us: int,  # noqa: ARG002  # as above
     ) -> Value:
         """Refuse."""
-        raise SpannerError(
-            Code.UNIMPLEMENTED,
-            f"The simulator does not support: expressions without an SQL engine ({expression} of "
-            f"table {table.name})",
-        )
+        raise unsupported(f"expressions without an SQL engine ({expression} of table {table.name})")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from spanner_simulator.core.rows.expressions import Expressions
+from spanner_simulator.core.rows.expressions import Expressions, IdentityCounts
 from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING, WriteKind
 from spanner_simulator.core.rows.table_rules import TableRules
 from spanner_simulator.core.rows.write_set import key_text
@@ -42,6 +42,15 @@ class Evaluation:
     expressions: Expressions
     dialect: Dialect
     now_us: int
+    counts: IdentityCounts
+
+    def default(self, table: Table, column: ColumnDefinition, row: Row) -> Value:
+        """What a column gets that an insert leaves out."""
+        if column.identity is not None:
+            return self.counts.draw(table, column)
+        if column.defaults_to_commit:
+            return PENDING
+        return self.value(column.default or "", table, row, column.value_type)
 
     def value(self, expression: str, table: Table, row: Row, result: ValueType) -> Value:
         """One expression over a row."""
@@ -55,7 +64,8 @@ class Evaluation:
 class WritePlan:
     """How mutations of one table that name these columns are read.
 
-    `written` has the non-key columns; `missing_keys` the key columns that are not named;
+    `written` has the non-key columns; `missing_keys` the key columns that are not named,
+    `on_update` others that an update gives the commit timestamp;
     `required` the other NOT NULL columns, `unfilled` those of them that nothing fills in.
     """
 
@@ -65,6 +75,7 @@ class WritePlan:
     timestamps: tuple[str, ...]
     written: frozenset[str]
     missing_keys: tuple[ColumnDefinition, ...]
+    on_update: frozenset[str]
     defaults: tuple[ColumnDefinition, ...]
     required: tuple[str, ...]
     unfilled: tuple[str, ...]
@@ -102,8 +113,13 @@ class WritePlan:
             if column.generated is not None:
                 whole = {**self.blank, **row}
                 row[name] = evaluation.value(column.generated, table, whole, column.value_type)
-            elif column.default is not None and kind != "update":
-                row[name] = evaluation.value(column.default, table, row, column.value_type)
+            elif column.is_filled_in and kind == "update":
+                raise failed_precondition(
+                    f"Implicit use of primary key default value for column `{table.name}.{name}` "
+                    "is not allowed in UPDATE mutations. The column must have a specific value."
+                )
+            elif column.is_filled_in:
+                row[name] = evaluation.default(table, column, row)
             elif column.is_nullable:
                 row[name] = None
             elif kind == "update":
@@ -119,9 +135,7 @@ class WritePlan:
         row = {**self.blank, **given}
         for column in self.defaults:
             if column.name not in given:
-                row[column.name] = evaluation.value(
-                    column.default or "", table, given, column.value_type
-                )
+                row[column.name] = evaluation.default(table, column, given)
         if self.rules.generated:
             compute_generated(self.rules, row, evaluation)
         for name in self.required:
@@ -166,9 +180,10 @@ def _make_plan(rules: TableRules, columns: tuple[str, ...], kind: WriteKind) -> 
         tuple(column.name for column in found if column.commit_timestamp),
         frozenset(names) & table.value_names,
         tuple(table.column(name) for name in table.key_names if name not in names),
-        tuple(column for column in rest if column.default is not None),
+        frozenset(column.name for column in rest if column.on_update is not None),
+        tuple(column for column in rest if column.is_filled_in),
         tuple(column.name for column in required),
-        tuple(one.name for one in required if one.default is None and one.generated is None),
+        tuple(one.name for one in required if not one.is_filled_in and one.generated is None),
         {column.name: None for column in table.columns},
     )
 

@@ -6,34 +6,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from spanner_simulator.core.rows.key_sets import (
-    KeyBound,
-    KeySet,
-    KeySpan,
-    decode_key,
-    key_range,
-    whole_key,
-)
+from spanner_simulator.core.rows.key_sets import KeySet
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.timestamps import MAX_NS
 from spanner_simulator.core.values import Plain, Row
-
-__all__ = [
-    "COMMIT_TIMESTAMP",
-    "PENDING",
-    "Delete",
-    "KeyBound",
-    "KeySet",
-    "KeySpan",
-    "ModType",
-    "Mutation",
-    "RowChange",
-    "Write",
-    "WriteKind",
-    "decode_key",
-    "key_range",
-    "whole_key",
-]
 
 COMMIT_TIMESTAMP: Final = "spanner.commit_timestamp()"
 """What stands in a mutation for the commit timestamp."""

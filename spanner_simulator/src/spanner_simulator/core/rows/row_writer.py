@@ -20,8 +20,8 @@ from spanner_simulator.core.rows.incoming_rows import (
     compute_generated,
     write_plan,
 )
-from spanner_simulator.core.rows.key_sets import key_range, whole_key
-from spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, Write, WriteKind
+from spanner_simulator.core.rows.key_sets import KeySet, key_range, whole_key
+from spanner_simulator.core.rows.mutations import PENDING, Delete, Mutation, Write, WriteKind
 from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
 from spanner_simulator.core.rows.storage import KeyRange
 from spanner_simulator.core.rows.table_rules import TableRules
@@ -164,12 +164,15 @@ class RowWriter:
         self._note_change(rules, key)
 
     def _update(self, plan: WritePlan, key: bytes, old: Row, given: Row) -> None:
-        rules = plan.rules
+        rules, written = plan.rules, plan.written
         row = {**old, **given}
+        if plan.on_update and written:
+            row |= dict.fromkeys(plan.on_update, PENDING)
+            written |= plan.on_update
         if rules.generated:
             compute_generated(rules, row, self._evaluation)
             _check_key_stays(rules.table, key, old, row)
-        self._writes.update(rules, key, row, plan.written)
+        self._writes.update(rules, key, row, written)
         self._note_change(rules, key)
 
     def _check_parent(self, parent: Table, child: Table, row: Row) -> None:

@@ -17,7 +17,7 @@ from spanner_simulator.core.rows.table_rules import Rules, TableRules
 from spanner_simulator.core.rows.write_set import key_text
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statements import ColumnDefinition
-from spanner_simulator.core.values import Row, Value, check_vector
+from spanner_simulator.core.values import Row, check_vector
 from spanner_simulator.errors import failed_precondition
 
 _EVERYTHING = KeyRange(b"", None)
@@ -117,7 +117,7 @@ class _NewForm:
             for column in table.columns
             if column.name.lower() in old.by_name and old.by_name[column.name.lower()] != column
         ]
-        self._defaults = [one for one in self.adds if one.default is not None]
+        self._defaults = [one for one in self.adds if one.is_filled_in]
         self._blank: Row = {one.name: None for one in self.adds}
 
     @property
@@ -137,15 +137,10 @@ class _NewForm:
         """The same with the defaults of new columns."""
         new = self.whole(row)
         for column in self._defaults:
-            new[column.name] = self._default(column)
+            new[column.name] = self._evaluation.default(self._rules.table, column, {})
         if self._defaults and self._rules.generated:
             compute_generated(self._rules, new, self._evaluation)
         return new
-
-    def _default(self, column: ColumnDefinition) -> Value:
-        return self._evaluation.value(
-            column.default or "", self._rules.table, {}, column.value_type
-        )
 
     def fills(self, rows: TableRows) -> Iterator[BackFill]:
         """The current rows with the defaults of new columns; none when there are no defaults."""

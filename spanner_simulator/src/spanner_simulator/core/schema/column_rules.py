@@ -64,7 +64,26 @@ def _check_column(catalogue: Catalogue, table: Table, column: ddl.ColumnDefiniti
             f"Column {name} has invalid allow_commit_timestamp option.  Option only allowed on "
             "TIMESTAMP columns."
         )
+    _check_identity(table, column)
     check_default(catalogue, table, column)
+
+
+def _check_identity(table: Table, column: ddl.ColumnDefinition) -> None:
+    if column.identity is None:
+        return
+    start, (low, high) = column.identity.start, column.identity.skip or (1, 1)
+    if column.value_type.code != "INT64":
+        raise invalid_argument(f"Identity column {table.name}.{column.name} must be an INT64.")
+    if start is not None and start < 1:
+        raise failed_precondition("`start_with_counter` has to be a positive INT64 number")
+    if low > high:
+        raise failed_precondition(
+            "`skip_range_min` has to be lesser than or equal to `skip_range_max`"
+        )
+    if high < 1:
+        raise failed_precondition(
+            "The sequence skipped range has to contain at least one positive value"
+        )
 
 
 def add_column(catalogue: Catalogue, statement: ddl.AddColumn) -> None:
@@ -74,7 +93,7 @@ def add_column(catalogue: Catalogue, statement: ddl.AddColumn) -> None:
         if statement.if_not_exists:
             return
         raise failed_precondition(f"Duplicate column name {table.name}.{column.name}.")
-    if not column.is_nullable and column.default is None and column.generated is None:
+    if not column.is_nullable and not column.is_filled_in and column.generated is None:
         raise SpannerError(
             Code.UNIMPLEMENTED,
             f"Cannot add NOT NULL column {table.name}.{column.name} to existing table "
@@ -138,6 +157,13 @@ def alter_column(catalogue: Catalogue, statement: ddl.AlterColumn) -> None:
     _check_row_deletion(table, old.name, new)
     if (old.generated, old.is_stored) != (new.generated, new.is_stored):
         raise invalid_argument(f"Cannot change whether or how column `{name}` is generated.")
+    if (old.identity is None) is not (new.identity is None):
+        how = "drop the identity property" if old.identity else "an identity column"
+        raise invalid_argument(f"Cannot alter column `{name}` to {how}.")
+    if new.identity is not None and new.default is not None:
+        raise invalid_argument(
+            f"Cannot alter an identity column `{name}` to a generated or default column."
+        )
     if old.name in table.key_names:
         _check_key_change(catalogue, table, old, new)
     if new.value_type != old.value_type:

@@ -20,12 +20,21 @@ from spanner_simulator.errors import Code, SpannerError, failed_precondition, in
 
 def check_default(catalogue: Catalogue, table: Table, column: ColumnDefinition) -> None:
     """Refuse a default that makes no sense, or that names a column."""
+    _check_on_update(table, column)
     if column.default is None:
         return
     what = f"Error parsing the default value of column `{table.name}`.`{column.name}`: "
+    if column.defaults_to_commit and not column.commit_timestamp:
+        raise failed_precondition(
+            "Cannot use default value expression PENDING_COMMIT_TIMESTAMP() on column "
+            f"`{column.name}` without the allow_commit_timestamp column option."
+        )
+    if column.defaults_to_commit:
+        return
     if column.commit_timestamp:
         raise failed_precondition(
-            f"Cannot use commit timestamp column `{column.name}` as a column with default value."
+            "The only default value expression permitted for commit timestamp column "
+            f"`{column.name}` is PENDING_COMMIT_TIMESTAMP()."
         )
     if "PENDING_COMMIT_TIMESTAMP" in column.default.upper():
         raise invalid_argument(
@@ -38,6 +47,31 @@ def check_default(catalogue: Catalogue, table: Table, column: ColumnDefinition) 
             "column. Default expressions referencing other columns are not supported."
         )
     _analyse(catalogue, table, column.default, column.value_type, what)
+
+
+def _check_on_update(table: Table, column: ColumnDefinition) -> None:
+    """Refuse ON UPDATE but for a commit timestamp outside of the key that is its default too."""
+    if column.on_update is None:
+        return
+    if column.name in table.key_names:
+        raise invalid_argument(
+            f"Column {table.name}.{column.name} with ON UPDATE cannot be a part of or the whole "
+            "primary key."
+        )
+    if column.default is None:
+        raise invalid_argument(
+            f"Column `{column.name}` with an ON UPDATE expression must have an identical DEFAULT "
+            "value expression."
+        )
+    if column.default != column.on_update:
+        raise invalid_argument(
+            f"The ON UPDATE expression of column `{column.name}` does not match the DEFAULT value "
+            "expression."
+        )
+    if not column.defaults_to_commit:
+        raise invalid_argument(
+            "PENDING_COMMIT_TIMESTAMP() is the only supported ON UPDATE expression."
+        )
 
 
 def check_generated(catalogue: Catalogue, table: Table) -> None:

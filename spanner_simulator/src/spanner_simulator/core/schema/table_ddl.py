@@ -31,11 +31,15 @@ _POSTGRES_TYPES: Final = {
     "UUID": ValueType("UUID"),
     "INTERVAL": ValueType("INTERVAL"),
 }
+# What a table without a primary key has for one.
+_ROWID: Final = ddl.ColumnDefinition(
+    "rowid", ValueType("INT64"), is_nullable=False, identity=ddl.Identity(), is_hidden=True
+)
 _VARCHAR_MAX: Final = 2_621_440
 _INTERVAL_DIGITS_MAX: Final = 9
 _COLUMN_CLAUSES: Final = (
     "NOT", "NULL", "PRIMARY", "CONSTRAINT", "CHECK", "REFERENCES", "UNIQUE", "GENERATED",
-    "DEFAULT", "COLLATE", "VECTOR",
+    "DEFAULT", "COLLATE", "VECTOR", "ON", "HIDDEN",
 )  # fmt: skip
 
 
@@ -70,9 +74,8 @@ def create_table(words: DdlWords) -> ddl.CreateTable:
     if is_google and words.accept("PRIMARY", "KEY"):
         parts.keys.append(key_columns(words))
     if not parts.keys:
-        if is_google:
-            words.reject("Must specify either table or column PRIMARY KEY")
-        raise failed_precondition(f'Primary key must be defined for table "{name}".')
+        parts.columns.append(_ROWID)
+        parts.keys.append((ddl.KeyColumn(_ROWID.name),))
     if len(parts.keys) > 1:
         words.reject(f'multiple primary keys for table "{name}" are not allowed')
     (key,) = parts.keys
@@ -209,13 +212,20 @@ def _google_column(words: DdlWords, parts: _Parts) -> bool:
     has_options = False
     if words.accept("NOT", "NULL"):
         column = replace(column, is_nullable=False)
-    if words.accept("DEFAULT"):
-        column = replace(column, default=words.expression_in_brackets())
-    elif words.accept("AS"):
+    if words.accept("AS"):
         generated = words.expression_in_brackets()
         column = replace(column, generated=generated, is_stored=words.accept("STORED"))
-    if words.peek().is_keyword("GENERATED", "AUTO_INCREMENT", "HIDDEN", "PLACEMENT"):
+    elif words.accept("GENERATED"):
+        words.expect("BY", "DEFAULT", "AS", "IDENTITY")
+        column = replace(column, identity=_identity(words, column.name))
+    for _ in range(0 if column.generated or column.identity else 2):
+        if column.default is None and words.accept("DEFAULT"):
+            column = replace(column, default=words.expression_in_brackets())
+        elif column.on_update is None and words.accept("ON", "UPDATE"):
+            column = replace(column, on_update=words.expression_in_brackets())
+    if words.peek().is_keyword("AUTO_INCREMENT", "PLACEMENT"):
         raise unsupported(f"{words.peek().text.upper()} of column {column.name}")
+    column = replace(column, is_hidden=words.accept("HIDDEN"))
     is_key = words.accept("PRIMARY", "KEY")
     if words.accept("OPTIONS"):
         column = replace(column, commit_timestamp=_commit_timestamp(words))
@@ -224,6 +234,42 @@ def _google_column(words: DdlWords, parts: _Parts) -> bool:
         parts.keys.append((ddl.KeyColumn(column.name),))
     parts.columns.append(column)
     return has_options
+
+
+def _identity(words: DdlWords, column: str) -> ddl.Identity:
+    """The options of an identity column, in brackets."""
+    found: dict[str, Any] = {}
+    value: Any
+    is_open = words.accept_symbol("(")
+    while is_open and not (found and words.peek().is_symbol(")")):
+        if words.accept("BIT_REVERSED_POSITIVE"):
+            option, value = "The sequence kind", None
+        elif words.accept("SKIP"):
+            words.expect("RANGE")
+            option, low = "SKIP RANGE", words.integer()
+            if words.dialect == "GOOGLE_STANDARD_SQL":
+                words.expect_symbol(",")
+            value = (low, words.integer())
+        elif words.dialect == "POSTGRESQL" and words.accept("NO"):
+            option, value = f"NO {words.name()}", None
+        elif not words.accept("START"):
+            words.encountered("sequence_param")
+        else:
+            words.expect("COUNTER")
+            if not words.accept("WITH"):
+                words.expect(*(("WITH",) if words.dialect == "GOOGLE_STANDARD_SQL" else ()))
+            option, value = "START WITH COUNTER", words.integer()
+        if option in found:
+            words.reject(f"{option} is set more than once.")
+        found[option] = value
+    if is_open:
+        words.expect_symbol(")")
+    if "The sequence kind" not in found:
+        raise invalid_argument(
+            f"The sequence kind of an identity column {column} is not specified. Please specify "
+            "the sequence kind explicitly or set the database option `default_sequence_kind`."
+        )
+    return ddl.Identity(found.get("START WITH COUNTER"), found.get("SKIP RANGE"))
 
 
 def _commit_timestamp(words: DdlWords) -> bool:
@@ -302,6 +348,11 @@ def _postgres_column(words: DdlWords, parts: _Parts) -> None:
             parts.keys.append((ddl.KeyColumn(name),))
         elif words.accept("DEFAULT"):
             column = replace(column, default=words.expression_until(*_COLUMN_CLAUSES))
+        elif words.accept("ON"):
+            words.expect("UPDATE")
+            column = replace(column, on_update=words.expression_until(*_COLUMN_CLAUSES))
+        elif words.accept("HIDDEN"):
+            column = replace(column, is_hidden=True)
         elif words.accept("GENERATED"):
             column = _generated(words, column)
         elif words.accept("VECTOR"):
@@ -319,7 +370,8 @@ def _postgres_column(words: DdlWords, parts: _Parts) -> None:
 
 def _generated(words: DdlWords, column: ddl.ColumnDefinition) -> ddl.ColumnDefinition:
     if words.accept("BY"):
-        raise unsupported(f"GENERATED BY DEFAULT AS IDENTITY of column {column.name}")
+        words.expect("DEFAULT", "AS", "IDENTITY")
+        return replace(column, identity=_identity(words, column.name))
     words.expect("ALWAYS", "AS")
     generated = words.expression_in_brackets()
     is_stored = words.accept("STORED")
@@ -424,6 +476,8 @@ def _drop(words: DdlWords, table: str) -> ddl.Statement:
 
 
 def _google_alter(words: DdlWords, table: str) -> ddl.Statement:
+    if words.peek(1).is_keyword("ALTER"):
+        raise unsupported("ALTER IDENTITY")
     if words.peek(1).is_keyword("SET", "DROP"):
         name = words.name()
         changes: Mapping[str, Any]
@@ -431,6 +485,10 @@ def _google_alter(words: DdlWords, table: str) -> ddl.Statement:
             changes = {"default": words.expression_in_brackets()}
         elif words.accept("DROP", "DEFAULT"):
             changes = {"default": None}
+        elif words.accept("SET", "ON", "UPDATE"):
+            changes = {"on_update": words.expression_in_brackets()}
+        elif words.accept("DROP", "ON", "UPDATE"):
+            changes = {"on_update": None}
         elif words.accept("SET", "OPTIONS"):
             changes = {"commit_timestamp": _commit_timestamp(words)}
         else:
@@ -438,10 +496,11 @@ def _google_alter(words: DdlWords, table: str) -> ddl.Statement:
         return ddl.AlterColumn(table, name, changes)
     parts = _Parts()
     has_options = _google_column(words, parts)
-    if parts.keys:
-        words.reject("Unexpected PRIMARY KEY clause")
     (column,) = parts.columns
+    if parts.keys or column.is_hidden:
+        words.reject(f"Unexpected {'PRIMARY KEY' if parts.keys else 'HIDDEN'} clause")
     fields = ["value_type", "is_nullable", "default", "generated", "is_stored"]
+    fields += ["on_update", "identity"]
     # OPTIONS left out keep what they were.
     fields += ["commit_timestamp"] if has_options else []
     return ddl.AlterColumn(table, column.name, {name: getattr(column, name) for name in fields})
@@ -463,6 +522,12 @@ def _postgres_alter(words: DdlWords, table: str) -> ddl.Statement:
         changes = {"default": words.expression_until()}
     elif words.accept("DROP", "DEFAULT"):
         changes = {"default": None}
+    elif words.accept("SET", "ON", "UPDATE"):
+        changes = {"on_update": words.expression_until()}
+    elif words.accept("DROP", "ON", "UPDATE"):
+        changes = {"on_update": None}
+    elif words.peek().is_keyword("RESTART") or words.peek(1).is_keyword("SKIP", "NO"):
+        raise unsupported("ALTER COLUMN of an identity column")
     else:
         raise failed_precondition("Operation is not supported in <ALTER TABLE> statement.")
     return ddl.AlterColumn(table, name, changes)

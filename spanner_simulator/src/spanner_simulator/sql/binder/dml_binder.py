@@ -6,7 +6,7 @@ per row, the values to write (INSERT), key and new values (UPDATE), or the key (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 from sqlglot import exp
@@ -22,7 +22,7 @@ from spanner_simulator.sql.terms.bound import Bound, Scope, quoted
 from spanner_simulator.sql.terms.literals import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spanner_simulator.core.schema.schema_objects import Table
     from spanner_simulator.core.schema.statements import ColumnDefinition
@@ -40,7 +40,11 @@ _ARGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BoundDml:
-    """`query` has one column per name in `columns`; `needs` are the privileges on the table."""
+    """`query` has one column per name in `columns`; `needs` are the privileges on the table.
+
+    `drawn` has the rows in which an identity column gets its next value, whatever the query says;
+    one for all of them where there is but one.
+    """
 
     kind: Literal["insert", "update", "delete"]
     table: Table
@@ -48,6 +52,7 @@ class BoundDml:
     query: BoundQuery
     conflict: Conflict
     needs: tuple[str, ...]
+    drawn: Mapping[str, Sequence[bool]] = field(default_factory=dict)
 
 
 def bind_dml(binding: Binding, syntax: Syntax) -> BoundDml:
@@ -111,7 +116,7 @@ def _insert(binding: Binding, tree: exp.Insert, syntax: Syntax) -> BoundDml:
     if not listed:
         if not binding.is_postgres:
             raise binding.text.error("INSERT must specify a column list", 0)
-        columns = [one for one in table.columns if one.generated is None]
+        columns = [one for one in table.columns if one.generated is None and not one.is_hidden]
     seen: set[str] = set()
     for column, node in zip(columns, listed, strict=False):
         if column.name in seen:
@@ -120,13 +125,15 @@ def _insert(binding: Binding, tree: exp.Insert, syntax: Syntax) -> BoundDml:
     conflict = _conflict(tree, syntax, table, columns)
     source = tree.expression
     width = len(columns) if listed else None
+    drawn: dict[str, list[bool]] = {}
     if isinstance(source, exp.Values):
         query = _value_rows(binding, columns, source, width)
+        drawn = _drawn(columns, *(row.expressions for row in source.expressions))
     else:
         query = _selected(binding, columns, source, width)
     names = tuple(column.name for column in columns[: len(query.columns)])
     needs = ("INSERT", "UPDATE") if conflict == "update" else ("INSERT",)
-    return BoundDml("insert", table, names, query, conflict, needs)
+    return BoundDml("insert", table, names, query, conflict, needs, drawn)
 
 
 def _conflict(
@@ -167,6 +174,15 @@ def _is_default(node: Node) -> bool:
     )
 
 
+def _drawn(columns: Iterable[ColumnDefinition], *rows: Sequence[Node]) -> dict[str, list[bool]]:
+    """By the names of identity columns, the rows that give them as DEFAULT."""
+    return {
+        column.name: [_is_default(node) for node in nodes]
+        for column, *nodes in zip(columns, *rows, strict=False)
+        if column.identity is not None
+    }
+
+
 def _value_rows(
     binding: Binding, columns: Sequence[ColumnDefinition], source: exp.Values, width: int | None
 ) -> BoundQuery:
@@ -203,12 +219,13 @@ def _given(binding: Binding, scope: Scope, column: ColumnDefinition, node: Node)
     if column.default is None:
         return literal(column.value_type, None)
     syntax = parse_expression(str(column.default), binding.dialect)
-    outer, binding.text = binding.text, syntax.text
+    outer, binding.text = (binding.text, binding.allows_pending), syntax.text
+    binding.allows_pending = True
     try:
         bound = binding.expression(Scope(), syntax.tree.expressions[0])
         return binding.coerce(bound, column.value_type)
     finally:
-        binding.text = outer
+        binding.text, binding.allows_pending = outer
 
 
 def _assigned(binding: Binding, bound: Bound, column: ColumnDefinition, node: Node) -> Bound:
@@ -308,7 +325,9 @@ def _update(binding: Binding, tree: exp.Update) -> BoundDml:
         columns.append(_assignment(binding, rows.scope, rows.table, item, columns))
     query = rows.query(columns)
     names = tuple(one.name for one in query.columns)
-    return BoundDml("update", rows.table, names, query, "error", ("UPDATE",))
+    given = [rows.table.column(one.name) for one in columns]
+    drawn = _drawn(given, [item.expression for item in tree.expressions])
+    return BoundDml("update", rows.table, names, query, "error", ("UPDATE",), drawn)
 
 
 def _assignment(

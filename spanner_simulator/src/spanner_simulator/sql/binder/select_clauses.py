@@ -214,6 +214,7 @@ def _expand_star(binding: Binding, scope: Scope, node: Node, star: Node) -> list
         found += [RelationColumn(one.name, one) for one in scope.merged.values()]
         for relation in scope.relations:
             found += [one for one in relation.columns if one.name.lower() not in relation.hidden]
+    found = [column for column in found if not column.is_hidden]
     for column in found:
         binding.mark(column.bound)
     return [(column.name, column.bound) for column in found]

@@ -83,10 +83,12 @@ def table_relation(binding: Binding, node: exp.Table, alias: str | None) -> tupl
 
 def relation_of_scan(scan: Scan, alias: str, name: str) -> Relation:
     """A scan's columns, for a text that calls it `name`."""
+    hidden = {one.name for one in scan.table.columns if one.is_hidden} if scan.table else ()
     columns = [
         RelationColumn(
             column,
             Bound(f"{name}.{quoted(column)}", kind, column=ColumnRef(scan.number, column)),
+            column in hidden,
         )
         for column, kind in scan.types.items()
     ]

@@ -87,6 +87,7 @@ class RelationColumn:
 
     name: str
     bound: Bound
+    is_hidden: bool = False
 
 
 @dataclass(slots=True)

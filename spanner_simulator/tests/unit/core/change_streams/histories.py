@@ -27,7 +27,8 @@ from spanner_simulator.core.change_streams.stream_query import (
 )
 from spanner_simulator.core.database import Database, DatabaseSettings
 from spanner_simulator.core.journal import entry_to_plain
-from spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, Write
+from spanner_simulator.core.rows.key_sets import KeySet
+from spanner_simulator.core.rows.mutations import Delete, Mutation, Write
 from spanner_simulator.core.rows.transactions import Transaction
 from spanner_simulator.core.values import Plain
 from spanner_simulator.errors import Code, SpannerError

@@ -10,7 +10,8 @@ from spanner_simulator.core.change_streams.records import (
     PartitionEventRecord,
     PartitionStartRecord,
 )
-from spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, RowChange, Write
+from spanner_simulator.core.rows.key_sets import KeySet
+from spanner_simulator.core.rows.mutations import Delete, Mutation, RowChange, Write
 
 COLUMNS = ("Id", "Balance", "Name")
 

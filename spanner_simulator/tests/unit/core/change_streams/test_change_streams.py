@@ -4,7 +4,8 @@ import pytest
 
 from spanner_simulator.core.change_streams.assembly import CommitFacts
 from spanner_simulator.core.change_streams.records import DataChangeRecord
-from spanner_simulator.core.rows.mutations import Delete, KeySet, RowChange, Write
+from spanner_simulator.core.rows.key_sets import KeySet
+from spanner_simulator.core.rows.mutations import Delete, RowChange, Write
 from spanner_simulator.errors import Code, SpannerError
 
 DAY_US = 86_400_000_000

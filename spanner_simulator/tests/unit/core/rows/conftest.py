@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from spanner_simulator.core.rows.expressions import IdentityCounts
 from spanner_simulator.core.rows.incoming_rows import Evaluation
-from spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, Write
+from spanner_simulator.core.rows.key_sets import KeySet
+from spanner_simulator.core.rows.mutations import Delete, Mutation, Write
 from spanner_simulator.core.rows.row_store import RowStore
 from spanner_simulator.core.rows.row_writer import RowWriter
 from spanner_simulator.core.rows.storage import KeyRange
@@ -70,10 +72,11 @@ class Shop:
         self.now_us = 1_000
         self.writes = self.store.new_writes()
         self.transaction = Transaction(b"1", 0)
+        self.counts = IdentityCounts()
 
     @property
     def evaluation(self) -> Evaluation:
-        return Evaluation(Arithmetic(), "GOOGLE_STANDARD_SQL", self.now_us)
+        return Evaluation(Arithmetic(), "GOOGLE_STANDARD_SQL", self.now_us, self.counts)
 
     def table(
         self, name: str, columns: list[ColumnDefinition | str], key: str, **extra: object

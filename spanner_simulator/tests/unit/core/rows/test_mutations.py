@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from spanner_simulator.core.rows.mutations import Delete, KeyBound, KeySet, KeySpan, Mutation
+from spanner_simulator.core.rows.key_sets import KeyBound, KeySet, KeySpan
+from spanner_simulator.core.rows.mutations import Delete, Mutation
 from spanner_simulator.errors import SpannerError
 from unit.core.rows.conftest import Shop, delete, write
 

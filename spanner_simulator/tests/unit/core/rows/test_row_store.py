@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from spanner_simulator.core.rows.expressions import NoExpressions
-from spanner_simulator.core.rows.key_sets import KeyBound, KeySpan, key_range, whole_key
-from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, KeySet
+from spanner_simulator.core.rows.key_sets import KeyBound, KeySet, KeySpan, key_range, whole_key
+from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP
 from spanner_simulator.core.rows.secondary_indexes import hidden_index
 from spanner_simulator.core.schema.schema_objects import Table
 from spanner_simulator.core.schema.statements import RowDeletionPolicy

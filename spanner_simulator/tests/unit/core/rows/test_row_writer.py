@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, key_range
+from spanner_simulator.core.rows.key_sets import KeySet, key_range
+from spanner_simulator.core.rows.mutations import Delete, Mutation
 from spanner_simulator.core.rows.row_writer import RowWriter
 from spanner_simulator.core.schema.statements import Interleave
 from spanner_simulator.errors import Code, SpannerError

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spanner_simulator.core.rows.mutations import KeySet
+from spanner_simulator.core.rows.key_sets import KeySet
 from spanner_simulator.errors import Code, SpannerError
 from unit.core.rows.conftest import column, write
 

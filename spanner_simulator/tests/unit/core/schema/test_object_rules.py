@@ -8,7 +8,8 @@ import pytest
 
 from spanner_simulator.core.database import Database, DatabaseSettings
 from spanner_simulator.core.journal import JournalEntry
-from spanner_simulator.core.rows.mutations import KeySet, Write
+from spanner_simulator.core.rows.key_sets import KeySet
+from spanner_simulator.core.rows.mutations import Write
 from spanner_simulator.core.schema.catalogue import Catalogue
 from spanner_simulator.core.schema.ddl import parse_ddl
 from spanner_simulator.core.schema.ddl_text import catalogue_ddl

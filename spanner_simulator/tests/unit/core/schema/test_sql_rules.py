@@ -69,7 +69,7 @@ ALTERED = f"ALTER TABLE T ALTER COLUMN t SET {COMMITTED}"
             f"CREATE TABLE U (k INT64, t TIMESTAMP {COMMITTED}, CHECK (t > 1)) PRIMARY KEY (k)",
             "Column `t` has option commit_timestamp",
         ),
-        ("t TIMESTAMP DEFAULT (f())", ALTERED, "Cannot use commit timestamp column `t`"),
+        ("t TIMESTAMP DEFAULT (f())", ALTERED, "The only default value expression permitted"),
         (
             f"t TIMESTAMP {COMMITTED}",
             "ALTER TABLE T ADD COLUMN g TIMESTAMP AS (t) STORED",
@@ -78,7 +78,7 @@ ALTERED = f"ALTER TABLE T ALTER COLUMN t SET {COMMITTED}"
         ("a INT64", "ALTER TABLE T ADD COLUMN x INT64 DEFAULT (a)", "`T`.`x`: Default value"),
         (
             "t TIMESTAMP",
-            "ALTER TABLE T ALTER COLUMN t SET DEFAULT (PENDING_COMMIT_TIMESTAMP())",
+            "ALTER TABLE T ALTER COLUMN t SET DEFAULT (f(PENDING_COMMIT_TIMESTAMP()))",
             "The PENDING_COMMIT_TIMESTAMP() function may only",
         ),
         (

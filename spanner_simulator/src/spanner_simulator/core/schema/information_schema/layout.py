@@ -44,9 +44,9 @@ _GOOGLE = {
     "column_options": _TABLE + "column_name " + _OPTION,
     "columns": (
         _TABLE + "column_name ordinal_position# column_default data_type is_nullable "
-        "spanner_type is_generated generation_expression is_stored spanner_state is_identity "
-        "identity_generation identity_kind identity_start_with_counter "
-        "identity_skip_range_min identity_skip_range_max"
+        "spanner_type is_generated generation_expression is_stored is_hidden! spanner_state "
+        "is_identity identity_generation identity_kind identity_start_with_counter "
+        "identity_skip_range_min identity_skip_range_max on_update_expression"
     ),
     "indexes": (
         _TABLE + "index_name index_type parent_table_name is_unique! is_null_filtered! "
@@ -71,7 +71,7 @@ _POSTGRES = {
         "identity_generation identity_start identity_increment identity_maximum "
         "identity_minimum identity_cycle identity_kind identity_start_with_counter "
         "identity_skip_range_min identity_skip_range_max is_generated generation_expression "
-        "is_updatable spanner_type is_stored spanner_state"
+        "is_updatable spanner_type is_stored spanner_state is_hidden! on_update_expression"
     ),
     "indexes": (
         _TABLE + "index_name index_type parent_table_name is_unique! is_null_filtered! "

@@ -38,6 +38,10 @@ def _yes(value: object) -> str:
     return "YES" if value else "NO"
 
 
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
 # -- schemas, tables and columns
 
 
@@ -98,8 +102,19 @@ def _column(catalogue: Catalogue, table: Table, column: ColumnDefinition) -> Vie
         "generation_expression": column.generated,
         "is_stored": _yes(column.is_stored) if is_generated else None,
         "spanner_state": "COMMITTED",
-        "is_identity": "NO",
+        "is_identity": _yes(column.identity),
+        "is_hidden": column.is_hidden,
+        "on_update_expression": column.on_update,
     }
+    if column.identity is not None:
+        skip = column.identity.skip or (None, None)
+        row |= {
+            "identity_generation": "BY DEFAULT",
+            "identity_kind": "BIT_REVERSED_POSITIVE_SEQUENCE",
+            "identity_start_with_counter": _text(column.identity.start),
+            "identity_skip_range_min": _text(skip[0]),
+            "identity_skip_range_max": _text(skip[1]),
+        }
     if is_postgres:
         # The standard's type leaves the length out.
         row["data_type"] = "ARRAY" if column.value_type.element else spanner_type.partition("(")[0]
