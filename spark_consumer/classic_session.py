@@ -15,10 +15,11 @@ def require_classic(spark: object) -> None:
     """
     if any(one.__module__.startswith(_CONNECT) for one in type(spark).__mro__):
         raise ConfigError(
-            "Spark Connect is not supported: this session has no JVM of its own",
+            "Spark Connect is not supported: the gate calls Hadoop and Delta in the JVM of its own"
+            " driver, and this session has none",
             hint=(
-                "Use a classic session: tidegate.session(), or"
-                " SparkSession.builder.master(…) in place of remote(…)"
+                "Use a classic session: tidegate.session(), or SparkSession.builder.master(…) in"
+                " place of remote(…); on Databricks, a cluster in dedicated access mode"
             ),
             session=type(spark).__module__,
         )

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tidegate.schemas.errors import ConfigError
 
@@ -144,13 +145,17 @@ def installed_version() -> str:
         spec = find_spec("pyspark")
     except ValueError:  # pyspark is a module without a spec, such as one of a test
         return ""
-    for folder in (spec and spec.submodule_search_locations) or ():
+    if spec is None or spec.loader is None:
+        return ""
+    # A cluster may have it in an archive, which only its loader can read.
+    loader: Any = spec.loader
+    for folder in spec.submodule_search_locations or ():
         try:
-            text = Path(folder, "version.py").read_text(encoding="utf-8")
-        except OSError:
+            text = loader.get_data(str(Path(folder, "version.py"))).decode()
+        except (AttributeError, OSError):
             continue
         if (match := _VERSION_LINE.search(text)) is not None:
-            return match[1]
+            return str(match[1])
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
@@ -75,6 +76,10 @@ def test_the_installed_version_is_read_without_importing_pyspark(tmp_path, monke
         assert installed_version() == version
     # None is refused at an import: a program that needs no Spark runs beside any.
     assert installed_line() is SPARK_LINES[0]
+    archive = shutil.make_archive(str(tmp_path / "pyspark"), "zip", tmp_path / "typed")
+    monkeypatch.setattr(sys, "path", [archive])
+    assert installed_version() == "4.2.0"
+    assert installed_line() is SPARK_LINES[-1]
     monkeypatch.setattr(sys, "path", [])
     assert installed_version() == ""
     monkeypatch.setattr(spark_versions, "installed_version", lambda: "3.5.9")
