@@ -151,7 +151,7 @@ STEPS: dict[str, Selection | Program] = {
     # What these show is shown to `./dev ci` by fewer cases, or with smaller parts.
     "deep spark": Selection(("tests/spark",), "deep", "loadfile", is_ordered=True, is_named=True),
     "deep integration": Selection(("tests/integration",), "deep", "loadfile", is_named=True),
-    "s3": Selection(("tests/s3",), is_named=True),
+    "stores": Selection(("tests/stores",), is_named=True),
     "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),
     "any schema": Program(("python", "-m", "tests.any_schema", "--seeds", "2000")),
     "any schema, sinks": Program(("python", "-m", "tests.any_schema", "--sinks", "--seeds", "200")),
@@ -169,7 +169,7 @@ LANES: dict[str, tuple[str, ...]] = {
     "unit": ("unit",),
     "test": ("unit", "simulation", "spark", "smoke"),
     "test-real": ("integration", "spark", "slow spark"),
-    "test-s3": ("s3",),
+    "test-stores": ("stores",),
     "test-deep": (
         *("seeds", "any schema", "any schema, sinks", "mutants", "small worlds", "deep spark"),
         *("deep integration", "fuzz"),

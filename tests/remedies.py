@@ -109,7 +109,7 @@ DONE: Mapping[str, tuple[str, ...]] = {
         f"{_LOCATIONS}::test_an_output_of_another_query_is_refused",
         f"{_LOCATIONS}::test_what_is_audited_has_a_release",
     ),
-    "spark_consumer/checkpoint/storage.py": (
+    "spark_consumer/checkpoint/hadoop_folder.py": (
         f"{_LOCATIONS}::test_s3_without_its_jar_is_refused_with_what_to_add",
     ),
     "spark_consumer/sinks/datastream/begun_releases.py": (
@@ -256,7 +256,9 @@ RESTARTED: Mapping[str, str] = dict.fromkeys(
         "producer/commands/fleet_reader.py",
         "producer/kafka/backfill_topic.py",
         "producer/kafka/publisher.py",
-        "spark_consumer/checkpoint/s3_access.py",
+        "spark_consumer/checkpoint/moved_files.py",
+        "spark_consumer/checkpoint/storage.py",
+        "spark_consumer/checkpoint/store_access.py",
         "spark_consumer/sinks/iceberg/java_table.py",
         "spark_consumer/sinks/kafka/kafka_topic.py",
         "spark_consumer/sinks/kafka/topic_reader.py",
@@ -318,6 +320,7 @@ BY_VALUE = frozenset(
         "spark_consumer/batch/batch.py",
         "spark_consumer/checkpoint/file_systems.py",
         "spark_consumer/checkpoint/s3_objects.py",
+        "spark_consumer/checkpoint/whole_files.py",
         "spark_consumer/classic_session.py",
         "spark_consumer/commands/status.py",
         "spark_consumer/commands/stream_check.py",

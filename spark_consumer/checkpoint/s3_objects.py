@@ -1,4 +1,4 @@
-"""Objects of one S3 bucket, each put by one request, and a new one only where there is none.
+"""Objects of S3, each put by one request, and a new one only where there is none.
 
 Hadoop's own way to create a file (`s3a://`, up to 3.4.1) looks first and writes then, and its
 rename copies: of two runs both may win.  S3 decides itself with the header `If-None-Match: *`
@@ -10,117 +10,110 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
-from uuid import uuid4
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.spark_consumer.checkpoint.hadoop_folder import HadoopFolder, NameTaken
 
 _EXISTS = 412
 _BUSY = 409
 """Another request for the same object is going on; S3 asks to try again."""
 
+_NEW: Mapping[str, str] = {"If-None-Match": "*"}
 _TRIES = 10
 _NO_CONDITION = (
     "Use a server with conditional writes (If-None-Match), as Amazon S3 has them: without them two "
     "runs can take one checkpoint"
 )
-_MARK = "tidegate-write"
+_OPTIONS = ("defaultOptions", "keepingDirs")
+"""How Hadoop makes options that change nothing: from 3.4.2 on, and up to 3.4.2."""
+
 _CAUSE_MAX = 300
 
 
 class S3Objects:
-    """The objects of the bucket that a Hadoop file system of the scheme `s3a` is about.
+    """Objects below a folder of the scheme `s3a`; Hadoop's client repeats lost requests."""
 
-    Every method blocks; Hadoop's client repeats a request that gets no answer.  All but the named
-    errors are Py4JJavaError, as of any call into the JVM.
-    """
-
-    def __init__(self, jvm: Any, files: Any) -> None:
-        """Take the gateway's view of the JVM, and the file system in it.
+    def __init__(self, folder: HadoopFolder) -> None:
+        """Take a folder.
 
         Raises ConfigError if this is another generation of `hadoop-aws` than the module knows.
         """
-        self._jvm = jvm
-        self._files = files
+        self._folder = folder
         with _fitting_hadoop():
-            self._client = files.getS3AInternals().getAmazonS3Client("Tidegate's checkpoint")
+            internals = folder.call(folder.files.getS3AInternals)
+            self._client = folder.call(lambda: internals.getAmazonS3Client("Tidegate's checkpoint"))
         self._is_proved = False
 
-    def put(self, path: Any, data: bytes) -> None:
-        """Write or replace an object; `path` is Hadoop's."""
-        self._put(self._key(path), data, headers={}, mark=None)
+    def replace(self, name: str, data: bytes) -> None:
+        """Put an object, in place of one that has the name."""
+        self._folder.call(lambda: self._put(name, data, headers={}))
 
-    def put_new(self, path: Any, data: bytes) -> bool:
-        """Write an object if there is none; return whether this call wrote it.
+    def create(self, name: str, data: bytes) -> None:
+        """Put an object that does not exist; raises NameTaken if it does.
 
         Raises ConfigError if the server ignores the condition, and UnreachableError if it stays
         undecided.
         """
-        key = self._key(path)
-        mark = uuid4().hex
-        is_new = self._is_put_where_none_is(key, data, mark)
-        if is_new and not self._is_proved:
-            if self._is_put_where_none_is(key, data, mark=""):
-                raise ConfigError(
-                    "the object store ignores that an object must be new",
-                    hint=_NO_CONDITION,
-                    bucket=self._bucket,
-                    object=key,
-                )
+        self._folder.call(lambda: self._put_new(name, data))
+        if self._is_proved:
+            return
+        try:
+            self._folder.call(lambda: self._put_new(name, data))
+        except NameTaken:
             self._is_proved = True
-        return is_new
+            return
+        raise ConfigError(
+            "the object store ignores that an object must be new",
+            hint=_NO_CONDITION,
+            folder=self._folder.root,
+            object=name,
+        )
 
-    def _is_put_where_none_is(self, key: str, data: bytes, mark: str) -> bool:
+    def _put_new(self, name: str, data: bytes) -> None:
         for _ in range(_TRIES):
             try:
-                self._put(key, data, headers={"If-None-Match": "*"}, mark=mark)
+                self._put(name, data, headers=_NEW)
             except Py4JJavaError as error:
                 status = _status(error)
                 if status == _EXISTS:
-                    # The answer to a first request may have been lost, and this is the second.
-                    return self._mark(key) == mark
+                    raise NameTaken from error
                 if status != _BUSY:
                     raise
             else:
-                return True
+                return
         raise UnreachableError(
             "the object store does not decide who may write an object",
             hint="Start again; if it stays so, ask the store's operator about If-None-Match",
-            bucket=self._bucket,
-            object=key,
+            folder=self._folder.root,
+            object=name,
         )
 
-    def _put(self, key: str, data: bytes, *, headers: Mapping[str, str], mark: str | None) -> None:
-        request = self._request(key, len(data))
-        if mark is not None:
-            request = request.metadata({_MARK: mark})
-        more = self._jvm.software.amazon.awssdk.awscore.AwsRequestOverrideConfiguration.builder()
-        for name, value in headers.items():
-            more = more.putHeader(name, value)
-        body = self._jvm.software.amazon.awssdk.core.sync.RequestBody.fromBytes(bytearray(data))
+    def _put(self, name: str, data: bytes, *, headers: Mapping[str, str]) -> None:
+        request = self._request(name, len(data))
+        sdk = self._folder.jvm.software.amazon.awssdk
+        more = sdk.awscore.AwsRequestOverrideConfiguration.builder()
+        for header, value in headers.items():
+            more = more.putHeader(header, value)
+        body = sdk.core.sync.RequestBody.fromBytes(bytearray(data))
         self._client.putObject(request.overrideConfiguration(more.build()).build(), body)
 
-    def _request(self, key: str, size: int) -> Any:
+    def _request(self, name: str, size: int) -> Any:
         """Ask Hadoop's factory, for the encryption, storage class and access list that it sets."""
+        files = self._folder.files
         with _fitting_hadoop():
-            options = self._jvm.org.apache.hadoop.fs.s3a.impl.PutObjectOptions.keepingDirs()
-            factory = self._files.getRequestFactory()
-            return factory.newPutObjectRequestBuilder(key, options, size, False)  # noqa: FBT003 - a call of Java
+            key = str(files.pathToKey(self._folder.path(name)))
+            factory = files.getRequestFactory()
+            return factory.newPutObjectRequestBuilder(key, self._options, size, False)  # noqa: FBT003 - a call of Java
 
-    def _mark(self, key: str) -> str | None:
-        head = self._jvm.software.amazon.awssdk.services.s3.model.HeadObjectRequest.builder()
-        found = self._client.headObject(head.bucket(self._bucket).key(key).build())
-        mark = found.metadata().get(_MARK)
-        return None if mark is None else str(mark)
-
-    @property
-    def _bucket(self) -> str:
-        return str(self._files.getBucket())
-
-    def _key(self, path: Any) -> str:
-        return str(self._files.pathToKey(path))
+    @cached_property
+    def _options(self) -> Any:
+        options = self._folder.jvm.org.apache.hadoop.fs.s3a.impl.PutObjectOptions
+        known = dir(options)
+        return getattr(options, next((one for one in _OPTIONS if one in known), _OPTIONS[0]))()
 
 
 def _status(error: Py4JJavaError) -> int | None:
@@ -140,6 +133,6 @@ def _fitting_hadoop() -> Iterator[None]:
     except (Py4JError, TypeError) as error:
         raise ConfigError(
             "hadoop-aws has not what a checkpoint in S3 needs",
-            hint="Use Spark 4.0 with the hadoop-aws of its own Hadoop, 3.4.1",
+            hint="Use the hadoop-aws of Spark's own Hadoop, from 3.4.1 on",
             cause=str(error)[:_CAUSE_MAX],
         ) from error

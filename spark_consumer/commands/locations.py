@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Collection
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.checkpoint.file_systems import S3A_CLASS, missing_file_system
+from tidegate.spark_consumer.checkpoint.file_systems import FILE_SYSTEMS, missing_file_system
 from tidegate.spark_consumer.checkpoint.gate_files import require_identity
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
 from tidegate.spark_consumer.config import (
@@ -140,18 +141,19 @@ def _require_file_systems(config: ConsumerConfig) -> None:
         scheme, separator, _ = address.partition("://")
         if not separator or _is_configured_elsewhere():
             continue
-        if scheme in _OTHER_S3 or (scheme == "s3a" and not _may_have_s3a(config)):
+        if scheme in _OTHER_S3 or (scheme in FILE_SYSTEMS and not _may_have(scheme, config)):
             raise missing_file_system(address)
 
 
-def _may_have_s3a(config: ConsumerConfig) -> bool:
-    """Whether the session has the file system of S3, or may have it, as far as is known here."""
-    own = {*SPARK_PACKAGES.split(","), ICEBERG_PACKAGES, *LOGIN_PACKAGES.values()}
+def _may_have(scheme: str, config: ConsumerConfig) -> bool:
+    """Whether the session has a store's file system, or may have it, as far as is known here."""
+    own = {*SPARK_PACKAGES.split(","), *ICEBERG_PACKAGES.split(","), *LOGIN_PACKAGES.values()}
     if not config.jars and not own.issuperset(config.session_packages.split(",")):
         return True  # any other package may load it
     jars = [jar for jar in config.jars.split(",") if jar]
     installed = (str(jar) for folder in _pyspark() for jar in (folder / "jars").glob("*.jar"))
-    return any(map(_holds_s3a, chain(jars, installed)))
+    wanted = {f"{one.replace('.', '/')}.class" for one in FILE_SYSTEMS[scheme]}
+    return any(_holds(jar, wanted) for jar in chain(jars, installed))
 
 
 def _pyspark() -> list[Path]:
@@ -159,12 +161,12 @@ def _pyspark() -> list[Path]:
     return [Path(one) for one in (found and found.submodule_search_locations) or ()]
 
 
-def _holds_s3a(jar: str) -> bool:
-    """Whether a jar has the class; a jar that is elsewhere, or cannot be read, may have it."""
+def _holds(jar: str, classes: Collection[str]) -> bool:
+    """Whether a jar has one of the classes; one that is elsewhere, or cannot be read, may."""
     if "://" in jar:
         return True
     try:
         with ZipFile(jar) as content:
-            return f"{S3A_CLASS.replace('.', '/')}.class" in content.namelist()
+            return any(name in classes for name in content.namelist())
     except (OSError, BadZipFile):
         return True

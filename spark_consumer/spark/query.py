@@ -182,9 +182,15 @@ def build_query(
 
 
 def _folders(spark: SparkSession, config: ConsumerConfig) -> tuple[Storage, Storage]:
-    """Return gate and output; raises ConfigError if the checkpoint belongs to another query."""
+    """Return gate and output.
+
+    Raises ConfigError if the checkpoint belongs to another query, or a store cannot keep two runs
+    apart.
+    """
     gate = Storage(spark, f"{config.checkpoint}/gate")
     output = Storage(spark, config.output, guard=gate)
+    for folder in (gate, output):
+        folder.require_store()
     GateFiles(gate).require_identity(config.topic_names, output=output.root)
     return gate, output
 
@@ -217,7 +223,7 @@ def _prepare(
         output.root,
         rows_max=config.small_release_rows_max,
         bytes_max=config.small_release_bytes_max,
-        s3=output.s3_access(),
+        access=output.access(),
     )
     newest = newest_state(gate)
     session = QuerySession(spark, programs=[sink.name for sink in further])
@@ -294,7 +300,7 @@ def _prepare(
             retention_hours=config.vacuum_retention_hours, interval_ms=config.vacuum_interval_ms
         ),
         require_writer=files.require_writer,
-        s3=output.s3_access(),
+        access=output.access(),
     )
     batch = Batch(
         parts,

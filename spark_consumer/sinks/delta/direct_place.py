@@ -1,18 +1,20 @@
-"""Where an output is for delta-rs: on this machine, or in S3 with the access of Spark's session.
+"""Where an output is for delta-rs: on this machine, or in a store that Spark's session reaches.
 
-delta-rs has an S3 client of its own.  It gets what the session's has (endpoint, region,
-credentials, encryption by the server), and is not used where the session has a setting that it
-could not follow: then Spark writes everything.
+delta-rs has clients of its own for S3 and Google Cloud Storage.  They get what the session's have
+(endpoint, region, credentials, encryption by the server), and are not used where the session has a
+setting that they could not follow: then Spark writes everything.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from tidegate.spark_consumer.checkpoint.s3_access import S3Access
+from tidegate.spark_consumer.checkpoint.store_access import GcsAccess, S3Access, StoreAccess
 
 _DECODED_BY_DELTA_RS = frozenset("%#?")
 
@@ -35,12 +37,40 @@ _UNSET = ("", "false")
 
 _ENCRYPTIONS = {"": None, "AES256": "AES256", "SSE-KMS": "aws:kms"}
 
-_OF_THE_ENVIRONMENT = {
+_S3_ENVIRONMENT = {
     "AWS_SESSION_TOKEN": "AWS_SESSION_TOKEN",
     "AWS_ENDPOINT_URL": "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3": "AWS_ENDPOINT_URL",
 }
 """Variables that delta-rs takes where an option is not given, and the option."""
+
+
+_GCS = "https://storage.googleapis.com"
+
+_GCS_NOT_FOLLOWED = (
+    "auth.impersonation.service.account",
+    "encryption.algorithm",
+    "proxy.address",
+    "token.server.url",
+)
+_NOT_CHARGED = ("", "DISABLED")
+
+_GCS_ENVIRONMENT = (
+    "GOOGLE_BASE_URL",
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
+    "GOOGLE_SERVICE_ACCOUNT_PATH",
+    "GOOGLE_SKIP_SIGNATURE",
+    "SERVICE_ACCOUNT",
+)
+"""Variables that delta-rs takes, and Google's connector does not."""
+
+_DEFAULT_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
+_UNDERSTOOD = ("authorized_user", "service_account")
+"""Kinds of files with default credentials that delta-rs can use."""
+
+_NO_KEY = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+"""A key with which delta-rs asks nobody for a token: that of a server without logins."""
 
 
 class OnlySpark(Exception):  # noqa: N818 - an answer, not an error
@@ -60,10 +90,10 @@ class DirectPlace:
     """What delta-rs needs to reach it; asked for each table, since credentials expire."""
 
 
-def find_place(output: str, s3: S3Access | None = None) -> DirectPlace:
+def find_place(output: str, access: StoreAccess | None = None) -> DirectPlace:
     """Return the place of an output, an absolute path or a URI; raises OnlySpark.
 
-    `s3` is how Spark's session reaches an output of the scheme `s3a`.
+    `access` is how Spark's session reaches an output in an object store.
     """
     scheme, colon, rest = output.partition(":")
     if not colon or "/" in scheme:
@@ -71,9 +101,12 @@ def find_place(output: str, s3: S3Access | None = None) -> DirectPlace:
     path = f"/{rest.lstrip('/')}"
     if scheme == "file" and not _DECODED_BY_DELTA_RS & set(path):
         return DirectPlace(path)
-    if scheme == "s3a" and s3 is not None and _PLAIN_KEY.fullmatch(path):
-        return DirectPlace(f"s3:/{path}", _s3_options(s3))
-    raise OnlySpark("output is not a plain path of this machine or of S3")
+    if _PLAIN_KEY.fullmatch(path):
+        if isinstance(access, S3Access) and scheme == "s3a":
+            return DirectPlace(f"s3:/{path}", _s3_options(access))
+        if isinstance(access, GcsAccess) and scheme == "gs":
+            return DirectPlace(f"gs:/{path}", _gcs_options(access))
+    raise OnlySpark("output is not a plain path of this machine, of s3a:// or of gs://")
 
 
 def _s3_options(s3: S3Access) -> Callable[[], Mapping[str, str]]:
@@ -86,7 +119,7 @@ def _s3_options(s3: S3Access) -> Callable[[], Mapping[str, str]]:
         return {**fixed, **_credentials(s3)}
 
     found = options()
-    for variable, option in _OF_THE_ENVIRONMENT.items():
+    for variable, option in _S3_ENVIRONMENT.items():
         if option not in found and os.environ.get(variable):
             raise OnlySpark(
                 f"{variable} is in the environment, and Spark's session does not use it"
@@ -132,3 +165,57 @@ def _credentials(s3: S3Access) -> dict[str, str]:
     pair = {"AWS_ACCESS_KEY_ID": found.access_key, "AWS_SECRET_ACCESS_KEY": found.secret_key}
     token = found.session_token
     return pair if token is None else pair | {"AWS_SESSION_TOKEN": token}
+
+
+def _gcs_options(gcs: GcsAccess) -> Callable[[], Mapping[str, str]]:
+    for name in _GCS_NOT_FOLLOWED:
+        if gcs.setting(name) or gcs.begins(f"{name}.for."):
+            raise OnlySpark(f"fs.gs.{name} is set")
+    if gcs.setting("requester.pays.mode").upper() not in _NOT_CHARGED:
+        raise OnlySpark("fs.gs.requester.pays.mode is set")
+    for variable in _GCS_ENVIRONMENT:
+        if os.environ.get(variable):
+            raise OnlySpark(
+                f"{variable} is in the environment, and Spark's session does not use it"
+            )
+    endpoint = gcs.setting("storage.root.url").rstrip("/")
+    found = _gcs_credentials(gcs)
+    if endpoint not in ("", _GCS):
+        found["GOOGLE_BASE_URL"] = endpoint
+    return lambda: found
+
+
+def _gcs_credentials(gcs: GcsAccess) -> dict[str, str]:
+    kind = gcs.setting("auth.type").upper() or "COMPUTE_ENGINE"
+    default = _default_credentials()
+    if kind == "UNAUTHENTICATED":
+        return {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(_NO_KEY)}
+    if kind == "SERVICE_ACCOUNT_JSON_KEYFILE":
+        return {"GOOGLE_SERVICE_ACCOUNT": gcs.setting("auth.service.account.json.keyfile")}
+    if kind == "COMPUTE_ENGINE" and default is not None:
+        raise OnlySpark(f"fs.gs.auth.type is {kind}, and delta-rs would use {default}")
+    if kind == "COMPUTE_ENGINE" or (kind == "APPLICATION_DEFAULT" and default is None):
+        return {}  # both ask the metadata server
+    if kind == "APPLICATION_DEFAULT":
+        return {_DEFAULT_CREDENTIALS: _understood(Path(str(default)))}
+    raise OnlySpark(f"fs.gs.auth.type is {kind}")
+
+
+def _default_credentials() -> Path | None:
+    """Return the file with the credentials of this machine's user or program, if there is one."""
+    if named := os.environ.get(_DEFAULT_CREDENTIALS):
+        return Path(named)
+    folder = os.environ.get("CLOUDSDK_CONFIG")
+    usual = Path(folder) if folder else Path.home() / ".config" / "gcloud"
+    found = usual / "application_default_credentials.json"
+    return found if found.exists() else None
+
+
+def _understood(file: Path) -> str:
+    try:
+        kind = json.loads(file.read_bytes()).get("type")
+    except (OSError, ValueError, AttributeError) as error:
+        raise OnlySpark(f"{file} cannot be read") from error
+    if kind not in _UNDERSTOOD:
+        raise OnlySpark(f"delta-rs has no use for the credentials of {file}, which are {kind}")
+    return str(file)

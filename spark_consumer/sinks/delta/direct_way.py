@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from tidegate.program.extras import is_installed
-from tidegate.spark_consumer.checkpoint.s3_access import S3Access
+from tidegate.spark_consumer.checkpoint.store_access import StoreAccess
 from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace, OnlySpark, find_place
 from tidegate.spark_consumer.sinks.delta.partitions import unequal_columns
 
@@ -38,13 +38,13 @@ _log = structlog.get_logger(__name__)
 
 
 def find_direct_way(
-    output: str, *, rows_max: int, bytes_max: int = _BYTES_MAX, s3: S3Access | None = None
+    output: str, *, rows_max: int, bytes_max: int = _BYTES_MAX, access: StoreAccess | None = None
 ) -> DirectWay | None:
     """Return how small releases are written without Spark, or None; logs once what it found.
 
     `output` is an absolute path or URI, `rows_max` the changes of the largest small release, and
-    `bytes_max` the size of their keys and values.  `s3` is how Spark's session reaches an output of
-    the scheme `s3a`; raises UnreachableError if it does not.
+    `bytes_max` the size of their keys and values.  `access` is how Spark's session reaches an
+    output in an object store; raises UnreachableError if it does not.
     """
     missing = [name for name in ("deltalake", "pyarrow") if not is_installed(name)]
     if not rows_max:
@@ -53,7 +53,7 @@ def find_direct_way(
         reason = f"not installed: {', '.join(missing)}"
     else:
         try:
-            return DirectWay(find_place(output, s3), rows_max=rows_max, bytes_max=bytes_max)
+            return DirectWay(find_place(output, access), rows_max=rows_max, bytes_max=bytes_max)
         except OnlySpark as found:
             reason = str(found)
     _log.info("small releases are written by Spark", reason=reason)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from tidegate.program.extras import is_installed
-from tidegate.spark_consumer.checkpoint.s3_access import S3Access
+from tidegate.spark_consumer.checkpoint.store_access import StoreAccess
 from tidegate.spark_consumer.core.compaction import CompactionBudget, CompactionLimits, choose_run
 from tidegate.spark_consumer.errors import WriterReplaced
 from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace, OnlySpark, find_place
@@ -57,11 +57,11 @@ def find_maintenance(
     limits: CompactionLimits,
     vacuum: VacuumPolicy,
     require_writer: Callable[[], None],
-    s3: S3Access | None = None,
+    access: StoreAccess | None = None,
 ) -> TableMaintenance | None:
     """Return what maintains the tables of these sinks, or None; logs once why there is none.
 
-    `output` and `s3` are as for `find_direct_way`.  `require_writer` raises if another run has
+    `output` and `access` are as for `find_direct_way`.  `require_writer` raises if another run has
     taken the checkpoint.
     """
     tables = [sink for sink in sinks if isinstance(sink, TableSink)]
@@ -72,7 +72,7 @@ def find_maintenance(
         _log.info("tables are not compacted", reason=f"not installed: {', '.join(missing)}")
         return None
     try:
-        place = find_place(output, s3)
+        place = find_place(output, access)
     except OnlySpark as found:
         _log.info("tables are not compacted", reason=str(found))
         return None

@@ -23,7 +23,7 @@ ICEBERG_FOLDER = "iceberg"
 """The warehouse in the output."""
 
 _CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
-_OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "oss", "cosn", "wasb", "wasbs")
+_OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "oss", "cosn", "wasb", "wasbs", "abfs", "abfss")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.storage_contract import StorageContract
 from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.spark_consumer.checkpoint.moved_files import LocalFiles, write_temporary
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import WriterReplaced
 
@@ -62,14 +63,15 @@ def test_what_cannot_be_read_is_not_taken_for_missing(storage):
 def test_temporary_files_are_in_the_folder_of_their_file(storage, tmp_path):
     """A run may write nowhere else, and a rename between file systems is impossible."""
     for name in ("query.json", "plans/1.json"):
-        temporary = storage._write_temporary(name, b"1")
+        temporary = write_temporary(storage._folder, name, b"1")
         assert (tmp_path / "a folder" / temporary).parent == (tmp_path / "a folder" / name).parent
         assert (tmp_path / "a folder" / temporary).read_bytes() == b"1"
 
 
 def test_what_killed_writes_have_left_is_deleted_where_it_is_old_enough(spark, storage, tmp_path):
     storage.write_json("plans/1.json", 1)
-    left = [storage._write_temporary(name, b"1") for name in ("plans/1.json", "plans/2.json")]
+    names = ("plans/1.json", "plans/2.json")
+    left = [write_temporary(storage._folder, name, b"1") for name in names]
     old, young = (tmp_path / "a folder" / one for one in left)
     os.utime(old, (1, 1))
     assert storage.delete_unfinished(["plans", "states"], written_before_ms=2_000) == 1
@@ -88,8 +90,8 @@ def test_temporary_files_are_found_among_many_others(spark, tmp_path, root):
     storage.take()
     for number in range(30):
         storage.write_json(f"_releases/{number:012d}.json", number)
-    left = storage._write_temporary("_releases/000000000030.json", b"1")
-    claim = storage._write_temporary("writers/000000000002", b"1")
+    left = write_temporary(storage._folder, "_releases/000000000030.json", b"1")
+    claim = write_temporary(storage._folder, "writers/000000000002", b"1")
     folders = ["_releases", "writers", "plans"]
     assert storage.delete_unfinished(folders, written_before_ms=1 << 60) == 2
     assert not any((tmp_path / root / one).exists() for one in (left, claim))
@@ -118,25 +120,39 @@ def test_a_folder_that_cannot_be_is_named(spark, tmp_path):
         storage.take()
 
 
-def test_two_runs_that_write_one_file_at_a_time_do_not_share_its_temporary_file(spark, storage):
+def test_two_runs_that_write_one_file_at_a_time_do_not_share_its_temporary_file(
+    spark, storage, monkeypatch
+):
     """A paused run is between its check and its rename while its successor writes the file."""
     younger = Storage(spark, storage.root)
-    rename = storage._rename
+    move = LocalFiles.move
 
-    def rename_later(temporary, name, *, replace):
+    def move_later(files, temporary, name):
+        monkeypatch.undo()
         younger.take()
         younger.write_json(name, {"by": "younger"})
-        rename(temporary, name, replace=replace)
+        move(files, temporary, name)
 
-    storage._rename = rename_later
+    monkeypatch.setattr(LocalFiles, "move", move_later)
     storage.write_json("states/1.json", {"by": "older"})
     assert younger.read_json("states/1.json") == {"by": "older"}
     assert younger.names("states") == ["1.json"]
 
 
+def test_a_store_that_cannot_decide_between_two_runs_is_refused_before_anything_is_written(
+    spark, tmp_path
+):
+    """Hadoop has a file system of web servers, which stands for any other store."""
+    storage = Storage(spark, "http://127.0.0.1/lake")
+    for write in (storage.require_store, lambda: storage.create("writers/1", {})):
+        with pytest.raises(ConfigError, match=r"cannot decide which of two runs.*scheme='http'"):
+            write()
+
+
 def test_a_scheme_without_a_file_system_is_refused_with_what_to_add(spark):
     for address, advice in (
         ("s3a://lake/orders", "hadoop-aws:3.4.1"),
+        ("gs://lake/orders", "fs.gs.impl"),
         ("s3://lake/orders", "s3a:// in place of s3://"),
         ("other://lake/orders", "the scheme"),
     ):

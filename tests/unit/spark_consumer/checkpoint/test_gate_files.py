@@ -25,9 +25,9 @@ from tidegate.spark_consumer.checkpoint.file_systems import is_missing_file_syst
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder, decoded
 from tidegate.spark_consumer.checkpoint.offsets import parse_offset_log, read_offsets
-from tidegate.spark_consumer.checkpoint.s3_access import S3Access, S3Credentials
 from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.checkpoint.store_access import S3Access, S3Credentials
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.core.files import QUERY_FILE
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
@@ -377,27 +377,51 @@ def missing(*_):
     raise Py4JError("Method getS3AInternals([]) does not exist")
 
 
+def folder(options=("defaultOptions",)):
+    """A folder in S3 whose Hadoop makes its options so."""
+    found = MagicMock(root="s3a://lake/gate")
+    found.call = lambda action: action()
+    impl = found.jvm.org.apache.hadoop.fs.s3a.impl
+    impl.PutObjectOptions = MagicMock(spec_set=list(options))
+    return found
+
+
 def test_a_file_system_without_the_client_is_refused_with_what_to_use():
-    files = MagicMock()
-    files.getS3AInternals = missing
+    without = folder()
+    without.files.getS3AInternals = missing
     with pytest.raises(ConfigError, match="hadoop-aws") as raised:
-        S3Objects(MagicMock(), files)
+        S3Objects(without)
     assert "3.4.1" in raised.value.hint
     assert "getS3AInternals" in raised.value.fields["cause"]
     # A JVM that is gone is not another Hadoop.
-    files = MagicMock()
-    files.getS3AInternals.side_effect = Py4JNetworkError("connection refused")
+    gone = folder()
+    gone.files.getS3AInternals.side_effect = Py4JNetworkError("connection refused")
     with pytest.raises(Py4JNetworkError):
-        S3Objects(MagicMock(), files)
+        S3Objects(gone)
 
 
 def test_a_factory_with_other_arguments_is_refused_before_anything_is_sent():
-    files = MagicMock()
-    files.getRequestFactory().newPutObjectRequestBuilder = missing
-    objects = S3Objects(MagicMock(), files)
+    other = folder()
+    other.files.getRequestFactory().newPutObjectRequestBuilder = missing
     with pytest.raises(ConfigError, match="hadoop-aws"):
-        objects.put("path", b"{}")
-    files.getS3AInternals().getAmazonS3Client().putObject.assert_not_called()
+        S3Objects(other).replace("plans/1", b"{}")
+    other.files.getS3AInternals().getAmazonS3Client().putObject.assert_not_called()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("keepingDirs", "deletingDirs"),  # Hadoop 3.4.1
+        ("keepingDirs", "deletingDirs", "defaultOptions"),  # 3.4.2
+        ("defaultOptions",),  # 3.5.0
+    ],
+)
+def test_an_object_is_put_with_the_options_that_this_hadoop_has(options):
+    s3 = folder(options)
+    S3Objects(s3).replace("plans/1", b"{}")
+    made = s3.files.getRequestFactory().newPutObjectRequestBuilder.call_args.args[1]
+    known = s3.jvm.org.apache.hadoop.fs.s3a.impl.PutObjectOptions
+    assert made is getattr(known, options[-1] if "defaultOptions" in options else options[0])()
 
 
 NO_CLASS = "java.lang.ClassNotFoundException"

@@ -9,7 +9,7 @@ from zipfile import ZipFile
 import pytest
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.checkpoint.file_systems import S3A_CLASS
+from tidegate.spark_consumer.checkpoint.file_systems import FILE_SYSTEMS
 from tidegate.spark_consumer.commands import locations
 from tidegate.spark_consumer.commands.locations import require_locations, require_release
 from tidegate.spark_consumer.config import SPARK_PACKAGES, ConsumerConfig
@@ -29,7 +29,7 @@ ELSEWHERE = {
 """What may name a default file system, or the jar of another one."""
 
 JAR = "hadoop-aws-3.4.1.jar"
-S3A_ENTRY = f"{S3A_CLASS.replace('.', '/')}.class"
+S3A_ENTRY = f"{FILE_SYSTEMS['s3a'][0].replace('.', '/')}.class"
 
 
 def settings(output, checkpoint, **more):
@@ -172,6 +172,24 @@ def test_s3_without_its_jar_is_refused_with_what_to_add(tmp_path, machine, monke
         installed.unlink()
     (machine / "conf").mkdir()  # its spark-defaults.conf may name jars
     require_locations(settings(S3, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("address", "advice"),
+    [
+        ("gs://lake/orders", "gcs-connector-3.1.15-shaded.jar"),
+        ("abfss://lake@account.dfs.core.windows.net/orders", "org.apache.hadoop:hadoop-azure"),
+    ],
+)
+def test_each_store_without_its_jar_is_refused_with_what_to_add(tmp_path, address, advice):
+    text = refused(settings(address, tmp_path))
+    assert "no file system for the scheme" in text
+    assert advice in text
+    for kind in FILE_SYSTEMS[address.partition(":")[0]]:
+        jar = tmp_path / "some.jar"
+        with ZipFile(jar, "w") as content:
+            content.writestr(f"{kind.replace('.', '/')}.class", "")
+        require_locations(settings(address, tmp_path, jars=str(jar)))
 
 
 def test_what_is_audited_has_a_release(tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 from types import SimpleNamespace
 
 import pytest
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.checkpoint.s3_access import S3Credentials
+from tidegate.spark_consumer.checkpoint.store_access import GcsAccess, S3Access, S3Credentials
 from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_place
 from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 
@@ -18,7 +20,7 @@ PAIR = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hush"}
 FIXED = {"AWS_CONDITIONAL_PUT": "etag"}
 
 
-class Access:
+class Access(S3Access):
     """What Spark's session says of the bucket `lake`."""
 
     bucket = "lake"
@@ -58,6 +60,7 @@ def options(**settings):
         ("s3a://lake/a/b", "s3://lake/a/b"),
         *((other, None) for other in ("file:/data/50%25", "/data/a#b", "s3a://lake/a b")),
         ("gs://lake/a", None),
+        ("abfss://lake@account.dfs.core.windows.net/a", None),
         ("hdfs:/a", None),
     ],
 )
@@ -136,6 +139,101 @@ def test_a_setting_or_variable_that_delta_rs_cannot_follow_leaves_all_to_spark(e
                 options()
 
 
+# ---------------------------------------------------------------- Google Cloud Storage
+
+
+class Google(GcsAccess):
+    """What Spark's session says of buckets of Google Cloud Storage."""
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def setting(self, name):
+        return self.settings.get(name, "")
+
+    def begins(self, name):
+        return any(one.startswith(name) for one in self.settings)
+
+
+@pytest.fixture
+def google(environment, tmp_path):
+    """A machine without anybody's credentials; returns a function."""
+    for name in ("SERVICE_ACCOUNT", "CLOUDSDK_CONFIG"):
+        environment.delenv(name, raising=False)
+    for name in [one for one in os.environ if one.startswith("GOOGLE_")]:
+        environment.delenv(name)
+    environment.setenv("HOME", str(tmp_path))
+
+    def options(**settings):
+        access = Google({name.replace("_", "."): value for name, value in settings.items()})
+        return find_place("gs://lake/a/b", access).options()
+
+    return options
+
+
+def test_credentials_of_google_are_those_of_sparks_session(google, environment, tmp_path):
+    assert find_place("gs://lake/a/b", Google({})).address == "gs://lake/a/b"
+    # The metadata server of Google's machines.
+    assert google() == google(auth_type="COMPUTE_ENGINE") == {}
+    assert google(auth_type="APPLICATION_DEFAULT") == {}
+    account = {"auth_type": "SERVICE_ACCOUNT_JSON_KEYFILE"}
+    key = {"auth_service_account_json_keyfile": "/key.json"}
+    assert google(**account, **key) == {"GOOGLE_SERVICE_ACCOUNT": "/key.json"}
+    named = tmp_path / "adc.json"
+    for kind in ("service_account", "authorized_user"):
+        named.write_text(json.dumps({"type": kind}))
+        environment.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(named))
+        expected = {"GOOGLE_APPLICATION_CREDENTIALS": str(named)}
+        assert google(auth_type="application_default") == expected
+    environment.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    usual = tmp_path / ".config/gcloud/application_default_credentials.json"
+    usual.parent.mkdir(parents=True)
+    named.rename(usual)
+    found = google(auth_type="APPLICATION_DEFAULT")
+    assert found == {"GOOGLE_APPLICATION_CREDENTIALS": str(usual)}
+    with pytest.raises(OnlySpark, match="COMPUTE_ENGINE, and delta-rs would use"):
+        google()
+
+
+def test_a_server_of_its_own_is_named_and_asked_without_a_login(google):
+    found = google(auth_type="UNAUTHENTICATED", storage_root_url="http://127.0.0.1:4443/")
+    assert found["GOOGLE_BASE_URL"] == "http://127.0.0.1:4443"
+    assert json.loads(found["GOOGLE_SERVICE_ACCOUNT_KEY"])["disable_oauth"] is True
+    assert google(storage_root_url="https://storage.googleapis.com/") == {}
+
+
+def test_a_setting_of_google_that_delta_rs_cannot_follow_leaves_all_to_spark(
+    google, environment, tmp_path
+):
+    for name, value in (
+        ("auth_type", "USER_CREDENTIALS"),
+        ("auth_type", "ACCESS_TOKEN_PROVIDER"),
+        ("auth_type", "WORKLOAD_IDENTITY_FEDERATION_CREDENTIAL_CONFIG_FILE"),
+        ("auth_impersonation_service_account", "other@project"),
+        ("auth_impersonation_service_account_for_user_me", "other@project"),
+        ("encryption_algorithm", "AES256"),
+        ("proxy_address", "proxy:80"),
+        ("requester_pays_mode", "AUTO"),
+    ):
+        with pytest.raises(OnlySpark, match=r"fs\.gs\."):
+            google(**{name: value})
+    with environment.context() as patch:
+        patch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", "{hush}")
+        with pytest.raises(OnlySpark, match="GOOGLE_SERVICE_ACCOUNT_KEY is in the env") as raised:
+            google()
+        assert "hush" not in str(raised.value)
+    for text, reason in (
+        ('{"type": "external_account"}', "which are external_account"),
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+    ):
+        file = tmp_path / "adc.json"
+        file.write_text(text)
+        environment.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+        with pytest.raises(OnlySpark, match=reason):
+            google(auth_type="APPLICATION_DEFAULT")
+
+
 # ---------------------------------------------------------------- catalogs of Iceberg
 def session(**settings):
     conf = SimpleNamespace(get=settings.get, set=settings.__setitem__)
@@ -159,7 +257,7 @@ def test_without_a_catalog_the_tables_are_in_one_of_the_output():
     others = [IcebergPlace.of(output, prefix="bank-eu.v1") for output in ("file:/lake", "/b")]
     assert [one == place for one in others] == [True, False]
     assert place.catalog != others[1].catalog
-    for scheme in ("s3a", "s3", "gs"):
+    for scheme in ("s3a", "s3", "gs", "wasbs", "abfs", "abfss"):
         with pytest.raises(ConfigError, match=r"needs a catalog.*iceberg_catalog"):
             IcebergPlace.of(f"{scheme}://lake/x", prefix="bank")
 

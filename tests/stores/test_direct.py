@@ -1,13 +1,15 @@
-"""Small releases in S3 are written by delta-rs, with the access that Spark's session has."""
+"""Small releases in a store are written by delta-rs, with the access that Spark's session has."""
 
 from __future__ import annotations
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from tests.spark.sinks.delta.test_direct_way import FOLDERS, assert_equal, history
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
@@ -17,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def sinks(spark, output):
-    direct = find_direct_way(output, rows_max=100, s3=Storage(spark, output).s3_access())
+    direct = find_direct_way(output, rows_max=100, access=Storage(spark, output).access())
     assert direct is not None
     both = [sink(spark, output, direct=direct) for sink in (DeltaChangelogSink, DeltaMirrorSink)]
     for sink in both:
@@ -49,10 +51,10 @@ def direct_commits(monkeypatch):
 
 
 def test_both_ways_leave_the_same_tables_and_go_on_after_each_other(
-    kit, spark, server, direct_commits
+    kit, spark, store, direct_commits
 ):
     """In a storage where each request takes its time: every type, and columns that change."""
-    outputs = {name: f"s3a://{server.bucket()}/a/{name}" for name in ("spark", "mixed")}
+    outputs = {name: f"{store.bucket()}/a/{name}" for name in ("spark", "mixed")}
     for name, output in outputs.items():
         opened = sinks(spark, output)
         for number, part in enumerate(history()[:4]):
@@ -63,21 +65,34 @@ def test_both_ways_leave_the_same_tables_and_go_on_after_each_other(
         )
         assert_equal(one, other)
     assert {uri.split("/")[4] for uri in direct_commits} == {"mixed"}
-    assert all(uri.startswith("s3://") for uri in direct_commits)
+    assert all(uri.startswith(f"{store.direct_scheme}://") for uri in direct_commits)
 
 
-def test_a_release_is_written_once_by_a_run_that_starts_again(kit, spark, server):
-    output = f"s3a://{server.bucket()}/out"
+def test_a_release_is_written_once_by_a_run_that_starts_again(kit, spark, store):
+    output = f"{store.bucket()}/out"
     for small in (True, False, True):
         write(kit, sinks(spark, output), 0, history()[0], small=small)
     changelog = spark.read.format("delta").load(f"{output}/changelog/t")
     assert changelog.count() == len(history()[0][1])
 
 
-def test_the_key_of_a_partition_may_be_longer_than_a_folders_name(kit, spark, server):
+def test_of_two_runs_that_commit_to_one_version_one_is_refused(kit, spark, store):
+    """What decides is the store's condition, not a look at it."""
+    output = f"{store.bucket()}/out"
+    write(kit, sinks(spark, output), 0, history()[0], small=True)
+    table = f"{output}/changelog/t".replace(f"{store.scheme}:", f"{store.direct_scheme}:")
+    both = [DirectTable(table, options=store.options) for _ in range(2)]
+    rows = [both[0].rows([], both[0].schema.names) for _ in both]
+    commit = Commit("other", "changelog", release=7, through_us=7)
+    both[0].append(rows[0], commit=commit)
+    with pytest.raises(DeltaError, match="Concurrent transaction failed"):
+        both[1].append(rows[1], commit=commit)
+
+
+def test_the_key_of_a_partition_may_be_longer_than_a_folders_name(kit, spark, store):
     """Both ways write it, and each reads what the other wrote."""
-    output = f"s3a://{server.bucket()}/out"
-    direct = find_direct_way(output, rows_max=100, s3=Storage(spark, output).s3_access())
+    output = f"{store.bucket()}/out"
+    direct = find_direct_way(output, rows_max=100, access=Storage(spark, output).access())
     layout = TableLayout(partition_by={"t": ("a",)})
     sink = DeltaMirrorSink(spark, output, direct=direct, layout=layout)
     sink.open(query_id="query-1", release_max=100)

@@ -1,4 +1,4 @@
-"""A submitted run with output and checkpoint in S3: killed in a release, and run again."""
+"""A submitted run with output and checkpoint in a store: killed at a step, and run again."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests.stores.servers import gcs_connector, hadoop_aws
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNTS, LEDGER, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
@@ -20,38 +21,45 @@ from tidegate.local_stack.demo.bank_database import (
     open_accounts,
     transfer_money,
 )
+from tidegate.local_stack.demo.kills import CONSUMER_STEPS
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.local_stack.parts.programs import Programs, quick_start
 from tidegate.local_stack.parts.stack import LocalStack
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(2_400)]
 
 OPENED, TRANSFERS = 30, 40
-KILLED_IN = ("sink-changelog", "sink-mirror")
+KILLED_IN = {
+    "s3a": ("sink-changelog", "sink-mirror"),
+    "gs": CONSUMER_STEPS,
+}
 PATIENCE_S = 400
 
 
 class Runs:
     """Runs of the consumer, one after the other, as a cluster's user would submit them."""
 
-    def __init__(self, programs, server, *, launcher, package):
-        self.programs, self.server = programs, server
-        self.launcher, self.package = launcher, package
-        self.lake = f"s3a://{server.bucket()}"
+    def __init__(self, programs, store, *, launcher):
+        self.programs, self.store, self.launcher = programs, store, launcher
+        self.lake = store.bucket()
         self.log = programs.folder / "submitted.log"
 
     def start(self):
         """Start one that ends when it has caught up."""
         programs = self.programs
-        jars = ",".join(str(jar) for jar in fetched_jvm_parts().spark_jars)
-        settings = {**self.server.settings, "spark.ui.enabled": "false"}
+        jars = [str(jar) for jar in fetched_jvm_parts().spark_jars]
+        settings = {**self.store.settings, "spark.ui.enabled": "false"}
+        if self.store.scheme == "gs":
+            jars.append(gcs_connector())
+        else:
+            settings["spark.jars.packages"] = hadoop_aws()
         with self.log.open("wb") as log:
             return subprocess.Popen(
                 [
                     str(Path(sys.executable).with_name("spark-submit")),
-                    *("--master", "local[2]", "--jars", jars, "--packages", self.package),
+                    *("--master", "local[2]", "--jars", ",".join(jars)),
                     *("--driver-java-options", quick_start()),
                     *(word for pair in settings.items() for word in ("--conf", "=".join(pair))),
                     str(self.launcher),
@@ -84,20 +92,19 @@ class Runs:
 
     def table(self, name):
         """Return a table's rows, read by delta-rs."""
-        options = {
-            "AWS_ENDPOINT_URL": self.server.address,
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "any",
-            "AWS_SECRET_ACCESS_KEY": "any",
-            "AWS_ALLOW_HTTP": "true",
-        }
-        address = f"{self.lake}/bank/{name}".replace("s3a://", "s3://")
-        return DeltaTable(address, storage_options=options).to_pyarrow_table().to_pylist()
+        lake = self.lake.replace(f"{self.store.scheme}:", f"{self.store.direct_scheme}:")
+        options = self.store.options
+        return (
+            DeltaTable(f"{lake}/bank/{name}", storage_options=options)
+            .to_pyarrow_table()
+            .to_pylist()
+        )
 
 
-def test_killed_in_a_release_the_next_run_goes_on_and_nothing_is_lost_or_twice(
-    tmp_path, repository, server, hadoop_aws
+def test_killed_at_a_step_the_next_run_goes_on_and_nothing_is_lost_or_twice(
+    tmp_path, repository, store
 ):
+    killed_in = KILLED_IN[store.scheme]
     with LocalStack(load_config(data_dir=tmp_path / "stack")) as stack:
         name = DatabaseName(address=stack.spanner_address)
         database = create_bank_database(name)
@@ -113,17 +120,13 @@ def test_killed_in_a_release_the_next_run_goes_on_and_nothing_is_lost_or_twice(
             stream=STREAM,
             prefix="bank",
         )
-        runs = Runs(
-            programs,
-            server,
-            launcher=repository / "tidegate/spark_consumer/__main__.py",
-            package=hadoop_aws,
-        )
+        launcher = repository / "tidegate/spark_consumer/__main__.py"
+        runs = Runs(programs, store, launcher=launcher)
         pipeline = Pipeline(programs)
         pipeline.start_workers(1, start=start)
         try:
             runs.finish()
-            for batch, step in enumerate(KILLED_IN):
+            for batch, step in enumerate(killed_in):
                 for number in range(batch * TRANSFERS, (batch + 1) * TRANSFERS):
                     database.run_in_transaction(transfer_money, bank.transfer(number))
                 runs.kill_in(step)
@@ -135,7 +138,7 @@ def test_killed_in_a_release_the_next_run_goes_on_and_nothing_is_lost_or_twice(
             balances = dict(snapshot.execute_sql(f"SELECT AccountId, Balance FROM {ACCOUNTS}"))
 
     changes = runs.table(f"changelog/{ACCOUNTS}") + runs.table(f"changelog/{LEDGER}")
-    assert len(changes) == OPENED + 3 * TRANSFERS * len(KILLED_IN)
+    assert len(changes) == OPENED + 3 * TRANSFERS * len(killed_in)
     places = sorted((change["release"], change["ordinal"]) for change in changes)
     assert [place for _, place in places] == [
         place

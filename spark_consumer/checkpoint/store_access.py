@@ -1,4 +1,4 @@
-"""How Spark's session reaches one bucket: settings and credentials, for another S3 client."""
+"""How Spark's session reaches one bucket: settings and credentials, for another client."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.checkpoint.hadoop_folder import HadoopFolder
 
 _Answer = TypeVar("_Answer")
+_GOOGLES = ("fs.gs", "google.cloud")
 
 
 class S3Credentials(NamedTuple):
@@ -26,8 +28,8 @@ class S3Credentials(NamedTuple):
 class S3Access:
     """What Hadoop's file system of the scheme `s3a` was set up with; every method blocks.
 
-    They raise UnreachableError if the JVM cannot say it, and Py4JError for a Hadoop that is not the
-    3.4.1 of Spark 4.0.
+    They raise UnreachableError if the JVM cannot say it, and Py4JError for another generation of
+    Hadoop.
     """
 
     def __init__(self, files: Any) -> None:
@@ -64,6 +66,39 @@ class S3Access:
         has_token = "Session" in str(found.getClass().getSimpleName())
         token = str(found.sessionToken()) if has_token else None
         return S3Credentials(str(found.accessKeyId()), str(found.secretAccessKey()), token)
+
+
+class GcsAccess:
+    """What the file system of the scheme `gs` was set up with: Google's connector, or Hadoop's."""
+
+    def __init__(self, files: Any) -> None:
+        """Take the file system as the JVM has it."""
+        self._conf = files.getConf()
+
+    def setting(self, name: str) -> str:
+        """Return the value of `fs.gs.<name>`, or of what holds for all of Google's connectors.
+
+        Empty where it is not set.
+        """
+        found = (self._conf.getTrimmed(f"{prefix}.{name}", "") for prefix in _GOOGLES)
+        return next((str(one) for one in found if one), "")
+
+    def begins(self, name: str) -> bool:
+        """Whether a setting is there whose name begins so."""
+        return any(not self._conf.getPropsWithPrefix(f"{one}.{name}").isEmpty() for one in _GOOGLES)
+
+
+StoreAccess = S3Access | GcsAccess
+
+
+def find_access(folder: HadoopFolder) -> StoreAccess | None:
+    """Return how Spark's session reaches a folder; None if another client needs nothing to do so.
+
+    That is also the answer for a store that no other client is set up for.
+    """
+    if folder.schemes == {"s3a"}:
+        return S3Access(folder.files)
+    return GcsAccess(folder.files) if folder.schemes == {"gs"} else None
 
 
 def _answered(ask: Callable[[], _Answer]) -> _Answer:

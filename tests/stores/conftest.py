@@ -1,0 +1,41 @@
+"""The stores, and a Spark session that reaches all of them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.spark.conftest import local_spark, spark_jars
+from tests.spark.sinks.conftest import kit
+from tests.stores import servers
+
+__all__ = ["kit"]
+
+SCHEMES = ("s3a", "gs")
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory):
+    """Start a server for each scheme, on free ports of the loopback."""
+    folder = tmp_path_factory.mktemp("stores")
+    with ExitStack() as running:
+        found = [running.enter_context(one(folder)) for one in (servers.moto, servers.fake_gcs)]
+        yield {store.scheme: store for store in found}
+
+
+@pytest.fixture(scope="session")
+def spark(stores, tmp_path_factory):
+    """Start Spark as a user would, who lets it fetch S3A (600 MB, once)."""
+    jars = [*spark_jars(), servers.gcs_connector()]
+    settings = {"spark.jars.packages": servers.hadoop_aws(), "spark.jars": ",".join(jars)}
+    for store in stores.values():
+        settings |= store.settings
+    session = local_spark(tmp_path_factory.mktemp("spark"), settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=SCHEMES)
+def store(request, stores):
+    return stores[request.param]

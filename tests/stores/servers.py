@@ -1,0 +1,183 @@
+"""Stores that programs of this machine stand in for: S3 by moto, Google Cloud Storage by a fake."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.stores.cutting_proxy import CuttingProxy
+
+PATIENCE_S = 60.0
+GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
+CONNECTOR = os.environ.get("TIDEGATE_GCS_CONNECTOR", "3.1.15")
+"""The version of Google's connector: 3.1 and 4.0 are in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A server, its proxy, and what reaches it."""
+
+    scheme: str
+    proxy: CuttingProxy
+    settings: dict[str, str]
+    """Spark's."""
+    options: dict[str, str]
+    """Those of delta-rs."""
+    direct_scheme: str
+    """How delta-rs calls it."""
+
+    def bucket(self):
+        """Create a bucket and return its address."""
+        name = f"lake-{uuid4().hex[:12]}"
+        if self.scheme == "gs":
+            request = urllib.request.Request(
+                f"{self.proxy.address}/storage/v1/b?project=test",
+                data=json.dumps({"name": name}).encode(),
+                headers={"Content-Type": "application/json"},
+            )
+        else:
+            request = urllib.request.Request(f"{self.proxy.address}/{name}", method="PUT")
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            assert answer.status == 200
+        return f"{self.scheme}://{name}"
+
+
+@contextlib.contextmanager
+def moto(folder):
+    """Start a server that speaks S3, and decides between two requests for a new object."""
+    port = _free_port()
+    command = [sys.executable, "-m", "tests.stores.moto_server", "-H", "127.0.0.1", "-p", str(port)]
+    proxy = CuttingProxy(port)
+    settings = {
+        "endpoint": proxy.address,
+        "endpoint.region": "us-east-1",
+        "path.style.access": "true",
+        "access.key": "any",
+        "secret.key": "any",
+        # A request that is lost is lost: no test waits for repetitions.
+        "attempts.maximum": "1",
+        "retry.limit": "1",
+        "retry.interval": "10ms",
+    }
+    options = {
+        "AWS_ENDPOINT_URL": proxy.address,
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    with _running(command, folder / "moto.log", port):
+        yield Store(
+            "s3a",
+            proxy,
+            {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()},
+            options,
+            "s3",
+        )
+        proxy.close()
+
+
+@contextlib.contextmanager
+def fake_gcs(folder):
+    """Start a server that speaks Google's JSON API, with generations."""
+    program = shutil.which("fake-gcs-server") or shutil.which(
+        "fake-gcs-server", path=str(Path.home() / "go" / "bin")
+    )
+    if program is None:
+        pytest.skip(f"fake-gcs-server is not on PATH; type: go install {GCS_SERVER}")
+    port = _free_port()
+    proxy = CuttingProxy(port, "gcs_dialect")
+    command = [
+        *(program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)),
+        *("-backend", "memory", "-external-url", proxy.address, "-log-level", "warn"),
+        *("-public-host", proxy.address.removeprefix("http://")),
+    ]
+    settings = {
+        "impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+        "storage.root.url": f"{proxy.address}/",
+        "auth.type": "UNAUTHENTICATED",
+        # The server cannot move an object in one request.
+        "operation.move.enable": "false",
+        "http.max.retry": "1",
+    }
+    key = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+    options = {
+        "GOOGLE_BASE_URL": proxy.address,
+        "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(key),
+    }
+    with _running(command, folder / "gcs.log", port):
+        yield Store(
+            "gs",
+            proxy,
+            {f"spark.hadoop.fs.gs.{name}": value for name, value in settings.items()},
+            options,
+            "gs",
+        )
+        proxy.close()
+
+
+def gcs_connector():
+    """Return the jar of Google's connector, as Maven has fetched it.
+
+    Ivy, by which Spark fetches packages, does not find the parent that the connector names.
+    """
+    place = f"com/google/cloud/bigdataoss/gcs-connector/{CONNECTOR}"
+    jar = Path.home() / ".m2/repository" / place / f"gcs-connector-{CONNECTOR}-shaded.jar"
+    if not jar.exists():
+        artifact = f"com.google.cloud.bigdataoss:gcs-connector:{CONNECTOR}:jar:shaded"
+        command = f"mvn dependency:get -Dtransitive=false -Dartifact={artifact}"
+        pytest.skip(f"Google's connector is not in Maven's folder; type: {command}")
+    return str(jar)
+
+
+def hadoop_aws():
+    """Return the Maven coordinate of S3A; it has the version of Spark's own Hadoop."""
+    pyspark = pytest.importorskip("pyspark")
+    (client,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    version = client.stem.removeprefix("hadoop-client-api-")
+    return f"org.apache.hadoop:hadoop-aws:{version}"
+
+
+@contextlib.contextmanager
+def _running(command, log, port):
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not _answers(f"http://127.0.0.1:{port}"):
+            assert process.poll() is None, log.read_text()[-2_000:]
+            assert time.monotonic() < give_up_at, log.read_text()[-2_000:]
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+def _free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _answers(address):
+    try:
+        with urllib.request.urlopen(address, timeout=5):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
