@@ -39,10 +39,15 @@ class Cloud(ThreadingHTTPServer):
         self.seconds = seconds
         self.issued = 0
         self.is_down = False
+        self.ends_at_s = {}
 
     @property
     def address(self):
         return f"127.0.0.1:{self.server_port}"
+
+    def is_valid(self, token):
+        """Whether a token of Google's was issued here and has not expired."""
+        return self.ends_at_s.get(token, 0) > time.time()
 
     @property
     def google(self):
@@ -86,7 +91,9 @@ class _Answer(BaseHTTPRequestHandler):
             self._send(503, "down")
         elif path.endswith("/token"):
             cloud.issued += 1
-            token = {"access_token": f"{ACCESS_TOKEN}.{cloud.issued}", "token_type": "Bearer"}
+            value = f"{ACCESS_TOKEN}.{cloud.issued}"
+            cloud.ends_at_s[value] = time.time() + cloud.seconds
+            token = {"access_token": value, "token_type": "Bearer"}
             self._send(200, json.dumps({**token, "expires_in": cloud.seconds}))
         elif path.endswith("/email"):
             self._send(200, ACCOUNT, "text/plain")
@@ -96,7 +103,9 @@ class _Answer(BaseHTTPRequestHandler):
             cloud.issued += 1
             self._send(200, json.dumps({"Code": "Success", "Type": "AWS-HMAC", **self._keys()}))
         elif path.startswith("/computeMetadata/") and "service-accounts" in path:
-            self._send(200, json.dumps({"email": ACCOUNT, "scopes": [], "aliases": ["default"]}))
+            account = {"email": ACCOUNT, "scopes": [], "aliases": ["default"]}
+            is_list = path.endswith("service-accounts/")
+            self._send(200, json.dumps({"default": account} if is_list else account))
         else:
             self._send(200, "bank", "text/plain")
 

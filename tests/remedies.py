@@ -305,6 +305,7 @@ BY_VALUE = frozenset(
         "producer/discover_cli.py",
         "producer/driver/gap_acceptor.py",
         "producer/kafka/message_limits.py",
+        "producer/kafka/service_check.py",
         "producer/kafka/topics.py",
         "producer/record_filter.py",
         "producer/spanner/authorization.py",

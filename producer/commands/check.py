@@ -10,6 +10,7 @@ from tidegate.producer.commands.environment import Environment, find_environment
 from tidegate.producer.commands.parts import make_registrar, require_topics
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.errors import DeliveryDenied
+from tidegate.producer.kafka.service_check import missing_parts, require_transactions
 from tidegate.producer.kafka.write_access import Right, denied_topics
 from tidegate.producer.translation.beside_tables import require_other_name
 from tidegate.producer.translation.parking import POISON
@@ -19,6 +20,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 from tidegate.schemas.topic_collisions import topic_collisions, topics_of_one_name
 
+_INTERNAL = "__"
 _DEAD_LETTER_RIGHTS: tuple[tuple[Right, str], ...] = (
     ("WRITE", ", to which this principal may not write: add the ACL Write"),
     ("READ", ", which this principal may not read, as a redrive has to: add the ACL Read"),
@@ -28,7 +30,7 @@ _DEAD_LETTER_RIGHTS: tuple[tuple[Right, str], ...] = (
 def check(config: ProducerConfig) -> list[str]:
     """Return a line for each system that `run` would use, and one for the accelerator.
 
-    Raises what `run` would raise.
+    Also one for each part that the Kafka service lacks.  Raises what `run` would raise.
     """
     with closing(find_environment(config)) as found:
         return _lines(config, found)
@@ -40,6 +42,7 @@ def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     missing, refused = missing_subjects(config, found)
     require_topics(config, found.planned(config))
     _require_right_to_write(config, found)
+    lacks = _require_service(config, found)
     schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
     dead_letter = _dead_letter(config, found)
     kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
@@ -50,6 +53,7 @@ def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     return [
         source,
         f"Kafka: {config.bootstrap_servers}, {kafka}",
+        *(f"Kafka: {one}" for one in lacks),
         f"registry: {config.registry_url}, {schemas}",
         f"accelerator: {describe_accelerator()}",
     ]
@@ -64,6 +68,25 @@ def _require_right_to_write(config: ProducerConfig, found: Environment) -> None:
         raise ConfigError(
             f"this principal may not write to {', '.join(denied)}", hint=DeliveryDenied.fix
         )
+
+
+def _require_service(config: ProducerConfig, found: Environment) -> list[str]:
+    """Return what the Kafka service lacks; raise ConfigError if it refuses transactions.
+
+    A stream that has begun was written in one, and may have a worker with the transactional id.
+    """
+    names, options = found.topics, found.kafka_options
+    if found.recorded is None:
+        require_transactions(
+            config.bootstrap_servers,
+            options=options,
+            transactional_id=f"{names.group}-{config.worker}",
+            timeout_ms=config.transaction_timeout_ms,
+        )
+    visible = list_topics(config.bootstrap_servers, options)
+    own = [one for one in sorted(visible) if not one.startswith(_INTERNAL)]
+    topics = [names.progress] if names.progress in visible else own
+    return missing_parts(config.bootstrap_servers, options=options, topics=topics)
 
 
 def _dead_letter(config: ProducerConfig, found: Environment) -> str:

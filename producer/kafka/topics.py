@@ -74,6 +74,10 @@ _OTHER_CASE_HINT = (
     "former name (ALTER TABLE RENAME TO), or publish it in a stream of its own, under another "
     'prefix; this stream goes on without it with poison = "park"'
 )
+_COMPACTION_HINT = (
+    f"A progress topic needs {', '.join(_PROGRESS_SETTINGS)}; "
+    "docs/reference/kafka-services.md says which Kafka services take them"
+)
 _REFUSED_SETTINGS = (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION)
 
 
@@ -118,11 +122,18 @@ class KafkaTopics:
     def ensure_progress(self, topic: str, *, slots: int, replication: int) -> TopicDescription:
         """Return the progress topic; create it with `slots` topic partitions if it is missing.
 
-        Raises ConfigError if it exists with another number: tokens would change their slots.
+        Raises ConfigError if it exists with another number: tokens would change their slots; and
+        TopicRefused if the brokers refuse its settings.
         """
-        description = self._ensure(
-            {topic: NewTopic(topic, slots, replication, config=_PROGRESS_SETTINGS)}
-        )[topic]
+        wanted = NewTopic(topic, slots, replication, config=_PROGRESS_SETTINGS)
+        try:
+            description = self._ensure({topic: wanted})[topic]
+        except ConfigError as error:
+            if _code_behind(error) != KafkaError.INVALID_CONFIG:
+                raise
+            raise TopicRefused(
+                f"compaction refused: {error.message}", hint=_COMPACTION_HINT, topic=topic
+            ) from error
         if description.topic_partitions != slots:
             raise ConfigError(
                 f"topic {topic} has {description.topic_partitions} slots, the setting says {slots}",

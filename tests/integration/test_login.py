@@ -384,6 +384,10 @@ def test_check_names_each_missing_right(stack, programs, acls):
         return f"{done.returncode} {done.stdout}{done.stderr}"
 
     assert f"would create dead-letter topic {topic}" in said()
+    fresh = programs("fresh", PRODUCER_WORKER="w1")
+    with acls([((ResourceType.TOPIC, "fresh", PREFIXED), AclOperation.ALL), *RIGHTS]):
+        transactions = ended(fresh, "check")
+    assert "transactions refused for fresh-fleet-w1" in transactions
     refused = said(create)
     assert refused.startswith("2 ")
     assert f"cannot create topic {topic}" in refused

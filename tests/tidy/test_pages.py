@@ -98,9 +98,7 @@ def test_a_broken_link_or_mention_is_found():
     assert broken_mentions("docs/reference/topics.md#nonsense") == [
         "docs/reference/topics.md#nonsense"
     ]
-    assert {"sizes", "kafka-services", "names-of-data-topics"} <= anchors(
-        DOCS / "reference" / "topics.md"
-    )
+    assert {"sizes", "names-of-data-topics"} <= anchors(DOCS / "reference" / "topics.md")
 
 
 def test_pages_are_short():

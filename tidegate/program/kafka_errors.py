@@ -91,7 +91,7 @@ def kafka_failure(
         return UnreachableError(message, hint="Check bootstrap_servers and DNS", **fields)
     if is_unsupported(cause):
         message = f"{head}the Kafka service does not support this request: {cause.str()}"
-        hint = "docs/reference/topics.md#kafka-services lists what a service has to support"
+        hint = "docs/reference/kafka-services.md lists what a service has to support"
         return ConfigError(message, hint=hint, cause=cause.name(), **fields)
     if code > 0:  # a broker's own code: one has answered
         message = f"{head}Kafka answered with an error: {cause.str()}"

@@ -166,6 +166,7 @@ def place(simulator, registry, request, monkeypatch):
     monkeypatch.setattr(KafkaTopics, "describe", describe)
     monkeypatch.setattr(KafkaTopics, "require_compacted", lambda _topics, _topic: None)
     monkeypatch.setattr(check, "denied_topics", lambda _topics, **_: [])
+    monkeypatch.setattr(check, "missing_parts", lambda _servers, **_: [])
     # The broker does not say either whether it would create a topic.
     monkeypatch.setattr(KafkaTopics, "_create", lambda _topics, _wanted, *, is_last: True)
     monkeypatch.setattr(KafkaMessageLimits, "refresh", lambda _limits: None)

@@ -62,6 +62,33 @@ def test_each_system_has_a_line(place):
     assert check(place.config())[1].endswith("progress topic bank-progress, epoch epoch-1")
 
 
+def test_what_the_kafka_service_lacks_has_a_line_each(place, monkeypatch):
+    asked = []
+
+    def missing(servers, *, options, topics):
+        asked.append(topics)
+        return ["topic ids are zero", "DescribeConfigs is missing"]
+
+    monkeypatch.setattr(check_command, "missing_parts", missing)
+    place.create_topic("other")
+    lines = check(place.config())
+    assert lines[2:4] == ["Kafka: topic ids are zero", "Kafka: DescribeConfigs is missing"]
+    place.record(started_here(place))
+    check(place.config())
+    assert asked == [["other"], ["bank-progress"]]
+
+
+def test_transactions_are_tried_only_before_a_stream_begins(place, monkeypatch):
+    def refuse(_servers, *, transactional_id, **_):
+        raise ConfigError(f"transactions refused for {transactional_id}")
+
+    monkeypatch.setattr(check_command, "require_transactions", refuse)
+    with pytest.raises(ConfigError, match="transactions refused for bank-fleet-w1"):
+        check(place.config(worker="w1"))
+    place.record(started_here(place))
+    check(place.config(worker="w1"))  # it may have an open transaction
+
+
 def test_a_source_of_files_has_a_line(place, tmp_path):
     named = ("project", "instance", "database", "change_stream")
     kafka = {name: value for name, value in place.settings.items() if name not in named}

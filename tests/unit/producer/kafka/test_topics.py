@@ -5,13 +5,13 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Uuid
 from confluent_kafka.admin import AclOperation, ResourceType
 from structlog.testing import capture_logs
 
 from tidegate.producer.core.query_failure import Consequence, consequence_of
 from tidegate.producer.errors import TopicRefused
-from tidegate.producer.kafka import message_limits, write_access
+from tidegate.producer.kafka import message_limits, service_check, write_access
 from tidegate.producer.kafka import removal as removing
 from tidegate.producer.kafka import topics as kafka_topics
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
@@ -481,6 +481,95 @@ def test_topics_without_a_right_are_named(monkeypatch, options, denied):
     monkeypatch.setattr(write_access, "AdminClient", AccessAdmin)
     found = write_access.denied_topics(ANSWERS, bootstrap_servers="x", options={}, **options)
     assert found == denied
+
+
+class Service:
+    """Stands for the client of a Kafka service, and for its transactional producer."""
+
+    def __init__(self, config=None, *, topic_id="id-1", configs=None, refusal=None):
+        self.topic_id, self.refusal = topic_id, refusal
+        self.configs = {"a": 1} if configs is None else configs
+
+    def list_topics(self, timeout):
+        return SimpleNamespace(brokers={7: None})
+
+    def describe_topics(self, collection, request_timeout):
+        return {"t": promise(self.topic_id)}
+
+    def describe_configs(self, resources, request_timeout):
+        (node,) = resources
+        assert (node.restype, node.name) == (ResourceType.BROKER, "7")
+        return {node: promise(self.configs)}
+
+    def init_transactions(self, timeout):
+        if self.refusal is not None:
+            raise KafkaException(self.refusal)
+
+
+def parts_missing_in(monkeypatch, topics=("t",), **changes):
+    found = changes.pop("topic_id", "id-1")
+    topic_id = found if isinstance(found, KafkaError) else SimpleNamespace(topic_id=found)
+    service = Service(topic_id=topic_id, **changes)
+    monkeypatch.setattr(service_check, "AdminClient", lambda _config: service)
+    return service_check.missing_parts("x", options={}, topics=topics)
+
+
+def test_what_a_service_lacks_is_named(monkeypatch):
+    assert parts_missing_in(monkeypatch) == []
+    (zero,) = parts_missing_in(monkeypatch, topic_id=str(Uuid(0, 0)))
+    assert zero.startswith("topic ids are zero: a topic that is deleted and re-created")
+    assert parts_missing_in(monkeypatch, (), topic_id=str(Uuid(0, 0))) == []
+    for configs, text in (
+        (KafkaError(KafkaError.UNSUPPORTED_VERSION), "UNSUPPORTED_VERSION"),
+        ({}, "the answer is empty"),
+    ):
+        (missing,) = parts_missing_in(monkeypatch, configs=configs)
+        assert missing.startswith(f"DescribeConfigs is missing ({text})")
+
+
+def test_what_is_denied_or_not_answered_is_not_missing(monkeypatch):
+    for code in (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError._TIMED_OUT):
+        assert parts_missing_in(monkeypatch, configs=KafkaError(code)) == []
+        assert parts_missing_in(monkeypatch, topic_id=KafkaError(code)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "text"),
+    [
+        (KafkaError.UNSUPPORTED_VERSION, ConfigError, "transactions refused: .*kafka-services"),
+        (KafkaError.UNKNOWN, UnreachableError, "transactions refused for x-w1"),
+        (KafkaError.INVALID_CONFIG, ConfigError, "transactions refused: "),
+        (
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            ConfigError,
+            "transactions refused for x-w1: Kafka denies access to transactional ids",
+        ),
+        (KafkaError._TIMED_OUT, UnreachableError, "no Kafka broker answers"),
+    ],
+)
+def test_a_service_that_refuses_transactions_is_named(monkeypatch, code, kind, text):
+    producer = Service(refusal=KafkaError(code))
+    monkeypatch.setattr(service_check, "Producer", lambda _config: producer)
+    with pytest.raises(kind, match=text):
+        require_transactions(producer)
+    for refusal in (None, KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT)):
+        producer.refusal = refusal
+        require_transactions(producer)
+
+
+def require_transactions(_producer):
+    service_check.require_transactions(
+        "x", options={"logger": None}, transactional_id="x-w1", timeout_ms=60_000
+    )
+
+
+def test_a_service_that_refuses_compaction_is_named(broker):
+    reason = KafkaError(KafkaError.INVALID_CONFIG, "cleanup.policy=compact is not supported")
+    broker.refusals["bank-progress"] = reason
+    for topics in (KafkaTopics("x"), PlannedTopics("x")):
+        with pytest.raises(TopicRefused, match=r"compaction refused: .* not supported") as caught:
+            topics.ensure_progress("bank-progress", slots=4, replication=1)
+        assert "cleanup.policy, min.compaction.lag.ms" in caught.value.hint
 
 
 VISIBLE = {

@@ -1,0 +1,101 @@
+"""What a Kafka service lacks that the fleet's guarantees need, asked before a stream begins.
+
+Everything that speaks Kafka's protocol answers a metadata request; transactions, compaction, the
+ids of topics and their settings are where services differ.  No topic is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, Uuid
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from tidegate.program.kafka_clients import admin_config, make_client
+from tidegate.program.kafka_errors import is_denied, is_unsupported, kafka_failure
+from tidegate.schemas.errors import ConfigError
+
+_CALL_TIMEOUT_S = 10.0
+_NO_ID = str(Uuid(0, 0))
+_SERVICES = "docs/reference/kafka-services.md says which Kafka services have them"
+
+
+def require_transactions(
+    bootstrap_servers: str, *, options: Mapping[str, Any], transactional_id: str, timeout_ms: int
+) -> None:
+    """Raise ConfigError if the brokers refuse a transactional producer; blocks for seconds.
+
+    Only for a transactional id that no process uses: this one ends its open transaction.  Raises
+    UnreachableError if the brokers do not answer.
+    """
+    config = {
+        **options,
+        "bootstrap.servers": bootstrap_servers,
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": timeout_ms,
+        "message.timeout.ms": timeout_ms,
+        "log_level": 0,
+    }
+    config.pop("logger", None)
+    producer = make_client(Producer, config)
+    try:
+        producer.init_transactions(_CALL_TIMEOUT_S)
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        if reason.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return  # `run` says so, with the setting
+        if is_denied(reason) or not (is_unsupported(reason) or reason.code() > 0):
+            attempt = f"transactions refused for {transactional_id}"
+            raise kafka_failure(reason, attempt=attempt) from error
+        raise ConfigError(
+            f"transactions refused: {reason.str()}", hint=_SERVICES, cause=reason.name()
+        ) from error
+
+
+def missing_parts(
+    bootstrap_servers: str, *, options: Mapping[str, Any], topics: Sequence[str]
+) -> list[str]:
+    """Return what the service lacks of what makes a fleet safer; blocks for seconds.
+
+    `topics` exist.  What is denied, or not answered, is not counted as missing.
+    """
+    admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
+    found = []
+    if _has_no_ids(admin, topics):
+        found.append("topic ids are zero: a topic that is deleted and re-created is not noticed")
+    if reason := _refused_configs(admin):
+        found.append(
+            f"DescribeConfigs is missing ({reason}): limits of sizes and the cleanup.policy of the "
+            "progress topic are not checked"
+        )
+    return found
+
+
+def _has_no_ids(admin: AdminClient, topics: Sequence[str]) -> bool:
+    if not topics:
+        return False
+    answers = admin.describe_topics(
+        TopicCollection(list(topics[:1])), request_timeout=_CALL_TIMEOUT_S
+    )
+    try:
+        return all(str(answer.result().topic_id) == _NO_ID for answer in answers.values())
+    except KafkaException:
+        return False
+
+
+def _refused_configs(admin: AdminClient) -> str:
+    """Return why the settings of a broker cannot be read; empty if they can, or may not."""
+    try:
+        brokers = admin.list_topics(timeout=_CALL_TIMEOUT_S).brokers
+    except KafkaException:
+        return ""
+    nodes = [ConfigResource(ResourceType.BROKER, str(number)) for number in list(brokers)[:1]]
+    for answer in admin.describe_configs(nodes, request_timeout=_CALL_TIMEOUT_S).values():
+        try:
+            if not answer.result():
+                return "the answer is empty"
+        except KafkaException as error:
+            if is_unsupported(error.args[0]):
+                return str(error.args[0].name())
+    return ""
