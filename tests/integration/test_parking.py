@@ -14,6 +14,7 @@ import sys
 import time
 from collections import defaultdict
 from contextlib import contextmanager
+from dataclasses import replace
 
 import fastavro
 import pytest
@@ -26,6 +27,8 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from spanner_simulator.core.schema.information_schema import rows as schema_rows
+from spanner_simulator.server.encoding import change_rows_struct
 
 from tests.integration.shared_stack import (
     PATIENCE_S,
@@ -385,6 +388,51 @@ def test_a_table_comes_and_goes(bare):
     with running(programs, 2, start=start) as pipeline:
         assert rows(pipeline, 2) == [first, second]
         assert recorded_tables(stack) == tables
+
+
+@pytest.mark.rule("spanner-unknown-type")
+def test_a_type_that_is_not_known_concerns_only_its_table(bare, monkeypatch):
+    """It appears while a fleet runs, which is then restarted; Spanner has no such type yet."""
+
+    def types(columns):
+        """Name the type of columns `Odd` by a number, as JSON has an enum that has no name."""
+        return encode([
+            replace(one, type_json='{"code":99}') if one.name == "Odd" else one for one in columns
+        ])  # fmt: skip
+
+    def column(catalogue, table, found):
+        shown = describe(catalogue, table, found)
+        return shown | ({"spanner_type": "VECTOR<3>"} if found.name == "Odd" else {})
+
+    encode, describe = change_rows_struct._types, schema_rows._column
+    monkeypatch.setattr(change_rows_struct, "_types", types)
+    monkeypatch.setattr(schema_rows, "_column", column)
+    stack, database, programs = bare
+    programs = replace(programs, more={**programs.more, "TIDEGATE_PRODUCER_POISON": "park"})
+    known, strange = stack.topic("Known"), stack.topic("Strange")
+    database.update_ddl(["CREATE TABLE Known (Id INT64) PRIMARY KEY (Id)"]).result(PATIENCE_S)
+    start = now()
+
+    def ids(pipeline, count):
+        found = read_published(stack, pipeline, known, count=count)
+        return [one.key()["Id"] for one in found]
+
+    with running(programs, 2, start=start) as pipeline:
+        insert(database, "Known", ("Id",), (1,))
+        ddl = ["CREATE TABLE Strange (Id INT64, Odd FLOAT64) PRIMARY KEY (Id)"]
+        database.update_ddl(ddl).result(PATIENCE_S)
+        insert(database, "Strange", ("Id", "Odd"), (1, 1.5))
+        insert(database, "Known", ("Id",), (2,))
+        assert sorted(ids(pipeline, 2)) == [1, 2]
+    checked = run_producer(programs, "check")
+    assert checked.returncode == 0, checked.stderr
+    with running(programs, 2, start=start) as pipeline:
+        insert(database, "Strange", ("Id", "Odd"), (2, 2.5))
+        insert(database, "Known", ("Id",), (3,))
+        assert sorted(ids(pipeline, 3)) == [1, 2, 3]
+        parked = read_bytes(stack, f"{stack.prefix}-dead-letter", count=2)
+    assert {dict(one.headers())["topic"] for one in parked} == {strange.encode()}
+    assert read_bytes(stack, strange) == []  # a restart makes it, without the column
 
 
 def test_a_later_table_whose_topic_kafka_refuses_concerns_only_its_changes(bare):

@@ -5,6 +5,7 @@ Asked of the simulator, and of Google's emulator where the Cloud SDK has install
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -14,10 +15,11 @@ import pytest
 from google.cloud.spanner_v1 import KeySet
 
 from spanner_simulator import Simulator
+from tests.integration.shared_stack import gate, rows_of, running, wait_for, wait_released
 from tests.integration.test_google_emulator import address  # noqa: F401 - a fixture
 from tests.reading import decoded
 from tidegate.local_stack.demo.bank import Dialect
-from tidegate.local_stack.demo.bank_database import create_database
+from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.producer.backfill.table_run import RunPlace
 from tidegate.producer.driver.tasks import TaskThread
@@ -64,7 +66,7 @@ COLUMNS = {
 ROWS = [("s", [1.5, 2.0, 3.25], [0.1, 0.2]), ("t", None, None), (None, [0.0, -1.0, 5.0], None)]
 
 
-@pytest.fixture(scope="module", params=["emulator"])
+@pytest.fixture(scope="module", params=["simulator", "emulator"])
 def server(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "emulator":
         yield request.getfixturevalue("address")
@@ -142,6 +144,8 @@ def by_key(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: int(row["Id"]))
 
 
+@pytest.mark.rule("spanner-filled-columns")
+@pytest.mark.rule("spanner-vectors")
 def test_the_catalogue_has_hidden_and_filled_columns_and_vectors(table: Any) -> None:
     (found,) = table.description.tables
     assert {one.name: one.type.text for one in found.columns} == COLUMNS
@@ -151,6 +155,8 @@ def test_the_catalogue_has_hidden_and_filled_columns_and_vectors(table: Any) -> 
     assert [one.name for one in shown.fields] == list(COLUMNS)
 
 
+@pytest.mark.rule("spanner-filled-columns")
+@pytest.mark.rule("spanner-vectors")
 def test_the_stream_has_each_column_of_each_change(table: Any) -> None:
     changes = {"INSERT": [], "UPDATE": []}
     for record in records(table):
@@ -162,6 +168,7 @@ def test_the_stream_has_each_column_of_each_change(table: Any) -> None:
     assert len({row["Serial"] for row in changes["INSERT"]}) == len(ROWS)
 
 
+@pytest.mark.rule("spanner-filled-columns")
 @pytest.mark.parametrize("is_boosted", [False, True], ids=["instance", "data boost"])
 def test_a_backfill_has_each_column_of_each_row(table: Any, is_boosted: bool) -> None:
     at = TablesAt(table.catalogue, stream="Feed", tasks=table.tasks)
@@ -172,3 +179,80 @@ def test_a_backfill_has_each_column_of_each_row(table: Any, is_boosted: bool) ->
     rows = [whole(mod) for record in (*found, *rest) for mod in record.mods]
     assert rows == by_key(table.after)
     assert last is None
+
+
+PENDING = "PENDING_COMMIT_TIMESTAMP()"
+STAMP = f"TIMESTAMP DEFAULT ({PENDING}) OPTIONS (allow_commit_timestamp = true)"
+CHANGED = STAMP.replace(" OPTIONS", f" ON UPDATE ({PENDING}) OPTIONS")
+PG_STAMP = f"spanner.commit_timestamp DEFAULT spanner.{PENDING.lower()}"
+PG_CHANGED = f"{PG_STAMP} ON UPDATE spanner.{PENDING.lower()}"
+NOTES = {
+    Dialect.GOOGLESQL: (
+        "Notes", "Text STRING(MAX)", "Secret STRING(MAX) HIDDEN",
+        "Near ARRAY<FLOAT32>(vector_length=>3)", f"Made {STAMP}", f"Changed {CHANGED}",
+    ),
+    Dialect.POSTGRESQL: (
+        '"Notes"', '"Text" text', '"Secret" text HIDDEN', '"Near" real[] vector length 3',
+        f'"Made" {PG_STAMP}', f'"Changed" {PG_CHANGED}',
+    ),
+}  # fmt: skip
+"""By dialect a table's name as SQL has it, and its columns."""
+
+FIELDS = ("rowid", "Text", "Secret", "Near", "Made", "Changed")
+
+
+def notes(rows: Iterable[Any]) -> dict[int, list[Any]]:
+    return {row[0]: list(row[1:]) for row in rows}
+
+
+@pytest.mark.rule("spanner-rowid")
+@pytest.mark.parametrize("dialect", NOTES, ids=str)
+def test_a_table_without_a_primary_key_is_followed_by_its_rowid(
+    shared_stack: Any, spark: Any, dialect: Dialect
+) -> None:
+    """Its rows are there before the stream; equal ones stay apart, to the mirror and history."""
+    name, *columns = NOTES[dialect]
+    stream, text = ('"Feed"', '"Text"') if name.startswith('"') else ("Feed", "Text")
+    database = shared_stack.create_database(
+        [f"CREATE TABLE {name} ({', '.join(columns)})", f"CREATE CHANGE STREAM {stream} FOR ALL"],
+        dialect=dialect,
+    )
+
+    def write(sql: str) -> int:
+        database.run_in_transaction(lambda transaction: transaction.execute_update(sql))
+        with database.snapshot() as snapshot:
+            rows = snapshot.read("Notes", columns=FIELDS, keyset=KeySet(all_=True))
+            return max(commit_time_us(row[-1]) for row in rows)
+
+    with database.batch() as batch:
+        rows = [("same", "s", [1.0, 2.5, -3.0])] * 2 + [("other", None, None)]
+        batch.insert("Notes", columns=("Text", "Secret", "Near"), values=rows)
+    programs = shared_stack.programs(
+        PRODUCER_BACKFILL="*", CONSUMER_SINKS="mirror,history,changelog"
+    )
+    with running(programs, 2) as pipeline, gate(spark, programs) as query:
+        wait_for(query, pipeline, lambda: pipeline.released().releases, what="the backfill")
+        write(f"INSERT INTO {name} ({text}) VALUES ('late')")
+        write(f"DELETE FROM {name} WHERE {text} = 'other'")
+        last_us = write(f"UPDATE {name} SET {text} = 'new' WHERE {text} = 'same'")
+        wait_released(query, pipeline, last_us)
+    with database.snapshot() as snapshot:
+        source = notes(snapshot.read("Notes", columns=FIELDS, keyset=KeySet(all_=True)))
+    assert sorted(row[0] for row in source.values()) == ["late", "new", "new"]
+
+    mirror = rows_of(programs, "mirror/Notes")
+    assert notes([row[one] for one in FIELDS] for row in mirror) == source
+    versions = rows_of(programs, "history/Notes")
+    newest = [row for row in versions if row["valid_to"] is None]
+    assert notes([row[one] for one in FIELDS] for row in newest) == source
+    assert Counter(row["Text"] for row in versions) == {"same": 2, "other": 1, "late": 1, "new": 2}
+    changes = rows_of(programs, "changelog/Notes")
+    updates = [row for row in changes if row["mod_type"] == "UPDATE"]
+    assert {row["key"]["rowid"] for row in updates} == {
+        key for key, row in source.items() if row[0] == "new"
+    }
+    # No statement names the column: Spanner writes it.
+    assert [row["new_values"]["Changed"] for row in updates] == [
+        row["commit_timestamp"] for row in updates
+    ]
+    assert all(row["new_values"]["Made"] is None for row in updates)

@@ -205,6 +205,7 @@ ODD = {
 """By dialect: a notation that nothing knows, and tables with a column that has it."""
 
 
+@pytest.mark.rule("spanner-unknown-type")
 @pytest.mark.parametrize("dialect", ODD)
 def test_a_type_that_is_not_known_concerns_its_own_table_only(
     place, database, monkeypatch, dialect
