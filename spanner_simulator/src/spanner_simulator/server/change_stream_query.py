@@ -49,7 +49,7 @@ async def serve_change_stream_query(
     call = parse_call(
         request.sql, database.catalogue, role=session.role, types=_declared_types(request)
     )
-    if request.partition_token:
+    if request.partition_token or request.data_boost_enabled:
         raise invalid_argument("Change stream queries do not take partition tokens of queries.")
     state = database.streams.state(call.stream.name)
     arguments = resolve(

@@ -22,7 +22,12 @@ from spanner_simulator.server.change_stream_query import serve_change_stream_que
 from spanner_simulator.server.host import Host, Session
 from spanner_simulator.server.messages import Message, plain_of
 from spanner_simulator.server.open_transactions import Answered
-from spanner_simulator.server.read_shares import Share, answer, answer_partitions, answer_stream
+from spanner_simulator.server.read_shares import (
+    answer,
+    answer_partitions,
+    answer_stream,
+    share_of,
+)
 from spanner_simulator.server.results import Reply, ResumePoint
 from spanner_simulator.server.statements import SqlRequest, run_dml, run_statement
 from spanner_simulator.server.statuses import status_message
@@ -61,7 +66,7 @@ class QueryMethods:
         if request.query_mode not in (_MODE.NORMAL, _MODE.PLAN):
             raise unsupported("statistics of queries")
         one = SqlRequest(request.sql, request.params, request.param_types)
-        share = _share(request, selected)
+        share = share_of(request, "query", _digest(request), selected)
         reply = run_statement(
             session,
             one,
@@ -139,12 +144,3 @@ class QueryMethods:
 def _digest(request: Message) -> int:
     bound = sorted((name, repr(plain_of(value))) for name, value in request.params.fields.items())
     return ResumePoint.digest(request.sql, bound)
-
-
-def _share(request: Message, selected: Selected) -> Share | None:
-    """The share of a result that is asked for; None: all of it."""
-    if not request.partition_token:
-        return None
-    share = Share.parse(request.partition_token, "query", _digest(request))
-    share.check_transaction(selected)
-    return share

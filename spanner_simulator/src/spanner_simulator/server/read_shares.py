@@ -66,6 +66,17 @@ class Share:
         return rows[total * self.index // self.count : total * (self.index + 1) // self.count]
 
 
+def share_of(request: Message, kind: ShareKind, digest: int, selected: Selected) -> Share | None:
+    """The share of a result that is asked for; None: all of it, which Data Boost does not read."""
+    if not request.partition_token:
+        if request.data_boost_enabled:
+            raise invalid_argument("data_boost_enabled needs a partition_token.")
+        return None
+    share = Share.parse(request.partition_token, kind, digest)
+    share.check_transaction(selected)
+    return share
+
+
 Run = Callable[[Session, Selected], Reply]
 """What computes a request's result, in the transaction that it selected."""
 

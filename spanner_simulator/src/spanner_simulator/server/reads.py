@@ -14,7 +14,7 @@ from spanner_simulator.errors import invalid_argument, not_found
 from spanner_simulator.server.host import Host, Session
 from spanner_simulator.server.messages import Message
 from spanner_simulator.server.mutation_messages import key_set
-from spanner_simulator.server.read_shares import Share, answer, answer_partitions, answer_stream
+from spanner_simulator.server.read_shares import answer, answer_partitions, answer_stream, share_of
 from spanner_simulator.server.results import Reply, ResumePoint
 from spanner_simulator.server.transaction_selection import Selected
 
@@ -66,12 +66,9 @@ def _run(request: Message, session: Session, selected: Selected) -> Reply:
     table = database.catalogue.table(request.table)
     session.check_privilege(table.name, "SELECT")
     columns = _columns(database, table, request)
-    share = None
-    if request.partition_token:
-        if request.limit:
-            raise invalid_argument("A limit cannot be combined with a partition token.")
-        share = Share.parse(request.partition_token, "read", _digest(request))
-        share.check_transaction(selected)
+    if request.partition_token and request.limit:
+        raise invalid_argument("A limit cannot be combined with a partition token.")
+    share = share_of(request, "read", _digest(request), selected)
     found = database.read(
         table,
         key_set(request.key_set),

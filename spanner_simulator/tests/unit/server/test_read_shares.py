@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from google.cloud.spanner_v1 import types as spanner
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from spanner_simulator.core.values import Plain
 from spanner_simulator.errors import SpannerError
-from spanner_simulator.server.read_shares import Share, share_count
+from spanner_simulator.server.read_shares import Share, share_count, share_of
 from spanner_simulator.server.transaction_selection import Selected
 
 
@@ -25,6 +27,16 @@ def test_a_share_belongs_to_one_request_and_one_transaction() -> None:
             Share.parse(share.token(), kind, digest)  # type: ignore[arg-type]
     with pytest.raises(SpannerError, match="different transaction"):
         share.check_transaction(Selected(None, 1))
+
+
+def test_data_boost_reads_shares_only() -> None:
+    share = Share("read", 1, b"t", 0, 4)
+    selected = Selected(SimpleNamespace(transaction_id=b"t"), 1)  # type: ignore[arg-type]
+    request = spanner.ReadRequest.pb()(partition_token=share.token(), data_boost_enabled=True)
+    assert share_of(request, "read", 1, selected) == share
+    request.partition_token = b""
+    with pytest.raises(SpannerError, match=r"INVALID_ARGUMENT: data_boost_enabled needs"):
+        share_of(request, "read", 1, selected)
 
 
 @pytest.mark.parametrize(
