@@ -122,7 +122,7 @@ def _insert(binding: Binding, tree: exp.Insert, syntax: Syntax) -> BoundDml:
         if column.name in seen:
             raise binding.error(f"INSERT has columns with duplicate name: {column.name}", node)
         seen.add(column.name)
-    conflict = _conflict(tree, syntax, table, columns)
+    conflict = _conflict(binding, tree, syntax, table, columns)
     source = tree.expression
     width = len(columns) if listed else None
     drawn: dict[str, list[bool]] = {}
@@ -137,6 +137,7 @@ def _insert(binding: Binding, tree: exp.Insert, syntax: Syntax) -> BoundDml:
 
 
 def _conflict(
+    binding: Binding,
     tree: exp.Insert,
     syntax: Syntax,
     table: Table,
@@ -145,14 +146,22 @@ def _conflict(
     clause = tree.args.get("conflict")
     if clause is None:
         return syntax.conflict
+    if syntax.conflict != "error":
+        raise invalid_argument("INSERT OR and ON CONFLICT cannot be combined")
     keys = {one.name.lower() for one in clause.args.get("conflict_keys") or ()}
     if clause.args.get("constraint") or clause.args.get("where"):
         raise unsupported("ON CONFLICT ON CONSTRAINT or WHERE")
-    if keys != {name.lower() for name in table.key_names}:
+    is_update = "UPDATE" in clause.args["action"].name.upper()
+    if not (keys or is_update or binding.is_postgres):
+        if any(
+            one.is_unique and one.table == table.name for one in binding.catalogue.indexes.values()
+        ):
+            raise unsupported("ON CONFLICT DO NOTHING of a table with a unique index")
+    elif keys != {name.lower() for name in table.key_names}:
         raise invalid_argument("ON CONFLICT target must list all key columns")
-    if "UPDATE" not in clause.args["action"].name.upper():
+    if not is_update:
         return "ignore"
-    assigned: set[str] = set()
+    assigned = set() if binding.is_postgres else keys
     for one in clause.expressions:
         value = one.expression
         name = one.this.name.lower()
