@@ -21,6 +21,7 @@ class Column:
     default: str | None = None
     generated: str | None = None
     commit_timestamp: bool = False
+    hidden: bool = False
 
     @property
     def is_written(self) -> bool:
@@ -37,6 +38,7 @@ class Column:
             text += f" DEFAULT ({self.default})"
         if self.generated is not None:
             text += f" AS ({self.generated}) STORED"
+        text += " HIDDEN" * self.hidden
         if self.commit_timestamp and dialect == GOOGLE:
             text += " OPTIONS (allow_commit_timestamp = true)"
         return text

@@ -81,7 +81,9 @@ class SchemaChoice:
         if self._dialect == GOOGLE and "defaults" in self._features and chance.random() < 0.5:
             defaults = {"INT64": ("0", "-7"), "STRING": ("''", "'a b'"), "BOOL": ("TRUE",)}
             default = chance.choice(defaults.get(kind.code, (None,)))
-        return Column(name, kind, nullable=chance.random() < 0.8, default=default)
+        # The emulator's PostgreSQL does not know HIDDEN.
+        hidden = self._dialect == GOOGLE and chance.random() < 0.1
+        return Column(name, kind, chance.random() < 0.8, default, hidden=hidden)
 
     def _generated(self, columns: list[Column]) -> list[Column]:
         # Small enough that no edge overflows.
