@@ -109,6 +109,9 @@ DONE: Mapping[str, tuple[str, ...]] = {
         f"{_LOCATIONS}::test_an_output_of_another_query_is_refused",
         f"{_LOCATIONS}::test_what_is_audited_has_a_release",
     ),
+    "tidegate/program/open_lineage.py": (
+        "tests/unit/tidegate/program/test_open_lineage.py::test_a_configuration_that_cannot_be_used_is_refused_without_its_text",
+    ),
     "spark_consumer/checkpoint/hadoop_folder.py": (
         f"{_LOCATIONS}::test_s3_without_its_jar_is_refused_with_what_to_add",
     ),

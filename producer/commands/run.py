@@ -26,6 +26,7 @@ from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.parked_log import ParkedLog
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.kafka.backfill_topic import RequestFollower
+from tidegate.producer.lineage_notes import LineageNotes
 from tidegate.producer.metrics import ProducerMetrics, producer_metrics
 from tidegate.producer.observer import Observer
 from tidegate.producer.ports import ChangeStream, RecordTranslator
@@ -36,6 +37,8 @@ from tidegate.producer.translation.filtering import FilteringTranslator
 from tidegate.producer.translation.parking import ParkingTranslator
 from tidegate.program.garbage import collect_rarely
 from tidegate.program.health import Health
+from tidegate.program.lineage_run import kafka_namespace, place_of
+from tidegate.program.open_lineage import RunLineage, reported
 from tidegate.program.status_server import serve_status
 
 _log = structlog.get_logger()
@@ -51,8 +54,14 @@ def run(config: ProducerConfig) -> None:
     metrics, health, faults = producer_metrics(), Health(), RetriedFaults()
     pages = {ERRORS_PATH: faults.as_json}
     served = serve_status(config, registry=metrics.registry, health=health, pages=pages)
-    with ExitStack() as exits, served:
-        worker = start(config, metrics=metrics, health=health, faults=faults, exits=exits)
+    with (
+        ExitStack() as exits,
+        served,
+        reported(config, program="tidegate-producer") as lineage,
+    ):
+        worker = start(
+            config, metrics=metrics, health=health, faults=faults, exits=exits, lineage=lineage
+        )
 
         def on_signal(number: int, _frame: object) -> None:
             signal.signal(number, signal.SIG_DFL)
@@ -71,10 +80,12 @@ def start(
     health: Health,
     exits: ExitStack,
     faults: RetriedFaults | None = None,
+    lineage: RunLineage | None = None,
 ) -> FleetWorker:
     """Return a worker, ready to run; topics and schemas exist when this returns.
 
-    `exits` closes what the worker reads from; `faults` gets what it retries.
+    `exits` closes what the worker reads from; `faults` gets what it retries, `lineage` what it
+    reads and publishes.
     Raises ConfigError and UnreachableError; `docs/reference/errors.md` lists them.
     """
     found = exits.enter_context(closing(find_environment(config)))
@@ -82,25 +93,52 @@ def start(
     stream = _stream(parts, exits)
     files = stream.figures if isinstance(stream, DatastreamFiles) else None
     budget = ByteBudget(config.inflight_bytes_max, tasks=parts.found.source.tasks)
+    observe: Callable[[on.Event, Worker], None] = Observer(
+        metrics,
+        bytes_in_flight=lambda: budget.taken,
+        health=health,
+        # How long files are kept is the choice of their owner, and not known here.
+        retention_us=found.source.description.retention_us if files is None else math.inf,
+        files=files,
+        faults=faults,
+        shows_details=config.metrics_details,
+    )
     fleet_worker = FleetWorker(
         parts.worker(Worker),
         publisher=parts.publisher(),
         open_reader=_reader_factory(parts, stream, _translator(parts), budget),
         open_stream_start=parts.open_stream_start,
         release_budget=budget.release,
-        observe=Observer(
-            metrics,
-            bytes_in_flight=lambda: budget.taken,
-            health=health,
-            # How long files are kept is the choice of their owner, and not known here.
-            retention_us=found.source.description.retention_us if files is None else math.inf,
-            files=files,
-            faults=faults,
-            shows_details=config.metrics_details,
-        ),
+        observe=observe if lineage is None else _with_lineage(observe, lineage, parts),
     )
     fleet_worker.attach(parts.membership(fleet_worker))
     return fleet_worker
+
+
+def _with_lineage(
+    observe: Callable[[on.Event, Worker], None], lineage: RunLineage, parts: Parts
+) -> Callable[[on.Event, Worker], None]:
+    """Report a worker's run, which begins here, beside what else observes it."""
+    config = parts.config
+
+    def source_of(table: str) -> tuple[str, str]:
+        if config.files is not None:
+            return place_of(config.files.location)
+        return f"spanner://{config.project}:{config.instance}", f"{config.database}.{table}"
+
+    notes = LineageNotes(
+        lineage,
+        encodings=parts.plain.encodings,
+        source_of=source_of,
+        kafka=kafka_namespace(config.bootstrap_servers),
+    )
+    lineage.begin()
+
+    def both(event: on.Event, worker: Worker) -> None:
+        observe(event, worker)
+        notes(event, worker)
+
+    return both
 
 
 def _stream(parts: Parts, exits: ExitStack) -> ChangeStream:

@@ -128,6 +128,10 @@ class Translator:
         """Return the encoding of a table; None if the table is unknown."""
         return self._encodings.get(table)
 
+    def encodings(self) -> tuple[TableEncoding, ...]:
+        """Return those of all known tables, in the order in which they became known."""
+        return tuple(self._encodings.values())
+
     def registered_columns(self, table: str) -> Sequence[str] | None:
         """Return the columns of a table's registered value schema; None for an unknown table.
 

@@ -50,12 +50,13 @@ class Batch:
         monotonic: Callable[[], float] = time.monotonic,
         resumes: State | None = None,
         maintain: Callable[[], None] | None = None,
+        report: Callable[[EffectLoop], None] | None = None,
     ) -> None:
         """Wait for Spark's first call.
 
         `rows_of` wraps the frame of a batch, `end_offsets` returns where its rows end.  The metrics
         begin with the state that the query `resumes`, if there is one.  `maintain` is called when a
-        batch is stored, before the next one can begin.
+        batch is stored, before the next one can begin, and `report` before that with what was done.
         """
         self._parts = parts
         self._rows_of = rows_of
@@ -69,6 +70,7 @@ class Batch:
             self._metrics.resume(resumes)
         self._batch_log = batch_log or BatchLog(log)
         self._maintain = maintain
+        self._report = report
         self._stopping = threading.Event()
         self._running = threading.Lock()
         self._thread: int | None = None
@@ -173,6 +175,8 @@ class Batch:
         )
         self._metrics.finished(figures)
         self.figures.add(figures)
+        if self._report is not None:
+            self._report(loop)
         return loop.state
 
     def _log_step(self, step: LoopStep, loop: EffectLoop, batch: int) -> None:

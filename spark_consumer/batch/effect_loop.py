@@ -6,6 +6,7 @@ them is safe is in `core.batch_run`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -123,6 +124,8 @@ class EffectLoop:
         self.released_rows = 0
         self.release_rows: dict[int, int] = {}
         """The changes of each release that was written, by its number."""
+        self.table_rows: Counter[str] = Counter()
+        """The changes of these releases by table."""
         self.release_delays_us: list[int] = []
         """How long after their commits changes were in a release with its manifest: of the batch's
         own and of each segment up to 64 commit timestamps, evenly spaced."""
@@ -362,6 +365,7 @@ class EffectLoop:
         yield from self._as_writer(writing, step.bounds.number)
         self.released_rows += release.rows
         self.release_rows[release.number] = release.rows
+        self.table_rows.update({one.schemas.table: one.rows for one in release.tables.values()})
         self.copies += release.copies
         self._note_delays(step.bounds)
         self._release = None

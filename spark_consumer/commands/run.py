@@ -13,6 +13,7 @@ import threading
 
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.health import Health
+from tidegate.program.open_lineage import reported
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.status_server import serve_status
 from tidegate.program.stream_start import require_topic_names
@@ -40,12 +41,17 @@ def run(config: ConsumerConfig, *, begun_us: int) -> None:
     if is_submitted():
         threading.Thread(target=_stop_with_parent, args=(stop, os.getppid()), daemon=True).start()
     metrics, health = consumer_metrics(), Health()
-    with serve_status(config, registry=metrics.registry, health=health):
+    with (
+        serve_status(config, registry=metrics.registry, health=health),
+        reported(config, program="tidegate-consumer") as lineage,
+    ):
         if not prepare(config, stop=stop, health=health):
             return
         from tidegate.spark_consumer.spark import query  # noqa: PLC0415 - pyspark, checked above
 
-        query.run(config, stop=stop, begun_us=begun_us, metrics=metrics, health=health)
+        query.run(
+            config, stop=stop, begun_us=begun_us, metrics=metrics, health=health, lineage=lineage
+        )
 
 
 def _stop_with_parent(stop: threading.Event, parent: int, *, wait_s: float = _LOOK_EVERY_S) -> None:

@@ -77,7 +77,13 @@ def row_columns(change_schema: Mapping[str, Any]) -> tuple[str, ...]:
 
     Raises SchemaError for any other schema.
     """
-    return tuple(field["name"] for field in _row(change_schema)["fields"])
+    return tuple(field["name"] for field in row_fields(change_schema))
+
+
+def row_fields(change_schema: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the same columns as Avro's fields, with their types."""
+    fields: Sequence[Mapping[str, Any]] = _row(change_schema)["fields"]
+    return fields
 
 
 def full_name(schema: Mapping[str, Any]) -> str:

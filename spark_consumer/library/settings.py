@@ -12,6 +12,7 @@ from tidegate.spark_consumer.config import ConsumerConfig
 
 _SESSION = "Give it to tidegate.session(), or set it on your own session"
 _PROGRAM = "`tidegate-consumer run` has it; a program stops the query by itself"
+_PROGRAM_ALONE = "`tidegate-consumer run` has it"
 _METRICS = "`tidegate-consumer run` has it; in a program, look at query.lastProgress"
 _WITHOUT_EFFECT = {
     "master": _SESSION,
@@ -19,6 +20,7 @@ _WITHOUT_EFFECT = {
     "jars": _SESSION,
     "java_options": _SESSION,
     "until": _PROGRAM,
+    "openlineage": _PROGRAM_ALONE,
     "metrics_host": _METRICS,
     "metrics_port": _METRICS,
 }
@@ -52,7 +54,7 @@ def load_settings(given: Mapping[str, Any]) -> ConsumerConfig:
     """
     # What a query of a program does not use is not taken from the environment either; log lines of
     # each batch are too much for a notebook.
-    fixed = {"log_level": "warning", "until": "", "metrics_port": 0}
+    fixed = {"log_level": "warning", "until": "", "openlineage": False, "metrics_port": 0}
     try:
         return ConsumerConfig.load(None, **{**fixed, **given})
     except InvalidSettings as error:

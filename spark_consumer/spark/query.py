@@ -19,12 +19,14 @@ import structlog
 from tidegate.lineage.frontier import EndOffsets, Frontier
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.health import Health
+from tidegate.program.open_lineage import RunLineage
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.spark_consumer.batch.bad_records import BadRecords
 from tidegate.spark_consumer.batch.batch import Batch
+from tidegate.spark_consumer.batch.batch_lineage import BatchLineage
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.batch.progress_rows import ProgressReader
 from tidegate.spark_consumer.batch.schema_ids import SchemaIds
@@ -102,9 +104,11 @@ def build_query(
     goal_us: int | None = None,
     sinks: Sequence[Sink] = (),
     query_name: str = "",
+    lineage: RunLineage | None = None,
 ) -> GateQuery:
     """Start the query on a session; returns at once.
 
+    Each batch is reported to `lineage`.
     `sinks` are written to after those of the settings.  `query_name` is Spark's name of the query;
     empty: `tidegate-<prefix>`.
 
@@ -146,6 +150,7 @@ def build_query(
             goal_us=goal_us,
             further=sinks,
             query_name=query_name or f"tidegate-{config.prefix}",
+            lineage=lineage,
         )
         _log().info(
             "start", run=writer, output=output.root, prefix=config.prefix, changes_per_batch=reads
@@ -208,6 +213,7 @@ def _prepare(
     goal_us: int | None,
     further: Sequence[Sink],
     query_name: str,
+    lineage: RunLineage | None,
 ) -> tuple[Batch, DataStreamWriter]:
     """Return what starts the query, and the function of its batches."""
     subscription = Subscription(config.topic_names)
@@ -310,6 +316,9 @@ def _prepare(
         metrics=metrics,
         resumes=newest_state(gate),
         maintain=maintain,
+        report=None
+        if lineage is None
+        else BatchLineage(lineage, parts, output=output.root, brokers=config.bootstrap_servers),
     )
     java, native = one_sided(config.kafka_options)
     if java or native:
@@ -374,6 +383,7 @@ def run(
     begun_us: int,
     metrics: ConsumerMetrics,
     health: Health,
+    lineage: RunLineage | None = None,
 ) -> State | None:
     """Block until the end that the settings name, or until `stop` is set; return the last state.
 
@@ -382,62 +392,54 @@ def run(
     """
     spark = session_of(config)
     with stopped_before_java(spark, stop):
-        return _run(spark, config, stop=stop, begun_us=begun_us, metrics=metrics, health=health)
-
-
-def _run(
-    spark: SparkSession,
-    config: ConsumerConfig,
-    *,
-    stop: threading.Event,
-    begun_us: int,
-    metrics: ConsumerMetrics,
-    health: Health,
-) -> State | None:
-    running: GateQuery | None = None
-    goal = CaughtUp(begun_us, now_s=time.monotonic())
-    try:
-        gate, _ = _folders(spark, config)
-        if not config.take_over and not wait_for_turn(gate, stop=stop, health=health):
-            return None
-        goal.resume(newest_state(gate))  # a stream that has ended gives no further batch
-        is_over, restarts = False, QueryRestarts()
-        while not is_over:
-            goal_us = begun_us if config.until == "caught-up" else None
-            former = running
-            try:
-                running = build_query(spark, config, metrics=metrics, goal_us=goal_us)
-                if former is not None:
-                    former.lease.stop()
-                running.batch.finished = lambda state: goal.finish_batch(
-                    state, now_s=time.monotonic()
-                )
-                health.set_ready()
-                is_over = _wait(
-                    running,
-                    stop,
-                    health,
-                    goal=goal if config.until == "caught-up" else None,
-                    wanted=lambda: _reads(config, goal.state),
-                )
-            except CheckpointConflict as conflict:
-                if not restarts.may_restart(now_s=time.monotonic()):
-                    raise
-                _log().warning("a replaced run wrote late", cause=conflict.message)
-                if running is not None:
-                    running.pause()
-    except Exception as error:
-        # The JVM may have ended in spite of its hook, in the middle of a batch.  The next run
-        # repeats the batch, so this is a normal end.
-        if isinstance(error, TidegateError) or not stop.wait(_POLL_SECONDS):
-            raise
-        _log().warning("stopped in the middle of a batch", cause=type(error).__name__)
-    finally:
-        if running is not None:
-            running.lease.stop()
-        with suppress(Exception):
-            spark.stop()
-    return goal.state
+        running: GateQuery | None = None
+        goal = CaughtUp(begun_us, now_s=time.monotonic())
+        try:
+            gate, _ = _folders(spark, config)
+            if not config.take_over and not wait_for_turn(gate, stop=stop, health=health):
+                return None
+            if lineage is not None:
+                lineage.begin()
+            goal.resume(newest_state(gate))  # a stream that has ended gives no further batch
+            is_over, restarts = False, QueryRestarts()
+            while not is_over:
+                goal_us = begun_us if config.until == "caught-up" else None
+                former = running
+                try:
+                    running = build_query(
+                        spark, config, metrics=metrics, goal_us=goal_us, lineage=lineage
+                    )
+                    if former is not None:
+                        former.lease.stop()
+                    running.batch.finished = lambda state: goal.finish_batch(
+                        state, now_s=time.monotonic()
+                    )
+                    health.set_ready()
+                    is_over = _wait(
+                        running,
+                        stop,
+                        health,
+                        goal=goal if config.until == "caught-up" else None,
+                        wanted=lambda: _reads(config, goal.state),
+                    )
+                except CheckpointConflict as conflict:
+                    if not restarts.may_restart(now_s=time.monotonic()):
+                        raise
+                    _log().warning("a replaced run wrote late", cause=conflict.message)
+                    if running is not None:
+                        running.pause()
+        except Exception as error:
+            # The JVM may have ended in spite of its hook, in the middle of a batch.  The next run
+            # repeats the batch, so this is a normal end.
+            if isinstance(error, TidegateError) or not stop.wait(_POLL_SECONDS):
+                raise
+            _log().warning("stopped in the middle of a batch", cause=type(error).__name__)
+        finally:
+            if running is not None:
+                running.lease.stop()
+            with suppress(Exception):
+                spark.stop()
+        return goal.state
 
 
 def _reads(config: ConsumerConfig, state: State | None) -> int:

@@ -15,6 +15,7 @@ import threading
 import urllib.error
 import urllib.request
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -254,3 +255,67 @@ def submit(programs: Programs, *, launcher: Path) -> subprocess.CompletedProcess
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+@pytest.fixture
+def lineage_backend():
+    """An OpenLineage backend that refuses every second event."""
+    received = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_POST(self):
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(500 if len(received) % 2 else 201)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", received
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.deep
+def test_both_programs_tell_an_openlineage_backend_what_they_read_and_write(
+    shared_stack, lineage_backend
+):
+    pytest.importorskip("openlineage")
+    url, received = lineage_backend
+    plain = shared_stack.programs(PRODUCER_OPENLINEAGE="true", CONSUMER_OPENLINEAGE="true")
+    transport = {"type": "http", "url": url, "retry": {"total": 0}}
+    more = {**plain.more, "OPENLINEAGE__TRANSPORT": json.dumps(transport)}
+    programs = replace(plain, more=more)
+    database = shared_stack.create_database(DDL)
+    with running(programs):
+        change(database, range(KEYS))
+        done = run_consumer(programs, "run", "--until", "caught-up")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "lineage event not sent" in done.stdout  # and the run went on
+    events = {}
+    for one in received:
+        events.setdefault(one["job"]["name"].partition(".")[0], []).append(one)
+    assert events.keys() == {"tidegate-producer", "tidegate-consumer"}
+    for of_program in events.values():
+        kinds = [one["eventType"] for one in of_program]
+        assert (kinds[0], kinds[-1]) == ("START", "COMPLETE")
+        assert set(kinds[1:-1]) == {"RUNNING"}
+    last = events["tidegate-producer"][-1]
+    names = {f"{programs.prefix}.{table}" for table in ("Orders", "Lines")}
+    assert {one["name"] for one in last["outputs"]} == names
+    assert {one["name"].rpartition(".")[2] for one in last["inputs"]} == {"Orders", "Lines"}
+    rows = {
+        one["name"]: one["outputFacets"]["outputStatistics"]["rowCount"] for one in last["outputs"]
+    }
+    assert rows == dict.fromkeys(names, KEYS)
+    last = events["tidegate-consumer"][-1]
+    assert {one["name"] for one in last["inputs"]} == names
+    folders = {
+        f"{programs.output}/{sink}/{table}"
+        for sink in ("changelog", "mirror")
+        for table in ("Orders", "Lines")
+    }
+    assert {one["name"] for one in last["outputs"]} == folders
+    assert last["run"]["facets"]["tidegate_progress"]["watermark"] > now()[:4]

@@ -122,6 +122,11 @@ class StreamSettings(Settings):
         description="Form of log lines: console for people, json, or gcp as Cloud Logging reads "
         "them; empty: console on a terminal, else json",
     )
+    openlineage: bool = Field(
+        default=False,
+        description="Send OpenLineage events of each run, as openlineage-python is configured; "
+        "needs the extra lineage",
+    )
     metrics_host: str = Field(
         default="127.0.0.1",
         min_length=1,

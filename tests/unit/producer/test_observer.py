@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tidegate.producer import lineage_notes
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.events import (
     DrainRequested,
@@ -21,6 +22,7 @@ from tidegate.producer.core.events import (
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.datastream_source.file_figures import FileFigures, Progress
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, TokenRefused
+from tidegate.producer.lineage_notes import LineageNotes
 from tidegate.producer.metrics import (
     METRICS,
     CounterName,
@@ -31,8 +33,12 @@ from tidegate.producer.metrics import (
 from tidegate.producer.observer import Observer
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.retried_faults import RetriedFaults
+from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.program.health import Health
 from tidegate.schemas.progress import TopicTotals
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.topics import TopicNames
 
 DAY_US = 86_400_000_000
 KINDS = {"counter": CounterName, "gauge": GaugeName, "histogram": HistogramName}
@@ -136,6 +142,48 @@ def test_each_committed_change_that_was_first_is_counted_once_by_its_age(observe
     ]
     assert within == [0, 1, 1, 2]
     assert not worker.counters.first_commits_us
+
+
+class Followed:
+    """Keeps what is reported of runs."""
+
+    def __init__(self):
+        self.calls = []
+
+    def follow(self, **call):
+        self.calls.append(call)
+
+
+def test_lineage_names_tables_and_topics_and_counts_what_is_new(monkeypatch):
+    tables = [
+        TableSchema(name, (Column("id", ColumnType("INT64"), 1, 1), *more))
+        for name, *more in (["a"], ["s.b", Column("t", ColumnType("STRING"), 2)])
+    ]
+    registrar = TableRegistrar(TopicNames("bank"), InMemorySchemaRegistry())
+    encodings, followed = [registrar.register(tables[0])], Followed()
+    notes = LineageNotes(
+        followed, encodings=lambda: tuple(encodings), kafka="kafka://b:1",
+        source_of=lambda table: ("spanner://p:i", f"d.{table}"),
+    )  # fmt: skip
+    monkeypatch.setattr(lineage_notes, "_INTERVAL_S", 0.0)
+    for mods in (3, 5):
+        totals = {"bank.a": TopicTotals("bank.a", 1, mods, 400, 0)}
+        notes(Ticked(), core(published=totals, watermark_us=7))
+    assert [one["rows"] for one in followed.calls] == [{"bank.a": 3}, {"bank.a": 2}]
+    notes(SlotsAssigned((1,)), core())
+    assert len(followed.calls) == 2
+    before = followed.calls[-1]
+    encodings.append(registrar.register(tables[1]))
+    notes(Ticked(), core())
+    assert len(set(followed.calls[-1]["schemas"]) - set(before["schemas"])) == 1
+    inputs, outputs = followed.calls[-1]["datasets"]()
+    fields = [(("id", "INT64"),), (("id", "INT64"), ("t", "STRING"))]
+    assert [(one.namespace, one.name, one.fields) for one in inputs] == [
+        ("spanner://p:i", "d.a", fields[0]), ("spanner://p:i", "d.s.b", fields[1]),
+    ]  # fmt: skip
+    assert [(one.name, one.fields, one.rows_of) for one in outputs] == [
+        ("bank.a", fields[0], "bank.a"), ("bank.s.b", fields[1], "bank.s.b"),
+    ]  # fmt: skip
 
 
 def test_the_headroom_is_what_retention_leaves_of_the_lag(observed):

@@ -16,9 +16,11 @@ from tests.simulation.handed import HandedModel
 from tests.simulation.tables import KEY
 from tests.topics import Change, Topic
 from tests.unit.spark_consumer.core.core_building import PROGRESS, SUBSCRIPTION, beat, opening
+from tidegate.program.lineage_run import Dataset
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.schemas.order_key import OrderKey
-from tidegate.spark_consumer.batch import effect_loop
+from tidegate.spark_consumer.batch import batch_lineage, effect_loop
+from tidegate.spark_consumer.batch.batch_lineage import BatchLineage
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
@@ -31,6 +33,7 @@ from tidegate.spark_consumer.errors import (
     WriterReplaced,
 )
 from tidegate.spark_consumer.sinks.manifest import read_manifest
+from tidegate.spark_consumer.sinks.port import TableVersion
 
 TABLE = Topic("a", {2: {KEY: "INT64", "a": "INT64"}}, [KEY], key_id=1)
 
@@ -163,6 +166,46 @@ def test_a_batch_is_released_stored_and_counted():
     assert (loop.input_rows, loop.released_rows) == (7, 2)
     assert (loop.state.batch, loop.state.watermark_us) == (0, 20)
     assert loop.frontier.watermark().us == 20
+
+
+class Followed:
+    """Keeps what is reported of runs; it asks for the datasets each time."""
+
+    def __init__(self):
+        self.calls = []
+
+    def follow(self, *, rows, watermark_us, schemas, datasets):
+        self.calls.append((dict(rows), watermark_us, {one.topic for one in schemas}, datasets()))
+
+
+@pytest.mark.parametrize(
+    ("sink", "path", "place"),
+    [
+        ("mirror", "mirror/a", ("s3://bucket", "lake/mirror/a")),
+        ("parquet", "parquet/a/release=3", ("s3://bucket", "lake/parquet/a")),
+        ("transactions", "transactions", ("s3://bucket", "lake/transactions")),
+        ("iceberg_mirror", "iceberg/x_mirror/a", ("s3://bucket", "lake/iceberg/x_mirror/a")),
+        ("topic", "ordered", ("kafka://b:1", "ordered")),
+    ],
+)
+def test_lineage_names_the_topics_and_tables_of_a_batch(monkeypatch, sink, path, place):
+    gate, followed = Gate(), Followed()
+    loop = gate.loop()
+    names(loop)
+    manifest = SimpleNamespace(tables={"a": {sink: TableVersion(path, 1)}})
+    monkeypatch.setattr(batch_lineage, "read_manifest", lambda _output, _release: manifest)
+    lineage = BatchLineage(followed, loop._parts, output="s3a://bucket/lake", brokers="b:1,c:2")
+    lineage(loop)
+    ((rows, watermark_us, schemas, (inputs, outputs)),) = followed.calls
+    assert (rows, watermark_us, schemas) == ({"a": 2}, 20, {DATA})
+    fields = ((KEY, "long"), ("a", "long"))
+    assert inputs == (Dataset("kafka://b:1", DATA, fields),)
+    assert outputs == (Dataset(*place, fields, rows_of="a"),)
+    # A batch without a release is no progress.
+    idle = gate.loop(batch=1, rows=gate.memory())
+    names(idle)
+    lineage(idle)
+    assert len(followed.calls) == 1
 
 
 class Refusing(ChangelogModel):

@@ -1,0 +1,62 @@
+"""Tells OpenLineage which tables a worker reads and which topics it publishes to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from tidegate.producer.core.events import Event, Ticked
+from tidegate.producer.core.worker import Worker
+from tidegate.producer.translation.translator import TableEncoding
+from tidegate.program.lineage_run import Dataset, Datasets
+from tidegate.program.open_lineage import RunLineage
+
+_INTERVAL_S = 1.0
+
+
+class LineageNotes:
+    """Called after every event of one worker; it looks about once a second."""
+
+    def __init__(
+        self,
+        lineage: RunLineage,
+        *,
+        encodings: Callable[[], Sequence[TableEncoding]],
+        source_of: Callable[[str], tuple[str, str]],
+        kafka: str,
+    ) -> None:
+        """Take the known tables, namespace and name of a table's source, and that of topics."""
+        self._lineage = lineage
+        self._encodings = encodings
+        self._source_of = source_of
+        self._kafka = kafka
+        self._counted: dict[str, int] = {}
+        self._due_at = 0.0
+
+    def __call__(self, event: Event, worker: Worker) -> None:
+        """Note what was published since the last look."""
+        if not isinstance(event, Ticked) or time.monotonic() < self._due_at:
+            return
+        self._due_at = time.monotonic() + _INTERVAL_S
+        published = {topic: one.mods for topic, one in worker.counters.published.items()}
+        rows = {topic: mods - self._counted.get(topic, 0) for topic, mods in published.items()}
+        self._counted = published
+        encodings = self._encodings()
+        self._lineage.follow(
+            rows=rows,
+            watermark_us=worker.watermark_us,
+            schemas=[(one.topic, one.value.schema_id) for one in encodings],
+            datasets=lambda: self._datasets(encodings),
+        )
+
+    def _datasets(self, encodings: Sequence[TableEncoding]) -> Datasets:
+        fields = {
+            one.topic: tuple((column.name, column.type.text) for column in one.table.columns)
+            for one in encodings
+        }
+        inputs = (Dataset(*self._source_of(one.table.name), fields[one.topic]) for one in encodings)
+        outputs = (
+            Dataset(self._kafka, one.topic, fields[one.topic], rows_of=one.topic)
+            for one in encodings
+        )
+        return tuple(inputs), tuple(outputs)
