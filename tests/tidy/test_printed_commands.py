@@ -20,13 +20,18 @@ from unittest.mock import create_autospec
 
 import nbformat
 import pandas as pd
+import promql_parser
 import pytest
 import structlog
+import yaml
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 import tidegate
+from tests.tidy.chart import RENDERED
 from tests.tidy.printed_commands import PAGES, REPOSITORY, Block, blocks, blocks_in
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
 from tidegate.program.spark_versions import SPARK_LINES, installed_line
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.proof import AuditReport, Findings
@@ -34,7 +39,9 @@ from tidegate.spark_consumer.library import builder
 from tidegate.spark_consumer.library.builder import StreamBuilder
 from tidegate.spark_consumer.library.query import TidegateQuery
 from tidegate.spark_consumer.library.settings import _WITHOUT_EFFECT
+from tidegate.spark_consumer.sinks.decoding import CHANGE_COLUMNS
 from tidegate.spark_consumer.sinks.delta.as_of import TablesAsOf
+from tidegate.spark_consumer.sinks.delta.history_columns import HistoryColumns
 from tidegate.spark_consumer.sinks.function import ReleasedChanges
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
@@ -160,6 +167,46 @@ def test_every_printed_program_compiles_and_those_that_are_marked_run(tmp_path):
             cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, (name_of(block), done.stderr)
+
+
+def test_settings_manifests_and_queries_can_be_parsed():
+    for block in blocks("toml"):
+        tomllib.loads(block.content)
+    for block in blocks("yaml"):
+        assert [one for one in yaml.safe_load_all(block.content) if one], name_of(block)
+    for block in blocks("promql"):
+        promql_parser.parse(block.content)
+
+
+def test_the_scaled_object_scales_the_charts_workers_by_metrics_that_there_are():
+    (block,) = [one for one in blocks("yaml") if one.page == "docs/how-to/keda.md"]
+    (scaled,) = yaml.safe_load_all(block.content)
+    (workers,) = [
+        one
+        for one in yaml.safe_load_all(RENDERED.read_text())
+        if one and one["kind"] == "StatefulSet"
+    ]
+    target = {**scaled["spec"]["scaleTargetRef"]}
+    assert target.pop("name") == workers["metadata"]["name"]
+    assert target == {"apiVersion": workers["apiVersion"], "kind": workers["kind"]}
+    assert scaled["spec"]["maxReplicaCount"] <= ProducerConfig.model_fields["slots"].default
+    known = {f"tidegate_producer_{one.name}" for one in PRODUCER_METRICS}
+    for trigger in scaled["spec"]["triggers"]:
+        query = trigger["metadata"]["query"]
+        promql_parser.parse(query)
+        (job,) = set(re.findall(r'job=~"([^"]+)"', query))
+        assert re.fullmatch(job, workers["metadata"]["name"])
+        assert set(re.findall(r"tidegate_producer_\w+", query)) <= known
+
+
+def test_the_sources_of_dbt_name_columns_that_the_tables_have():
+    block, *_ = [one for one in blocks("yaml") if one.page == "docs/how-to/dbt.md"]
+    sources = yaml.safe_load(block.content)["sources"]
+    query = sources[0]["config"]["loaded_at_query"]
+    (column,) = set(re.findall(r"commit_\w+", query))
+    assert {column, "release"} <= set(CHANGE_COLUMNS)
+    names = HistoryColumns().names
+    assert all(name in sources[1]["tables"][0]["description"] for name in names[:2])
 
 
 def test_every_block_names_its_language():
