@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 import tidegate
+from spanner_simulator import Simulator
 from tests.tidy.chart import RENDERED
 from tests.tidy.printed_commands import PAGES, REPOSITORY, Block, blocks, blocks_in
 from tidegate.producer.config import ProducerConfig
@@ -207,6 +208,20 @@ def test_the_sources_of_dbt_name_columns_that_the_tables_have():
     assert {column, "release"} <= set(CHANGE_COLUMNS)
     names = HistoryColumns().names
     assert all(name in sources[1]["tables"][0]["description"] for name in names[:2])
+
+
+@pytest.mark.parametrize("page", ["docs/spanner.md", "docs/start/your-own.md"])
+def test_a_database_takes_the_printed_statements(page):
+    """A change stream may not have the name of a table, for example."""
+    tables = [
+        f"CREATE TABLE {name} (OrderId INT64) PRIMARY KEY (OrderId)"
+        for name in ("Orders", "OrderLines")
+    ]
+    text = "".join(block.content for block in blocks("sql") if block.page == page)
+    printed = [statement for one in text.split(";") if (statement := one.strip())]
+    assert printed
+    with Simulator() as spanner:
+        spanner.create_database("shop", ddl=[*tables, *printed])
 
 
 def test_every_block_names_its_language():
