@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 import threading
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
+from xml.etree import ElementTree
 
 import pytest
 
@@ -42,8 +44,9 @@ from tidegate.local_stack.parts.jvm_parts import (
 from tidegate.local_stack.parts.kafka_broker import BROKER, FORMATTER
 from tidegate.local_stack.parts.schema_registry import REGISTRY
 from tidegate.program import java as java_module
+from tidegate.program import spark_versions
 from tidegate.program.java import java_max
-from tidegate.program.spark_versions import SPARK_LINES
+from tidegate.program.spark_versions import DELTA, SPARK_LINES
 
 
 def write_program(path: Path, script: str) -> Path:
@@ -92,6 +95,20 @@ def test_home_is_behind_links(tmp_path):
     unusable.write_bytes(b"\x00\x01")
     unusable.chmod(0o755)
     assert probe(unusable) is None
+
+
+@pytest.mark.parametrize("line", SPARK_LINES, ids=lambda line: line.minor)
+def test_the_list_of_jars_is_one_of_the_installed_spark(line, monkeypatch, capsysbinary):
+    """The image's build writes it to a file."""
+    monkeypatch.setattr(spark_versions, "installed_line", lambda: line)
+    monkeypatch.delitem(sys.modules, "tidegate.local_stack.parts.ivy_file", raising=False)
+    runpy.run_module("tidegate.local_stack.parts.ivy_file", run_name="__main__")
+    found = ElementTree.fromstring(capsysbinary.readouterr().out).iter("dependency")
+    jars = {one.get("name"): one.get("rev") for one in found}
+    assert jars[f"delta-spark_{line.minor}_2.13"] == DELTA
+    assert jars["kafka-clients"] == line.kafka_clients
+    assert jars.get(f"iceberg-spark-runtime-{line.minor}_2.13", "") == line.iceberg
+    assert not [one for one in jars.values() if "$" in one]
 
 
 def test_java_home_comes_before_path_and_path_before_usual_places(tmp_path):
