@@ -73,7 +73,7 @@ def audit_stream(
     """
     require_session(spark)
     java = java_options(config.given_kafka_options(), login=config.kafka_login)
-    require_login(spark, java)
+    require_login(spark, config)
     hide_logins(spark)
     names, options = config.topic_names, config.kafka_client_options()
     servers = config.bootstrap_servers

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import structlog
+
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.config import LEFT_OUT_PACKAGES, LOGIN_PACKAGES
+from tidegate.spark_consumer.config import LEFT_OUT_PACKAGES, LOGIN_PACKAGES, ConsumerConfig
+from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.kafka_options import one_sided
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,8 +27,17 @@ _PRESENT = "org.apache.kafka."
 """What Kafka's client itself brings."""
 
 
-def require_login(spark: SparkSession, options: Mapping[str, str]) -> None:
-    """Raise ConfigError for a session that lacks a class of the login; `options` are Java's."""
+def require_login(spark: SparkSession, config: ConsumerConfig) -> None:
+    """Raise ConfigError for a session that lacks a class of the login.
+
+    Options that only one of the two Kafka clients gets are a line in the log.
+    """
+    java, native = one_sided(config.kafka_options)
+    if java or native:
+        structlog.get_logger("tidegate.spark_consumer").info(
+            "Kafka options of one client", java=java, librdkafka=native
+        )
+    options = java_options(config.given_kafka_options(), login=config.kafka_login)
     _allow_endpoint(spark, options)
     needed = [name for name in login_classes(options) if not name.startswith(_PRESENT)]
     if not needed:

@@ -61,7 +61,6 @@ from tidegate.spark_consumer.errors import (
 from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
-from tidegate.spark_consumer.kafka_options import one_sided
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
 from tidegate.spark_consumer.sinks.delta.dead_letters import DeltaDeadLetters
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
@@ -108,9 +107,8 @@ def build_query(
 ) -> GateQuery:
     """Start the query on a session; returns at once.
 
-    Each batch is reported to `lineage`.
-    `sinks` are written to after those of the settings.  `query_name` is Spark's name of the query;
-    empty: `tidegate-<prefix>`.
+    `sinks` are written to after those of the settings; `lineage` reports each batch.
+    `query_name` is Spark's name of the query; empty: `tidegate-<prefix>`.
 
     From a watermark of `goal_us` on, each batch brings the mirror up to date: the caller stops the
     query there.  None: the caller stops it at any time, and the next run merges what is left.
@@ -123,7 +121,7 @@ def build_query(
     require_session(spark)
     if config.has_iceberg:
         require_iceberg(spark, catalog=config.iceberg_catalog)
-    require_login(spark, java_options(config.given_kafka_options(), login=config.kafka_login))
+    require_login(spark, config)
     hide_logins(spark)
     gate, output = _folders(spark, config)
     newest = newest_state(gate)
@@ -320,9 +318,6 @@ def _prepare(
         if lineage is None
         else BatchLineage(lineage, parts, output=output.root, brokers=config.bootstrap_servers),
     )
-    java, native = one_sided(config.kafka_options)
-    if java or native:
-        log.info("Kafka options of one client", java=java, librdkafka=native)
     rows = kafka_rows(
         spark,
         bootstrap_servers=config.bootstrap_servers,
