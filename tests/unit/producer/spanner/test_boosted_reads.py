@@ -12,6 +12,7 @@ from tests.reading import decoded
 from tests.unit.producer.spanner import conftest
 from tidegate.producer.backfill.table_run import RunPlace
 from tidegate.producer.errors import QueryRefused
+from tidegate.producer.spanner.boosted_reads import BoostedChunk
 from tidegate.producer.spanner.call import CallError
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import rpc_error
@@ -140,3 +141,37 @@ def test_a_missing_permission_is_named(database, read, monkeypatch, place):
         read(is_boosted=True)
     assert "spanner.databases.useDataBoost" in caught.value.hint
     assert "--data-boost" in caught.value.hint
+
+
+class Share:
+    """A share that says whether it was read."""
+
+    def __init__(self):
+        self.asked, self.is_cancelled = 0, False
+
+    async def next_size(self):
+        self.asked += not self.is_cancelled
+        return None if self.is_cancelled else 9
+
+    def cancel(self):
+        self.is_cancelled = True
+
+
+def test_a_chunk_that_is_cancelled_while_it_is_cut_reads_no_share(tasks):
+    class Keys(Share):
+        async def next_size(self):
+            return None
+
+        def rest(self):
+            return [], None
+
+    shares = [Share(), Share()]
+
+    async def cut(_last):
+        chunk.cancel()
+        return shares
+
+    decoder = SimpleNamespace(expect=lambda _: None, last_key=("a",), rest=lambda: ([], None))
+    chunk = BoostedChunk(Keys(), decoder, cut)
+    assert tasks.run(chunk.next_size) is None
+    assert [one.asked for one in shares] == [0, 0]
