@@ -47,8 +47,7 @@ class IdentityCounts:
 
     def draw(self, table: Table, column: ColumnDefinition) -> int:
         """A value that no other row was given."""
-        place = _place(table.name, column.name)
-        identity = column.identity or Identity()
+        place, identity = _place(table, column), column.identity or Identity()
         low, high = identity.skip or (0, 0)
         for _ in range(_ATTEMPTS_MAX):
             count = self.next.get(place, identity.start or 1)
@@ -70,13 +69,14 @@ class IdentityCounts:
 
     def follow(self, tables: Iterable[Table]) -> None:
         """Forget what is gone, as the next column of that name begins anew."""
-        known = {_place(table.name, one.name) for table in tables for one in table.columns}
+        known = {_place(table, one) for table in tables for one in table.columns}
         for place in self.next.keys() - known:
             del self.next[place]
 
 
-def _place(table: str, column: str) -> str:
-    return f"{table}\0{column}".lower()
+def _place(table: Table, column: ColumnDefinition) -> str:
+    restarts = 0 if column.identity is None else column.identity.restarts
+    return f"{table.name}\0{column.name}\0{restarts}".lower()
 
 
 class NoExpressions:

@@ -108,14 +108,9 @@ class Catalogue:
 
     def _owned(self) -> tuple[dict[str, object], ...]:
         return (  # type: ignore[return-value]  # dictionaries are invariant in their values
-            self.schemas,
-            self.tables,
-            self.indexes,
-            self.streams,
-            self.roles,
-            self.proto_types,
+            self.schemas, self.tables, self.indexes, self.streams, self.roles, self.proto_types,
             self.proto_files,
-        )
+        )  # fmt: skip
 
     # -- names
 

@@ -6,6 +6,7 @@ owner of the rows compares the tables before and after.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from spanner_simulator.core.schema import statements as ddl
@@ -152,14 +153,22 @@ def alter_column(catalogue: Catalogue, statement: ddl.AlterColumn) -> None:
     """Change a column's definition as far as Spanner allows it."""
     table = catalogue.table(statement.table)
     old = table.column(statement.column)
-    new = replace(old, **statement.changes)
-    name = f"{table.name}.{old.name}"
+    changes, name = dict(statement.changes), f"{table.name}.{old.name}"
+    if isinstance(changes.get("identity"), Mapping):
+        if old.identity is None:
+            raise invalid_argument(
+                f"Cannot alter column `{name}` to an identity column."
+                if "value_type" in changes
+                else f"Column is not an identity column in table {table.name}: {old.name}"
+            )
+        again = old.identity.restarts + ("start" in changes["identity"])
+        changes["identity"] = replace(old.identity, **changes["identity"], restarts=again)
+    new = replace(old, **changes)
     _check_row_deletion(table, old.name, new)
     if (old.generated, old.is_stored) != (new.generated, new.is_stored):
         raise invalid_argument(f"Cannot change whether or how column `{name}` is generated.")
-    if (old.identity is None) is not (new.identity is None):
-        how = "drop the identity property" if old.identity else "an identity column"
-        raise invalid_argument(f"Cannot alter column `{name}` to {how}.")
+    if old.identity is not None and new.identity is None:
+        raise invalid_argument(f"Cannot alter column `{name}` to drop the identity property.")
     if new.identity is not None and new.default is not None:
         raise invalid_argument(
             f"Cannot alter an identity column `{name}` to a generated or default column."

@@ -245,20 +245,13 @@ def _identity(words: DdlWords, column: str) -> ddl.Identity:
         if words.accept("BIT_REVERSED_POSITIVE"):
             option, value = "The sequence kind", None
         elif words.accept("SKIP"):
-            words.expect("RANGE")
-            option, low = "SKIP RANGE", words.integer()
-            if words.dialect == "GOOGLE_STANDARD_SQL":
-                words.expect_symbol(",")
-            value = (low, words.integer())
+            option, value = "SKIP RANGE", _skip_range(words)
         elif words.dialect == "POSTGRESQL" and words.accept("NO"):
             option, value = f"NO {words.name()}", None
         elif not words.accept("START"):
             words.encountered("sequence_param")
         else:
-            words.expect("COUNTER")
-            if not words.accept("WITH"):
-                words.expect(*(("WITH",) if words.dialect == "GOOGLE_STANDARD_SQL" else ()))
-            option, value = "START WITH COUNTER", words.integer()
+            option, value = "START WITH COUNTER", _count(words)
         if option in found:
             words.reject(f"{option} is set more than once.")
         found[option] = value
@@ -270,6 +263,34 @@ def _identity(words: DdlWords, column: str) -> ddl.Identity:
             "the sequence kind explicitly or set the database option `default_sequence_kind`."
         )
     return ddl.Identity(found.get("START WITH COUNTER"), found.get("SKIP RANGE"))
+
+
+def _skip_range(words: DdlWords) -> tuple[int, int]:
+    words.expect("RANGE")
+    low = words.integer()
+    if words.dialect == "GOOGLE_STANDARD_SQL":
+        words.expect_symbol(",")
+    return low, words.integer()
+
+
+def _count(words: DdlWords) -> int:
+    words.expect("COUNTER")
+    if not words.accept("WITH") and words.dialect == "GOOGLE_STANDARD_SQL":
+        words.expect("WITH")
+    return words.integer()
+
+
+def _alter_identity(words: DdlWords, table: str, column: str) -> ddl.AlterColumn:
+    """What follows ALTER IDENTITY, or in PostgreSQL the column."""
+    change: dict[str, Any] = {"skip": None}
+    if words.accept("RESTART"):
+        change = {"start": _count(words)}
+    elif words.accept("SET", "NO"):
+        words.expect("SKIP", "RANGE")
+    else:
+        words.expect("SET", "SKIP")
+        change = {"skip": _skip_range(words)}
+    return ddl.AlterColumn(table, column, {"identity": change})
 
 
 def _commit_timestamp(words: DdlWords) -> bool:
@@ -477,7 +498,9 @@ def _drop(words: DdlWords, table: str) -> ddl.Statement:
 
 def _google_alter(words: DdlWords, table: str) -> ddl.Statement:
     if words.peek(1).is_keyword("ALTER"):
-        raise unsupported("ALTER IDENTITY")
+        name = words.name()
+        words.expect("ALTER", "IDENTITY")
+        return _alter_identity(words, table, name)
     if words.peek(1).is_keyword("SET", "DROP"):
         name = words.name()
         changes: Mapping[str, Any]
@@ -503,12 +526,18 @@ def _google_alter(words: DdlWords, table: str) -> ddl.Statement:
     fields += ["on_update", "identity"]
     # OPTIONS left out keep what they were.
     fields += ["commit_timestamp"] if has_options else []
-    return ddl.AlterColumn(table, column.name, {name: getattr(column, name) for name in fields})
+    changes = {name: getattr(column, name) for name in fields}
+    if column.identity is not None:
+        given = {"start": column.identity.start, "skip": column.identity.skip}
+        changes["identity"] = {name: one for name, one in given.items() if one is not None}
+    return ddl.AlterColumn(table, column.name, changes)
 
 
 def _postgres_alter(words: DdlWords, table: str) -> ddl.Statement:
     name = words.name()
     changes: Mapping[str, Any]
+    if words.peek().is_keyword("RESTART") or words.peek(1).is_keyword("SKIP", "NO"):
+        return _alter_identity(words, table, name)
     if words.accept("TYPE") or words.accept("SET", "DATA", "TYPE"):
         value_type, commit_timestamp = _postgres_type(words)
         if commit_timestamp:
@@ -526,8 +555,6 @@ def _postgres_alter(words: DdlWords, table: str) -> ddl.Statement:
         changes = {"on_update": words.expression_until()}
     elif words.accept("DROP", "ON", "UPDATE"):
         changes = {"on_update": None}
-    elif words.peek().is_keyword("RESTART") or words.peek(1).is_keyword("SKIP", "NO"):
-        raise unsupported("ALTER COLUMN of an identity column")
     else:
         raise failed_precondition("Operation is not supported in <ALTER TABLE> statement.")
     return ddl.AlterColumn(table, name, changes)

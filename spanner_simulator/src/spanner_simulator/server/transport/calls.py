@@ -49,13 +49,8 @@ class Calls:
                     )
                 reply = await answer(request)
                 return reply if type(reply) is bytes else bytes(reply.SerializeToString())
-            except SpannerError as error:
-                await _abort(context, error)
-            except DecodeError as error:
-                await _abort(context, _malformed(error))
             except Exception as error:  # noqa: BLE001  # a bug must not end the server
-                _LOG.exception("%s failed", method)
-                await _abort(context, _broken(error))
+                await _abort(context, _refusal(error, method))
 
         return grpc.unary_unary_rpc_method_handler(handle)
 
@@ -78,13 +73,8 @@ class Calls:
                 async with aclosing(replies):
                     async for message in replies:
                         yield message
-            except SpannerError as error:
-                await _abort(context, error)
-            except DecodeError as error:
-                await _abort(context, _malformed(error))
             except Exception as error:  # noqa: BLE001  # a bug must not end the server
-                _LOG.exception("%s failed", method)
-                await _abort(context, _broken(error))
+                await _abort(context, _refusal(error, method))
 
         return grpc.unary_stream_rpc_method_handler(handle)
 
@@ -121,11 +111,13 @@ def _parser(request_type: Any) -> Callable[[bytes], Message]:
     return parse
 
 
-def _malformed(error: DecodeError) -> SpannerError:
-    return invalid_argument(f"The request cannot be parsed: {error}")
-
-
-def _broken(error: Exception) -> SpannerError:
+def _refusal(error: Exception, method: str) -> SpannerError:
+    """What a call ends with; a bug is logged."""
+    if isinstance(error, SpannerError):
+        return error
+    if isinstance(error, DecodeError):
+        return invalid_argument(f"The request cannot be parsed: {error}")
+    _LOG.error("%s failed", method, exc_info=error)
     return SpannerError(Code.INTERNAL, f"The simulator failed: {type(error).__name__}")
 
 
