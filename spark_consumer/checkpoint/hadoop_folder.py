@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors.exceptions.captured import CapturedException
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.file_systems import (
@@ -68,9 +69,15 @@ class HadoopFolder:
         try:
             self.files = self.call(self._file_system)
         except UnreachableError as error:
-            if root.startswith("gs:"):  # the connector has read its credentials, and asked nobody
-                raise self._denied(error) from error
-            raise
+            if not root.startswith("gs:"):
+                raise
+            # The connector has read settings and credentials, and asked no server.
+            raise ConfigError(
+                "the file system of a folder does not open with the session's settings",
+                hint="Check the credentials and other settings of spark.hadoop.fs.gs.*",
+                folder=root,
+                cause=error.fields["cause"],
+            ) from error
         self.root = str(self.files.makeQualified(self._folder).toString())
 
     def _file_system(self) -> Any:
@@ -200,6 +207,8 @@ class HadoopFolder:
             return action()
         except Py4JJavaError as error:
             raise self._rejected(error) from error
+        except CapturedException as error:  # by which pyspark replaces some exceptions of Java
+            raise self._rejected(error) from error
 
     def naming(self, action: Callable[[], _Result]) -> _Result:
         """Do as `call`; raises NameTaken where Java says that the file exists."""
@@ -219,8 +228,11 @@ class HadoopFolder:
                 raise self._denied(error) from error
             raise
 
-    def _rejected(self, error: Any) -> UnreachableError:
-        texts = [str(one.toString()) for one in _causes(error.java_exception)]
+    def _rejected(self, error: Py4JJavaError | CapturedException) -> UnreachableError:
+        if isinstance(error, Py4JJavaError):
+            texts = [str(one.toString()) for one in _causes(error.java_exception)]
+        else:
+            texts = [f"{type(error).__name__}: {error}"]
         outer, root = texts[0], texts[-1]
         return UnreachableError(
             "the storage rejected a request",

@@ -118,7 +118,7 @@ class HdfsFiles:
             )
             context.rename(source, target, how)
 
-        folder.naming(move)
+        (folder.call if replace else folder.naming)(move)
 
 
 class AzureFiles:

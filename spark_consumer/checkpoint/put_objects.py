@@ -51,4 +51,4 @@ class PutObjects:
             stream.write(bytearray(data))
             stream.close()
 
-        self._folder.naming(put)
+        (self._folder.call if may_replace else self._folder.naming)(put)

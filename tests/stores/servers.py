@@ -93,11 +93,7 @@ def moto(folder):
 @contextlib.contextmanager
 def fake_gcs(folder):
     """Start a server that speaks Google's JSON API, with generations."""
-    program = shutil.which("fake-gcs-server") or shutil.which(
-        "fake-gcs-server", path=str(Path.home() / "go" / "bin")
-    )
-    if program is None:
-        pytest.skip(f"fake-gcs-server is not on PATH; type: go install {GCS_SERVER}")
+    program = _gcs_program()
     port = _free_port()
     proxy = CuttingProxy(port, "gcs_dialect")
     command = [
@@ -112,6 +108,8 @@ def fake_gcs(folder):
         # The server cannot move an object in one request.
         "operation.move.enable": "false",
         "http.max.retry": "1",
+        # Hadoop's default from 3.5.0 on is 64m, which the connector cannot read.
+        "block.size": str(64 * 1024**2),
     }
     key = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
     options = {
@@ -135,12 +133,23 @@ def gcs_connector():
     Ivy, by which Spark fetches packages, does not find the parent that the connector names.
     """
     place = f"com/google/cloud/bigdataoss/gcs-connector/{CONNECTOR}"
-    jar = Path.home() / ".m2/repository" / place / f"gcs-connector-{CONNECTOR}-shaded.jar"
-    if not jar.exists():
+    return Path.home() / ".m2/repository" / place / f"gcs-connector-{CONNECTOR}-shaded.jar"
+
+
+def missing_for_gcs():
+    """Return what to type where a part for Google Cloud Storage is missing, else nothing."""
+    if _gcs_program() is None:
+        return f"fake-gcs-server is not on PATH; type: go install {GCS_SERVER}"
+    if not gcs_connector().exists():
         artifact = f"com.google.cloud.bigdataoss:gcs-connector:{CONNECTOR}:jar:shaded"
         command = f"mvn dependency:get -Dtransitive=false -Dartifact={artifact}"
-        pytest.skip(f"Google's connector is not in Maven's folder; type: {command}")
-    return str(jar)
+        return f"Google's connector is not in Maven's folder; type: {command}"
+    return ""
+
+
+def _gcs_program():
+    usual = str(Path.home() / "go" / "bin")
+    return shutil.which("fake-gcs-server") or shutil.which("fake-gcs-server", path=usual)
 
 
 def hadoop_aws():

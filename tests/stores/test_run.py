@@ -52,7 +52,7 @@ class Runs:
         jars = [str(jar) for jar in fetched_jvm_parts().spark_jars]
         settings = {**self.store.settings, "spark.ui.enabled": "false"}
         if self.store.scheme == "gs":
-            jars.append(gcs_connector())
+            jars.append(str(gcs_connector()))
         else:
             settings["spark.jars.packages"] = hadoop_aws()
         with self.log.open("wb") as log:

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.hadoop_folder import NameTaken
 from tidegate.spark_consumer.checkpoint.moved_files import (
     AzureFiles,
@@ -62,6 +62,44 @@ def test_an_account_of_azure_without_folders_is_refused():
     with pytest.raises(ConfigError, match="cannot decide") as raised:
         find_whole_files(folder("abfss", can=False))
     assert "hierarchical namespace" in raised.value.hint
+
+
+# ---------------------------------------------------------------- Google Cloud Storage
+
+
+def bucket(refusals, found):
+    """A bucket where another run is faster for some puts, and what is in the object then."""
+    answers = iter([UnreachableError("rejected")] * refusals)
+
+    def put(action):
+        action()
+        for refusal in answers:
+            raise refusal
+
+    return MagicMock(call=MagicMock(side_effect=put), read=MagicMock(return_value=found))
+
+
+def test_an_object_that_another_run_puts_meanwhile_is_replaced_at_the_next_try():
+    once = bucket(1, b"other")
+    PutObjects(once).replace(NAME, b"new")
+    assert once.files.create.call_args_list == [((once.path(NAME), True),)] * 2
+    # The answer to the first request was lost.
+    own = bucket(1, b"new")
+    PutObjects(own).replace(NAME, b"new")
+    assert own.files.create.call_count == 1
+    always = bucket(9, b"other")
+    with pytest.raises(UnreachableError):
+        PutObjects(always).replace(NAME, b"new")
+    assert always.files.create.call_count == 3
+
+
+def test_only_a_new_file_asks_whether_the_name_is_taken():
+    for files in (PutObjects, HdfsFiles):
+        one = folder("gs")
+        files(one).replace(NAME, b"new")
+        one.naming.assert_not_called()
+        files(one).create(NAME, b"new")
+        one.naming.assert_called_once()
 
 
 # ---------------------------------------------------------------- Azure's data lake
