@@ -112,6 +112,19 @@ def test_a_release_is_read_at_its_versions(output):
         assert kept.found(versions[number]) == expected(kept.name, number)
 
 
+@only(*DELTA, *KEYED, "transactions")
+def test_tables_need_the_oldest_versions_of_delta_and_no_feature(output):
+    """Every reader and writer of Delta takes them: BigQuery's, Snowflake's, Trino's."""
+    kept, _, _, _ = output
+    logs = list(Path(kept.kit.output).rglob("_delta_log"))
+    assert logs
+    for log in logs:
+        protocol = deltalake.DeltaTable(log.parent).protocol()
+        assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+        assert not protocol.reader_features
+        assert not protocol.writer_features
+
+
 @only(*OWNED)
 def test_another_query_and_a_checkpoint_behind_are_refused(output):
     kept, _, _, small = output
