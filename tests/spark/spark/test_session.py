@@ -23,6 +23,7 @@ from tidegate.local_stack.parts.programs import quick_start
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch.source import kafka_rows
+from tidegate.spark_consumer.config import LOGIN_PACKAGES, ConsumerConfig
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.sinks.delta import tables
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
@@ -30,7 +31,7 @@ from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 from tidegate.spark_consumer.sinks.session_settings import session_settings
-from tidegate.spark_consumer.spark import requirements
+from tidegate.spark_consumer.spark import query, requirements
 from tidegate.spark_consumer.spark.query_session import STORED_AS, QuerySession
 from tidegate.spark_consumer.spark.redaction import SETTING, hide_logins
 
@@ -245,6 +246,54 @@ def test_no_plan_shows_a_login_in_javas_words(spark, given):
     shown = explained(fresh, given)
     assert "kafka" in shown
     assert "4711" not in shown
+
+
+def config_with(**changes):
+    return ConsumerConfig(
+        bootstrap_servers="b:1", registry_url="http://r", prefix="bank", output="o",
+        checkpoint="c", **changes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "hint"),
+    [
+        ({"kafka_login": "google"}, "GcpLoginCallbackHandler", LOGIN_PACKAGES["google"]),
+        ({"kafka_login": "aws"}, "IAMClientCallbackHandler", LOGIN_PACKAGES["aws"]),
+        (
+            {
+                "kafka_login": "own:f",
+                "kafka_options": {"sasl.login.callback.handler.class": "bank.Tokens"},
+            },
+            r"bank\.Tokens",
+            "the jar of the class among spark.jars",
+        ),
+    ],
+)
+def test_a_login_whose_class_no_jar_brings_is_named(spark, changes, name, hint):
+    with pytest.raises(ConfigError, match=f"lacks the class .*{name}") as caught:
+        query.build_query(spark, config_with(**changes))
+    assert hint in caught.value.hint
+
+
+def test_the_driver_may_ask_the_token_endpoint(spark, monkeypatch):
+    class Reached(Exception):
+        pass
+
+    def reach(_):
+        raise Reached
+
+    monkeypatch.setattr(query, "hide_logins", reach)
+    allowed = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+    system = spark.sparkContext._jvm.java.lang.System
+    system.setProperty(allowed, "http://other/token")
+    try:
+        for _ in range(2):
+            with pytest.raises(Reached):
+                query.build_query(spark, config_with(kafka_options=JAVA_LOGINS[0]))
+        assert system.getProperty(allowed) == "http://other/token,http://127.0.0.1:1/token"
+    finally:
+        system.clearProperty(allowed)
 
 
 FAILING_RUN = """
