@@ -39,7 +39,7 @@ class Expressions(Protocol):
 
 
 class IdentityCounts:
-    """The next count of each identity column; `drawn` since the journal was last told."""
+    """The next count of each identity column; `drawn` since the journal last got them."""
 
     def __init__(self) -> None:
         self.next: dict[str, int] = {}
@@ -68,7 +68,7 @@ class IdentityCounts:
         return counts
 
     def follow(self, tables: Iterable[Table]) -> None:
-        """Forget what is gone, as the next column of that name begins anew."""
+        """Forget what is gone, as a column of that name would start again."""
         known = {_place(table, one) for table in tables for one in table.columns}
         for place in self.next.keys() - known:
             del self.next[place]

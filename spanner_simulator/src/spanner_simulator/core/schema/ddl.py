@@ -9,12 +9,8 @@ from __future__ import annotations
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.ddl_words import DdlWords
 from spanner_simulator.core.schema.stream_ddl import alter_stream, create_stream
-from spanner_simulator.core.schema.table_ddl import (
-    alter_table,
-    create_table,
-    key_columns,
-    type_path,
-)
+from spanner_simulator.core.schema.table_ddl import alter_table, create_table, key_columns
+from spanner_simulator.core.schema.type_ddl import type_path
 from spanner_simulator.core.values import Dialect
 from spanner_simulator.errors import failed_precondition, invalid_argument, unsupported
 

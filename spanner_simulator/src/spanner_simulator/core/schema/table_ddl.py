@@ -1,4 +1,4 @@
-"""CREATE TABLE, ALTER TABLE and column types of both dialects: text to statements."""
+"""CREATE TABLE and ALTER TABLE of both dialects: text to statements."""
 
 from __future__ import annotations
 
@@ -9,33 +9,14 @@ from typing import Any, Final
 
 from spanner_simulator.core.schema import statements as ddl
 from spanner_simulator.core.schema.ddl_words import DdlWords
-from spanner_simulator.core.values import TypeCode, ValueType
+from spanner_simulator.core.schema.type_ddl import google_type, postgres_type
+from spanner_simulator.core.values import ValueType
 from spanner_simulator.errors import failed_precondition, invalid_argument, unsupported
 
-_GOOGLE_SCALARS: Final[tuple[TypeCode, ...]] = (
-    "BOOL", "INT64", "FLOAT32", "FLOAT64", "NUMERIC", "DATE", "TIMESTAMP", "JSON", "UUID",
-    "INTERVAL",
-)  # fmt: skip
-_GOOGLE_TYPES: Final = {code: ValueType(code) for code in _GOOGLE_SCALARS}
-_POSTGRES_TYPES: Final = {
-    **dict.fromkeys(("BOOL", "BOOLEAN"), ValueType("BOOL")),
-    **dict.fromkeys(("BIGINT", "INT8", "INT", "INTEGER"), ValueType("INT64")),
-    **dict.fromkeys(("REAL", "FLOAT4"), ValueType("FLOAT32")),
-    **dict.fromkeys(("FLOAT8", "FLOAT"), ValueType("FLOAT64")),
-    **dict.fromkeys(("NUMERIC", "DECIMAL", "DEC"), ValueType("NUMERIC", annotation="PG_NUMERIC")),
-    **dict.fromkeys(("VARCHAR", "TEXT"), ValueType("STRING")),
-    "BYTEA": ValueType("BYTES"),
-    "DATE": ValueType("DATE"),
-    "TIMESTAMPTZ": ValueType("TIMESTAMP"),
-    "JSONB": ValueType("JSON", annotation="PG_JSONB"),
-    "UUID": ValueType("UUID"),
-    "INTERVAL": ValueType("INTERVAL"),
-}
 # What a table without a primary key has for one.
 _ROWID: Final = ddl.ColumnDefinition(
     "rowid", ValueType("INT64"), is_nullable=False, identity=ddl.Identity(), is_hidden=True
 )
-_VARCHAR_MAX: Final = 2_621_440
 _INTERVAL_DIGITS_MAX: Final = 9
 _COLUMN_CLAUSES: Final = (
     "NOT", "NULL", "PRIMARY", "CONSTRAINT", "CHECK", "REFERENCES", "UNIQUE", "GENERATED",
@@ -205,7 +186,7 @@ def _check(words: DdlWords) -> ddl.Check:
 
 def _google_column(words: DdlWords, parts: _Parts) -> bool:
     """Read a column; whether it has OPTIONS."""
-    column = ddl.ColumnDefinition(words.name("column name"), _google_type(words))
+    column = ddl.ColumnDefinition(words.name("column name"), google_type(words))
     size = column.value_type.vector_length
     if size is not None and size < 0:
         words.reject(f"Invalid length for column: {column.name}, found: {size}")
@@ -309,56 +290,9 @@ def _commit_timestamp(words: DdlWords) -> bool:
     return value
 
 
-def _google_type(words: DdlWords) -> ValueType:
-    word = words.peek()
-    name = word.text.upper() if word.kind == "name" and not words.peek(1).is_symbol(".") else ""
-    if name == "ARRAY":
-        words.take()
-        words.expect_symbol("<")
-        element = _google_type(words)
-        words.expect_symbol(">")
-        if element.code == "ARRAY":
-            raise invalid_argument("Array of arrays type is not supported by the schema.")
-        return ValueType("ARRAY", element, vector_length=_vector_length(words))
-    if name in ("STRING", "BYTES"):
-        words.take()
-        words.expect_symbol("(")
-        length = None if words.accept("MAX") else words.integer()
-        words.expect_symbol(")")
-        return ValueType("STRING" if name == "STRING" else "BYTES", None, length)
-    for code, value_type in _GOOGLE_TYPES.items():
-        if name == code:
-            words.take()
-            return value_type
-    if name in ("STRUCT", "TOKENLIST", "GEOGRAPHY"):
-        raise unsupported(f"type {word.text}")
-    if not words.starts_name():
-        words.encountered("column_type")
-    # A message or an enum: the catalogue knows which, and whether there is one of that name.
-    return ValueType("PROTO", proto_name=type_path(words))
-
-
-def _vector_length(words: DdlWords) -> int | None:
-    if not words.accept_symbol("("):
-        return None
-    words.expect("VECTOR_LENGTH")
-    words.expect_symbol("=>")
-    length = words.integer()
-    words.expect_symbol(")")
-    return length
-
-
-def type_path(words: DdlWords) -> str:
-    """The full name of a message or an enum; back-ticks may stand around all of it or its parts."""
-    path = words.name()
-    while words.accept_symbol("."):
-        path = f"{path}.{words.take().text}"
-    return path
-
-
 def _postgres_column(words: DdlWords, parts: _Parts) -> None:
     name = words.name()
-    value_type, commit_timestamp = _postgres_type(words)
+    value_type, commit_timestamp = postgres_type(words)
     column = ddl.ColumnDefinition(name, value_type, commit_timestamp=commit_timestamp)
     while words.peek().is_keyword(*_COLUMN_CLAUSES):
         if words.accept("NOT", "NULL"):
@@ -399,52 +333,6 @@ def _generated(words: DdlWords, column: ddl.ColumnDefinition) -> ddl.ColumnDefin
     if not is_stored:
         words.expect("VIRTUAL")
     return replace(column, generated=generated, is_stored=is_stored)
-
-
-def _postgres_type(words: DdlWords) -> tuple[ValueType, bool]:
-    """A type, and whether it is spanner.commit_timestamp."""
-    if words.accept("SPANNER"):
-        words.expect_symbol(".")
-        words.expect("COMMIT_TIMESTAMP")
-        return ValueType("TIMESTAMP"), True
-    if words.accept("PG_CATALOG"):
-        words.expect_symbol(".")
-    scalar = _postgres_scalar(words)
-    dimensions = 0
-    while words.accept_symbol("["):
-        if words.peek().kind == "number":
-            words.take()
-        words.expect_symbol("]")
-        dimensions += 1
-    if words.accept("ARRAY"):
-        dimensions += 1
-    if dimensions > 1:
-        raise failed_precondition("Multi-dimensional arrays are not supported.")
-    return (ValueType("ARRAY", scalar) if dimensions else scalar), False
-
-
-def _postgres_scalar(words: DdlWords) -> ValueType:
-    if words.peek().kind not in ("name", "quoted_name"):
-        words.encountered("type")
-    name = words.take().text.upper()
-    if name == "DOUBLE" and words.accept("PRECISION"):
-        name = "FLOAT8"
-    elif name == "CHARACTER" and words.accept("VARYING"):
-        name = "VARCHAR"
-    elif name == "TIMESTAMP" and words.accept("WITH", "TIME", "ZONE"):
-        name = "TIMESTAMPTZ"
-    found = _POSTGRES_TYPES.get(name)
-    if found is None:
-        raise failed_precondition(f"Type <{name.lower()}> is not supported.")
-    if not words.accept_symbol("("):
-        return found
-    if name != "VARCHAR":
-        raise failed_precondition(f"Type modifier is not supported for type <{name.lower()}>.")
-    length = words.integer()
-    words.expect_symbol(")")
-    if length > _VARCHAR_MAX:
-        raise failed_precondition(f"Maximum length for <varchar> fields is {_VARCHAR_MAX}.")
-    return ValueType("STRING", None, length)
 
 
 # -- ALTER TABLE
@@ -539,7 +427,7 @@ def _postgres_alter(words: DdlWords, table: str) -> ddl.Statement:
     if words.peek().is_keyword("RESTART") or words.peek(1).is_keyword("SKIP", "NO"):
         return _alter_identity(words, table, name)
     if words.accept("TYPE") or words.accept("SET", "DATA", "TYPE"):
-        value_type, commit_timestamp = _postgres_type(words)
+        value_type, commit_timestamp = postgres_type(words)
         if commit_timestamp:
             raise unsupported("ALTER COLUMN TYPE spanner.commit_timestamp")
         changes = {"value_type": value_type}
