@@ -152,6 +152,7 @@ STEPS: dict[str, Selection | Program] = {
     "deep spark": Selection(("tests/spark",), "deep", "loadfile", is_ordered=True, is_named=True),
     "deep integration": Selection(("tests/integration",), "deep", "loadfile", is_named=True),
     "stores": Selection(("tests/stores",), is_named=True),
+    "images": Selection(("tests/images",), is_named=True),
     "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),
     "any schema": Program(("python", "-m", "tests.any_schema", "--seeds", "2000")),
     "any schema, sinks": Program(("python", "-m", "tests.any_schema", "--sinks", "--seeds", "200")),
@@ -170,6 +171,7 @@ LANES: dict[str, tuple[str, ...]] = {
     "test": ("unit", "simulation", "spark", "smoke"),
     "test-real": ("integration", "spark", "slow spark"),
     "test-stores": ("stores",),
+    "images": ("images",),
     "test-deep": (
         *("seeds", "any schema", "any schema, sinks", "mutants", "small worlds", "deep spark"),
         *("deep integration", "fuzz"),

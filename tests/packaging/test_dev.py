@@ -125,6 +125,19 @@ def test_a_missing_java_is_named_with_its_packages(dev, tools, java, text):
     assert formula == "openjdk@17"
 
 
+def test_what_builds_images_is_named_with_the_command_that_installs_it(dev, tools):
+    add_script(tools, "buildah", "")
+    with pytest.raises(dev.Stop, match=r"^images are built as root; type: sudo \./dev images$"):
+        dev.require_image_tools({"PATH": str(tools)}, uid=1_000)
+    wanted = "^missing: debootstrap, runc; type: sudo apt-get install debootstrap runc$"
+    with pytest.raises(dev.Stop, match=wanted) as stopped:
+        dev.require_image_tools({"PATH": str(tools)}, uid=0)
+    assert stopped.value.code == 2
+    for name in ("debootstrap", "runc"):
+        add_script(tools, name, "")
+    dev.require_image_tools({"PATH": str(tools)}, uid=0)
+
+
 def test_a_python_without_ensurepip_needs_the_venv_package(dev, tools):
     def find_spec(name):
         return None if name == "ensurepip" else importlib.util.find_spec(name)
