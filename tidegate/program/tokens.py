@@ -58,32 +58,44 @@ class FreshTokens:
 
         Raises UnreachableError if there is none, and ConfigError for a source that cannot work.
         """
-        with self._lock:
-            if self._kept is not None and self._now_s() < self._renew_at_s:
-                return self._kept
-            try:
-                fresh = self._fetched()
-            except UnreachableError as error:
-                now_s = self._now_s()
-                if self._kept is None or now_s >= self._kept.expires_at_s:
-                    raise
-                self._renew_at_s = min(now_s + _PAUSE_S, self._kept.expires_at_s)
-                valid_for_s = round(self._kept.expires_at_s - now_s)
-                structlog.get_logger().warning(
-                    "token not renewed", error=str(error), valid_for_seconds=valid_for_s
-                )
-                return self._kept
-            now_s = self._now_s()
-            left_s = fresh.expires_at_s - now_s
-            self._renew_at_s = now_s + max(left_s * _RENEWED_AT, min(left_s, _PAUSE_S))
-            self._kept = fresh
-            return fresh
+        kept = self._kept
+        is_valid = kept is not None and self._now_s() < kept.expires_at_s
+        if not self._lock.acquire(blocking=not is_valid):
+            if kept is not None:
+                return kept  # another thread is asking for the next one
+            self._lock.acquire()
+        try:
+            return self._current()
+        finally:
+            self._lock.release()
 
     def drop(self) -> None:
         """Call the source for the next token: the present one was rejected."""
         with self._lock:
             self._renew_at_s = float("-inf")
             self._kept = None
+
+    def _current(self) -> Token:
+        """Return the token that is kept, or the next one; for the thread that holds the lock."""
+        if self._kept is not None and self._now_s() < self._renew_at_s:
+            return self._kept
+        try:
+            fresh = self._fetched()
+        except TidegateError as error:
+            now_s = self._now_s()
+            if self._kept is None or now_s >= self._kept.expires_at_s:
+                raise
+            self._renew_at_s = min(now_s + _PAUSE_S, self._kept.expires_at_s)
+            valid_for_s = round(self._kept.expires_at_s - now_s)
+            structlog.get_logger().warning(
+                "token not renewed", error=str(error), valid_for_seconds=valid_for_s
+            )
+            return self._kept
+        now_s = self._now_s()
+        left_s = fresh.expires_at_s - now_s
+        self._renew_at_s = now_s + max(left_s * _RENEWED_AT, min(left_s, _PAUSE_S))
+        self._kept = fresh
+        return fresh
 
     def _fetched(self) -> Token:
         found: list[Token] = []

@@ -30,7 +30,7 @@ from tidegate.program.token_sources import (
     registry_tokens,
 )
 from tidegate.program.tokens import FreshTokens, KafkaTokens, RegistryTokens, Token
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.errors import ConfigError, TidegateError, UnreachableError
 
 SECRET = "hush-token"
 
@@ -67,10 +67,11 @@ def test_a_token_is_kept_for_half_of_its_time(source):
     assert SECRET not in repr(first)
 
 
-def test_a_source_that_fails_does_no_harm_while_the_token_is_valid(source):
+@pytest.mark.parametrize("error", [OSError("it is down"), ConfigError("it is down")])
+def test_a_source_that_fails_does_no_harm_while_the_token_is_valid(source, error):
     tokens = source.tokens()
     first = tokens.token()
-    source.error = OSError("metadata server is down")
+    source.error = error
     source.now_s += 15
     with structlog.testing.capture_logs() as lines:
         assert tokens.token() is first
@@ -79,10 +80,31 @@ def test_a_source_that_fails_does_no_harm_while_the_token_is_valid(source):
     assert source.calls == 2
     assert [line["valid_for_seconds"] for line in lines] == [5]
     source.now_s += 10
-    with pytest.raises(UnreachableError, match="no token: OSError: metadata server is down"):
+    with pytest.raises(TidegateError, match="is down"):
         tokens.token()
     source.error = None
     assert tokens.token().value == f"{SECRET}-4"
+
+
+def test_no_thread_waits_for_the_next_token_while_one_is_valid(source):
+    asked, answered = threading.Event(), threading.Event()
+    tokens = source.tokens()
+    first = tokens.token()
+
+    def fetch():
+        asked.set()
+        answered.wait()
+        return Token(f"{SECRET}-2", source.now_s + 20)
+
+    tokens._fetch = fetch
+    source.now_s += 15
+    renewing = threading.Thread(target=tokens.token)
+    renewing.start()
+    asked.wait()
+    assert tokens.token() is first
+    answered.set()
+    renewing.join()
+    assert tokens.token().value == f"{SECRET}-2"
 
 
 def test_a_token_that_is_rejected_is_not_used_again(source):
