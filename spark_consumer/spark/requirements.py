@@ -35,6 +35,7 @@ _DATA_SOURCES = ("kafka", "avro", "delta")
 _DELTA_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 """Those of Delta's settings without which Spark cannot use it; the others are about speed."""
 
+_CALLING = "An error occurred while calling"
 _TRIAL = (
     "CREATE TABLE {} (id BIGINT) USING delta",
     "MERGE INTO {} t USING (SELECT 1L AS id WHERE false) s ON t.id = s.id WHEN MATCHED THEN DELETE",
@@ -152,7 +153,10 @@ def _delta_fault(spark: SparkSession) -> str:
             for statement in _TRIAL:
                 spark.sql(statement.format(table))
         except Exception as error:  # noqa: BLE001 - whatever a distribution raises
-            return str(error).partition("\n")[0]
+            # py4j's first line names its own call only.
+            lines = (line.lstrip(": ") for line in str(error).splitlines())
+            causes = (line for line in lines if line and not line.startswith(_CALLING))
+            return next(causes, type(error).__name__)
     return ""
 
 

@@ -289,6 +289,9 @@ def test_a_session_needs_all_data_sources_and_settings():
         assert "(cause='DELTA_CONFIGURE_SPARK_SESSION')" in text
         assert "spark.jars.packages" not in text
         assert [name for name in without if f"{name}=" in text] == []
+    of_java = "An error occurred while calling o1.sql.\n: org.other.NoCatalog: it is absent"
+    text = refused_session(*SOURCES, settings=OF_ANOTHER, fault=of_java)
+    assert "(cause='org.other.NoCatalog: it is absent')" in text
     # All that a plain session lacks is named at once.
     text = refused_session(settings={"spark.sql.extensions": "org.other.Extension"})
     for name, value in {"spark.jars.packages": SPARK_PACKAGES, **DELTA}.items():
