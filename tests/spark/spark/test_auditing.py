@@ -12,7 +12,6 @@ import deltalake
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, origin_of, xxhash_64
@@ -43,6 +42,7 @@ from tidegate.spark_consumer.sinks.change_types import change_type
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
+from tidegate.spark_consumer.sinks.parquet_file import arrow_schema
 from tidegate.spark_consumer.sinks.port import TableVersion
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 from tidegate.spark_consumer.spark import (
@@ -184,7 +184,7 @@ class AuditedStream:
 
 
 def _arrow(schemas):
-    return to_arrow_schema(change_type(schemas))
+    return arrow_schema(change_type(schemas))
 
 
 def started(**fields):
