@@ -13,6 +13,8 @@ from tests.stores import servers
 __all__ = ["kit"]
 
 SCHEMES = ("s3a", "gs")
+SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
+"""What a catalog of Iceberg keeps its tables' places in."""
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +31,8 @@ def stores(tmp_path_factory):
 def spark(stores, tmp_path_factory):
     """Start Spark as a user would, who lets it fetch S3A (600 MB, once)."""
     jars = [*spark_jars(), *([str(servers.gcs_connector())] if "gs" in stores else ())]
-    settings = {"spark.jars.packages": servers.hadoop_aws(), "spark.jars": ",".join(jars)}
+    packages = [servers.hadoop_aws(), SQLITE]
+    settings = {"spark.jars.packages": ",".join(packages), "spark.jars": ",".join(jars)}
     for store in stores.values():
         settings |= store.settings
     session = local_spark(tmp_path_factory.mktemp("spark"), settings)
