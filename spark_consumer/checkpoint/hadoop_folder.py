@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors.exceptions.captured import CapturedException
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.file_systems import (
@@ -207,7 +206,10 @@ class HadoopFolder:
             return action()
         except Py4JJavaError as error:
             raise self._rejected(error) from error
-        except CapturedException as error:  # by which pyspark replaces some exceptions of Java
+        except Exception as error:
+            # pyspark, which is not imported before a session starts, replaces some of Java's.
+            if not type(error).__module__.startswith("pyspark.errors."):
+                raise
             raise self._rejected(error) from error
 
     def naming(self, action: Callable[[], _Result]) -> _Result:
@@ -228,7 +230,7 @@ class HadoopFolder:
                 raise self._denied(error) from error
             raise
 
-    def _rejected(self, error: Py4JJavaError | CapturedException) -> UnreachableError:
+    def _rejected(self, error: Exception) -> UnreachableError:
         if isinstance(error, Py4JJavaError):
             texts = [str(one.toString()) for one in _causes(error.java_exception)]
         else:
