@@ -45,9 +45,9 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "commit_to_release_seconds",
         "histogram",
-        "From a change's commit in Spanner to its release's manifest: of each portion of changes"
-        " that a release has, 64 by evenly spaced quantiles, or all if there are fewer; a mirror"
-        " may take a release later",
+        "From a change's commit in Spanner to the end of the batch that released it: of each"
+        " portion of changes that a release has, 64 by evenly spaced quantiles, or all if there are"
+        " fewer; a mirror may take a release later",
     ),
     Metric("released_changes_total", "counter", "Changes released since this process started"),
     Metric("releases_total", "counter", "Releases written since this process started"),

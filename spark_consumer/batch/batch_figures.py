@@ -98,7 +98,7 @@ class BatchFigures:
             mirror_releases_behind=state.next_release - 1 - state.mirrored,
             accepted_gaps=len(state.gaps),
             dead_letters=loop.dead_letters,
-            release_delays_seconds=[us / US_PER_SECOND for us in loop.release_delays_us],
+            release_delays_seconds=[(now_us - us) / US_PER_SECOND for us in loop.released_times_us],
             phase_seconds=dict(phases),
             sinks={
                 sink: SinkFigures(stands_at, *taken[sink], seconds.get(f"{SINK_STEP}{sink}", 0.0))

@@ -126,9 +126,9 @@ class EffectLoop:
         """The changes of each release that was written, by its number."""
         self.table_rows: Counter[str] = Counter()
         """The changes of these releases by table."""
-        self.release_delays_us: list[int] = []
-        """How long after their commits changes were in a release with its manifest: of the batch's
-        own and of each segment up to 64 commit timestamps, evenly spaced."""
+        self.released_times_us: list[int] = []
+        """Commit timestamps of released changes: of the batch's own and of each segment up to 64,
+        evenly spaced."""
         self.copies = 0
         """Records that were left out of the releases because they repeat a change."""
         self.recorded = 0
@@ -367,17 +367,16 @@ class EffectLoop:
         self.release_rows[release.number] = release.rows
         self.table_rows.update({one.schemas.table: one.rows for one in release.tables.values()})
         self.copies += release.copies
-        self._note_delays(step.bounds)
+        self._note_times(step.bounds)
         self._release = None
         self._opened.close()
 
-    def _note_delays(self, bounds: ReleaseBounds) -> None:
-        """Note how old changes of a release are, now that its manifest is written."""
-        now_us = self._parts.now_us()
+    def _note_times(self, bounds: ReleaseBounds) -> None:
+        """Note when changes of a release were committed, now that its manifest is written."""
         waiting = (self._waiting_times_us.get(name, ()) for name in bounds.segments)
         for times_us in (self._fresh_times_us, *waiting):
             inside = {us for us in times_us if bounds.after_us < us <= bounds.through_us}
-            self.release_delays_us += [now_us - us for us in inside]
+            self.released_times_us += inside
 
     def _merge_mirrors(self, step: MergeMirror) -> Iterator[LoopStep]:
         parts = self._parts

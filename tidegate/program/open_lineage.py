@@ -235,5 +235,5 @@ def _output(one: Dataset, rows: Mapping[str, int]) -> Any:
     )
 
     counted = statistics.OutputStatisticsOutputDatasetFacet(rowCount=rows.get(one.rows_of, 0))
-    facets = {"outputStatistics": counted} if one.rows_of else {}
+    facets: dict[str, Any] = {"outputStatistics": counted} if one.rows_of else {}
     return OutputDataset(one.namespace, one.name, facets=_schema(one), outputFacets=facets)

@@ -52,7 +52,7 @@ def figures(state=STATE, **changes):
         "copies": 2,
         "dead_letters": 4,
         "recorded": 1,
-        "release_delays_us": [250_000, 2_000_000, 2_400_000],
+        "released_times_us": [5_250_000, 3_500_000, 3_100_000],
         **changes,
     }
     taken = dict.fromkeys(state.sinks, (0, 0)) | {"changelog": (2, 12)}

@@ -78,7 +78,6 @@ class Gate:
         data=4,
         progress_end=3,
         code="1",
-        now_us=lambda: 0,
     ):
         folder = self.checkpoint.gate(lambda _name, _content: None)
         writer = folder.take()
@@ -104,7 +103,6 @@ class Gate:
             writer=writer,
             late_events=self.late_events,
             records_mismatches=self.records_mismatches,
-            now_us=now_us,
         )
         ends = {PROGRESS: {0: progress_end}, DATA: {0: data}}
         return EffectLoop(batch, rows or self.rows, end_offsets=ends, parts=parts)
@@ -225,19 +223,18 @@ def test_a_sink_refuses_a_table_before_any_other_has_written(sinks):
     assert (gate.released(), gate.handed()) == ([], {})
 
 
-def test_each_release_says_how_old_its_changes_are_also_those_that_waited():
+def test_times_of_released_changes_are_kept_also_of_those_that_waited():
     gate = Gate()
-    loop = gate.loop(now_us=lambda: 1_000)
+    loop = gate.loop()
     names(loop)
-    assert sorted(loop.release_delays_us) == [980, 990]
+    assert sorted(loop.released_times_us) == [10, 20]
     # What waited in a segment, once the watermark has passed it, and nothing twice.
     loop = gate.loop(
         batch=1, rows=gate.memory([], [[beat(3, watermark_us=40)]]), progress_end=4,
-        now_us=lambda: 2_000,
-    )  # fmt: skip
+            )  # fmt: skip
     names(loop)
     assert gate.released() == [[10, 20], [30, 40]]
-    assert sorted(loop.release_delays_us) == [1_960, 1_970]
+    assert sorted(loop.released_times_us) == [30, 40]
 
 
 @pytest.mark.rule("sink-mirror", "sink-joins-by-release")
