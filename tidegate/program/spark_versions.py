@@ -143,7 +143,7 @@ def installed_version() -> str:
     """Return the version of the installed pyspark without importing it; empty if there is none."""
     try:
         spec = find_spec("pyspark")
-    except ValueError:  # pyspark is a module without a spec, such as one of a test
+    except (ImportError, ValueError):  # something hides pyspark, or it is a module without a spec
         return ""
     if spec is None or spec.loader is None:
         return ""

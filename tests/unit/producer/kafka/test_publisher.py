@@ -388,7 +388,7 @@ class TestStart:
         with pytest.raises(UnreachableError, match="init_transactions failed"):
             publisher_on(ScriptedClient(init=[SILENT]))
 
-    UNSUPPORTED = r"does not support this request.*#kafka-services"
+    UNSUPPORTED = r"does not support this request.*/kafka-services\.md"
 
     @pytest.mark.parametrize(
         ("code", "text"),

@@ -398,7 +398,7 @@ def test_what_json_cannot_hold_is_a_schema_error(value):
 
 
 DOCUMENTS = {"keys": {}, "new_values": {}, "old_values": {}}
-COLUMN = {"name": "id", "type": {}, "is_primary_key": True, "ordinal_position": 1}
+COLUMN = {"name": "id", "type": "INT64", "is_primary_key": True, "ordinal_position": 1}
 
 
 @pytest.mark.parametrize(
