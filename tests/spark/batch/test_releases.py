@@ -32,7 +32,7 @@ from tidegate.spark_consumer.batch.segments import ReleaseRows
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.release import first_ordinals
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PLAN = SimpleNamespace(query_id="q", batch=7, sinks=("a", "b"))
 ROOT = Path(__file__).resolve().parents[3]
