@@ -278,8 +278,8 @@ def without_chance(manifest):
 
 
 def comparable(text):
-    """Leave out which run wrote a file, and wall times."""
-    named = re.sub(r'("(?:name|frontier|origins_file)":"[0-9]+[^"/]*)/[0-9]+', r"\1", text)
+    """Leave out which run and call wrote a file, and wall times."""
+    named = re.sub(r'("(?:name|frontier|origins_file)":"[0-9]+[^"/]*)/[0-9]+', r"\1", text.rstrip())
     return re.sub(r'"(decided_at_us|mirror_merged_at_us)":[0-9]+', r'"\1":0', named)
 
 
