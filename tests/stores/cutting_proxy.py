@@ -164,7 +164,7 @@ class _Proxy:
                 self.rfile.readline()
                 return b"".join(parts)
 
-            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do_PATCH = pass_on  # noqa: N815
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do_PATCH = pass_on  # noqa: N815 - the names are http.server's
 
             def log_message(self, *_):
                 pass

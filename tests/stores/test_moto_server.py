@@ -14,7 +14,7 @@ moto_server = pytest.importorskip("moto.server")
 from moto.s3.models import S3Backend  # noqa: E402 - where moto is installed
 from moto.s3.responses import S3Response  # noqa: E402
 
-from tests.stores.moto_server import put_one_at_a_time  # noqa: E402
+from tests.stores.moto_server import put_one_at_a_time  # noqa: E402 - as above
 
 
 def put(address, results):

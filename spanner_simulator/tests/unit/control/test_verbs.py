@@ -231,7 +231,7 @@ def test_the_official_client_resumes_a_read_that_breaks(simulator: Simulator, ki
     insert(simulator, *range(100, 600))
     simulator.add_fault(
         method="StreamingRead",
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         when="after_rows",
         after_rows=3,
         count=2,

@@ -24,14 +24,14 @@ def test_a_share_belongs_to_one_request_and_one_transaction() -> None:
     share = Share("read", 1, b"t", 0, 4)
     for kind, digest in (("read", 2), ("query", 1)):
         with pytest.raises(SpannerError, match="different request"):
-            Share.parse(share.token(), kind, digest)  # type: ignore[arg-type]
+            Share.parse(share.token(), kind, digest)
     with pytest.raises(SpannerError, match="different transaction"):
         share.check_transaction(Selected(None, 1))
 
 
 def test_data_boost_reads_shares_only() -> None:
     share = Share("read", 1, b"t", 0, 4)
-    selected = Selected(SimpleNamespace(transaction_id=b"t"), 1)  # type: ignore[arg-type]
+    selected = Selected(SimpleNamespace(transaction_id=b"t"), 1)
     request = spanner.ReadRequest.pb()(partition_token=share.token(), data_boost_enabled=True)
     assert share_of(request, "read", 1, selected) == share
     request.partition_token = b""

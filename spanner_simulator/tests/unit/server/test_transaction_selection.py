@@ -105,7 +105,7 @@ def test_a_transaction_that_a_failed_request_began_is_over(rig) -> None:
 
 def opened(name: bytes = b"t", *, mode: str = "read_write", multiplexed: bool = False):
     core = Transaction(name, 0)
-    return OpenTransaction(core, "s", mode, multiplexed)  # type: ignore[arg-type]
+    return OpenTransaction(core, "s", mode, multiplexed)
 
 
 def test_a_transaction_is_found_by_its_session_only_unless_it_only_reads() -> None:

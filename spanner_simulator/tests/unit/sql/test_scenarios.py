@@ -26,7 +26,7 @@ def answer(world: World, step: str) -> Iterator[str]:
     word = step.split(" ", 1)[0]
     if word == "M":
         _, kind, table, columns, rows = step.split(" ", 4)
-        mutation = Write(kind, table, tuple(columns.split(",")), tuple(json.loads(rows)))  # type: ignore[arg-type]
+        mutation = Write(kind, table, tuple(columns.split(",")), tuple(json.loads(rows)))
         world.database.commit(world.database.begin(), [mutation], now_us=NOW_US)
     elif word == "READ":
         partitions = world.database.streams.state(step.split()[1]).partitions.by_token.values()

@@ -55,8 +55,8 @@ def column(text: str, **extra: object) -> ColumnDefinition:
     found = re.fullmatch(r"(\w+) ([A-Z0-9]+)(?:\((\d+)\))?( NOT NULL)?", text)
     assert found is not None, text
     name, code, length, required = found.groups()
-    value_type = ValueType(code, length=None if length is None else int(length))  # type: ignore[arg-type]
-    return ColumnDefinition(name, value_type, required is None, **extra)  # type: ignore[arg-type]
+    value_type = ValueType(code, length=None if length is None else int(length))
+    return ColumnDefinition(name, value_type, required is None, **extra)
 
 
 def key_columns(text: str) -> tuple[KeyColumn, ...]:
@@ -83,18 +83,18 @@ class Shop:
     ) -> Table:
         """Make a table, or another form of it; key columns may have a leading minus."""
         made = tuple(column(one) if isinstance(one, str) else one for one in columns)
-        table = Table(name, made, key_columns(key), **extra)  # type: ignore[arg-type]
+        table = Table(name, made, key_columns(key), **extra)
         self.catalogue.tables[name.lower()] = table
         return table
 
     def alter(self, name: str, **changes: object) -> None:
         """Put another form of a table."""
         old = self.catalogue.table(name)
-        self.catalogue.tables[name.lower()] = dataclasses.replace(old, **changes)  # type: ignore[arg-type]
+        self.catalogue.tables[name.lower()] = dataclasses.replace(old, **changes)
 
     def index(self, name: str, table: str, key: str, **extra: object) -> Index:
         """Make an index."""
-        made = Index(name, table, key_columns(key), **extra)  # type: ignore[arg-type]
+        made = Index(name, table, key_columns(key), **extra)
         self.catalogue.indexes[name.lower()] = made
         return made
 
@@ -142,7 +142,7 @@ class Shop:
 
 def write(kind: str, table: str, columns: str, *rows: list[Plain]) -> Write:
     """A mutation; columns in one text."""
-    return Write(kind, table, tuple(columns.split()), rows)  # type: ignore[arg-type]
+    return Write(kind, table, tuple(columns.split()), rows)
 
 
 def delete(table: str, *keys: list[Plain]) -> Delete:
