@@ -17,7 +17,7 @@ PAGE = REPOSITORY / "docs" / "architecture.md"
 ROOMS = ("producer", "spark_consumer", "local_stack")
 
 GROUPS = {
-    "product": ("schemas", "tidegate/lineage", "tidegate/program", *ROOMS),
+    "product": ("schemas", "lineage", "program", *ROOMS),
     "its tests": ("tests",),
     "simulator": ("spanner_simulator/src",),
     "the simulator's tests": ("spanner_simulator/tests",),

@@ -111,7 +111,10 @@ class Program:
 
 
 _CONSUMER = ("spark_consumer",)
-_PRODUCT = (*_CONSUMER, "producer", "schemas", "local_stack", "tidegate", "spanner_simulator/src")
+_PRODUCT = (
+    *(*_CONSUMER, "producer", "lineage", "program", "schemas", "local_stack", "tidegate"),
+    "spanner_simulator/src",
+)
 _FOLDERS = ("unit", "tidy", "packaging", "fuzz", "chaos", "mutants", "integration")
 
 STEPS: dict[str, Selection | Program] = {

@@ -35,13 +35,13 @@ DONE: Mapping[str, tuple[str, ...]] = {
         "tests/spark/spark/test_auditing.py::test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end",
         "tests/unit/spark_consumer/sinks/delta/test_output_proof.py::test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on",
     ),
-    "tidegate/program/tokens.py": (
-        "tests/unit/tidegate/program/test_tokens.py::test_a_source_that_fails_does_no_harm_while_the_token_is_valid",
+    "program/tokens.py": (
+        "tests/unit/program/test_tokens.py::test_a_source_that_fails_does_no_harm_while_the_token_is_valid",
     ),
-    "tidegate/program/token_sources.py": (
-        "tests/unit/tidegate/program/test_tokens.py::test_awss_default_credentials_sign_a_request",
-        "tests/unit/tidegate/program/test_tokens.py::test_googles_default_credentials_give_a_token",
-        "tests/unit/tidegate/program/test_tokens.py::test_a_function_returns_a_token_and_its_time_of_expiry",
+    "program/token_sources.py": (
+        "tests/unit/program/test_tokens.py::test_awss_default_credentials_sign_a_request",
+        "tests/unit/program/test_tokens.py::test_googles_default_credentials_give_a_token",
+        "tests/unit/program/test_tokens.py::test_a_function_returns_a_token_and_its_time_of_expiry",
     ),
     "spark_consumer/sinks/delta/refused_writes.py": (
         f"{_DELTA}/test_mirror.py::test_what_an_owner_has_set_that_refuses_a_release_is_named_and_passes_when_it_is_gone",
@@ -109,8 +109,8 @@ DONE: Mapping[str, tuple[str, ...]] = {
         f"{_LOCATIONS}::test_an_output_of_another_query_is_refused",
         f"{_LOCATIONS}::test_what_is_audited_has_a_release",
     ),
-    "tidegate/program/open_lineage.py": (
-        "tests/unit/tidegate/program/test_open_lineage.py::test_a_configuration_that_cannot_be_used_is_refused_without_its_text",
+    "program/open_lineage.py": (
+        "tests/unit/program/test_open_lineage.py::test_a_configuration_that_cannot_be_used_is_refused_without_its_text",
     ),
     "spark_consumer/checkpoint/hadoop_folder.py": (
         f"{_LOCATIONS}::test_s3_without_its_jar_is_refused_with_what_to_add",
@@ -268,7 +268,7 @@ RESTARTED: Mapping[str, str] = dict.fromkeys(
         "spark_consumer/spark/auditing.py",
         "spark_consumer/spark/failures.py",
         "spark_consumer/spark/session.py",
-        "tidegate/program/stream_start.py",
+        "program/stream_start.py",
     ),
     "tests/spark/test_all_sinks_killed.py::test_killed_after_each_step_in_turn_the_batch_leaves_the_same",
 )
@@ -351,14 +351,14 @@ BY_VALUE = frozenset(
         "spark_consumer/spark/requirements.py",
         "spark_consumer/spark/sink_factory.py",
         "spark_consumer/spark/standby.py",
-        "tidegate/program/extras.py",
-        "tidegate/program/java.py",
-        "tidegate/program/kafka_clients.py",
-        "tidegate/program/kafka_errors.py",
-        "tidegate/program/registry_http.py",
-        "tidegate/program/settings.py",
-        "tidegate/program/spark_versions.py",
-        "tidegate/program/status_server.py",
+        "program/extras.py",
+        "program/java.py",
+        "program/kafka_clients.py",
+        "program/kafka_errors.py",
+        "program/registry_http.py",
+        "program/settings.py",
+        "program/spark_versions.py",
+        "program/status_server.py",
     }
 )
 """Refused before anything is written; the remedy is another value of a setting or an argument, a

@@ -21,14 +21,12 @@ from pathlib import Path
 
 # Imported names, each with the folder that holds what is below it.
 _PACKAGES = {
+    # Its packages are links; only its version is a module beside them.
     "tidegate": "",
     "tests": "tests/",
     "benchmarks": "benchmarks/",
     "spanner_simulator": "spanner_simulator/src/spanner_simulator/",
 }
-# These stand below tidegate/ itself; the other packages are links there.
-_IN_TIDEGATE = ("lineage", "program", "version")
-
 # The environment: what is installed, what each test file shares.
 _SHARED = ("requirements/dev.txt", "accelerator")
 # Of pyproject.toml: other tables are about style, types and wheels.
@@ -133,9 +131,9 @@ class Stamps:
         if top not in _PACKAGES:
             return set()
         place = _PACKAGES[top]
-        if top == "tidegate" and (not parts or parts[0] in _IN_TIDEGATE):
+        found = {f"{place}__init__.py"} if place else {"tidegate/__init__.py"}
+        if top == "tidegate" and parts[:1] == ["version"]:
             place = "tidegate/"
-        found = {f"{place}__init__.py"}
         for part in parts:
             found |= {f"{place}{part}/__init__.py", f"{place}{part}.py"}
             place = f"{place}{part}/"

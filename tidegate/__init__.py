@@ -15,11 +15,11 @@
     tidegate.changes_of, transactions_of              a release as one DataFrame
 
 This package is the only import root.  The folders at the top of the repository (`schemas`,
-`producer`, `spark_consumer`, `local_stack`) are its subpackages through relative links; importing
-them under their bare names is an error.  `import tidegate` imports no subpackage and needs no
-extra; the names above are imported from the consumer at their first use, and need pyspark, but for
-the packages, `status`, `releases`, `plot_releases` and the classes of the port; `releases` and
-`plot_releases` need the extra `notebook`.
+`lineage`, `program`, `producer`, `spark_consumer`, `local_stack`) are its subpackages through
+relative links; importing them under their bare names is an error.  `import tidegate` imports no
+subpackage and needs no extra; the names above are imported from the consumer at their first use,
+and need pyspark, but for the packages, `status`, `releases`, `plot_releases` and the classes of the
+port; `releases` and `plot_releases` need the extra `notebook`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ("schemas", "producer", "spark_consumer", "local_stack")
+PACKAGES = ("schemas", "lineage", "program", "producer", "spark_consumer", "local_stack")
 
 DEADLINE_S = 120
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-PACKAGES = ("schemas", "producer", "spark_consumer", "local_stack")
+PACKAGES = ("schemas", "lineage", "program", "producer", "spark_consumer", "local_stack")
 
 # Imports across packages, reads package data, and shows whose modules it got.
 CODE = """

@@ -15,7 +15,7 @@ import pytest
 
 import tidegate
 
-PACKAGES = {"schemas", "producer", "spark_consumer", "local_stack"}
+PACKAGES = {"schemas", "lineage", "program", "producer", "spark_consumer", "local_stack"}
 
 
 @pytest.fixture(scope="session")

@@ -318,7 +318,7 @@ def test_every_error_stands_there_with_its_exit_code():
 
 
 def test_every_warning_stands_there():
-    folders = ("producer/", "spark_consumer/", "tidegate/lineage/", "tidegate/program/")
+    folders = ("producer/", "spark_consumer/", "lineage/", "program/")
     texts = "\n".join(
         text
         for name, text in tracked_texts().items()

@@ -15,7 +15,7 @@ from tidegate.schemas import errors as shared_errors
 from tidegate.schemas.errors import InvariantViolation, SchemaError, TidegateError
 from tidegate.spark_consumer import errors as consumer_errors
 
-PACKAGES = ("schemas", "producer", "spark_consumer", "local_stack")
+PACKAGES = ("schemas", "lineage", "program", "producer", "spark_consumer", "local_stack")
 
 # A namespace, not an address: nothing is fetched from it.
 NAMESPACES = ("http://ant.apache.org/ivy/maven",)
@@ -98,7 +98,7 @@ HELD = (
     "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "benchmarks", "docker", "dev",
     "docs", "local_stack", "producer", "schemas", "spanner_simulator/CHANGELOG.md",
     "spanner_simulator/README.md", "spanner_simulator/docs", "spanner_simulator/src",
-    "spark_consumer", "tests", "tidegate/__init__.py", "tidegate/lineage", "tidegate/program",
+    "spark_consumer", "tests", "tidegate/__init__.py", "lineage", "program",
     "tidegate/version.py",
 )  # fmt: skip
 
@@ -180,7 +180,7 @@ def test_phrases_are_found_and_other_words_are_not():
 
 # ---------------------------------------------------------------- hints
 
-HINTED = (*PACKAGES, "tidegate/lineage", "tidegate/program")
+HINTED = PACKAGES
 TABLES = (DONE, RESET, RESTARTED, BY_VALUE, WITHOUT)
 SAID_ELSEWHERE = (InvariantViolation, SchemaError, consumer_errors.RunStopped)
 """A bug, bytes that are described by their place, and what ends a run that is stopping anyway."""

@@ -1,0 +1,11 @@
+"""What the records of a progress topic say together: lineage, snapshots in effect, watermark.
+
+Pure: no client, no I/O, no clock.  Producer and consumer fold with this code.
+"""
+
+if __name__ != "tidegate.lineage":
+    message = (
+        f"this package is tidegate.lineage, and was imported as {__name__!r}: "
+        "write `import tidegate.lineage`, and take the repository's top folder off sys.path"
+    )
+    raise ImportError(message)
