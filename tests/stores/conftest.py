@@ -21,7 +21,11 @@ SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
 def stores(tmp_path_factory):
     """Start a server for each scheme that this machine has one for, on ports of the loopback."""
     folder = tmp_path_factory.mktemp("stores")
-    starts = [servers.moto] if servers.missing_for_gcs() else [servers.moto, servers.fake_gcs]
+    starts = [
+        servers.moto,
+        *(() if servers.missing_for_gcs() else [servers.fake_gcs]),
+        *(() if servers.missing_for_hdfs() else [servers.hdfs]),
+    ]
     with ExitStack() as running:
         found = [running.enter_context(start(folder)) for start in starts]
         yield {store.scheme: store for store in found}
@@ -42,6 +46,8 @@ def spark(stores, tmp_path_factory):
 
 @pytest.fixture(params=SCHEMES)
 def store(request, stores):
+    """Return a store of objects, behind its proxy; or HDFS, for a test that asks for it."""
     if request.param not in stores:
-        pytest.skip(servers.missing_for_gcs())
+        missing = {"gs": servers.missing_for_gcs, "hdfs": servers.missing_for_hdfs}
+        pytest.skip(missing[request.param]())
     return stores[request.param]

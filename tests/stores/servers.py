@@ -1,4 +1,4 @@
-"""Stores that programs of this machine stand in for: S3 by moto, Google Cloud Storage by a fake."""
+"""Stores on this machine: HDFS itself, S3 by moto, Google Cloud Storage by a fake."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from tests.stores.cutting_proxy import CuttingProxy
+from tidegate.local_stack.parts.java import find_java
 
 PATIENCE_S = 60.0
 GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
@@ -55,6 +56,65 @@ class Store:
         return f"{self.scheme}://{name}"
 
 
+@dataclass(frozen=True, slots=True)
+class Hdfs:
+    """A name node and a data node."""
+
+    address: str
+    class_path: str
+    scheme: str = "hdfs"
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def bucket(self):
+        """Return the address of a folder that does not exist yet."""
+        return f"{self.address}/lake-{uuid4().hex[:12]}"
+
+    def copy(self, address, folder):
+        """Copy a folder of HDFS to this machine, which delta-rs can read."""
+        command = ["-cp", self.class_path, "org.apache.hadoop.fs.FsShell", "-get", address]
+        subprocess.run([_java(), *command, str(folder)], check=True, timeout=PATIENCE_S)
+
+
+@contextlib.contextmanager
+def hdfs(folder):
+    """Start a name node and a data node of the Hadoop that pyspark has."""
+    class_path = os.pathsep.join(map(str, [folder, *_hdfs_jars(), _spark_jars() / "*"]))
+    # Hadoop's shell asks for a configuration.
+    (folder / "core-site.xml").write_text("<configuration/>")
+    details, log = folder / "hdfs.json", folder / "hdfs.log"
+    command = [
+        *(_java(), f"-Dtest.build.data={folder}", "-cp", class_path),
+        *("org.apache.hadoop.test.MiniDFSClusterManager", "-format", "-datanodes", "1"),
+        *("-nnport", "0", "-httpport", "0", "-writeDetails", str(details)),
+    ]
+
+    def port():
+        try:
+            return json.loads(details.read_text())["namenode_port"]
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    with _running(command, log, lambda: port() is not None):
+        yield Hdfs(f"hdfs://127.0.0.1:{port()}", class_path)
+
+
+def missing_for_hdfs():
+    """Return what to type where a part of HDFS is missing, else nothing."""
+    if all(jar.exists() for jar in _hdfs_jars()):
+        return ""
+    artifact = f"org.apache.hadoop:hadoop-client-minicluster:{hadoop_version()}"
+    return f"HDFS is not in Maven's folder; type: mvn dependency:get -Dartifact={artifact}"
+
+
+def _hdfs_jars():
+    version = hadoop_version()
+    return [
+        _in_maven(f"org/apache/hadoop/hadoop-client-minicluster/{version}"),
+        _in_maven("junit/junit/4.13.2"),
+        _in_maven("org/hamcrest/hamcrest-core/1.3"),
+    ]
+
+
 @contextlib.contextmanager
 def moto(folder):
     """Start a server that speaks S3, and decides between two requests for a new object."""
@@ -79,7 +139,7 @@ def moto(folder):
         "AWS_SECRET_ACCESS_KEY": "any",
         "AWS_ALLOW_HTTP": "true",
     }
-    with _running(command, folder / "moto.log", port):
+    with _running(command, folder / "moto.log", lambda: _answers(port)):
         yield Store(
             "s3a",
             proxy,
@@ -116,7 +176,7 @@ def fake_gcs(folder):
         "GOOGLE_BASE_URL": proxy.address,
         "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(key),
     }
-    with _running(command, folder / "gcs.log", port):
+    with _running(command, folder / "gcs.log", lambda: _answers(port)):
         yield Store(
             "gs",
             proxy,
@@ -132,8 +192,7 @@ def gcs_connector():
 
     Ivy, by which Spark fetches packages, does not find the parent that the connector names.
     """
-    place = f"com/google/cloud/bigdataoss/gcs-connector/{CONNECTOR}"
-    return Path.home() / ".m2/repository" / place / f"gcs-connector-{CONNECTOR}-shaded.jar"
+    return _in_maven(f"com/google/cloud/bigdataoss/gcs-connector/{CONNECTOR}", "-shaded")
 
 
 def missing_for_gcs():
@@ -154,19 +213,35 @@ def _gcs_program():
 
 def hadoop_aws():
     """Return the Maven coordinate of S3A; it has the version of Spark's own Hadoop."""
-    pyspark = pytest.importorskip("pyspark")
-    (client,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
-    version = client.stem.removeprefix("hadoop-client-api-")
-    return f"org.apache.hadoop:hadoop-aws:{version}"
+    return f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"
+
+
+def hadoop_version():
+    (client,) = _spark_jars().glob("hadoop-client-api-*.jar")
+    return client.stem.removeprefix("hadoop-client-api-")
+
+
+def _spark_jars():
+    return Path(pytest.importorskip("pyspark").__file__).parent / "jars"
+
+
+def _in_maven(place, suffix=""):
+    """Return where Maven keeps the jar of an artifact's version."""
+    *_, name, version = place.split("/")
+    return Path.home() / ".m2/repository" / place / f"{name}-{version}{suffix}.jar"
+
+
+def _java():
+    return str(find_java().program)
 
 
 @contextlib.contextmanager
-def _running(command, log, port):
+def _running(command, log, is_ready):
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
         give_up_at = time.monotonic() + PATIENCE_S
-        while not _answers(f"http://127.0.0.1:{port}"):
+        while not is_ready():
             assert process.poll() is None, log.read_text()[-2_000:]
             assert time.monotonic() < give_up_at, log.read_text()[-2_000:]
             time.sleep(0.1)
@@ -182,9 +257,9 @@ def _free_port():
         return free.getsockname()[1]
 
 
-def _answers(address):
+def _answers(port):
     try:
-        with urllib.request.urlopen(address, timeout=5):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=5):
             return True
     except urllib.error.HTTPError:
         return True

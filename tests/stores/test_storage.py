@@ -28,6 +28,18 @@ class TestStores(StorageContract):
     races = 200
 
 
+@pytest.mark.parametrize("store", ["hdfs"], indirect=True)
+class TestHdfs(StorageContract):
+    """On a name node, which renames in one step."""
+
+    races = 200
+
+    def test_nothing_temporary_is_left(self, storage):
+        storage.write_json("plans/1.json", 1)
+        storage.create_json("plans/2.json", 2)
+        assert storage._folder.names("plans") == ["1.json", "2.json"]
+
+
 def test_nothing_is_renamed_and_nothing_temporary_is_left(storage):
     storage.write_json("plans/1.json", 1)
     storage.create_json("plans/2.json", 2)
