@@ -205,6 +205,17 @@ def test_the_stamp_follows_what_is_installed(dev, monkeypatch, tmp_path, place, 
     assert before != dev.stamp()
 
 
+def test_the_environment_of_another_checkout_is_left_alone(dev, monkeypatch, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "tidegate-stamp").write_text("theirs")
+    (tmp_path / ".venv").symlink_to(tmp_path / "theirs")
+    monkeypatch.setattr(dev, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(dev, "STAMP", tmp_path / ".venv" / "tidegate-stamp")
+    with pytest.raises(dev.Stop, match="theirs, which another checkout uses: remove the link"):
+        dev.install_venv()
+    assert dev.STAMP.read_text() == "theirs"
+
+
 def test_an_environment_without_a_compiler_is_complete(dev, monkeypatch, tmp_path, capsys):
     commands = []
     monkeypatch.setattr(dev, "STAMP", tmp_path / "stamp")
