@@ -218,6 +218,7 @@ def test_the_environment_of_another_checkout_is_left_alone(dev, monkeypatch, tmp
 
 def test_an_environment_without_a_compiler_is_complete(dev, monkeypatch, tmp_path, capsys):
     commands = []
+    monkeypatch.setattr(dev, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(dev, "STAMP", tmp_path / "stamp")
     monkeypatch.setattr(dev, "_right_python", lambda: True)
     monkeypatch.setattr(dev, "shown", lambda _title, command: commands.append(command))
