@@ -25,9 +25,9 @@ from tidegate.producer.commands.stream_transitions import drawing
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
 from tidegate.program.java import JAVA_MIN
-from tidegate.program.metrics import Metric
 from tidegate.program.settings import Settings, has_flag
 from tidegate.program.spark_versions import DELTA, SPARK_LINES
+from tidegate.program.status_server import Metric
 from tidegate.schemas.errors import ExitCode
 from tidegate.spark_consumer.config import ConsumerConfig, spark_packages
 from tidegate.spark_consumer.kafka_options import (

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tidegate.lineage.errors import read_stop
 from tidegate.lineage.fleet_view import FleetView
-from tidegate.lineage.stop_reason import read_stop
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
     ControlState,

@@ -3,6 +3,10 @@
 It is the frontier of a reader that reads no data, so a parent leaves the view only after its
 children have entered it.  What cannot move is left out of a slot's lowest watermark, and so are
 slots whose newest heartbeat is of version 1, which does not say what is stopped.
+
+A stream partition that its slot does not hold has finished, or has not been announced.  Its marker
+proves that it has finished.  Without a marker the watermark of the whole fleet decides: the parent
+that named it has read on by then, so an open stream partition would be known.
 """
 
 from __future__ import annotations
@@ -10,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tidegate.lineage.frontier import Frontier, ProgressRow
-from tidegate.lineage.published_view import PublishedView
+from tidegate.lineage.frontier import EndOffsets, Frontier, ProgressRow
+from tidegate.lineage.keyed_heap import KeyedHeap
 from tidegate.lineage.slot_tokens import SlotTokens
 from tidegate.lineage.subscription import ProgressOnly
 from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
     MOVE_OUTS,
+    PartitionFinished,
     PartitionGap,
     SlotChanges,
     SlotProgress,
@@ -24,6 +30,53 @@ from tidegate.schemas.progress import (
     StreamControl,
 )
 from tidegate.schemas.topics import slot_of
+
+
+class PublishedView:
+    """The frontier of one epoch without its data, and those that finished beyond it."""
+
+    def __init__(self, progress_topic: str) -> None:
+        """Start without records."""
+        self._topic = progress_topic
+        self._frontier = Frontier(ProgressOnly(progress_topic))
+        self._watermark_us: int | None = None
+        self._finished = KeyedHeap()
+        """Ends of those that finished and that the watermark has not passed."""
+
+    def fold(self, rows: Iterable[ProgressRow], *, reached: EndOffsets) -> None:
+        """Take records of the epoch, those of each slot by offset, each once.
+
+        Raises ProtocolError where they contradict the protocol.
+        """
+        kept = [self._kept(row) for row in rows]
+        self._frontier.fold(kept, reached=reached)
+        watermark = self._frontier.watermark()
+        if watermark is not None:
+            self._watermark_us = watermark.us
+            self._finished.pop_through(watermark.us)
+
+    def has_marker(self, token: str) -> bool:
+        """Whether a stream partition has finished beyond the fleet's watermark."""
+        return token in self._finished.keys
+
+    def has_finished(self, token: str, at_us: int) -> bool:
+        """Whether a stream partition that its slot does not hold open has finished.
+
+        Only for a time at or before its end, after its start.
+        """
+        if self.has_marker(token):
+            return True
+        return self._watermark_us is not None and self._watermark_us >= at_us - 1
+
+    def _kept(self, row: ProgressRow) -> ProgressRow:
+        body = row.record.body
+        if isinstance(body, PartitionFinished) and body.chunk == 0:
+            self._finished.set(body.token, body.end_ns // NS_PER_US)
+        if isinstance(body, SlotProgress | SlotChanges | SlotWatermark):
+            # The vector of a heartbeat grows with the data topics, of which nothing is read here.
+            entries = tuple(entry for entry in body.vector if entry.topic == self._topic)
+            body = replace(body, vector=entries)
+        return replace(row, record=replace(row.record, body=body))
 
 
 class FleetView:

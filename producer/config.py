@@ -29,8 +29,7 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.progress import PROGRESS_VERSION, TimestampForm
 from tidegate.schemas.source_order import SOURCE_ORDER
-from tidegate.schemas.topic_template import TopicTemplate
-from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
+from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames, TopicTemplate
 
 _ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
 _PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")

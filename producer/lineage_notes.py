@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from tidegate.producer.core.events import Event, Ticked
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.translation.translator import TableEncoding
-from tidegate.program.lineage_run import Dataset, Datasets
-from tidegate.program.open_lineage import RunLineage
+from tidegate.program.open_lineage import Dataset, Datasets, RunLineage
 
 _INTERVAL_S = 1.0
 

@@ -24,7 +24,7 @@ from tidegate.producer.errors import QueryError
 from tidegate.producer.fault_notes import note_event, note_silent
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.retried_faults import RetriedFaults
-from tidegate.program.health import Health
+from tidegate.program.status_server import Health
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import TopicTotals

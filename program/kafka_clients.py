@@ -1,20 +1,61 @@
-"""Kafka clients made from settings, and the one probe of a broker."""
+"""Kafka clients made from settings: their log, a probe, and reading from the beginning."""
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+import structlog
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
 
-from tidegate.program.kafka_errors import is_decisive, kafka_failure
+from tidegate.program.kafka_errors import GROUP_DENIED, is_decisive, is_denied, kafka_failure
 from tidegate.program.tokens import KafkaTokens
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.topic_template import SETTING, TEMPLATE_DEFAULT
-from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.topics import TEMPLATE_DEFAULT, TEMPLATE_SETTING, TopicNames
+
+_INTERVAL_S = 60.0
+
+
+class KafkaClientLog:
+    """What confluent-kafka's option `logger` takes: at most one line per kind and interval.
+
+    librdkafka reports a broker that is down several times a second, for every connection.
+    A kind is librdkafka's facility, such as `FAIL` or `SSL`; the next line of a kind says how many
+    were left out.  One object serves all clients of a process, from any thread.
+    """
+
+    def __init__(
+        self, *, interval_s: float = _INTERVAL_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Start with nothing written; `clock` returns seconds and never goes back."""
+        self._interval_s = interval_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._written_at: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+        self._log = structlog.get_logger()
+
+    def log(self, level: int, template: str, *arguments: str) -> None:
+        """Write or count one line; the signature is that of `logging.Logger.log`."""
+        kind, client, text = arguments if len(arguments) == 3 else ("", "", template % arguments)
+        with self._lock:
+            now = self._clock()
+            if now - self._written_at.get(kind, float("-inf")) < self._interval_s:
+                self._left_out[kind] = self._left_out.get(kind, 0) + 1
+                return
+            self._written_at[kind] = now
+            left_out = self._left_out.pop(kind, 0)
+        fields = {"kind": kind, "client": client, "text": text, "left_out": left_out}
+        if level >= logging.WARNING:
+            self._log.warning("Kafka client", **fields)
+        else:
+            self._log.info("Kafka client", **fields)
+
 
 _Client = TypeVar("_Client")
 _PROBE_S = 10.0
@@ -90,5 +131,101 @@ def require_own_prefix(names: TopicNames, topics: Iterable[str]) -> None:
         message = f"prefix: {names.prefix!r} and the prefix of another stream continue each other"
         hint = "Use another prefix: some data topics would belong to both streams"
         if names.template != TEMPLATE_DEFAULT:
-            hint = hint.replace(":", f", or another {SETTING} than {names.template}:")
+            hint = hint.replace(":", f", or another {TEMPLATE_SETTING} than {names.template}:")
         raise ConfigError(message, hint=hint, topics=overlapping)
+
+
+_SMALL_RECORDS = {"queued.max.messages.kbytes": 8 << 10}
+_PATIENCE_S = 30.0
+_ANSWER_S = 5.0
+_AGAIN_S = 0.2
+_REPORTS_MAX = 100
+
+
+def consume_from_beginning(
+    topic: str,
+    numbers: Iterable[int],
+    *,
+    bootstrap_servers: str,
+    client_group: str,
+    options: Mapping[str, Any] | None = None,
+    sizes: Mapping[str, int] = _SMALL_RECORDS,
+) -> Consumer:
+    """Return a consumer of committed records, which reports each end that it reaches.
+
+    An offset that is no longer in the log is reported as an error (`kafka_errors.OUT_OF_RANGE`);
+    reading never begins again by itself.
+
+    `client_group` only names the client: the group is neither joined nor committed to.  `sizes` are
+    the client's options for how much it fetches and holds.  Blocks and raises as
+    `assign_beginnings`.
+    """
+    consumer = make_client(
+        Consumer,
+        {
+            "bootstrap.servers": bootstrap_servers,
+            **(options or {}),
+            "group.id": client_group,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            **sizes,
+        },
+    )
+    try:
+        assign_beginnings(consumer, topic, numbers)
+    except BaseException:
+        consumer.close()
+        raise
+    return consumer
+
+
+def assign_beginnings(consumer: Consumer, topic: str, numbers: Iterable[int]) -> None:
+    """Let a consumer begin where topic partitions begin.
+
+    Blocks until that is known.  Raises ConfigError if Kafka denies access, and UnreachableError if
+    no leader says so within half a minute.
+    """
+    give_up_at = time.monotonic() + _PATIENCE_S
+    consumer.assign(
+        [
+            TopicPartition(topic, number, _beginning(consumer, topic, number, give_up_at))
+            for number in numbers
+        ]
+    )
+
+
+def _beginning(consumer: Consumer, topic: str, number: int, give_up_at: float) -> int:
+    """Return the first offset of a topic partition.
+
+    The client is not left to find it by `OFFSET_BEGINNING`: where a leader does not know yet a
+    topic that was just created, it gives up and reports the offset as one that the log lacks.
+    """
+    while True:
+        failure: KafkaError = KafkaError(KafkaError._TIMED_OUT, "no answer")  # noqa: SLF001 - a public constant
+        try:
+            found = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ANSWER_S)
+        except KafkaException as error:
+            found, failure = None, error.args[0]
+        if found is not None:
+            return int(found[0])
+        reports = [message.error() for message in consumer.consume(_REPORTS_MAX, 0.0)]
+        reported = [one for one in reports if one is not None and one.code() != GROUP_DENIED]
+        is_final = is_denied(failure) or any(map(is_decisive, reported))
+        if is_final or time.monotonic() >= give_up_at:
+            raise kafka_failure(failure, attempt=f"cannot read topic {topic}", reported=reported)
+        time.sleep(_AGAIN_S)
+
+
+def listed_offset(answer: ListOffsetsResultInfo) -> int:
+    """Return the offset; -1 where Kafka has none for the time that was asked for.
+
+    Raises KafkaException for an answer without an offset, as librdkafka 2.16 gives it, without an
+    error, while a broker that was killed starts again.
+    """
+    if answer.offset == OFFSET_INVALID:
+        raise KafkaException(
+            KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the broker's answer holds no offset")
+        )
+    return int(answer.offset)

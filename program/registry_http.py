@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
-from tidegate.program.registry_access import REJECTED, RegistryAccess, is_foreign
-from tidegate.program.retry_after import RETRY_LATER, RetryAfter, is_temporary
+from tidegate.program.calls import RETRY_LATER, Rejections, RetryAfter, is_temporary
 from tidegate.program.tokens import RegistryTokens
 from tidegate.schemas.errors import (
     ConfigError,
@@ -22,6 +21,45 @@ from tidegate.schemas.errors import (
     UnreachableError,
 )
 from tidegate.schemas.registry import RegisteredSchema
+
+REJECTED = frozenset({401, 403})
+_FORBIDDEN = 403
+_NO_ERROR_CODE = -1
+"""Confluent's client has it for an answer that is not the registry's JSON."""
+
+
+class RegistryAccess:
+    """Accepted and rejected calls of one client; thread-safe.
+
+    A rejected call that was accepted before is tried again for some minutes; one that never was is
+    an error of the settings.  Reads and writes are counted apart: a registry may allow all reads.
+    A 403 that the registry itself gives concerns a subject, any other rejection concerns all.
+    """
+
+    def __init__(self) -> None:
+        """Start without a call."""
+        self._rejections: dict[tuple[str, bool], Rejections] = {}
+
+    def accept(self, subject: str = "", *, writes: bool = False) -> None:
+        """Record that a call was answered."""
+        for place in {"", subject}:
+            self._of(place, writes).accept()
+
+    def may_pass(
+        self, error: SchemaRegistryError, subject: str = "", *, writes: bool = False
+    ) -> bool:
+        """Record a call that was rejected; return whether to try it again later."""
+        is_own = error.http_status_code == _FORBIDDEN and not is_foreign(error)
+        return not self._of(subject if is_own else "", writes).reject()
+
+    def _of(self, subject: str, writes: bool) -> Rejections:  # noqa: FBT001 - a part of the key
+        return self._rejections.setdefault((subject, writes), Rejections())
+
+
+def is_foreign(error: SchemaRegistryError) -> bool:
+    """Whether an answer has no error code of a registry: a proxy may have given it."""
+    return error.error_code in (None, _NO_ERROR_CODE)
+
 
 _Answer = TypeVar("_Answer")
 

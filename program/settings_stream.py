@@ -22,15 +22,14 @@ from pydantic import (
 
 from tidegate.program.logs import LogFormat, LogLevel
 from tidegate.program.settings import Settings
-from tidegate.program.token_sources import (
+from tidegate.program.tokens import (
     NO_LOGIN,
     kafka_tokens,
     registry_tokens,
     require_login,
 )
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.topic_template import TEMPLATE_DEFAULT
-from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.topics import TEMPLATE_DEFAULT, TopicNames
 
 _INSTEAD = {"url": "registry_url", "basic.auth.user.info": "registry_user_info"}
 """Options of the registry's client that have a setting of their own."""

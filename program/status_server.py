@@ -1,6 +1,8 @@
-"""A small HTTP server: `/metrics` for Prometheus, `/healthz` and `/readyz` for a supervisor.
+"""Metrics and health of a process, and the HTTP server for them.
 
-A program may serve pages of JSON beside them.
+`/metrics` is for Prometheus, `/healthz` and `/readyz` are for a supervisor; a program may add pages
+of JSON.  Metrics are a closed set of names, each with its kind, meaning and labels.  A stream
+partition's token is never a label: splits would create labels without limit.
 """
 
 from __future__ import annotations
@@ -8,21 +10,151 @@ from __future__ import annotations
 import errno
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from socketserver import ThreadingMixIn
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    make_wsgi_app,
+)
 
-from tidegate.program.health import Health
 from tidegate.schemas.errors import ConfigError
+from tidegate.version import __version__
 
 if TYPE_CHECKING:
     from tidegate.program.settings_stream import StreamSettings
+
+_STALLED_AFTER_S = 180.0
+"""Longer than any wait for a broker within one step, which ends after about 100 s."""
+
+
+class Health:
+    """Written by the main loop, read by any thread.
+
+    A process is alive while its loop steps; it is ready from `set_ready` to `set_not_ready`.
+    """
+
+    def __init__(
+        self,
+        *,
+        stalled_after_s: float = _STALLED_AFTER_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start alive and not ready; `clock` returns seconds and never goes back."""
+        self._stalled_after_s = stalled_after_s
+        self._clock = clock
+        self._stepped_at = clock()
+        self._not_ready = "starting"
+        self._warning = ""
+
+    def step(self) -> None:
+        """Note that the loop has come round."""
+        self._stepped_at = self._clock()
+
+    def set_ready(self) -> None:
+        """The process does its work from now on."""
+        self._not_ready = ""
+
+    def set_not_ready(self, reason: str) -> None:
+        """The process waits; `reason` is shown to probes."""
+        self._not_ready = reason
+
+    def set_warning(self, text: str) -> None:
+        """Show a text to those who ask whether the process is ready; empty takes it back."""
+        self._warning = text
+
+    @property
+    def warning(self) -> str:
+        """What an operator should look at although the process is ready; empty for nothing."""
+        return self._warning
+
+    @property
+    def fault(self) -> str:
+        """Why the process is not alive; empty if it is."""
+        elapsed_s = self._clock() - self._stepped_at
+        return f"no step for {elapsed_s:.0f} s" if elapsed_s > self._stalled_after_s else ""
+
+    @property
+    def not_ready(self) -> str:
+        """Why the process is not ready; empty if it is."""
+        return self.fault or self._not_ready
+
+
+CounterName = TypeVar("CounterName", bound=str)
+GaugeName = TypeVar("GaugeName", bound=str)
+HistogramName = TypeVar("HistogramName", bound=str)
+
+_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600)
+"""Upper bounds of a histogram's buckets: from a stream that keeps up to one that catches up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric, by its name as a scrape shows it but for the program's prefix."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    meaning: str
+    labels: tuple[str, ...] = ()
+
+
+class Metrics(Generic[CounterName, GaugeName, HistogramName]):
+    """The metrics of one program, with those of its process and its build.
+
+    The type arguments are the literal names of counters, gauges and histograms, so that a name that
+    is not defined fails the type check.  A histogram is of seconds.  Every object has a registry of
+    its own.  Safe to use from several threads.
+    """
+
+    def __init__(self, prefix: str, definitions: Iterable[Metric]) -> None:
+        """Start every metric at 0; `prefix` ends without an underscore."""
+        self.registry = CollectorRegistry()
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for metric in definitions:
+            arguments = (f"{prefix}_{metric.name}", metric.meaning, metric.labels)
+            match metric.kind:
+                case "counter":
+                    self._counters[metric.name] = Counter(*arguments, registry=self.registry)
+                case "gauge":
+                    self._gauges[metric.name] = Gauge(*arguments, registry=self.registry)
+                case "histogram":
+                    self._histograms[metric.name] = Histogram(
+                        *arguments, buckets=_BUCKETS_S, registry=self.registry
+                    )
+        build = Gauge("tidegate_build_info", "Always 1", ("version",), registry=self.registry)
+        build.labels(version=__version__).set(1)
+        ProcessCollector(registry=self.registry)
+
+    def add(self, name: CounterName, amount: float = 1, **labels: str) -> None:
+        """Add to a counter; `labels` are exactly those of its definition."""
+        counter = self._counters[name]
+        (counter.labels(**labels) if labels else counter).inc(amount)
+
+    def set(self, name: GaugeName, value: float, **labels: str) -> None:
+        """Set a gauge; `labels` are exactly those of its definition."""
+        gauge = self._gauges[name]
+        (gauge.labels(**labels) if labels else gauge).set(value)
+
+    def follow(self, name: GaugeName, value: Callable[[], float]) -> None:
+        """Ask `value` for the gauge at each scrape, from any thread; `set` has no effect then."""
+        self._gauges[name].set_function(value)
+
+    def observe(self, name: HistogramName, seconds: float) -> None:
+        """Count a duration in a histogram; one below 0, of clocks that differ, as 0."""
+        self._histograms[name].observe(max(seconds, 0.0))
 
 
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from tidegate.program.from_beginning import consume_from_beginning
+from tidegate.program.kafka_clients import KafkaClientLog, consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, GROUP_DENIED, is_denied, kafka_failure
-from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.schemas.errors import UnreachableError
 from tidegate.schemas.progress import StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder

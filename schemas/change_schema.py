@@ -4,6 +4,8 @@ The key is a record of the primary key columns in primary key order.  It does no
 epoch, because keys would move between topic partitions.  The value is the change record of
 `docs/protocol.md`: kind of change, row after and before, captured columns, Spanner's coordinates;
 or the value of another envelope: one flat row (3.8), Debezium's (3.9) or Datastream's (3.10).
+The fields after a flat row's columns have the names of an unwrapped Debezium record where that has
+such a field; all begin with two underscores, and so may no column.
 Every column is nullable with default null, so that a schema with another column is
 BACKWARD-compatible.  Versions only grow: `merged_row` and `with_row` make a later one.
 
@@ -17,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from tidegate.schemas.avro_types import AVRO_NAME, avro_type, namespace_of
-from tidegate.schemas.datastream_schema import (
+from tidegate.schemas.datastream_event import (
     DATASTREAM_NAME,
     PAYLOAD,
     datastream_fields,
@@ -25,10 +27,42 @@ from tidegate.schemas.datastream_schema import (
 )
 from tidegate.schemas.debezium_schema import BEFORE, DEBEZIUM_NAME, debezium_fields, debezium_type
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.flat_schema import FLAT_FIELDS, FLAT_NAME, is_flat, reserved_names
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import Column, TableSchema, folded
+
+FLAT_NAME = "FlatChange"
+"""The record's name, by which a reader knows the envelope: a column may have any other name."""
+
+_RESERVED = "__"
+
+FLAT_FIELDS: tuple[Mapping[str, Any], ...] = (
+    {"name": "__op", "type": "string"},
+    {"name": "__deleted", "type": "string"},
+    {"name": "__columns", "type": {"type": "array", "items": "string"}},
+    {"name": "__commit_timestamp", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    {"name": "__server_transaction_id", "type": "string"},
+    {"name": "__record_sequence", "type": "string"},
+    {"name": "__mod_number", "type": "int"},
+    {"name": "__is_last_record_in_transaction_in_partition", "type": "boolean"},
+    {"name": "__number_of_records_in_transaction", "type": "long"},
+    {"name": "__number_of_partitions_in_transaction", "type": "long"},
+    {"name": "__transaction_tag", "type": "string"},
+    {"name": "__is_system_transaction", "type": "boolean"},
+    {"name": "__value_capture_type", "type": "string"},
+)
+"""The fields after the columns, in their order."""
+
+
+def is_flat(schema: Mapping[str, Any]) -> bool:
+    """Whether a value schema is that of a flat envelope."""
+    return schema.get("name") == FLAT_NAME
+
+
+def reserved_names(columns: Iterable[str]) -> list[str]:
+    """Return the columns that a flat envelope cannot have."""
+    return [name for name in columns if name.startswith(_RESERVED)]
+
 
 EXCLUSIONS = (
     "exclude_insert",

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tidegate.schemas.progress import PRODUCER_FILTER
-from tidegate.schemas.topic_template import SETTING as TEMPLATE
+from tidegate.schemas.topics import TEMPLATE_SETTING
 
 _TOMBSTONES = f"{PRODUCER_FILTER}tombstones="
 _ENVELOPE = f"{PRODUCER_FILTER}envelope="
 _FORMAT = f"{PRODUCER_FILTER}value_format="
 _KEY_FORMAT = f"{PRODUCER_FILTER}key_format="
-_SETTINGS = (_TOMBSTONES, _ENVELOPE, _FORMAT, _KEY_FORMAT, f"{PRODUCER_FILTER}{TEMPLATE}=")
+_SETTINGS = (_TOMBSTONES, _ENVELOPE, _FORMAT, _KEY_FORMAT, f"{PRODUCER_FILTER}{TEMPLATE_SETTING}=")
 
 
 class Envelope(StrEnum):

@@ -2,23 +2,107 @@
 
 A prefix names one change stream: `<prefix>-progress`, `<prefix>-dead-letter`, and for data
 `<prefix>.<table>` or what the stream's template makes of prefix and table.
+
+A template is a text with the placeholders `{prefix}` and `{table}`.  `{prefix}` comes first and a
+separator follows it, so that the topics of two streams can meet only where one prefix continues the
+other.  `{table}` is in it once, so that a topic names its table.  The producer's setting may hold
+`{database}`, the database's id, which is resolved before a template is used.
+
+Kafka's metrics write `.` as `_`: a broker refuses to create `p.shop_Items` while `p.shop.Items`
+exists.  Topics of one stream that differ in case only would belong to one table, since Spanner
+compares names without case, and to one folder or table of many an output.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import PRODUCER_FILTER
-from tidegate.schemas.topic_template import (
-    SEPARATORS,
-    SETTING,
-    TEMPLATE_DEFAULT,
-    TopicTemplate,
-)
+
+TEMPLATE_SETTING = "topic_template"
+"""The setting's name, in both programs and in `StreamStarted.filters`."""
+
+TEMPLATE_DEFAULT = "{prefix}.{table}"
+
+SEPARATORS = ".-_"
+"""One of these follows the prefix."""
+
+_DATABASE = "{database}"
+_PREFIX_PART, _TABLE_PART = "{prefix}", "{table}"
+_TEMPLATE_PARTS = (_PREFIX_PART, _DATABASE, _TABLE_PART)
+_TEMPLATE_PART = re.compile(r"\{[^{}]*\}|[^{}]+|[{}]")
+_LITERAL = re.compile(r"[A-Za-z0-9._-]+")
+_LETTERS_HINT = "A topic's name has letters, digits, '.', '_' and '-'"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTemplate:
+    """A template without `{database}`; make one with `parse`."""
+
+    middle: str
+    """The text between prefix and table."""
+    tail: str
+    """The text after the table."""
+
+    @classmethod
+    def parse(cls, text: str, *, database: str = "") -> Self:
+        """Return the template of a setting, with the id of the database in its place.
+
+        Raises ConfigError for a text that is not a template.
+        """
+        parts = _TEMPLATE_PART.findall(text)
+        for part in parts:
+            if part.startswith("{") and part not in _TEMPLATE_PARTS:
+                raise ConfigError(
+                    f"{TEMPLATE_SETTING}: {part!r} is not one of {', '.join(_TEMPLATE_PARTS)}",
+                    hint="Placeholders are written in lower case",
+                )
+            if part not in _TEMPLATE_PARTS and not _LITERAL.fullmatch(part):
+                raise ConfigError(
+                    f"{TEMPLATE_SETTING}: {part!r} cannot be part of a topic's name",
+                    hint=_LETTERS_HINT,
+                )
+        _require_counts(text, parts)
+        if _DATABASE in parts and not database:
+            raise ConfigError(
+                f"{TEMPLATE_SETTING}: {_DATABASE} is known to the producer only",
+                hint="Write the database's id instead, as in {prefix}.my-database.{table}",
+            )
+        middle, tail = (
+            text.removeprefix(_PREFIX_PART).replace(_DATABASE, database).split(_TABLE_PART)
+        )
+        if not middle.startswith(tuple(SEPARATORS)):
+            raise ConfigError(
+                f"{TEMPLATE_SETTING}: {text!r} has no separator after {{prefix}}",
+                hint="Write '.', '-' or '_' after it",
+            )
+        return cls(middle, tail)
+
+    @property
+    def text(self) -> str:
+        """The template as a setting has it."""
+        return f"{_PREFIX_PART}{self.middle}{_TABLE_PART}{self.tail}"
+
+
+def _require_counts(text: str, parts: list[str]) -> None:
+    hint = f"The default is {TEMPLATE_DEFAULT}"
+    if parts[:1] != [_PREFIX_PART] or parts.count(_PREFIX_PART) > 1:
+        raise ConfigError(
+            f"{TEMPLATE_SETTING}: {text!r} must begin with {{prefix}}, and have it once", hint=hint
+        )
+    if parts.count(_TABLE_PART) != 1:
+        raise ConfigError(
+            f"{TEMPLATE_SETTING}: {text!r} must have {{table}} once, or tables would share a topic",
+            hint=hint,
+        )
+    if parts.count(_DATABASE) > 1:
+        raise ConfigError(f"{TEMPLATE_SETTING}: {text!r} has {_DATABASE} more than once", hint=hint)
+
 
 HEADER_ORDER = "order"
 """First header of every data record: its order key."""
@@ -49,7 +133,7 @@ _BESIDE = "__backfill"
 _TABLE_BEGIN = re.compile(r"([A-Za-z0-9_]+(\.[A-Za-z0-9_]*)?)?")
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _TOPIC_LENGTH_MAX = 249
-_TEMPLATE = f"{PRODUCER_FILTER}{SETTING}="
+_TEMPLATE = f"{PRODUCER_FILTER}{TEMPLATE_SETTING}="
 
 
 def beside(table: str) -> str:
@@ -99,12 +183,12 @@ class TopicNames:
         object.__setattr__(self, "_tail", parsed.tail)
         if self._tail.endswith(_NOT_DATA):
             raise ConfigError(
-                f"{SETTING}: {self.template!r} ends like the name of another topic",
+                f"{TEMPLATE_SETTING}: {self.template!r} ends like the name of another topic",
                 hint="Let it end in another text than -progress or -dead-letter",
             )
         if len(self._head) + len(self._tail) >= _TOPIC_LENGTH_MAX:
             raise ConfigError(
-                f"{SETTING}: {self.template!r} leaves no room for a table",
+                f"{TEMPLATE_SETTING}: {self.template!r} leaves no room for a table",
                 hint=f"A topic's name has at most {_TOPIC_LENGTH_MAX} characters",
             )
         object.__setattr__(self, "_not_tables", tuple(self._find_not_tables()))
@@ -150,10 +234,10 @@ class TopicNames:
         if recorded != self.template:
             raise ConfigError(
                 (
-                    f"{SETTING}: the stream was begun with {recorded!r}, the setting is "
+                    f"{TEMPLATE_SETTING}: the stream was begun with {recorded!r}, the setting is "
                     f"{self.template!r}"
                 ),
-                hint=f'Set {SETTING} = "{recorded}"',
+                hint=f'Set {TEMPLATE_SETTING} = "{recorded}"',
                 prefix=self.prefix,
             )
 
@@ -166,7 +250,7 @@ class TopicNames:
         if table in self._not_tables:
             raise ConfigError(
                 f"table {table}: its topic {topic} would be named like another kind",
-                hint=f"Use another {SETTING} than {self.template}, or leave the table out",
+                hint=f"Use another {TEMPLATE_SETTING} than {self.template}, or leave the table out",
             )
         if len(topic) > _TOPIC_LENGTH_MAX:
             raise ConfigError(
@@ -174,7 +258,7 @@ class TopicNames:
                     f"table {table}: its topic's name has {len(topic)} characters, and Kafka "
                     f"allows {_TOPIC_LENGTH_MAX}"
                 ),
-                hint=f"Use a shorter prefix or {SETTING}, or leave the table out",
+                hint=f"Use a shorter prefix or {TEMPLATE_SETTING}, or leave the table out",
                 topic=topic,
             )
         return topic
@@ -281,3 +365,33 @@ class TopicNames:
     def value_subject(topic: str) -> str:
         """Return the registry's subject for the values of a topic."""
         return f"{topic}{_VALUE}"
+
+
+def topic_collisions(wanted: Iterable[str], existing: Iterable[str]) -> dict[str, str]:
+    """Return the wanted topics that Kafka would not create, each with the one in its way.
+
+    That may be another wanted one that comes before it.  What exists is not created.
+    """
+    return _in_the_way(wanted, existing, _in_metrics)
+
+
+def topics_of_one_name(wanted: Iterable[str], existing: Iterable[str]) -> dict[str, str]:
+    """Return likewise those that differ in case only from another one of the stream."""
+    return _in_the_way(wanted, existing, str.lower)
+
+
+def _in_the_way(
+    wanted: Iterable[str], existing: Iterable[str], as_one: Callable[[str], str]
+) -> dict[str, str]:
+    known = frozenset(existing)
+    taken = {as_one(topic): topic for topic in sorted(known)}
+    found: dict[str, str] = {}
+    for topic in wanted:
+        other = topic if topic in known else taken.setdefault(as_one(topic), topic)
+        if other != topic:
+            found[topic] = other
+    return found
+
+
+def _in_metrics(topic: str) -> str:
+    return topic.replace(".", "_")

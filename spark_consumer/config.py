@@ -14,7 +14,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_va
 from pydantic_settings import SettingsConfigDict
 
 from tidegate.program.spark_versions import installed_line
-from tidegate.program.token_sources import AWS, GOOGLE, NO_LOGIN
+from tidegate.program.tokens import AWS, GOOGLE, NO_LOGIN
 from tidegate.schemas.change_schema import (
     EXCLUSIONS,
     TRANSACTIONS_LEFT_OUT,

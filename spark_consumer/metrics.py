@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from tidegate.program.metrics import Metric, Metrics
+from tidegate.program.status_server import Metric, Metrics
 
 CounterName: TypeAlias = Literal[
     "released_changes_total",

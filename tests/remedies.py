@@ -37,8 +37,6 @@ DONE: Mapping[str, tuple[str, ...]] = {
     ),
     "program/tokens.py": (
         "tests/unit/program/test_tokens.py::test_a_source_that_fails_does_no_harm_while_the_token_is_valid",
-    ),
-    "program/token_sources.py": (
         "tests/unit/program/test_tokens.py::test_awss_default_credentials_sign_a_request",
         "tests/unit/program/test_tokens.py::test_googles_default_credentials_give_a_token",
         "tests/unit/program/test_tokens.py::test_a_function_returns_a_token_and_its_time_of_expiry",
@@ -319,7 +317,6 @@ BY_VALUE = frozenset(
         "producer/translation/beside_tables.py",
         "producer/translation/filtering.py",
         "producer/translation/subjects.py",
-        "schemas/topic_template.py",
         "schemas/topics.py",
         "spark_consumer/batch/batch.py",
         "spark_consumer/checkpoint/file_systems.py",

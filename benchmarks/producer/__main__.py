@@ -36,7 +36,7 @@ from benchmarks.producer.scenarios import LARGE, SCENARIOS, Figures
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.accelerator import accelerator
-from tidegate.program.garbage import collect_rarely
+from tidegate.program.memory import collect_rarely
 
 _OWN = Path(__file__).resolve().parents[2]
 _ALONE = {

@@ -29,7 +29,7 @@ from tidegate.producer.datastream_source.event_times import KEPT_MAX
 from tidegate.producer.datastream_source.found_file import FoundFile, found_file
 from tidegate.producer.datastream_source.limits import US_PER_MINUTE, SourceLimits
 from tidegate.producer.datastream_source.object_reading import ObjectReading, ReadFile
-from tidegate.program.garbage import collect_rarely
+from tidegate.program.memory import collect_rarely
 from tidegate.schemas.errors import invariant
 
 _UUIDS_MAX = SourceLimits().uuids_max

@@ -41,7 +41,7 @@ from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
-from tidegate.program.garbage import collect_rarely
+from tidegate.program.memory import collect_rarely
 from tidegate.schemas.progress import DataTopic
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of

@@ -15,8 +15,8 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
+from tidegate.lineage.errors import is_expired
 from tidegate.lineage.fleet_view import FleetView
-from tidegate.lineage.stop_reason import is_expired
 from tidegate.producer.commands.alone import join, require_no_worker
 from tidegate.producer.commands.command_rules import Command, require_command
 from tidegate.producer.commands.environment import Environment, find_environment

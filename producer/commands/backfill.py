@@ -26,8 +26,7 @@ from tidegate.producer.kafka.backfill_topic import read_requests, write_request
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.record_filter import MOD_TYPES
 from tidegate.producer.spanner.condition_check import require_condition
-from tidegate.program.kafka_clients import list_topics
-from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.kafka_clients import KafkaClientLog, list_topics
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.progress import PRODUCER_FILTER

@@ -18,7 +18,7 @@ from tidegate.producer.translation.subjects import is_registered
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
-from tidegate.schemas.topic_collisions import topic_collisions, topics_of_one_name
+from tidegate.schemas.topics import topic_collisions, topics_of_one_name
 
 _INTERNAL = "__"
 _DEAD_LETTER_RIGHTS: tuple[tuple[Right, str], ...] = (

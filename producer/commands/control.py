@@ -21,7 +21,7 @@ from tidegate.producer.config import ProducerConfig
 from tidegate.producer.driver.command_sender import send_commands
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.translation.subjects import register
-from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.kafka_clients import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US

@@ -21,7 +21,7 @@ from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.translation.dead_letter_groups import DeadLetterGroup, grouped
-from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.kafka_clients import KafkaClientLog
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
 from tidegate.producer.spanner.forms import WINDOW_US
 from tidegate.producer.translation.planned_registry import PlannedRegistry
-from tidegate.program.kafka_clients import list_topics, require_own_prefix
-from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.kafka_clients import KafkaClientLog, list_topics, require_own_prefix
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import recorded_filters
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
@@ -32,8 +31,7 @@ from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.schemas.tables import TableSchema
-from tidegate.schemas.topic_collisions import topic_collisions, topics_of_one_name
-from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.topics import TopicNames, topic_collisions, topics_of_one_name
 
 _SEARCH_PATIENCE_S = 30.0
 _POLL_S = 0.5

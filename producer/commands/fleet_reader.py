@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from tidegate.lineage.fleet_view import FleetView
-from tidegate.lineage.partition_history import PartitionHistory
+from tidegate.lineage.lineage_graph import PartitionHistory
 from tidegate.producer.commands.environment import open_root_slot, recorded_start
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.events import AccessDenied, ProgressReadLost, ReadInterrupted
@@ -21,8 +21,7 @@ from tidegate.producer.kafka.group_members import group_members
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.producer.kafka.topics import KafkaTopics
-from tidegate.program.kafka_clients import admin_config
-from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.kafka_clients import KafkaClientLog, admin_config
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import ConsumerError, UnreachableError
 from tidegate.schemas.progress import StreamStarted

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.producer.commands.alone import require_no_worker
 from tidegate.producer.kafka.removal import StreamRemoval
-from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.kafka_clients import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import SchemaError

@@ -35,11 +35,9 @@ from tidegate.producer.spanner.table_reads import SpannerChunkReads
 from tidegate.producer.spanner.tables_at import TablesAt
 from tidegate.producer.translation.filtering import FilteringTranslator
 from tidegate.producer.translation.parking import ParkingTranslator
-from tidegate.program.garbage import collect_rarely
-from tidegate.program.health import Health
-from tidegate.program.lineage_run import kafka_namespace, place_of
-from tidegate.program.open_lineage import RunLineage, reported
-from tidegate.program.status_server import serve_status
+from tidegate.program.memory import collect_rarely
+from tidegate.program.open_lineage import RunLineage, kafka_namespace, place_of, reported
+from tidegate.program.status_server import Health, serve_status
 
 _log = structlog.get_logger()
 

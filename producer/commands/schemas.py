@@ -15,8 +15,7 @@ from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import make_registrar, register_progress, registered
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.kafka.topics import KafkaTopics
-from tidegate.program.kafka_clients import list_topics, require_own_prefix
-from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.kafka_clients import KafkaClientLog, list_topics, require_own_prefix
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError

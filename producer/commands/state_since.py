@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidegate.lineage.errors import is_expired
 from tidegate.lineage.fleet_status import FleetStatus
-from tidegate.lineage.stop_reason import is_expired
 from tidegate.producer.commands.stream_state import StreamState
 
 

@@ -8,9 +8,8 @@ from tidegate.producer.backfill.read_partition import is_of_backfill
 from tidegate.producer.config import ProducerConfig, listed
 from tidegate.producer.description import StreamDescription
 from tidegate.producer.record_filter import MOD_TYPES, RecordFilter
-from tidegate.schemas.change_schema import RESERVED_HINT
+from tidegate.schemas.change_schema import RESERVED_HINT, reserved_names
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.flat_schema import reserved_names
 from tidegate.schemas.output_form import Envelope, KeyFormat, OutputForm, ValueFormat
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 

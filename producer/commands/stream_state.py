@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 
+from tidegate.lineage.errors import is_expired
 from tidegate.lineage.fleet_status import FleetStatus
-from tidegate.lineage.stop_reason import is_expired
 
 
 class StreamState(StrEnum):

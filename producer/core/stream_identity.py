@@ -14,8 +14,7 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TimestampForm,
 )
-from tidegate.schemas.topic_template import SETTING
-from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.topics import TEMPLATE_SETTING, TopicNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def _filter_differences(recorded: StreamStarted, filters: tuple[str, ...]) -> li
 
 def _settings(filters: tuple[str, ...]) -> dict[str, str]:
     """Return the settings that leave nothing out, with their values in `filters`."""
-    return {SETTING: TopicNames.recorded_template(filters), **recorded_form(filters)}
+    return {TEMPLATE_SETTING: TopicNames.recorded_template(filters), **recorded_form(filters)}
 
 
 def _is_producers(entry: str) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidegate.lineage.stop_reason import stop_text
+from tidegate.lineage.errors import stop_text
 from tidegate.producer.core.file_position import position_of
 from tidegate.producer.core.initial_query import names_partitions
 from tidegate.producer.core.item_times import Item, lies_past, waits_for_move_ins

@@ -23,8 +23,12 @@ from confluent_kafka import (
 
 from tidegate.producer.backfill.requests import TableRequest, TableRequests
 from tidegate.producer.errors import CommandNotWritten
-from tidegate.program.from_beginning import assign_beginnings, consume_from_beginning
-from tidegate.program.kafka_clients import list_topics, make_client
+from tidegate.program.kafka_clients import (
+    assign_beginnings,
+    consume_from_beginning,
+    list_topics,
+    make_client,
+)
 from tidegate.program.kafka_errors import (
     AT_END,
     FENCED,

@@ -28,10 +28,8 @@ from tidegate.producer.messages import (
     DeadLetter,
     ParkedChange,
 )
-from tidegate.program.from_beginning import consume_from_beginning
-from tidegate.program.kafka_clients import admin_config
+from tidegate.program.kafka_clients import admin_config, consume_from_beginning, listed_offset
 from tidegate.program.kafka_errors import AT_END, GROUP_DENIED, is_denied, kafka_failure
-from tidegate.program.kafka_offsets import listed_offset
 from tidegate.schemas.errors import SchemaError, UnreachableError
 from tidegate.schemas.instants import US_PER_MS
 from tidegate.schemas.topics import HEADERS_PARKED

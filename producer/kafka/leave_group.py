@@ -25,7 +25,7 @@ from contextlib import suppress
 import structlog
 from confluent_kafka import Consumer, KafkaException
 
-from tidegate.program.bounded_call import CallHangs, call_bounded
+from tidegate.program.calls import CallHangs, call_bounded
 
 _POLL_S = 0.05
 _QUIET_POLLS = 2

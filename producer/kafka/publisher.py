@@ -33,7 +33,7 @@ from tidegate.producer.kafka.refusals import RefusedMessage, fault_of
 from tidegate.producer.kafka.retries import retry
 from tidegate.producer.kafka.write_access import denied_topics
 from tidegate.producer.messages import MOD_DELETE, PublishableRecord
-from tidegate.program.bounded_call import CallHangs, call_bounded
+from tidegate.program.calls import CallHangs, call_bounded
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import FENCED, is_denied, is_unsupported, kafka_failure
 from tidegate.schemas.errors import ConfigError, TidegateError, UnreachableError

@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, RetryingAdmin
 from tidegate.producer.kafka.committed_offsets import CommittedOffsets
-from tidegate.program.kafka_offsets import listed_offset
+from tidegate.program.kafka_clients import listed_offset
 
 
 class SlotRecovery:

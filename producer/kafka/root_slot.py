@@ -18,7 +18,7 @@ from tidegate.producer.core.events import (
 )
 from tidegate.producer.errors import ProgressLost
 from tidegate.producer.kafka.held_messages import HeldMessages
-from tidegate.program.from_beginning import consume_from_beginning
+from tidegate.program.kafka_clients import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, OUT_OF_RANGE, is_denied, kafka_failure
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import ProgressAssembler

@@ -21,8 +21,7 @@ from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import is_unsupported, kafka_failure
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.schemas.progress import DataTopic
-from tidegate.schemas.topic_collisions import topics_of_one_name
-from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.topics import TopicNames, topics_of_one_name
 
 _log = structlog.get_logger()
 _CALL_TIMEOUT_S = 15.0

@@ -38,7 +38,7 @@ from tidegate.producer.spanner.status_details import (
 )
 from tidegate.producer.spanner.stream_channels import ResponseStream, StreamChannels
 from tidegate.producer.spanner.tls import Tls
-from tidegate.program.rejections import Rejections
+from tidegate.program.calls import Rejections
 from tidegate.version import __version__
 
 ENDPOINT_DEFAULT = "spanner.googleapis.com:443"

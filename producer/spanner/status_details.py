@@ -14,7 +14,7 @@ from google.rpc.error_details_pb2 import ResourceInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from tidegate.producer.spanner.call import RETRY_AFTER_HEADER, CallError
-from tidegate.program.retry_after import WAIT_MAX_S, asked_wait_s
+from tidegate.program.calls import WAIT_MAX_S, asked_wait_s
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 
 _Detail = TypeVar("_Detail", ResourceInfo, RetryInfo)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tidegate.producer.spanner.call import Call, cancelled
 from tidegate.producer.spanner.connection import Connection, NotSentError
-from tidegate.program.freed_memory import return_freed_memory
+from tidegate.program.memory import return_freed_memory
 
 STREAMS_PER_CHANNEL_MAX = 90
 """The service allows about a hundred on one connection; a call beyond would wait unseen."""

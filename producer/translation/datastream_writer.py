@@ -13,8 +13,14 @@ from tidegate.producer.records import DataChangeRecord, Mod
 from tidegate.producer.translation.change_writer import Pieces, other_form
 from tidegate.producer.translation.event_writer import EventForm, EventWriter, json_text
 from tidegate.schemas.change_schema import row_fields
-from tidegate.schemas.datastream_event import event_facts, facts_as_json, record_facts
-from tidegate.schemas.datastream_schema import DATASTREAM_HEAD, PAYLOAD, payload_key
+from tidegate.schemas.datastream_event import (
+    DATASTREAM_HEAD,
+    PAYLOAD,
+    event_facts,
+    facts_as_json,
+    payload_key,
+    record_facts,
+)
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm

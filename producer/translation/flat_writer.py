@@ -11,7 +11,7 @@ from typing import Any
 from tidegate.producer.records import Mod
 from tidegate.producer.translation.avro_fields import PRESENT, write_text
 from tidegate.producer.translation.change_writer import ChangeWriter, Pieces, other_form
-from tidegate.schemas.flat_schema import FLAT_FIELDS
+from tidegate.schemas.change_schema import FLAT_FIELDS
 
 _KINDS = {
     "INSERT": write_text("c") + write_text("false"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tidegate.program.lineage_run import Dataset, Datasets, kafka_namespace, place_of
-from tidegate.program.open_lineage import RunLineage
+from tidegate.program.open_lineage import Dataset, Datasets, RunLineage, kafka_namespace, place_of
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US

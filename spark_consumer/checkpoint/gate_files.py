@@ -10,8 +10,7 @@ from uuid import uuid4
 
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.topic_template import TEMPLATE_DEFAULT
-from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.topics import TEMPLATE_DEFAULT, TopicNames
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage, not_as_written
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import MIRRORS

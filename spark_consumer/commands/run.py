@@ -12,10 +12,9 @@ import signal
 import threading
 
 from tidegate.lineage.subscription import Subscription
-from tidegate.program.health import Health
 from tidegate.program.open_lineage import reported
 from tidegate.program.registry_http import HttpSchemaRegistry
-from tidegate.program.status_server import serve_status
+from tidegate.program.status_server import Health, serve_status
 from tidegate.program.stream_start import require_topic_names
 from tidegate.spark_consumer.commands.locations import require_locations
 from tidegate.spark_consumer.config import ConsumerConfig

@@ -18,8 +18,7 @@ from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.change_schema import excludes, unwatched_columns
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import US_PER_SECOND
-from tidegate.schemas.topic_template import SETTING, TEMPLATE_DEFAULT
-from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.topics import TEMPLATE_DEFAULT, TEMPLATE_SETTING, TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, LocalFolder
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
@@ -84,7 +83,7 @@ def read_status(
     """
     state = _newest_state(files, checkpoint)
     query, now_us = files.read_json(QUERY_FILE) or {}, round(now_s() * US_PER_SECOND)
-    template, output = query.get(SETTING, TEMPLATE_DEFAULT), output_of(query.get("output"))
+    template, output = query.get(TEMPLATE_SETTING, TEMPLATE_DEFAULT), output_of(query.get("output"))
     state, frontier = _with_frontier(files, checkpoint, template, state)
     return Figures(
         {

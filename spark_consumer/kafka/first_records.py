@@ -8,9 +8,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.lineage.subscription import Subscription
-from tidegate.program.kafka_clients import admin_config, make_client
+from tidegate.program.kafka_clients import admin_config, listed_offset, make_client
 from tidegate.program.kafka_errors import kafka_failure
-from tidegate.program.kafka_offsets import listed_offset
 from tidegate.spark_consumer.core.retention import FirstRecord
 
 _TIMEOUT_S = 10.0

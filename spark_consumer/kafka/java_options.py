@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidegate.program.token_sources import AWS, GOOGLE, NO_LOGIN
+from tidegate.program.tokens import AWS, GOOGLE, NO_LOGIN
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.kafka_options import JAVA_OPTIONS, SHARED_OPTIONS
 

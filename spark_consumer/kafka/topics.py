@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from tidegate.lineage.subscription import Subscription
-from tidegate.program.health import Health
 from tidegate.program.kafka_clients import list_topics, require_own_prefix
+from tidegate.program.status_server import Health
 from tidegate.schemas.errors import UnreachableError
 
 _POLL_SECONDS = 2.0

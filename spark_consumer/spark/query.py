@@ -18,9 +18,9 @@ import structlog
 
 from tidegate.lineage.frontier import EndOffsets, Frontier
 from tidegate.lineage.subscription import Subscription
-from tidegate.program.health import Health
 from tidegate.program.open_lineage import RunLineage
 from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.status_server import Health
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS
 from tidegate.schemas.registry import SchemaRegistry

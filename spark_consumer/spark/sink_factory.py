@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.kafka_clients import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import recorded_start
 from tidegate.schemas.errors import ConfigError

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types
 
-from tidegate.program.health import Health
+from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.lease import (
     RENEWED_EVERY_S,

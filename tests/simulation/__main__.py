@@ -18,7 +18,7 @@ from tests.simulation.runner import (
     story,
 )
 from tests.simulation.weather import ANY_SCHEMA
-from tidegate.program.garbage import collect_rarely
+from tidegate.program.memory import collect_rarely
 
 ANY_SCHEMA_EVERY = 7  # one of so many seeds has a world of any schema beside it
 _REPORTED_MAX = 5

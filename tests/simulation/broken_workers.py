@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from tests.simulation.mutant import Mutants
 from tidegate.lineage import slot_tokens
-from tidegate.lineage.published_view import PublishedView
+from tidegate.lineage.fleet_view import PublishedView
 from tidegate.lineage.slot_view import SlotView
 from tidegate.lineage.snapshot_queue import SnapshotQueue
 from tidegate.producer.core import effects as do

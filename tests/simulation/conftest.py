@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.program.garbage import collect_rarely
+from tidegate.program.memory import collect_rarely
 
 LONGEST = "test_no_order_of_actions_breaks_a_promise"
 

@@ -22,7 +22,7 @@ from typing import TypeAlias
 from tests.simulation import broken_gates, broken_records, broken_workers
 from tests.simulation.mutant import Mutant
 from tests.simulation.runner import run_seed
-from tidegate.program.garbage import collect_rarely
+from tidegate.program.memory import collect_rarely
 
 _Outcome: TypeAlias = tuple[int | None, list[str]]
 

@@ -15,10 +15,10 @@ from typing import Any
 from tests.simulation.history import AcceptedGap, Control
 from tests.simulation.node import Node, WatchedCore
 from tests.simulation.poison import CorrectingTranslator
+from tidegate.lineage.errors import is_expired
 from tidegate.lineage.fleet_status import FleetStatus, fleet_status
 from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.frontier import ProgressRow
-from tidegate.lineage.stop_reason import is_expired
 from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
 from tidegate.producer.core.redrive import RedrivingWorker
 from tidegate.producer.core.worker import Worker

@@ -13,8 +13,7 @@ import yaml
 from tests.tidy.pages import REPOSITORY
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
 from tidegate.producer.metrics import producer_metrics
-from tidegate.program.health import Health
-from tidegate.program.status_server import StatusServer
+from tidegate.program.status_server import Health, StatusServer
 from tidegate.spark_consumer.metrics import METRICS as CONSUMER_METRICS
 from tidegate.spark_consumer.metrics import consumer_metrics
 

@@ -37,19 +37,23 @@ from tidegate.producer.translation.keys import key_field_writer
 from tidegate.producer.translation.table_evolution import grown
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.producer.translation.values import converter
-from tidegate.schemas.change_schema import avro_type, key_schema, row_fields, value_schema
+from tidegate.schemas.change_schema import (
+    FLAT_FIELDS,
+    avro_type,
+    key_schema,
+    row_fields,
+    value_schema,
+)
 from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, origin_of, parked_key
-from tidegate.schemas.datastream_schema import DATASTREAM_HEAD, datastream_fields
+from tidegate.schemas.datastream_event import DATASTREAM_HEAD, datastream_fields
 from tidegate.schemas.debezium_schema import DEBEZIUM_SOURCE, DEBEZIUM_TAIL
 from tidegate.schemas.errors import ConfigError, SchemaError
-from tidegate.schemas.flat_schema import FLAT_FIELDS
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey, first_key_after, sequence_pair
 from tidegate.schemas.output_form import Envelope, ValueFormat
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
-from tidegate.schemas.topic_template import TEMPLATE_DEFAULT, TopicTemplate
 from tidegate.schemas.topics import (
     HEADER_MOD,
     HEADER_ORDER,
@@ -57,7 +61,9 @@ from tidegate.schemas.topics import (
     HEADERS_PARKED,
     ROOT_TOKEN,
     SLOTS_DEFAULT,
+    TEMPLATE_DEFAULT,
     TopicNames,
+    TopicTemplate,
     slot_of,
 )
 from tidegate.schemas.wire_format import unframe

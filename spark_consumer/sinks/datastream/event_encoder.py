@@ -17,8 +17,14 @@ from typing import Any
 import fastavro
 
 from tidegate.schemas.change_schema import row_fields
-from tidegate.schemas.datastream_event import event_facts, facts_as_json, record_facts
-from tidegate.schemas.datastream_schema import PAYLOAD, datastream_fields, payload_key
+from tidegate.schemas.datastream_event import (
+    PAYLOAD,
+    datastream_fields,
+    event_facts,
+    facts_as_json,
+    payload_key,
+    record_facts,
+)
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.datastream.json_fields import json_field

@@ -15,10 +15,9 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tidegate.program.bounded_call import CallHangs, call_bounded
-from tidegate.program.kafka_clients import make_client
+from tidegate.program.calls import CallHangs, call_bounded
+from tidegate.program.kafka_clients import KafkaClientLog, make_client
 from tidegate.program.kafka_errors import is_denied, is_unsupported, kafka_failure
-from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.schemas.errors import ConfigError, InvariantViolation, TidegateError, UnreachableError
 from tidegate.spark_consumer.errors import RecordTooLarge, ReleaseUnconfirmed, TopicWriterReplaced
 from tidegate.spark_consumer.sinks.kafka.port import Headers, TopicFacts

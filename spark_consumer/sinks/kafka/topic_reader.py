@@ -14,10 +14,13 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tidegate.program.from_beginning import consume_from_beginning
-from tidegate.program.kafka_clients import admin_config, make_client
+from tidegate.program.kafka_clients import (
+    admin_config,
+    consume_from_beginning,
+    listed_offset,
+    make_client,
+)
 from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
-from tidegate.program.kafka_offsets import listed_offset
 from tidegate.schemas.errors import UnreachableError
 
 _CALL_TIMEOUT_S = 15.0

@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.spark.batch.gate_world import GateWorld
-from tidegate.program.health import Health
+from tidegate.program.status_server import Health
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.errors import WriterReplaced

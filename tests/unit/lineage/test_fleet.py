@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.lineage.errors import ProtocolError
+from tidegate.lineage.errors import ProtocolError, is_expired, read_stop, stop_text
 from tidegate.lineage.fleet_status import PartitionCondition, fleet_status
 from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.frontier import ProgressRow
-from tidegate.lineage.lineage_graph import lineage_graph
-from tidegate.lineage.partition_history import PartitionHistory
-from tidegate.lineage.stop_reason import is_expired, read_stop, stop_text
+from tidegate.lineage.lineage_graph import PartitionHistory, lineage_graph
 from tidegate.producer.errors import PositionExpired, SourceFileError
 from tidegate.schemas.errors import InvariantViolation, SchemaError
 from tidegate.schemas.progress import (

@@ -34,7 +34,7 @@ from tidegate.producer.observer import Observer
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.retried_faults import RetriedFaults
 from tidegate.producer.translation.table_registrar import TableRegistrar
-from tidegate.program.health import Health
+from tidegate.program.status_server import Health
 from tidegate.schemas.progress import TopicTotals
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema

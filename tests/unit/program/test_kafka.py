@@ -15,17 +15,17 @@ import structlog
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer
 from pydantic_settings import SettingsConfigDict
 
-from tidegate.program import from_beginning, stream_start
-from tidegate.program.from_beginning import consume_from_beginning
+from tidegate.program import kafka_clients, stream_start
 from tidegate.program.kafka_clients import (
+    KafkaClientLog,
     admin_config,
+    consume_from_beginning,
     list_topics,
+    listed_offset,
     make_client,
     require_own_prefix,
 )
 from tidegate.program.kafka_errors import is_decisive, is_denied, is_unsupported, kafka_failure
-from tidegate.program.kafka_log import KafkaClientLog
-from tidegate.program.kafka_offsets import listed_offset
 from tidegate.program.settings_stream import StreamSettings
 from tidegate.program.stream_start import recorded_filters, recorded_start, require_topic_names
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
@@ -307,8 +307,8 @@ class FakeConsumer:
 @pytest.fixture
 def kafka(monkeypatch):
     FakeConsumer.answers, FakeConsumer.reports, FakeConsumer.made = [], [], []
-    monkeypatch.setattr(from_beginning, "Consumer", FakeConsumer)
-    monkeypatch.setattr(from_beginning.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(kafka_clients, "Consumer", FakeConsumer)
+    monkeypatch.setattr(kafka_clients.time, "sleep", lambda _seconds: None)
     return FakeConsumer
 
 
@@ -353,7 +353,7 @@ def test_what_does_not_pass_is_raised_at_once(kafka, answer, report, text):
 
 
 def test_a_leader_that_never_answers_is_named(kafka, monkeypatch):
-    monkeypatch.setattr(from_beginning, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(kafka_clients, "_PATIENCE_S", 0.0)
     kafka.answers = [NOT_YET_KNOWN, (4, 9)]
     with pytest.raises(UnreachableError, match="cannot read topic p"):
         opened(0)

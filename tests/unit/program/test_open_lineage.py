@@ -13,8 +13,15 @@ from structlog.testing import capture_logs
 
 from tidegate.program import extras
 from tidegate.program.extras import is_installed
-from tidegate.program.lineage_run import Dataset, RunReport, kafka_namespace, place_of
-from tidegate.program.open_lineage import LineageSender, RunLineage, reported
+from tidegate.program.open_lineage import (
+    Dataset,
+    LineageSender,
+    RunLineage,
+    RunReport,
+    kafka_namespace,
+    place_of,
+    reported,
+)
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 MINUTE_US = 60_000_000

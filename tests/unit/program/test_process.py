@@ -23,17 +23,14 @@ import structlog
 from typer.testing import CliRunner
 
 import tidegate
-from tidegate.program import freed_memory
-from tidegate.program.bounded_call import CallHangs, call_bounded
+from tidegate.program import memory
+from tidegate.program.calls import CallHangs, call_bounded
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
-from tidegate.program.freed_memory import return_freed_memory
-from tidegate.program.garbage import collect_rarely
-from tidegate.program.health import Health
 from tidegate.program.java import java_max, require_java
 from tidegate.program.logs import start_log, start_log_of_run
-from tidegate.program.metrics import Metric, Metrics
-from tidegate.program.status_server import StatusServer, serve_status
+from tidegate.program.memory import collect_rarely, return_freed_memory
+from tidegate.program.status_server import Health, Metric, Metrics, StatusServer, serve_status
 from tidegate.schemas.errors import ConfigError, InvariantViolation, SchemaError, UnreachableError
 
 
@@ -332,7 +329,7 @@ def test_what_exists_at_the_start_is_exempt_and_later_cycles_are_collected():
 
 PROGRAM = """
 from pathlib import Path
-from tidegate.program.freed_memory import return_freed_memory
+from tidegate.program.memory import return_freed_memory
 
 def resident_mib():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -348,7 +345,7 @@ print(held - freed, held - resident_mib())
 """
 
 
-@pytest.mark.skipif(freed_memory._glibc() is None, reason="another allocator than glibc's")
+@pytest.mark.skipif(memory._glibc() is None, reason="another allocator than glibc's")
 def test_pages_of_freed_blocks_are_returned():
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True
@@ -361,12 +358,12 @@ def test_nothing_is_done_with_another_allocator(monkeypatch):
     called = []
     library = type("Library", (), {"malloc_trim": staticmethod(called.append)})
     for found in (None, library):
-        monkeypatch.setattr(freed_memory, "_glibc", lambda found=found: found)
+        monkeypatch.setattr(memory, "_glibc", lambda found=found: found)
         return_freed_memory()
     assert called == [0]
     monkeypatch.undo()
-    monkeypatch.setattr(freed_memory.ctypes, "CDLL", lambda _name: object())
-    assert freed_memory._glibc.__wrapped__() is None
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _name: object())
+    assert memory._glibc.__wrapped__() is None
 
 
 def test_a_call_is_waited_for_and_given_up_where_it_does_not_return():

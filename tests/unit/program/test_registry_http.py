@@ -13,10 +13,8 @@ import httpx2
 import pytest
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from tidegate.program.registry_access import RegistryAccess, is_foreign
-from tidegate.program.registry_http import HttpSchemaRegistry
-from tidegate.program.rejections import Rejections
-from tidegate.program.retry_after import RetryAfter, is_temporary
+from tidegate.program.calls import Rejections, RetryAfter, is_temporary
+from tidegate.program.registry_http import HttpSchemaRegistry, RegistryAccess, is_foreign
 from tidegate.schemas.errors import ConfigError, SchemaError, SchemaNotFound, UnreachableError
 from tidegate.schemas.registry import RegisteredSchema
 
@@ -346,7 +344,7 @@ REJECTIONS = [
 def test_a_rejection_after_accepted_calls_passes_for_some_minutes(registry, server, monkeypatch):
     now_s = [1_000.0]
     monkeypatch.setattr(
-        "tidegate.program.registry_access.Rejections", partial(Rejections, lambda: now_s[0])
+        "tidegate.program.registry_http.Rejections", partial(Rejections, lambda: now_s[0])
     )
     left_out = {"require_reachable", "delete"}
     running = {name: call for name, call in CALLS.items() if name not in left_out}

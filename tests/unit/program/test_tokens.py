@@ -17,19 +17,21 @@ from confluent_kafka.admin import AdminClient
 from pydantic_settings import SettingsConfigDict
 
 from tests.fake_clouds import ACCESS_TOKEN, ACCOUNT, KEY_ID, SECRET_KEY, cloud, in_python
-from tidegate.program import token_sources
 from tidegate.program.kafka_clients import admin_config, list_topics, make_client
 from tidegate.program.kafka_errors import is_decisive, kafka_failure
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.settings_stream import StreamSettings
-from tidegate.program.token_sources import (
+from tidegate.program.tokens import (
     AwsTokens,
+    FreshTokens,
+    KafkaTokens,
+    RegistryTokens,
+    Token,
     google_kafka_form,
     kafka_tokens,
     own_function,
     registry_tokens,
 )
-from tidegate.program.tokens import FreshTokens, KafkaTokens, RegistryTokens, Token
 from tidegate.schemas.errors import ConfigError, TidegateError, UnreachableError
 
 SECRET = "hush-token"
@@ -341,7 +343,7 @@ def test_a_registry_gets_the_token_of_now_and_another_one_after_a_rejection(sour
 
 # ---------------------------------------------------------------- Google
 PRINT = """
-from tidegate.program.token_sources import {name} as tokens
+from tidegate.program.tokens import {name} as tokens
 import json
 kafka = tokens("google"{more})
 token = kafka._tokens.token()
@@ -364,7 +366,7 @@ def test_googles_default_credentials_give_a_token():
 
 
 def test_googles_kafka_takes_the_token_in_a_form_of_its_own(monkeypatch):
-    monkeypatch.setattr(token_sources.time, "time", lambda: 1_000.5)
+    monkeypatch.setattr("tidegate.program.tokens.time.time", lambda: 1_000.5)
     header, claims, token = google_kafka_form(Token(ACCESS_TOKEN, 4_600.9, ACCOUNT)).split(".")
     assert json.loads(decoded(header)) == {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
     assert json.loads(decoded(claims)) == {

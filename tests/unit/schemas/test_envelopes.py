@@ -12,19 +12,26 @@ import pytest
 
 from tests.unit.producer.translation.debezium_golden import RECORDS, TABLE, TOPIC
 from tidegate.schemas.change_schema import (
+    FLAT_FIELDS,
     envelope_of,
     excludes,
+    is_flat,
+    reserved_names,
     row_fields,
     unwatched_columns,
     value_schema,
     with_row,
     without,
 )
-from tidegate.schemas.datastream_event import event_facts, facts_as_json, record_facts
-from tidegate.schemas.datastream_schema import datastream_type, payload_key
+from tidegate.schemas.datastream_event import (
+    datastream_type,
+    event_facts,
+    facts_as_json,
+    payload_key,
+    record_facts,
+)
 from tidegate.schemas.debezium_schema import DEBEZIUM_SOURCE, debezium_type, is_text
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.flat_schema import FLAT_FIELDS, is_flat, reserved_names
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.output_form import (
     Envelope,

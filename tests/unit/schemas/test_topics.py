@@ -10,18 +10,21 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.topic_collisions import topic_collisions, topics_of_one_name
-from tidegate.schemas.topic_template import SEPARATORS, TEMPLATE_DEFAULT, TopicTemplate
 from tidegate.schemas.topics import (
     HEADER_MOD,
     HEADER_ORDER,
     HEADER_ORIGIN,
     HEADERS_PARKED,
     ROOT_TOKEN,
+    SEPARATORS,
+    TEMPLATE_DEFAULT,
     TopicNames,
+    TopicTemplate,
     beside,
     slot_of,
     table_of,
+    topic_collisions,
+    topics_of_one_name,
 )
 
 DASHED, UNDERSCORED = "{prefix}-{table}", "{prefix}_{table}"

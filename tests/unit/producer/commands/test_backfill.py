@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidegate.lineage.partition_history import PartitionHistory
+from tidegate.lineage.lineage_graph import PartitionHistory
 from tidegate.producer.backfill.requests import RunState, TableRequest, TableRequests
 from tidegate.producer.backfill.table_run import RunPlace, chunk_token, wait_token
 from tidegate.producer.commands import backfill as command

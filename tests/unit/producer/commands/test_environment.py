@@ -33,7 +33,7 @@ from tidegate.producer.datastream_source.table_settings import LaterBackfill, Ta
 from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.spanner import channel
-from tidegate.program import from_beginning
+from tidegate.program import kafka_clients
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.instants import format_rfc3339
@@ -253,7 +253,7 @@ def test_a_worker_reads_the_roots_slot_once(place, find, record, monkeypatch):
         made.append(config["group.id"])
         return Consumer(config)
 
-    monkeypatch.setattr(from_beginning, "Consumer", make)
+    monkeypatch.setattr(kafka_clients, "Consumer", make)
     added = ProgressRecord("epoch-1", "worker-1", TableAdded(DataTopic("bank.T", "id", 3, 7)))
     place.record(added)
 

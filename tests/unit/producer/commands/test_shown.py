@@ -39,8 +39,8 @@ from tidegate.producer.messages import FORM_RECORD, ParkedChange
 from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.source_objects import Discovery, SourceField, SourceObject
 from tidegate.producer.translation.parking import POISON
+from tidegate.schemas.change_schema import FLAT_FIELDS
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
-from tidegate.schemas.flat_schema import FLAT_FIELDS
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import ChildPartition, PartitionAnnounced, ProgressRecord
 from tidegate.schemas.registry import InMemorySchemaRegistry, RegisteredSchema

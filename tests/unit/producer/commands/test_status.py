@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from tests.unit.producer.commands.conftest import NOWHERE, beat, started
+from tidegate.lineage.errors import read_stop, stop_text
 from tidegate.lineage.fleet_status import (
     FleetStatus,
     PartitionCondition,
     PartitionStatus,
     SlotStatus,
 )
-from tidegate.lineage.stop_reason import read_stop, stop_text
 from tidegate.producer.backfill.read_partition import REST, ReadPartition, done_token, read_token
 from tidegate.producer.backfill.table_run import RunPlace, wait_token
 from tidegate.producer.commands import fleet_reader
@@ -31,9 +31,7 @@ from tidegate.producer.datastream.position import Position
 from tidegate.producer.datastream_source.tokens import object_token
 from tidegate.producer.metrics import producer_metrics
 from tidegate.producer.retried_faults import ERRORS_PATH, RetriedFault, RetriedFaults
-from tidegate.program.health import Health
-from tidegate.program.metrics import Metric, Metrics
-from tidegate.program.status_server import StatusServer
+from tidegate.program.status_server import Health, Metric, Metrics, StatusServer
 from tidegate.schemas.progress import (
     ChildPartition,
     ControlState,

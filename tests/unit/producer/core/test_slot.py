@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.lineage.stop_reason import read_stop
+from tidegate.lineage.errors import read_stop
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.lifecycle import (
     PARTITION_TRANSITIONS,

@@ -28,7 +28,7 @@ from tidegate.producer.kafka.backfill_topic import RequestFollower, read_request
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters, parked_change
 from tidegate.producer.kafka.group_members import group_members
 from tidegate.producer.messages import FORM_EVENT, FORM_REDRIVEN, ParkedChange
-from tidegate.program import from_beginning
+from tidegate.program import kafka_clients
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 
 GONE = KafkaException(KafkaError(KafkaError._TRANSPORT))
@@ -226,7 +226,7 @@ def letters_on(monkeypatch):
     def make(client, *, patience_s=60.0):
         admin = SimpleNamespace(call=lambda ask, *_, **__: ask(client))
         monkeypatch.setattr(dead_letters, "RetryingAdmin", lambda _config: admin)
-        monkeypatch.setattr(from_beginning, "Consumer", lambda _config: client)
+        monkeypatch.setattr(kafka_clients, "Consumer", lambda _config: client)
         return KafkaDeadLetters(
             bootstrap_servers="x", group="g", topic="p-dead-letter",
             topic_partitions=len(client.ends), patience_s=patience_s,

@@ -18,7 +18,7 @@ from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.slot_ends import SlotEnds
 from tidegate.producer.kafka.topic_monitor import TopicMonitor
-from tidegate.program import from_beginning
+from tidegate.program import kafka_clients
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -119,7 +119,7 @@ def made(monkeypatch, batches):
         found[-1].batches = batches
         return found[-1]
 
-    monkeypatch.setattr(from_beginning, "Consumer", make)
+    monkeypatch.setattr(kafka_clients, "Consumer", make)
     return found
 
 

@@ -21,9 +21,8 @@ from tidegate.producer.translation.change_writer import ChangeWriter
 from tidegate.producer.translation.flat_writer import FlatWriter
 from tidegate.producer.translation.source_writer import SourceWriter
 from tidegate.producer.translation.translator import TableEncoding, Translator
-from tidegate.schemas.change_schema import key_schema, value_schema
+from tidegate.schemas.change_schema import FLAT_FIELDS, key_schema, value_schema
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.flat_schema import FLAT_FIELDS
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema

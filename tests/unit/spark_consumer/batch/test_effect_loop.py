@@ -16,7 +16,7 @@ from tests.simulation.handed import HandedModel
 from tests.simulation.tables import KEY
 from tests.topics import Change, Topic
 from tests.unit.spark_consumer.core.core_building import PROGRESS, SUBSCRIPTION, beat, opening
-from tidegate.program.lineage_run import Dataset
+from tidegate.program.open_lineage import Dataset
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.schemas.order_key import OrderKey
 from tidegate.spark_consumer.batch import batch_lineage, effect_loop

@@ -18,8 +18,8 @@ from tests.unit.spark_consumer.commands.command_building import SETTINGS, flags
 from tests.unit.spark_consumer.core.core_building import SUBSCRIPTION
 from tests.unit.spark_consumer.disk_folder import DiskFolder
 from tidegate.lineage.frontier import Frontier, ProgressRow
-from tidegate.program.health import Health
 from tidegate.program.java import QUICK_START
+from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
     ChildPartition,

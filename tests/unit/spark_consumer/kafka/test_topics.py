@@ -17,8 +17,8 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.lineage.subscription import Subscription
-from tidegate.program.health import Health
 from tidegate.program.kafka_clients import list_topics, make_client
+from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.retention import FirstRecord

@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from structlog.testing import capture_logs
 
 from tests.unit.spark_consumer.core.test_plan import PLAN
-from tidegate.program.health import Health
+from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.simulation.object_store import ObjectStore, StoreClient
-from tidegate.program.health import Health
+from tidegate.program.status_server import Health
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.lease import Lease, LeaseSeen, LeaseWatch, seen_lease
 from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced

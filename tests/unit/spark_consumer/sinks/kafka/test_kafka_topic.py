@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tidegate.program import bounded_call
+from tidegate.program import calls
 from tidegate.program.kafka_errors import AT_END
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.spark_consumer.errors import ReleaseUnconfirmed, TopicWriterReplaced
@@ -237,7 +237,7 @@ def test_a_commit_that_hangs_is_unconfirmed(started, monkeypatch):
     topic = started(client)
     monkeypatch.setattr(kafka_topic, "_CALL_TIMEOUT_S", 0.01)
     monkeypatch.setattr(kafka_topic, "_HANGS_AFTER_S", 0.01)
-    assert kafka_topic.call_bounded is bounded_call.call_bounded
+    assert kafka_topic.call_bounded is calls.call_bounded
     with pytest.raises(ReleaseUnconfirmed, match="does not return"):
         topic.commit()
     client.may_answer.set()

@@ -1,0 +1,149 @@
+"""Calls of services: given up when they hang, repeated after a rejection, paced by `Retry-After`.
+
+librdkafka has calls that wait for an answer without end: after a broker was down, a fence has been
+seen never to return.
+
+A token may be revoked early, a clock may be wrong for a while, and a load balancer that is changed
+may answer 401, 403 or 404 by itself.  A service that accepted calls before is tried again for some
+minutes; one that never did has wrong settings.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class CallHangs(Exception):  # noqa: N818 - named for what happened; each caller turns it into its own outcome
+    """The call has not returned; it stays behind, on a thread of its own."""
+
+
+def call_bounded(call: Callable[[], object], *, within_s: float) -> None:
+    """Make a call on a thread of its own and wait for its end, for `within_s` seconds at most.
+
+    Raises what the call raises, and CallHangs.
+    """
+    answers: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def make() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - raised where it was asked for
+            answers.put(error)
+        else:
+            answers.put(None)
+
+    threading.Thread(target=make, name="kafka-call", daemon=True).start()
+    try:
+        error = answers.get(timeout=within_s)
+    except Empty:
+        raise CallHangs from None
+    if error is not None:
+        raise error
+
+
+_PATIENCE_S = 300.0
+_GAP_S = 120.0
+"""Longer than the pauses between retries: after it another outage begins."""
+
+
+class Rejections:
+    """The rejected calls to one service since the last one that it accepted; thread-safe."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """Start without a call; `clock_s` is monotonic."""
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._was_accepted = False
+        self._first_s: float | None = None
+        self._last_s = 0.0
+
+    def accept(self) -> None:
+        """Record that the service answered a new call."""
+        with self._lock:
+            self._was_accepted, self._first_s = True, None
+
+    def reject(self) -> bool:
+        """Record a rejected call; return whether to give up.
+
+        That is so if no call was ever accepted, or none for five minutes of attempts.
+        """
+        with self._lock:
+            now_s = self._clock_s()
+            if self._first_s is None or now_s - self._last_s > _GAP_S:
+                self._first_s = now_s
+            self._last_s = now_s
+            return not self._was_accepted or now_s - self._first_s >= _PATIENCE_S
+
+
+RETRY_LATER = frozenset({408, 425, 429})
+"""Statuses below 500 that ask for the same request again, later."""
+_SERVER_ERRORS = 500
+WAIT_MAX_S = 60.0
+"""A server that asks for more is asked again after this: its answer may be an hour old by then."""
+
+
+def is_temporary(status: int) -> bool:
+    """Whether the same request may succeed later: 408, 425, 429, and every 5xx."""
+    return status in RETRY_LATER or status >= _SERVER_ERRORS
+
+
+def asked_wait_s(header: str, now: datetime) -> float:
+    """Return the wait that a `Retry-After` asks for, in its two forms, at most a minute.
+
+    0 for anything else, and for a time that has passed.
+    """
+    text = header.strip()
+    if text.isdecimal():
+        return min(float(text[:9]), WAIT_MAX_S)
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return min(max((at - now).total_seconds(), 0.0), WAIT_MAX_S)
+
+
+class RetryAfter:
+    """Hooks for one `httpx2.Client`: no request is sent before the time that the server named.
+
+    Any thread may use the client; each waits in `before_request`, at most a minute.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Wait for nothing yet; `clock_s` is monotonic, `now` is the wall clock."""
+        self._clock_s = clock_s
+        self._now = now
+        self._sleep = sleep
+        self._not_before_s = 0.0
+        self._lock = threading.Lock()
+
+    def before_request(self, _request: httpx2.Request) -> None:
+        """Block until the server may be asked again."""
+        with self._lock:
+            wait_s = self._not_before_s - self._clock_s()
+        if wait_s > 0:
+            self._sleep(wait_s)
+
+    def after_response(self, response: httpx2.Response) -> None:
+        """Remember when the server wants to be asked again, if its answer says so."""
+        if not is_temporary(response.status_code):
+            return
+        wait_s = asked_wait_s(response.headers.get("Retry-After", ""), self._now())
+        with self._lock:
+            not_before_s = self._clock_s() + wait_s
+            self._not_before_s = max(self._not_before_s, not_before_s)
