@@ -23,7 +23,7 @@ from tidegate.local_stack.parts.java import find_java
 
 PATIENCE_S = 60.0
 GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
-CONNECTOR = os.environ.get("TIDEGATE_GCS_CONNECTOR", "3.1.15")
+CONNECTOR = os.environ.get("TIDEGATE_GCS_CONNECTOR", "4.0.0")
 """The version of Google's connector: 3.1 and 4.0 are in use."""
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.spark.sinks import test_contract as contract
 from tests.spark.sinks.conftest import Lake
 from tests.spark.sinks.sink_cases import KeptSink, expected
+from tests.stores.servers import CONNECTOR
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
@@ -38,6 +39,8 @@ class CatalogLake(Lake):
 def kept(spark, store, tmp_path, request):
     """Return what makes a sink whose tables are in a catalog of this test."""
     contract.require_iceberg(spark)
+    if store.scheme == "gs" and CONNECTOR.startswith("3."):
+        pytest.skip("connector 3.1 calls a method of Hadoop that went with 3.4, when Iceberg reads")
     loader = spark._jvm.Thread.currentThread().getContextClassLoader()
     spark._jvm.java.lang.Class.forName("org.sqlite.JDBC", True, loader)
     catalog = f"own_{abs(hash(request.node.name))}"
@@ -49,8 +52,6 @@ def kept(spark, store, tmp_path, request):
         ".warehouse": f"{store.bucket()}/warehouse",
         ".cache-enabled": "false",
     }
-    # Google's connector 3.1 reads several ranges at once as another Hadoop than 3.4.1 does.
-    spark._jsc.hadoopConfiguration().set("parquet.hadoop.vectored.io.enabled", "false")
     for name, value in settings.items():
         spark.conf.set(f"spark.sql.catalog.{catalog}{name}", value)
 

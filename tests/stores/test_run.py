@@ -33,7 +33,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(2_400)]
 OPENED, TRANSFERS = 30, 40
 KILLED_IN = {
     "s3a": ("sink-changelog", "sink-mirror"),
-    "gs": CONSUMER_STEPS,
+    # A run that ends once it has caught up keeps no change for the next batch.
+    "gs": tuple(step for step in CONSUMER_STEPS if step != "pending"),
     "hdfs": ("sink-mirror", "state"),
 }
 PATIENCE_S = 400
@@ -85,7 +86,7 @@ class Runs:
         process = self.start()
         give_up_at = time.monotonic() + PATIENCE_S
         while f'"step": "{step}"' not in self.log.read_text():
-            assert process.poll() is None, self.log.read_text()[-3_000:]
+            assert process.poll() is None, f"no {step}: {self.log.read_text()[-3_000:]}"
             assert time.monotonic() < give_up_at
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
