@@ -26,8 +26,8 @@ from tidegate.local_stack.demo.bank_database import (
 from tidegate.local_stack.demo.churn import schedule
 from tidegate.local_stack.demo.report import BackfillFigures, Report
 from tidegate.local_stack.demo.run import PREFIX, BankRun
-from tidegate.local_stack.judge.first_rows import FirstRows, is_of_backfill
 from tidegate.local_stack.judge.log import fetch_commit_log
+from tidegate.local_stack.judge.source import FirstRows, is_of_backfill
 
 _TABLES = (ACCOUNTS, LEDGER)
 _SLOW_MS = 1_500

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from tidegate.local_stack.judge.verdict import Delivery
+    from tidegate.local_stack.judge.delta import Delivery
 
 
 @dataclass(frozen=True, slots=True)

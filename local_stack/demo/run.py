@@ -46,9 +46,8 @@ from tidegate.local_stack.demo.customers import Customers
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.demo.report import Asked, BackfillFigures, Report, latency_figures
 from tidegate.local_stack.demo.view import RunView
-from tidegate.local_stack.judge.first_rows import FirstRows, is_of_backfill
 from tidegate.local_stack.judge.log import fetch_commit_log
-from tidegate.local_stack.judge.source import SourceTable, SpannerSource
+from tidegate.local_stack.judge.source import FirstRows, SourceTable, SpannerSource, is_of_backfill
 from tidegate.local_stack.judge.topics import finished_stream_partitions
 from tidegate.local_stack.judge.verdict import Verdict, judge_output
 from tidegate.local_stack.parts.database_name import DatabaseName

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -84,6 +84,40 @@ class ChangelogTable:
     types: Mapping[str, pa.DataType]
 
 
+class CommitTimes(Protocol):
+    """When each version of a changelog was committed."""
+
+    def commit_times_ms(self, table: str) -> Mapping[int, int]:
+        """Return the time of each version, in milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One changelog row: when it was committed in its source, and when in Delta."""
+
+    committed_us: int
+    delivered_us: int
+    release: int
+
+
+def release_times_us(
+    times: CommitTimes, manifests: Iterable[ReleaseManifest]
+) -> dict[tuple[str, int], int]:
+    """Return when the changelog of a table and a release was committed, where it is known."""
+    known: dict[str, Mapping[int, int]] = {}
+    found: dict[tuple[str, int], int] = {}
+    for manifest in manifests:
+        for table, entry in manifest.tables.items():
+            if table not in known:
+                known[table] = times.commit_times_ms(table)
+            at_ms = known[table].get(
+                -1 if entry.changelog_version is None else entry.changelog_version
+            )
+            if at_ms is not None:
+                found[table, manifest.number] = at_ms * 1_000
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaReader:
     """Reads everything below a consumer's output folder."""
@@ -142,7 +176,10 @@ def changelog_table(table: str, files: Iterable[tuple[str, pa.Table]]) -> Change
             for column in ("key", "new_values")
             for field in content.schema.field(column).type
         }
-        rows.extend(_changelog_rows(table, content, file=name))
+        rows.extend(
+            _changelog_row(table, row, file=name, at=at)
+            for at, row in enumerate(content.to_pylist())
+        )
     return ChangelogTable(table=table, rows=tuple(rows), types=types)
 
 
@@ -236,12 +273,6 @@ def _manifest(content: Mapping[str, Any], sink: str) -> ReleaseManifest:
 def _local_path(uri: str) -> str:
     parsed = urlparse(uri)
     return unquote(parsed.path) if parsed.scheme == "file" else uri
-
-
-def _changelog_rows(table: str, content: pa.Table, *, file: str) -> list[ChangelogRow]:
-    return [
-        _changelog_row(table, row, file=file, at=at) for at, row in enumerate(content.to_pylist())
-    ]
 
 
 def _changelog_row(table: str, row: Mapping[str, Any], *, file: str, at: int) -> ChangelogRow:

@@ -1,45 +1,20 @@
-"""The judge compares topics and tables with the commit log and with the source tables.
+"""The judge compares a consumer's output with the commit log and with the source tables.
 
-The demo and chaos tell it what was published, what a consumer wrote and what was committed.  It
-imports neither producer nor consumer nor `schemas`, so that it cannot repeat their mistakes; a test
-enforces this.  It only counts: `demo/report.py` decides what a figure must be.
+It imports neither producer nor consumer nor `schemas`, so that it cannot repeat their mistakes; a
+test enforces this.  It only counts: `demo/report.py` decides what a figure must be.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.local_stack.judge.changelog import ChangelogFigures, compare_changelog
 from tidegate.local_stack.judge.cuts import CutFigures, CutRule, SourceReader, compare_cuts
-from tidegate.local_stack.judge.delta import ChangelogTable, DeltaReader, ReleaseManifest
-from tidegate.local_stack.judge.first_rows import (
-    FirstRows,
-    first_transactions,
-    places_in_changelogs,
-)
-from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction
-from tidegate.local_stack.judge.partitions import (
-    Query,
-    StreamPartitions,
-    compare_markers,
-    compare_queries,
-    compare_revisions,
-)
-from tidegate.local_stack.judge.published import Findings, compare_published, is_never_poison
-from tidegate.local_stack.judge.topics import Published
-from tidegate.local_stack.judge.watermark import late_changes
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One changelog row: when it was committed in Spanner, and when in Delta."""
-
-    committed_us: int
-    delivered_us: int
-    release: int
+from tidegate.local_stack.judge.delta import Delivery, DeltaReader, release_times_us
+from tidegate.local_stack.judge.log import LoggedTransaction
+from tidegate.local_stack.judge.source import FirstRows, first_transactions, places_in_changelogs
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +49,6 @@ class Verdict:
         }
 
 
-def judge_topics(
-    published: Published,
-    transactions: Sequence[LoggedTransaction],
-    *,
-    stream: StreamPartitions,
-    queries: Sequence[Query] = (),
-    seed: int,
-    is_poison: Callable[[LoggedChange], bool] = is_never_poison,
-) -> Findings:
-    """Compare all topics of a stream with everything that was committed.
-
-    `queries` are those that workers have begun; `seed` decides in which orders topics are read.
-    """
-    found = compare_published(published.topics, transactions, published.data, is_poison=is_poison)
-    last_us = max((one.commit_timestamp_us for one in transactions), default=0)
-    return {
-        **found,
-        **late_changes(published, seed=seed, last_us=last_us),
-        "revisions": compare_revisions(published),
-        "markers": compare_markers(published, stream),
-        "lineage": compare_queries(published, queries, stream),
-        "foreign_records": list(published.foreign),
-    }
-
-
 def judge_output(
     output: Path,
     *,
@@ -131,6 +81,7 @@ def judge_output(
         rule=rule,
         progress=lambda done: progress(f"comparing release {done + 1} of {len(manifests)}"),
     )
+    times_us = release_times_us(delta, manifests)
     return Verdict(
         changelog=figures,
         cuts=cuts,
@@ -139,34 +90,11 @@ def judge_output(
         transactions_across_partitions=sum(
             len(transaction.stream_partition_tokens) > 1 for transaction in transactions
         ),
-        deliveries=tuple(_deliveries(delta, changelogs=changelogs, manifests=manifests)),
+        deliveries=tuple(
+            Delivery(row.place.commit_timestamp_us, times_us[row.table, row.release], row.release)
+            for changelog in changelogs
+            for row in changelog.rows
+            if (row.table, row.release) in times_us
+        ),
         first_rows=sum(len(one.changes) for one in rows),
     )
-
-
-def _deliveries(
-    delta: DeltaReader,
-    *,
-    changelogs: Sequence[ChangelogTable],
-    manifests: Sequence[ReleaseManifest],
-) -> list[Delivery]:
-    """Return one delivery for each row whose release has a manifest."""
-    versions: defaultdict[str, dict[int, int]] = defaultdict(dict)
-    for manifest in manifests:
-        for table, entry in manifest.tables.items():
-            if entry.changelog_version is not None:
-                versions[table][manifest.number] = entry.changelog_version
-    found = []
-    for changelog in changelogs:
-        times_ms = delta.commit_times_ms(changelog.table)
-        released_ms = {
-            release: times_ms[version]
-            for release, version in versions[changelog.table].items()
-            if version in times_ms
-        }
-        found += [
-            Delivery(row.place.commit_timestamp_us, released_ms[row.release] * 1_000, row.release)
-            for row in changelog.rows
-            if row.release in released_ms
-        ]
-    return found

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tests.chaos.judge.partitions import Query, queries_in
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.judge.partitions import Query, queries_in
 from tidegate.local_stack.parts.programs import Program
 
 _RESTARTS_MAX = 15

@@ -7,9 +7,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.chaos.judge.partitions import StreamPartitions
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.errors import LocalStackError
-from tidegate.local_stack.judge.partitions import StreamPartitions
 
 _LIVE_MIN, _LIVE_MAX = 6, 14
 _CHURN_EVERY_S = (2.0, 6.0)

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from tests.chaos.breaker import Applied, Breaker
 from tests.chaos.fleet import Ending, Fleet
+from tests.chaos.judge.topics import Published
 from tests.chaos.lineage import Lineage
 from tidegate.local_stack.judge.log import LoggedTransaction
-from tidegate.local_stack.judge.topics import Published
 from tidegate.local_stack.judge.verdict import Verdict
 
 EXAMPLES_MAX = 5

@@ -22,6 +22,10 @@ from tests.chaos.faults import (
     faults_of,
 )
 from tests.chaos.fleet import Fleet
+from tests.chaos.judge.plans import PlanRecorder, compare_plans
+from tests.chaos.judge.sinks import judge_sinks
+from tests.chaos.judge.topics import Decoder, Topics, read_published
+from tests.chaos.judge.verdict import judge_topics
 from tests.chaos.lineage import Lineage
 from tests.chaos.opening import run_on_a_stack
 from tests.chaos.report import Report
@@ -35,11 +39,9 @@ from tidegate.local_stack.demo.run import PREFIX, bank_layout
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log
-from tidegate.local_stack.judge.plans import PlanRecorder, compare_plans
-from tidegate.local_stack.judge.sinks import judge_sinks
 from tidegate.local_stack.judge.source import SpannerSource
-from tidegate.local_stack.judge.topics import Decoder, Topics, read_published, registry_schemas
-from tidegate.local_stack.judge.verdict import judge_output, judge_topics
+from tidegate.local_stack.judge.topics import registry_schemas
+from tidegate.local_stack.judge.verdict import judge_output
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack

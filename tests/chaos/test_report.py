@@ -9,11 +9,11 @@ from rich.console import Console
 
 from tests.chaos.breaker import Applied
 from tests.chaos.fleet import Ending
+from tests.chaos.judge.topics import ProgressEntry, Published, Topics
 from tests.chaos.report import Report
 from tidegate.local_stack.judge.changelog import compare_changelog
 from tidegate.local_stack.judge.cuts import CutFigures
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place
-from tidegate.local_stack.judge.topics import ProgressEntry, Published, Topics
 from tidegate.local_stack.judge.verdict import Verdict
 
 

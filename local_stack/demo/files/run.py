@@ -30,9 +30,12 @@ from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.demo.report import latency_of
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.judge.delta import DeltaReader
-from tidegate.local_stack.judge.event_deliveries import event_deliveries
-from tidegate.local_stack.judge.event_mirrors import compare_event_mirrors
-from tidegate.local_stack.judge.events import compare_events, event_rows
+from tidegate.local_stack.judge.events import (
+    compare_event_mirrors,
+    compare_events,
+    event_deliveries,
+    event_rows,
+)
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack

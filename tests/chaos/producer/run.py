@@ -19,6 +19,10 @@ from pathlib import Path
 from tests.chaos.breaker import Breaker
 from tests.chaos.faults import SESSION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS
 from tests.chaos.fleet import Fleet
+from tests.chaos.judge.follower import Follower
+from tests.chaos.judge.logged_source import with_first_rows
+from tests.chaos.judge.topics import Decoder, Topics, read_published
+from tests.chaos.judge.verdict import judge_topics
 from tests.chaos.lineage import Lineage
 from tests.chaos.opening import run_on_a_stack
 from tests.chaos.producer.plan import SIZES, broker_faults_of, worker_stages_of
@@ -32,11 +36,9 @@ from tidegate.local_stack.demo.bank_database import commit_time_us, create_datab
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.judge.first_rows import FirstRows, with_first_rows
-from tidegate.local_stack.judge.follower import Follower
 from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log
-from tidegate.local_stack.judge.topics import Decoder, Topics, read_published, registry_schemas
-from tidegate.local_stack.judge.verdict import judge_topics
+from tidegate.local_stack.judge.source import FirstRows
+from tidegate.local_stack.judge.topics import registry_schemas
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack

@@ -30,7 +30,7 @@ from tidegate.local_stack.demo.report import (
 )
 from tidegate.local_stack.demo.run import DemoOptions
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.judge.verdict import Delivery
+from tidegate.local_stack.judge.delta import Delivery
 
 # report
 

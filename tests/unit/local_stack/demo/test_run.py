@@ -25,7 +25,8 @@ from tidegate.local_stack.demo.run import DemoOptions, bank_layout, run_demo
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.changelog import ChangelogFigures
 from tidegate.local_stack.judge.cuts import CutFigures
-from tidegate.local_stack.judge.verdict import Delivery, Verdict
+from tidegate.local_stack.judge.delta import Delivery
+from tidegate.local_stack.judge.verdict import Verdict
 
 # run
 

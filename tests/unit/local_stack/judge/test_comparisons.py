@@ -22,6 +22,7 @@ from google.protobuf.struct_pb2 import Value
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.chaos.judge.logged_source import LoggedSource
 from tidegate.local_stack.judge.changelog import ChangelogFigures, compare_changelog, examples
 from tidegate.local_stack.judge.cuts import compare_cuts, table_difference
 from tidegate.local_stack.judge.delta import (
@@ -33,12 +34,6 @@ from tidegate.local_stack.judge.delta import (
     read_delta,
     table_rows,
 )
-from tidegate.local_stack.judge.first_rows import (
-    FirstRows,
-    first_transactions,
-    is_of_backfill,
-    places_in_changelogs,
-)
 from tidegate.local_stack.judge.log import (
     LoggedChange,
     LoggedTransaction,
@@ -48,8 +43,14 @@ from tidegate.local_stack.judge.log import (
     parse_commit_log,
     record_sequence_numbers,
 )
-from tidegate.local_stack.judge.logged_source import LoggedSource
-from tidegate.local_stack.judge.source import SourceTable, _column
+from tidegate.local_stack.judge.source import (
+    FirstRows,
+    SourceTable,
+    _column,
+    first_transactions,
+    is_of_backfill,
+    places_in_changelogs,
+)
 from tidegate.local_stack.judge.values import canonical, canonical_json, rfc3339_us
 
 TYPES = {"Id": pa.string(), "N": pa.int64(), "M": pa.int64()}

@@ -9,21 +9,22 @@ import pyarrow as pa
 import pytest
 
 from tidegate.local_stack.judge.delta import (
+    Delivery,
     ManifestTable,
     ReleaseManifest,
     TableRows,
     changelog_table,
 )
-from tidegate.local_stack.judge.event_deliveries import event_deliveries
-from tidegate.local_stack.judge.event_mirrors import EventMirrorFigures, compare_event_mirrors
 from tidegate.local_stack.judge.events import (
     EventFigures,
+    EventMirrorFigures,
     EventRow,
     SourceEvent,
+    compare_event_mirrors,
     compare_events,
+    event_deliveries,
     event_rows,
 )
-from tidegate.local_stack.judge.verdict import Delivery
 
 STRUCT = pa.struct(
     [

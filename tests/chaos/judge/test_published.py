@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 from xxhash import xxh64_intdigest
 
-from tidegate.local_stack.judge.first_rows import FirstRows, with_first_rows
+from tests.chaos.judge.logged_source import with_first_rows
+from tests.chaos.judge.partitions import Query, StreamPartitions, queries_in
+from tests.chaos.judge.plans import Plan, PlanRecorder, compare_plans
+from tests.chaos.judge.published import compare_published
+from tests.chaos.judge.topics import DataEntry, ProgressEntry, Published, Topics
+from tests.chaos.judge.verdict import judge_topics
 from tidegate.local_stack.judge.log import (
     LoggedChange,
     LoggedTransaction,
@@ -20,12 +25,7 @@ from tidegate.local_stack.judge.log import (
     order_key_of,
     origin_of,
 )
-from tidegate.local_stack.judge.partitions import Query, StreamPartitions, queries_in
-from tidegate.local_stack.judge.plans import Plan, PlanRecorder, compare_plans
-from tidegate.local_stack.judge.published import compare_published
-from tidegate.local_stack.judge.source import SourceTable
-from tidegate.local_stack.judge.topics import DataEntry, ProgressEntry, Published, Topics
-from tidegate.local_stack.judge.verdict import judge_topics
+from tidegate.local_stack.judge.source import FirstRows, SourceTable
 
 TOPICS = Topics("p")
 FRAME = b"\0\0\0\0\1"

@@ -7,9 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.chaos.judge.topics import DataEntry, Published, Topics
+from tidegate.local_stack.judge.cuts import SourceReader
 from tidegate.local_stack.judge.delta import TableRows
-from tidegate.local_stack.judge.log import LoggedTransaction
-from tidegate.local_stack.judge.source import SourceTable
+from tidegate.local_stack.judge.log import LoggedTransaction, Place
+from tidegate.local_stack.judge.source import (
+    BACKFILL_TAG,
+    FirstPlaces,
+    FirstRows,
+    SourceTable,
+    first_transactions,
+    key_text,
+)
 from tidegate.local_stack.judge.values import canonical_json
 
 
@@ -71,3 +80,31 @@ class LoggedSource:
                 rows.pop(key, None)
             else:
                 rows[key] = {**rows.get(key, {}), **values}
+
+
+def with_first_rows(
+    transactions: Sequence[LoggedTransaction],
+    first: FirstRows,
+    layout: Mapping[str, SourceTable],
+    published: Published,
+) -> list[LoggedTransaction]:
+    """Return the commit log after a time, behind the rows that its tables had then."""
+    before = [one for one in transactions if one.commit_timestamp_us <= first.at_us]
+    source = LoggedSource(before, layout, {})
+    places = places_in_topics(first, source, published.topics, published.data)
+    rows = first_transactions(first, source, places)
+    return [*rows, *(one for one in transactions if one.commit_timestamp_us > first.at_us)]
+
+
+def places_in_topics(
+    first: FirstRows, source: SourceReader, topics: Topics, entries: Iterable[DataEntry]
+) -> FirstPlaces:
+    """Return the first place of each row in the topics."""
+    tables = {topics.data(table): table for table in first.tables}
+    found: dict[str, dict[tuple[str, ...], Place]] = {table: {} for table in first.tables}
+    for entry in entries:
+        table, place = tables.get(entry.data_topic), entry.place
+        is_first = place.server_transaction_id.startswith(BACKFILL_TAG)
+        if table is not None and is_first and place.commit_timestamp_us == first.at_us:
+            found[table].setdefault(key_text(entry.row, source.primary_key(table)), place)
+    return found

@@ -13,14 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.local_stack.judge.topics import (
-    DataEntry,
-    Entry,
-    ProgressEntry,
-    Published,
-    Topics,
-    Where,
-)
+from tests.chaos.judge.topics import DataEntry, Entry, ProgressEntry, Published, Topics
+from tidegate.local_stack.judge.topics import Where
 
 Logs = Mapping[Where, Sequence[Entry]]
 ReadingOrder = Iterator[tuple[Where, int]]
@@ -326,7 +320,7 @@ def replay(topics: Topics, logs: Logs, ends: Mapping[Where, int], order: Reading
 
 def reading_orders(topics: Topics, logs: Logs, *, seed: int) -> Iterator[tuple[str, ReadingOrder]]:
     """Yield the orders in which the topics are read again, each with a name."""
-    chance = random.Random(f"{seed}/reading")  # noqa: S311 - repeatable
+    chance = random.Random(f"{seed}/reading")
     slots = [where for where in logs if where[0] == topics.progress]
     data = [where for where in logs if where[0] != topics.progress]
     yield "as written", _as_written(logs)

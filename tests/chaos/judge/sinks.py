@@ -13,6 +13,9 @@ import fastavro
 import pyarrow.parquet
 from deltalake import DeltaTable
 
+from tests.chaos.judge.iceberg import IcebergReader
+from tests.chaos.judge.published import Findings
+from tests.chaos.judge.transaction_rows import compare_transactions
 from tidegate.local_stack.judge.changelog import compare_changelog, differences
 from tidegate.local_stack.judge.cuts import SourceReader, compare_cuts
 from tidegate.local_stack.judge.delta import (
@@ -21,11 +24,8 @@ from tidegate.local_stack.judge.delta import (
     ReleaseManifest,
     delta_files,
 )
-from tidegate.local_stack.judge.iceberg import IcebergReader
 from tidegate.local_stack.judge.log import LoggedTransaction, Place, place_of
-from tidegate.local_stack.judge.published import Findings
 from tidegate.local_stack.judge.topics import committed_messages, topics_in
-from tidegate.local_stack.judge.transaction_rows import compare_transactions
 
 Row = Mapping[str, Any]
 

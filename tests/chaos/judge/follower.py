@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tidegate.local_stack.judge.topics import Decoder, ForeignRecordError, Where
-from tidegate.local_stack.judge.watermark import Reader
+from tests.chaos.judge.topics import Decoder, ForeignRecordError
+from tests.chaos.judge.watermark import Reader
+from tidegate.local_stack.judge.topics import Where
 
 _BATCH_MAX = 500
 _POLL_S = 0.2
@@ -91,7 +92,7 @@ class Follower:
     def _read(self, message: Message) -> None:
         error = message.error()
         if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - it is public
+            if error.code() == KafkaError._PARTITION_EOF:
                 self._reach(message, message.offset() or 0)
             return  # librdkafka repeats what failed because the broker is away
         try:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.judge.topics import DataEntry, ProgressEntry, Topics
+from tests.chaos.judge.watermark import Reader, reading_orders, replay
 from tidegate.local_stack.judge.log import Place
-from tidegate.local_stack.judge.topics import DataEntry, ProgressEntry, Topics
-from tidegate.local_stack.judge.watermark import Reader, reading_orders, replay
 
 TOPICS = Topics("orders")
 ITEMS = "orders.items"

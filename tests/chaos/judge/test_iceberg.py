@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.local_stack.judge.iceberg import IcebergReader, iceberg_folders, read_iceberg
+from tests.chaos.judge.iceberg import IcebergReader, iceberg_folders, read_iceberg
 
 MANIFESTS = {
     "type": "record", "name": "manifest_file", "fields": [

@@ -14,11 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from tidegate.local_stack.judge import sinks as judge_sinks
-from tidegate.local_stack.judge.delta import ReleaseManifest
-from tidegate.local_stack.judge.log import LoggedTransaction, Place, order_key_of
-from tidegate.local_stack.judge.logged_source import LoggedSource
-from tidegate.local_stack.judge.sinks import (
+from tests.chaos.judge import sinks as judge_sinks
+from tests.chaos.judge.logged_source import LoggedSource
+from tests.chaos.judge.sinks import (
     compare_changelog_by_key,
     compare_histories,
     compare_mirror_by_key,
@@ -26,6 +24,8 @@ from tidegate.local_stack.judge.sinks import (
     in_order_of_batches,
     since,
 )
+from tidegate.local_stack.judge.delta import ReleaseManifest
+from tidegate.local_stack.judge.log import LoggedTransaction, Place, order_key_of
 from tidegate.local_stack.judge.source import SourceTable
 
 A, B, C, D = (Place(us, "t", (0, 0), 0) for us in (1, 2, 3, 4))

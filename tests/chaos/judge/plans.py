@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.local_stack.judge.topics import DataEntry
+from tests.chaos.judge.topics import DataEntry
 
 
 @dataclass(frozen=True, slots=True)

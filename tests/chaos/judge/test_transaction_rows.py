@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
+from tests.chaos.judge.transaction_rows import compare_transactions
 from tidegate.local_stack.judge.delta import ReleaseManifest
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place
-from tidegate.local_stack.judge.transaction_rows import compare_transactions
 
 TYPES = {"a": {"Id": pa.string(), "N": pa.int64()}, "b": {"Id": pa.string(), "N": pa.int64()}}
 RELEASES = [ReleaseManifest(0, 0, 10, 3, {}), ReleaseManifest(1, 10, 20, 1, {})]

@@ -9,8 +9,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from tests.chaos.judge.topics import DataEntry, Topics
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place, origin_of
-from tidegate.local_stack.judge.topics import DataEntry, Topics
 from tidegate.local_stack.judge.values import rfc3339_us
 
 Findings = dict[str, list[str]]
