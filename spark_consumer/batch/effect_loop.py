@@ -1,4 +1,4 @@
-"""Runs one batch: hands events to the core and executes its effects, in the core's order.
+"""Runs one batch: executes the core's effects in its order, and sends it their answers.
 
 The loop decides nothing.  Which effects there are, their order, and why a kill between any two of
 them is safe is in `core.batch_run`.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, assert_never
 
 from tidegate.lineage.frontier import EndOffsets, Frontier, ProgressRow
-from tidegate.schemas.errors import InvariantViolation, invariant
+from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.source_order import SOURCE_ORDER
 from tidegate.spark_consumer.batch.ports import BatchRows, Parts
 from tidegate.spark_consumer.core.batch_effects import (
@@ -34,23 +34,6 @@ from tidegate.spark_consumer.core.batch_effects import (
     StoreSchemas,
     StoreState,
 )
-from tidegate.spark_consumer.core.batch_events import (
-    BatchBegun,
-    BatchEvent,
-    ChangesCounted,
-    DeadLettersStored,
-    FrontierLoaded,
-    LateSetAside,
-    PlanLoaded,
-    ProgressRead,
-    ReleaseCounted,
-    SegmentsInspected,
-    SegmentsJoined,
-    SegmentStored,
-    StateLoaded,
-    StateStored,
-    TopicsDescribed,
-)
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.hand_over import HandOver, require_handed
@@ -65,6 +48,7 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.proof import Mismatch
+from tidegate.spark_consumer.core.row_sums import ReleaseCount
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, by_table, row_columns
 from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.sinks.manifest import drop_manifests
@@ -84,8 +68,8 @@ class LoopStep:
     release: int | None = None
 
 
-_Answered: TypeAlias = "Generator[LoopStep, None, BatchEvent | None]"
-"""Yields each step before it is done; returns the event that answers the effect, if any."""
+_Answered: TypeAlias = "Generator[LoopStep, None, Any]"
+"""Yields each step before it is done; returns the answer of the effect, None if it has none."""
 
 
 class EffectLoop:
@@ -162,54 +146,109 @@ class EffectLoop:
         Dropping the iterator between two steps is like a kill there: another attempt at the batch
         may follow.  Raises what the core and the parts raise.
         """
-        event: BatchEvent | None = BatchBegun(self._end_offsets, self._parts.now_us())
+        effects = self._run.effects(self._end_offsets, self._parts.now_us())
+        answer: Any = None
         with self._opened:
-            while event is not None:
-                effects = self._run.handle(event)
-                self._run.check_invariants()
-                event = None
-                for effect in effects:
-                    invariant(event is None, "an effect follows one that was answered")
-                    event = yield from self._execute(effect)
+            while True:
+                try:
+                    effect = effects.send(answer)
+                except StopIteration:
+                    return
+                answer = yield from self._execute(effect)
 
     def _execute(self, effect: BatchEffect) -> _Answered:
         match effect:
-            case StoreDeadLetters() | SetLateAside():
-                return (yield from self._set_aside(effect))
-            case CountRelease() | InspectSegments():
-                return (yield from self._count(effect))
-            case HandOver():
-                yield from self._hand_over(effect)
-                return None
-            case WriteRelease():
-                yield from self._write_release(effect)
-                return None
-            case MergeMirror():
-                yield from self._merge_mirrors(effect)
-                return None
-            case StoreSegment() | CompactSegments():
-                yield LoopStep("pending")
-                self._parts.files.require_writer()
-                return self._write_segment(effect)
-            case LoadState() | LoadPlan() | LoadFrontier():
+            case LoadState() | LoadPlan() | LoadFrontier() | DeleteFiles():
                 yield LoopStep("load")
                 return self._load(effect)
-            case DeleteFiles():
-                yield LoopStep("load")
-                self._parts.files.delete(effect.names)
-                return None
+            case DescribeTopics() | ReadProgress() | ReadMoreProgress() | CountChanges():
+                yield LoopStep("plan")
+                return self._read(effect)
+            case StoreSchemas() | StoreFrontier() | StorePlan():
+                yield LoopStep("plan")
+                self._store(effect)
+            case HandOver():
+                yield from self._hand_over(effect)
+            case StoreDeadLetters():
+                yield LoopStep("dead-letters", effect.release)
+                self._require_writer()
+                stored = self._rows.store_dead_letters(self.plan, effect.release)
+                self.dead_letters += stored
+                return stored
+            case SetLateAside():
+                yield LoopStep("late")
+                self._require_writer()
+                return self._rows.set_late_aside(self.plan)
+            case CountRelease():
+                yield LoopStep("release", effect.bounds.number)
+                return self._count_release(effect)
+            case InspectSegments():
+                yield LoopStep("inspect")
+                return self._rows.inspect_segments(effect.reads)
+            case WriteRelease():
+                yield from self._write_release(effect)
             case DropManifests():
                 yield LoopStep("drop-manifests")
                 drop_manifests(self._parts.output, before=effect.before)
-                return None
+            case MergeMirror():
+                yield from self._merge_mirrors(effect)
+            case StoreSegment():
+                yield LoopStep("pending")
+                self._require_writer()
+                return self._rows.store_segment(effect.segment)
+            case CompactSegments():
+                yield LoopStep("pending")
+                self._require_writer()
+                output = effect.compaction.output
+                return self._rows.join_segments(
+                    output, reads=effect.reads, after_us=effect.after_us
+                )
+            case StoreState():
+                yield LoopStep("state")
+                self._parts.files.store_state(effect.state, effect.files)
+            case _:
+                assert_never(effect)
+        return None
+
+    def _require_writer(self) -> None:
+        """Raise WriterReplaced if another run has taken the checkpoint.
+
+        Rows are written past the gate's files, which refuse a replaced run by themselves.
+        """
+        self._parts.files.require_writer()
+
+    def _load(self, effect: LoadState | LoadPlan | LoadFrontier | DeleteFiles) -> Any:
+        files = self._parts.files
+        match effect:
+            case LoadState():
+                state = files.state(effect.batch)
+                segments = () if state is None else state.segments
+                self._waiting_times_us = {
+                    segment.name: segment.quantiles_us for segment in segments
+                }
+                return state
+            case LoadPlan():
+                return files.plan(effect.batch)
+            case LoadFrontier():
+                return files.frontier(effect.name, self._parts.subscription)
+            case DeleteFiles():
+                return files.delete(effect.names)
+            case _:
+                assert_never(effect)
+
+    def _read(self, effect: DescribeTopics | ReadProgress | ReadMoreProgress | CountChanges) -> Any:
+        match effect:
             case DescribeTopics():
-                yield LoopStep("plan")
-                return TopicsDescribed(self._parts.topic_ids(effect.topics))
-            case ReadProgress() | ReadMoreProgress():
-                yield LoopStep("plan")
-                return self._read_progress(effect)
+                return self._parts.topic_ids(effect.topics)
+            case ReadProgress():
+                portions = self._rows.read_progress(
+                    offsets=effect.offsets, data_offsets=effect.data_offsets
+                )
+                self._progress = iter(portions)
+                return self._next_portion()
+            case ReadMoreProgress():
+                return self._next_portion()
             case CountChanges():
-                yield LoopStep("plan")
                 stats = self._rows.count_changes(
                     after_us=effect.after_us,
                     through_us=effect.through_us,
@@ -217,59 +256,14 @@ class EffectLoop:
                 )
                 self.input_rows += stats.rows
                 self._fresh_times_us = stats.due.quantiles_us
-                return ChangesCounted(stats)
-            case StoreSchemas() | StoreFrontier() | StorePlan():
-                yield LoopStep("plan")
-                self._store(effect)
-                return None
-            case StoreState():
-                yield LoopStep("state")
-                self._parts.files.store_state(effect.state, effect.files)
-                return StateStored()
+                return stats
             case _:
                 assert_never(effect)
 
-    def _set_aside(self, effect: StoreDeadLetters | SetLateAside) -> _Answered:
-        # Rows are written past the gate's files, which refuse a replaced run by themselves.
-        match effect:
-            case StoreDeadLetters():
-                yield LoopStep("dead-letters", effect.release)
-                self._parts.files.require_writer()
-                stored = self._rows.store_dead_letters(self.plan, effect.release)
-                self.dead_letters += stored
-                return DeadLettersStored(stored)
-            case SetLateAside():
-                yield LoopStep("late")
-                self._parts.files.require_writer()
-                return LateSetAside(self._rows.set_late_aside(self.plan))
-            case _:
-                assert_never(effect)
-
-    def _load(self, effect: LoadState | LoadPlan | LoadFrontier) -> BatchEvent:
-        files = self._parts.files
-        match effect:
-            case LoadState():
-                state = files.state(effect.batch)
-                segments = () if state is None else state.segments
-                self._waiting_times_us = {one.name: one.quantiles_us for one in segments}
-                return StateLoaded(state)
-            case LoadPlan():
-                return PlanLoaded(files.plan(effect.batch))
-            case LoadFrontier():
-                return FrontierLoaded(files.frontier(effect.name, self._parts.subscription))
-            case _:
-                assert_never(effect)
-
-    def _read_progress(self, effect: ReadProgress | ReadMoreProgress) -> ProgressRead:
-        if isinstance(effect, ReadProgress):
-            self._progress = iter(
-                self._rows.read_progress(offsets=effect.offsets, data_offsets=effect.data_offsets)
-            )
+    def _next_portion(self) -> Sequence[ProgressRow] | None:
         portion = next(self._progress, None)
-        if portion is None:
-            return ProgressRead((), is_last=True)
-        self.input_rows += len(portion)
-        return ProgressRead(tuple(portion), is_last=False)
+        self.input_rows += 0 if portion is None else len(portion)
+        return portion
 
     def _store(self, effect: StoreSchemas | StoreFrontier | StorePlan) -> None:
         parts = self._parts
@@ -284,42 +278,21 @@ class EffectLoop:
             case _:
                 assert_never(effect)
 
-    def _count(self, effect: CountRelease | InspectSegments) -> _Answered:
+    def _count_release(self, effect: CountRelease) -> ReleaseCount:
         parts = self._parts
-        match effect:
-            case CountRelease():
-                yield LoopStep("release", effect.bounds.number)
-                topics = parts.schemas.topics(self.plan.topics, parts.subscription)
-                self._admit(topics)
-                self._release, count = self._opened.enter_context(
-                    self._rows.release(
-                        effect.bounds,
-                        reads=effect.reads,
-                        plan=self.plan,
-                        topics=topics,
-                        complete_from_us=effect.complete_from_us,
-                        gaps=effect.gaps,
-                    )
-                )
-                leaves_out = any(schemas.excludes for schemas in topics.values())
-                return ReleaseCounted(count, leaves_out)
-            case InspectSegments():
-                yield LoopStep("inspect")
-                return SegmentsInspected(self._rows.inspect_segments(effect.reads))
-            case _:
-                assert_never(effect)
-
-    def _write_segment(self, effect: StoreSegment | CompactSegments) -> BatchEvent:
-        match effect:
-            case StoreSegment():
-                return SegmentStored(self._rows.store_segment(effect.segment))
-            case CompactSegments():
-                sums, read = self._rows.join_segments(
-                    effect.compaction.output, reads=effect.reads, after_us=effect.after_us
-                )
-                return SegmentsJoined(sums, read)
-            case _:
-                assert_never(effect)
+        topics = parts.schemas.topics(self.plan.topics, parts.subscription)
+        self._admit(topics)
+        self._release, count = self._opened.enter_context(
+            self._rows.release(
+                effect.bounds,
+                reads=effect.reads,
+                plan=self.plan,
+                topics=topics,
+                complete_from_us=effect.complete_from_us,
+                gaps=effect.gaps,
+            )
+        )
+        return replace(count, leaves_out=any(schemas.excludes for schemas in topics.values()))
 
     def _hand_over(self, effect: HandOver) -> Iterator[LoopStep]:
         parts, plan = self._parts, self.plan
@@ -329,7 +302,7 @@ class EffectLoop:
             require_handed(batch.rows + batch.left_out, effect, batch=batch.number)
             for sink in self._sinks(effect.sinks):
                 yield LoopStep(f"hand-over-{sink.name}")
-                parts.files.require_writer()
+                self._require_writer()
                 if isinstance(sink, BatchSink):
                     with parts.settings_of(sink):
                         sink.take(batch)
@@ -346,7 +319,7 @@ class EffectLoop:
             raise InvariantViolation("a release was not counted", release=step.bounds.number)
         if parts.late_events is not None and _has_events(release):
             yield LoopStep("late-events", release.number)
-            parts.files.require_writer()
+            self._require_writer()
             self.late_events += parts.late_events(release)
         stands_at = step.mirror_at
         writing = write_release(
@@ -392,13 +365,10 @@ class EffectLoop:
         yield from self._as_writer(merging, step.through)
 
     def _as_writer(self, steps: Iterator[str], release: int) -> Iterator[LoopStep]:
-        """Pass the steps on; before each is done, this run must be the checkpoint's writer still.
-
-        Tables are written past the gate's files, which refuse a replaced run by themselves.
-        """
+        """Pass the steps on; each is done only while this run is the checkpoint's writer."""
         for name in steps:
             yield LoopStep(name, release)
-            self._parts.files.require_writer()
+            self._require_writer()
 
     def _mirrors(self) -> list[MergingSink]:
         return merging_sinks(self._parts.sinks, self.plan.sinks)

@@ -1,17 +1,15 @@
-"""Effects of a batch, in the imperative.
+"""Effects of a batch, in the imperative, and the answers that `batch_run` is sent for them.
 
-A list of effects is executed strictly in its order.  An effect that has an answer is the last of
-its list; the event beside it carries the answer:
+    LoadState          State | None         DescribeTopics    ids by topic, None for a missing topic
+    LoadPlan           Plan | None          ReadProgress      a portion of rows; None after the last
+    LoadFrontier       FrontierLog | None   ReadMoreProgress  likewise
+    CountChanges       BatchStats           CountRelease      ReleaseCount
+    StoreSegment       a sum for each part  CompactSegments   likewise, and the sum of the inputs
+    SetLateAside       rows in the table    StoreDeadLetters  rows in the table
+    InspectSegments    the sum of each read, None for a segment that cannot be read
 
-    LoadState -> StateLoaded          LoadPlan -> PlanLoaded          LoadFrontier -> FrontierLoaded
-    ReadProgress -> ProgressRead      CountChanges -> ChangesCounted  StoreState -> StateStored
-    DescribeTopics -> TopicsDescribed ReadMoreProgress -> ProgressRead
-    CountRelease -> ReleaseCounted    InspectSegments -> SegmentsInspected
-    SetLateAside -> LateSetAside      StoreDeadLetters -> DeadLettersStored
-    StoreSegment -> SegmentStored     CompactSegments -> SegmentsJoined
-
-A kill between any two effects is safe: the batch starts again and repeats them.  The effects of a
-plan stand in `plan`, and the one before them in `hand_over`.
+Other effects have no answer.  A topic for which Kafka has no answer is missing among the ids.  The
+effects of a plan are in `plan`, and the one before them in `hand_over`.
 """
 
 from __future__ import annotations
@@ -60,14 +58,14 @@ class DropManifests:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Load the plan of the batch that runs, if it is stored."""
+    """Load the plan of the batch that runs, if an earlier attempt has stored it."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoadFrontier:
-    """Load a frontier by its name."""
+    """Load a frontier by its name; the batch folds its progress into the very object."""
 
     name: str
 
@@ -81,15 +79,16 @@ class DescribeTopics:
 
 @dataclass(frozen=True, slots=True)
 class ReadProgress:
-    """Begin to read the batch's progress rows.
+    """Begin to read the batch's progress rows: at least the newest record of each Kafka key.
 
-    Of each Kafka key at least the newest; of the minutes in a long history, a part.
+    Each portion goes on where the portion before it ended, in every slot; its rows are in any
+    order.  A long history holds a part of its minutes only.
     """
 
     offsets: int
-    """How many offsets of the progress topic the batch spans."""
+    """Offsets of the progress topic that the batch spans."""
     data_offsets: int
-    """The same of all data topics: where both are few, one job reads progress and changes."""
+    """Offsets of all data topics: where both are few, one job reads progress and changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class CountChanges:
     after_us: int
     through_us: int
     offsets: int
-    """How many offsets of all data topics the batch spans."""
+    """Offsets of all data topics that the batch spans."""
 
 
 @dataclass(frozen=True, slots=True)

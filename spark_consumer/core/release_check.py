@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidegate.spark_consumer.core.batch_events import ReleaseCounted
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.origin_account import OriginAccount
 from tidegate.spark_consumer.core.origin_ledger import OriginLedger
 from tidegate.spark_consumer.core.part_log import StoredFile
 from tidegate.spark_consumer.core.plan import Plan, WriteRelease
+from tidegate.spark_consumer.core.row_sums import ReleaseCount
 from tidegate.spark_consumer.core.transactions import TransactionJudge
 
 
@@ -41,10 +41,10 @@ class ReleaseCheck:
         self._origins.begin(before, plan)
         self._dead_letters_before = before.dead_letters + plan.dead_letters
 
-    def take(self, event: ReleaseCounted) -> bool:
+    def take(self, count: ReleaseCount) -> bool:
         """Take the next release; return whether `settle` must know of parked changes."""
-        self._origins.take(event.count.origins)
-        return self._judge.take(event.count.transactions, leaves_out=event.leaves_out)
+        self._origins.take(count.origins)
+        return self._judge.take(count.transactions, leaves_out=count.leaves_out)
 
     def settle(self, step: WriteRelease, plan: Plan, *, may_be_parked: bool) -> WriteRelease:
         """Return the step with what its manifest says.

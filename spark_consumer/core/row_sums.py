@@ -70,3 +70,5 @@ class ReleaseCount:
     """Its changes, summed by where they come from."""
     dead_letters: int = 0
     """Records within its bounds that cannot be decoded, and are to be set aside: no changes."""
+    leaves_out: bool = False
+    """Whether the change stream leaves changes out, as far as the plan's value schemas say."""

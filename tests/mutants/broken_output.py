@@ -80,13 +80,12 @@ def _found_by_filter(
 
 
 _LOOP = "tests/unit/spark_consumer/batch/test_effect_loop.py"
-_execute, _rows = BatchRun._execute, hand_over_module._rows
+_require_current, _rows = BatchRun._require_current, hand_over_module._rows
 
 
-def _hands_over_new_plans_only(self: Any, plan: Any) -> Any:
-    if self._stored is not None:
-        self._takers = ()
-    return _execute(self, plan)
+def _hands_over_new_plans_only(self: Any, plan: Any, end_offsets: Any) -> Any:
+    self._takers = ()
+    return _require_current(self, plan, end_offsets)
 
 
 def _is_newer_always(_column: str, _position: int) -> str:
@@ -167,7 +166,7 @@ BROKEN_OUTPUT = (
     UnitMutant(
         "a batch that is not handed over again after a kill",
         (f"{_LOOP}::test_a_batch_is_handed_over_once_more_after_a_kill_at_any_step",),
-        ((BatchRun, "_execute", _hands_over_new_plans_only),),
+        ((BatchRun, "_require_current", _hands_over_new_plans_only),),
     ),
     UnitMutant(
         "a mirror by key in which an older change wins",

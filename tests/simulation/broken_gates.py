@@ -104,9 +104,9 @@ BROKEN.add("gaps that the stored frontier forgets", "soundness", (SlotView, "ite
 )
 
 
-_cut, _decide, _find_plan = release.cut, Gate.decide, BatchRun._find_plan
+_cut, _decide, _load_plan = release.cut, Gate.decide, BatchRun._load_plan
 _slices = ReleaseBounds.slices.fget
-_describe, _set_late_aside = BatchRun._describe, MemoryRows.set_late_aside
+_require_topics, _set_late_aside = BatchRun._require_topics, MemoryRows.set_late_aside
 
 
 @BROKEN.add("release bound off by one", "nothing_lost", (release, "cut"), beside=_NO_SELF_CHECK)
@@ -175,17 +175,21 @@ def _write_over(self, name, text):
     return True
 
 
-BROKEN.add(
+@BROKEN.add(
     "a replay that decides again",
     "one_plan",
-    (BatchRun, "_find_plan"),
+    (BatchRun, "_load_plan"),
     beside=((ObjectStore, "put_if_absent", _write_over),),
-)(lambda self, plan: _find_plan(self, None))
+)
+def _(self):
+    yield from _load_plan(self)
+
+
 BROKEN.add("a plan without gaps", "accepted_gaps", (Gate, "decide"))(
     lambda self, *args, **options: replace(_decide(self, *args, **options), gaps=())
 )
-BROKEN.add("data topics compared in the first batch only", "ground", (BatchRun, "_describe"))(
-    lambda self: [] if self._batch else _describe(self)
+BROKEN.add("data topics compared in the first batch only", "ground", (BatchRun, "_require_topics"))(
+    lambda self, gate: iter(()) if self._batch else _require_topics(self, gate)
 )
 BROKEN.add("expired data passed over in silence", "nothing_lost", (Ground, "require_kept"))(_silent)
 

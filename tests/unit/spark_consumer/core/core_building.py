@@ -19,13 +19,18 @@ from tidegate.schemas.progress import (
     TopicTotals,
 )
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.batch_effects import StoreFrontier
-from tidegate.spark_consumer.core.batch_events import (
-    BatchBegun,
-    ChangesCounted,
-    FrontierLoaded,
-    PlanLoaded,
-    ProgressRead,
+from tidegate.spark_consumer.core.batch_effects import (
+    CountChanges,
+    CountRelease,
+    DescribeTopics,
+    InspectSegments,
+    LoadFrontier,
+    LoadPlan,
+    LoadState,
+    ReadMoreProgress,
+    ReadProgress,
+    StoreFrontier,
+    StoreState,
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import TopicIds
@@ -33,6 +38,12 @@ from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import frontier_file
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.plan import (
+    CompactSegments,
+    SetLateAside,
+    StoreDeadLetters,
+    StoreSegment,
+)
 from tidegate.spark_consumer.core.release import Distribution
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
@@ -88,16 +99,63 @@ def begin(batch=0, **changes):
         "sinks": ("changelog", "mirror"),
         "writer": 1,
     }
-    return BatchRun(batch=batch, prefix="bank", subscription=SUBSCRIPTION, **options | changes)
+    run = BatchRun(batch=batch, prefix="bank", subscription=SUBSCRIPTION, **options | changes)
+    return Attempt(run)
 
 
-def handle(run, *events):
-    """Let a batch handle several events; return the effects of the last."""
-    effects = []
-    for event in events:
-        effects = run.handle(event)
-        run.check_invariants()
-    return effects
+NO_PLAN = NO_FRONTIER = STORED = None
+"""Answers: nothing is stored under that name; the state is stored."""
+
+ANSWERED = (
+    LoadState,
+    LoadPlan,
+    LoadFrontier,
+    DescribeTopics,
+    ReadProgress,
+    ReadMoreProgress,
+    CountChanges,
+    CountRelease,
+    InspectSegments,
+    SetLateAside,
+    StoreDeadLetters,
+    StoreSegment,
+    CompactSegments,
+    StoreState,
+)
+
+
+class Attempt:
+    """A batch that is sent one answer after the other; the first is where its rows end."""
+
+    def __init__(self, run):
+        self._run, self._effects = run, None
+
+    plan = property(lambda self: self._run.plan)
+    state = property(lambda self: self._run.state)
+
+    def handle(self, *answers):
+        """Send answers; return the effects after the last, up to the next with an answer."""
+        effects = []
+        for answer in answers:
+            effects = [*self._next(answer)]
+        return effects
+
+    def _next(self, answer):
+        if self._effects is None:
+            self._effects, answer = self._run.effects(answer), None
+        effect = None
+        while not isinstance(effect, ANSWERED):
+            try:
+                effect = self._effects.send(answer)
+            except StopIteration:
+                return
+            answer = None
+            yield effect
+
+
+def read(rows):
+    """Answers: these progress rows, and no more."""
+    return rows, None
 
 
 DUE_ROWS = (*opening(), beat(2, watermark_us=20, data=2))
@@ -107,8 +165,8 @@ def decided(rows=DUE_ROWS, stats=DUE, *, data=2, **changes):
     """A first batch that has read these records and counted its changes, and its effects."""
     run = begin(**changes)
     end_offsets = ends(len(rows), data)
-    handle(run, BatchBegun(end_offsets), PlanLoaded(None), ProgressRead(rows))
-    return run, handle(run, ChangesCounted(stats))
+    run.handle(end_offsets, NO_PLAN, *read(rows))
+    return run, run.handle(stats)
 
 
 def restored(effects):
@@ -121,4 +179,4 @@ def restored(effects):
 
 def replayed(plan):
     """What is loaded in another attempt at a batch whose plan is stored."""
-    return PlanLoaded(plan), FrontierLoaded(FrontierLog(Frontier(SUBSCRIPTION)))
+    return plan, FrontierLog(Frontier(SUBSCRIPTION))

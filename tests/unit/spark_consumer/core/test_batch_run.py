@@ -1,4 +1,4 @@
-"""A batch as a state machine: what it asks for, in which order, and what it refuses."""
+"""A batch: its effects in their order, and what it refuses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from tests.unit.spark_consumer.core.core_building import (
     DUE,
     DUE_ROWS,
     IDS,
+    NO_FRONTIER,
+    NO_PLAN,
     PROGRESS,
+    STORED,
     beat,
     begin,
     decided,
     ends,
-    handle,
     opening,
+    read,
     replayed,
     restored,
     row,
@@ -45,19 +48,6 @@ from tidegate.spark_consumer.core.batch_effects import (
     StoreSchemas,
     StoreState,
 )
-from tidegate.spark_consumer.core.batch_events import (
-    BatchBegun,
-    ChangesCounted,
-    FrontierLoaded,
-    PlanLoaded,
-    ProgressRead,
-    ReleaseCounted,
-    SegmentsInspected,
-    SegmentStored,
-    StateLoaded,
-    StateStored,
-    TopicsDescribed,
-)
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import (
     segment_file,
@@ -81,23 +71,23 @@ from tidegate.spark_consumer.errors import (
     UnorderedChange,
 )
 
-BOTH = ReleaseCounted(ReleaseCount(rows=2, copies=2))
+BOTH = ReleaseCount(rows=2, copies=2)
 """Both changes of `DUE` are found for the release."""
 
 
 def first_batch():
     """The first batch's run, its tail of effects, and its frontier's log."""
     run, tail = decided()
-    return run, [*tail, *handle(run, BOTH)], restored(tail)
+    return run, [*tail, *run.handle(BOTH)], restored(tail)
 
 
 def later(*events, batch=1, end_offsets=None, **options):
     """A second batch after the first one, with these events after its state; its last effects."""
     first, _, frontier = first_batch()
-    handle(first, StateStored())
+    first.handle(STORED)
     run = begin(batch, **options)
-    begun = (BatchBegun(end_offsets or ends(3, 2)), StateLoaded(first.state), PlanLoaded(None))
-    return run, handle(run, *begun, FrontierLoaded(frontier), *events)
+    begun = (end_offsets or ends(3, 2), first.state, NO_PLAN)
+    return run, run.handle(*begun, frontier, *events)
 
 
 def kinds(effects):
@@ -106,14 +96,14 @@ def kinds(effects):
 
 def test_the_first_batch_has_no_state_and_no_frontier_to_load():
     run = begin()
-    assert run.handle(BatchBegun(ends(3, 2))) == [LoadPlan(0)]
-    assert run.handle(PlanLoaded(None)) == [ReadProgress(3, 2)]
+    assert run.handle(ends(3, 2)) == [LoadPlan(0)]
+    assert run.handle(NO_PLAN) == [ReadProgress(3, 2)]
     # Progress is read in portions to its end.
     for rows in (DUE_ROWS[:1], DUE_ROWS[1:]):
-        assert handle(run, ProgressRead(rows, is_last=False)) == [ReadMoreProgress()]
-    assert run.handle(ProgressRead(())) == [CountChanges(-1, 20, 2)]
+        assert run.handle(rows) == [ReadMoreProgress()]
+    assert run.handle(None) == [CountChanges(-1, 20, 2)]
     assert run.plan is None
-    schemas, frontier, plan, counted = effects = run.handle(ChangesCounted(DUE))
+    schemas, frontier, plan, counted = effects = run.handle(DUE)
     assert kinds(effects) == [StoreSchemas, StoreFrontier, StorePlan, CountRelease]
     release, state = tail = run.handle(BOTH)
     assert kinds(tail) == [WriteRelease, StoreState]
@@ -125,24 +115,22 @@ def test_the_first_batch_has_no_state_and_no_frontier_to_load():
     assert run.plan is plan.plan
     assert (release.bounds.after_us, release.bounds.through_us) == (-1, 20)
     assert release.sinks == plan.plan.sinks == state.state.sinks == ("changelog", "mirror")
-    assert (run.is_done, run.state) == (False, None)
-    assert run.handle(StateStored()) == []
-    assert (run.is_done, run.state) == (True, state.state)
-    with pytest.raises(InvariantViolation):
-        run.handle(StateStored())
+    assert run.state is None
+    assert run.handle(STORED) == []
+    assert run.state == state.state
 
 
 def test_a_later_batch_loads_its_state_deletes_loads_its_plan_then_its_frontier():
     first, _, frontier = first_batch()
-    handle(first, StateStored())
+    first.handle(STORED)
     state = replace(first.state, dropped_segments=("gone",))
     run = begin(1)
-    assert run.handle(BatchBegun(ends(5, 2))) == [LoadState(0)]
-    assert run.handle(StateLoaded(state)) == [DeleteFiles((segment_file("gone"),)), LoadPlan(1)]
-    assert run.handle(PlanLoaded(None)) == [LoadFrontier(state.frontier)]
-    assert run.handle(FrontierLoaded(frontier)) == [ReadProgress(2, 0)]
+    assert run.handle(ends(5, 2)) == [LoadState(0)]
+    assert run.handle(state) == [DeleteFiles((segment_file("gone"),)), LoadPlan(1)]
+    assert run.handle(NO_PLAN) == [LoadFrontier(state.frontier)]
+    assert run.handle(frontier) == [ReadProgress(2, 0)]
     # No data topic has moved: there is nothing to count, and nothing is released.
-    tail = run.handle(ProgressRead((beat(3, watermark_us=30), beat(4, watermark_us=40))))
+    tail = run.handle(*read((beat(3, watermark_us=30), beat(4, watermark_us=40))))
     assert kinds(tail) == [StoreSchemas, StoreFrontier, StorePlan, StoreState]
     assert tail[-1].state.watermark_us == 40
 
@@ -152,33 +140,33 @@ def test_a_batch_asks_for_nothing_that_has_not_moved():
     assert effects == [CountChanges(20, 20, 7)]  # data alone: no progress is read
     run, effects = later()
     assert kinds(effects) == [StoreSchemas, StoreFrontier, StorePlan, StoreState]
-    handle(run, StateStored())
+    run.handle(STORED)
     assert (run.state.batch, run.state.watermark_us) == (1, 20)
     # Without any topic there are no schemas to store.
-    effects = handle(begin(), BatchBegun({}), PlanLoaded(None))
+    effects = begin().handle({}, NO_PLAN)
     assert kinds(effects) == [StoreFrontier, StorePlan, StoreState]
 
 
 # ---------------------------------------------------------------- topics are compared
 
 RECORDED = (*opening(DataTopic(DATA, "one", 1, 1)), beat(2, watermark_us=20, data=2))
-DESCRIBED = TopicsDescribed({DATA: "one"})
+DESCRIBED = {DATA: "one"}
 
 
 def recorded_batch(*events):
     """A first batch whose stream records a data topic, up to its plan; its last effects."""
     run = begin()
-    begun = (BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(RECORDED))
-    return run, handle(run, *begun, *events)
+    begun = (ends(3, 2), NO_PLAN, *read(RECORDED))
+    return run, run.handle(*begun, *events)
 
 
 def later_batch(end_offsets=None):
     """A second batch, up to its question about topics."""
-    first, effects = recorded_batch(DESCRIBED, ChangesCounted(DUE))
-    handle(first, BOTH, StateStored())
+    first, effects = recorded_batch(DESCRIBED, DUE)
+    first.handle(BOTH, STORED)
     run = begin(1)
-    handle(run, BatchBegun(end_offsets or ends(4, 9)), StateLoaded(first.state), PlanLoaded(None))
-    return run, run.handle(FrontierLoaded(restored(effects)))
+    run.handle(end_offsets or ends(4, 9), first.state, NO_PLAN)
+    return run, run.handle(restored(effects))
 
 
 @pytest.mark.parametrize(("found", "happened"), [(None, "deleted"), ("two", "re-created")])
@@ -186,16 +174,16 @@ def later_batch(end_offsets=None):
 def test_a_topic_that_is_another_one_is_named_also_where_it_has_grown(found, happened, end_offsets):
     run, _ = later_batch(end_offsets)
     with pytest.raises(DataTopicChanged, match=f"{happened}.*bank.accounts") as caught:
-        run.handle(TopicsDescribed({DATA: found}))
+        run.handle({DATA: found})
     assert (caught.value.fields["recorded_id"], caught.value.fields["found_id"]) == ("one", found)
 
 
 def test_the_topic_of_a_later_table_is_compared_too():
     rows = (*RECORDED[:2], row(2, TableAdded(DataTopic("bank.later", "x", 1, 1))))
     run = begin()
-    handle(run, BatchBegun(ends(3, 0)), PlanLoaded(None), ProgressRead(rows))
+    run.handle(ends(3, 0), NO_PLAN, *read(rows))
     with pytest.raises(DataTopicChanged, match=r"bank\.later"):
-        run.handle(TopicsDescribed({DATA: "one", "bank.later": "y"}))
+        run.handle({DATA: "one", "bank.later": "y"})
 
 
 # ---------------------------------------------------------------- stored plans and states
@@ -203,13 +191,13 @@ def test_the_topic_of_a_later_table_is_compared_too():
 
 def test_a_stored_plan_is_not_obeyed_once_a_topic_is_another_one():
     """Its offsets say nothing about what the topic holds now."""
-    run, effects = recorded_batch(DESCRIBED, ChangesCounted(DUE))
+    run, effects = recorded_batch(DESCRIBED, DUE)
     again = begin()
-    loading = handle(again, BatchBegun(ends(3, 2)), PlanLoaded(run.plan))
+    loading = again.handle(ends(3, 2), run.plan)
     assert loading == [LoadFrontier(run.plan.frontier)]
-    assert again.handle(FrontierLoaded(restored(effects))) == [DescribeTopics((DATA,))]
+    assert again.handle(restored(effects)) == [DescribeTopics((DATA,))]
     with pytest.raises(DataTopicChanged, match="re-created"):
-        again.handle(TopicsDescribed({DATA: "two"}))
+        again.handle({DATA: "two"})
 
 
 def test_a_plan_of_something_else_is_refused():
@@ -224,14 +212,14 @@ def test_a_plan_of_something_else_is_refused():
     }
     for name, value in wrong.items():
         run = begin()
-        handle(run, BatchBegun(ends(3, 2)))
+        run.handle(ends(3, 2))
         with pytest.raises(CheckpointMismatch, match=name):
-            run.handle(PlanLoaded(replace(first.plan, **{name: value})))
+            run.handle(replace(first.plan, **{name: value}))
 
 
 def test_a_state_of_something_else_is_refused_and_one_without_its_frontier():
     first, _, _ = first_batch()
-    handle(first, StateStored())
+    first.handle(STORED)
     both, other = ("changelog", "mirror"), "does not belong to this batch"
     for changes, sinks, text in (
         *(({name: value}, both, other) for name, value in (("query_id", "x"), ("prefix", "x"))),
@@ -241,18 +229,18 @@ def test_a_state_of_something_else_is_refused_and_one_without_its_frontier():
     ):
         state = None if changes is None else replace(first.state, **changes)
         run = begin(1, sinks=sinks)
-        handle(run, BatchBegun(ends(3, 2)))
+        run.handle(ends(3, 2))
         with pytest.raises(CheckpointMismatch, match=text):
-            run.handle(StateLoaded(state))
-    events = BatchBegun(ends(3, 2)), StateLoaded(first.state), PlanLoaded(None)
+            run.handle(state)
+    events = ends(3, 2), first.state, NO_PLAN
     with pytest.raises(CheckpointMismatch, match="frontier"):
-        handle(begin(1), *events, FrontierLoaded(None))
+        begin(1).handle(*events, NO_FRONTIER)
 
 
 @pytest.mark.parametrize("end_offsets", [ends(2, 9), ends(9, 1), {PROGRESS: {0: 9}}], ids=str)
 def test_a_topic_that_is_behind_is_refused_before_anything_is_decided(end_offsets):
     with pytest.raises(CheckpointMismatch, match="re-created"):
-        later(ProgressRead(()), end_offsets=end_offsets)
+        later(*read(()), end_offsets=end_offsets)
 
 
 def test_progress_that_contradicts_the_protocol_ends_the_batch():
@@ -262,14 +250,10 @@ def test_progress_that_contradicts_the_protocol_ends_the_batch():
     ):
         run, _ = later(end_offsets=ends(4, 2))
         with pytest.raises(error):
-            run.handle(ProgressRead((heartbeat,)))
+            run.handle(*read((heartbeat,)))
 
 
-def test_what_was_not_asked_for_is_refused():
-    counted = ChangesCounted(BatchStats())
-    for event in (StateLoaded(None), PlanLoaded(None), ProgressRead(()), counted, StateStored()):
-        with pytest.raises(InvariantViolation, match="BatchBegun"):
-            begin().handle(event)
+def test_batches_are_numbered_from_0():
     with pytest.raises(InvariantViolation):
         begin(-1)
 
@@ -283,11 +267,11 @@ EARLY_ROWS = (*opening(), beat(2, watermark_us=9))
 def with_waiting():
     """The state with a segment, and the plan that releases it."""
     run, effects = decided(EARLY_ROWS, EARLY, data=1)
-    handle(run, SegmentStored((RowSum(1, 7),)), StateStored())
+    run.handle((RowSum(1, 7),), STORED)
     second = begin(1)
-    handle(second, BatchBegun(ends(4, 1)), StateLoaded(run.state), PlanLoaded(None))
-    heartbeat = ProgressRead((beat(3, watermark_us=30),))
-    handle(second, FrontierLoaded(restored(effects)), heartbeat)
+    second.handle(ends(4, 1), run.state, NO_PLAN)
+    heartbeat = read((beat(3, watermark_us=30),))
+    second.handle(restored(effects), *heartbeat)
     return run.state, second.plan
 
 
@@ -295,11 +279,11 @@ def releasing(count):
     """Return a run that releases a segment, and its effects once that is counted."""
     state, plan = with_waiting()
     run = begin(1, writer=2)
-    effects = handle(run, BatchBegun(ends(4, 1)), StateLoaded(state), *replayed(plan))
+    effects = run.handle(ends(4, 1), state, *replayed(plan))
     (counting,) = [one for one in effects if isinstance(one, CountRelease)]
     (read,) = counting.reads
     assert (read.name, read.expected) == ("000000000000-000/1", RowSum(1, 7))
-    return run, run.handle(ReleaseCounted(count))
+    return run, run.handle(count)
 
 
 @pytest.mark.parametrize("found", [NO_ROWS, RowSum(1, 8), RowSum(2, 14)], ids=str)
@@ -307,7 +291,7 @@ def test_a_segment_that_is_not_whole_is_found_and_named(found):
     run, effects = releasing(ReleaseCount(found.rows, found.rows, found, found.rows))
     assert kinds(effects) == [InspectSegments]
     with pytest.raises(SegmentDamaged, match="000000000000-000/1") as caught:
-        run.handle(SegmentsInspected((found,)))
+        run.handle((found,))
     assert (caught.value.fields["rows"], caught.value.fields["rows_written"]) == (found.rows, 1)
 
 
@@ -319,7 +303,7 @@ def test_a_segment_that_cannot_be_read_or_does_not_explain_the_fault_ends_the_ba
     ):
         run, _ = releasing(ReleaseCount(0, 0))
         with pytest.raises(error, match=text):
-            run.handle(SegmentsInspected((found,)))
+            run.handle((found,))
 
 
 def test_what_contradicts_its_count_ends_the_batch_before_the_release_is_written():
@@ -332,16 +316,16 @@ def test_what_contradicts_its_count_ends_the_batch_before_the_release_is_written
     for copies in (1, 3):
         run, _ = decided()
         with pytest.raises(ChangesNotConserved, match=f"read=2, released={copies}"):
-            run.handle(ReleaseCounted(ReleaseCount(copies, copies)))
+            run.handle(ReleaseCount(copies, copies))
     for sums in (RowSum(0, 0), RowSum(1, 8)):
         run, effects = decided(EARLY_ROWS, EARLY, data=1)
         assert effects[-1].segment.name == "000000000000-000/1"
         with pytest.raises(ChangesNotConserved, match="read=1"):
-            run.handle(SegmentStored((sums,)))
+            run.handle((sums,))
     run = begin()
-    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(opening()))
+    run.handle(ends(3, 2), NO_PLAN, *read(opening()))
     with pytest.raises(UnorderedChange, match="accounts"):
-        run.handle(ChangesCounted(BatchStats(unordered_rows=1, unordered_at="bank.accounts/0/7")))
+        run.handle(BatchStats(unordered_rows=1, unordered_at="bank.accounts/0/7"))
 
 
 # ---------------------------------------------------------------- transactions, gaps, copies
@@ -349,9 +333,9 @@ def test_what_contradicts_its_count_ends_the_batch_before_the_release_is_written
 
 def test_what_repeats_a_change_is_counted_by_the_state_over_all_batches():
     run, _ = decided()
-    *_, stored = run.handle(ReleaseCounted(ReleaseCount(rows=1, copies=2)))
+    *_, stored = run.handle(ReleaseCount(rows=1, copies=2))
     assert stored.state.copies == 1
-    run.handle(StateStored())
+    run.handle(STORED)
     nothing_new = replace(run.plan, releases=())
     assert after(run.state, nothing_new, written={}, waiting_rows=0, code="1").copies == 1
 

@@ -11,12 +11,13 @@ from tests.unit.spark_consumer.core.core_building import (
     DATA,
     DUE,
     IDS,
+    NO_PLAN,
     PARKED,
+    STORED,
     as_json,
     begin,
     decided,
     ends,
-    handle,
     marked,
     replayed,
 )
@@ -32,16 +33,6 @@ from tidegate.schemas.progress import (
 from tidegate.spark_consumer.core.batch_effects import (
     DescribeTopics,
     StoreFrontier,
-)
-from tidegate.spark_consumer.core.batch_events import (
-    BatchBegun,
-    DeadLettersStored,
-    FrontierLoaded,
-    PlanLoaded,
-    ReleaseCounted,
-    StateLoaded,
-    StateStored,
-    TopicsDescribed,
 )
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
@@ -343,10 +334,8 @@ def with_marker(mods=2, *, stats=DUE, **changes):
 
 def counted(mods, *, rows=2, dead_letters=0, transactions=ALL_WHOLE):
     origins = {(TOKEN, DATA): OriginSum(mods, 10 * mods, 7)}
-    return ReleaseCounted(
-        ReleaseCount(
-            rows, rows, origins=origins, dead_letters=dead_letters, transactions=transactions
-        )
+    return ReleaseCount(
+        rows, rows, origins=origins, dead_letters=dead_letters, transactions=transactions
     )
 
 
@@ -372,7 +361,7 @@ def test_a_stream_partition_that_lacks_changes_ends_the_batch_before_its_release
     stored = Plan.restore(as_json(run.plan.snapshot()))
     assert stored == run.plan
     again = begin()
-    handle(again, BatchBegun(ends(5, 2)), *replayed(stored))
+    again.handle(ends(5, 2), *replayed(stored))
     with pytest.raises(StreamPartitionIncomplete):
         again.handle(counted(1))
     # What had begun before the output was complete is not judged.
@@ -394,13 +383,13 @@ def test_many_that_are_followed_are_in_a_file_until_another_one_replaces_it():
     file = "lists/000000000000/4-000.json"
     assert stored.files == ((file, stored.state.origins.snapshot()),)
     assert stored.state.origins_file == file
-    run.handle(StateStored())
+    run.handle(STORED)
     (log,) = (effect.log for effect in tail if isinstance(effect, StoreFrontier))
 
     def following_batch(state):
         later = begin(1, writer=5)
-        handle(later, BatchBegun(ends(5, 2)), StateLoaded(state), PlanLoaded(None))
-        return handle(later, FrontierLoaded(log))[-1]
+        later.handle(ends(5, 2), state, NO_PLAN)
+        return later.handle(log)[-1]
 
     same = following_batch(run.state)
     assert (same.files, same.state.origins_file, same.state.dropped_lists) == ((), file, ())
@@ -441,7 +430,7 @@ def test_what_the_table_lacks_ends_the_batch_before_the_release_is_written(of_re
     if of_release:
         run.handle(counted(1, rows=1, dead_letters=1))
     with pytest.raises(ChangesNotConserved, match="dead letters does not hold") as caught:
-        run.handle(DeadLettersStored(0))
+        run.handle(0)
     assert caught.value.fields["stored"] == 0
     run, _ = with_dead_letters()
     with pytest.raises(ChangesNotConserved, match="read=2, released=1"):
@@ -452,7 +441,7 @@ def test_a_change_among_the_dead_letters_is_missing_at_its_marker_and_the_error_
     run, _ = with_dead_letters()
     run.handle(counted(1, rows=1, dead_letters=1))
     with pytest.raises(StreamPartitionIncomplete, match="changes are missing") as caught:
-        run.handle(DeadLettersStored(1))
+        run.handle(1)
     assert "dead_letters has 1 records" in caught.value.hint
     assert with_dead_letters_hint("Look there", 0) == "Look there"
     assert with_dead_letters_hint("Look there", 3).startswith("Look there. ")
@@ -460,14 +449,14 @@ def test_a_change_among_the_dead_letters_is_missing_at_its_marker_and_the_error_
 
 def test_what_may_be_parked_excuses_the_transaction_and_not_the_marker():
     run, _ = with_dead_letters(1)
-    run.handle(DeadLettersStored(1))
+    run.handle(1)
     run.handle(counted(1, rows=1, dead_letters=1, transactions=FEW))
-    assert run.handle(DeadLettersStored(1)) == [DescribeTopics((PARKED,))]
+    assert run.handle(1) == [DescribeTopics((PARKED,))]
     with pytest.raises(TransactionIncomplete) as caught:
-        run.handle(TopicsDescribed({PARKED: None}))
+        run.handle({PARKED: None})
     assert "dead_letters has 2 records" in caught.value.hint
     run, _ = with_dead_letters()
     run.handle(counted(1, rows=1, dead_letters=1, transactions=FEW))
-    run.handle(DeadLettersStored(1))
+    run.handle(1)
     with pytest.raises(StreamPartitionIncomplete):
-        run.handle(TopicsDescribed({PARKED: "id"}))
+        run.handle({PARKED: "id"})
